@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Transport = Literal["auto", "python", "grpcio"]
 DEFAULT_TRANSPORT: Transport = "grpcio"
 
+FilePath = str | os.PathLike[str]
 #: Names and values of call headers.
 Headers = tuple[tuple[str, str], ...]
 
@@ -58,13 +59,17 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Everything that a channel is made from. `tls_ca`: the text of its file; None = those that are trusted anyway."""
+    """Everything that a channel is made from. `tls_ca`: the text of its file; None = those that are trusted anyway.
+
+    `client_cert`: the certificate to show, and its private key; files (PEM) that are read for each channel.
+    """
 
     endpoint: str
     transport: Transport
     tls: bool = False
     tls_ca: str | None = field(default=None, repr=False)
     signer: Signer | None = None
+    client_cert: tuple[Path, Path] | None = None
 
     def headers(self) -> Headers | None:
         """The headers of each call; None without a key."""
@@ -75,7 +80,7 @@ class Connection:
         if not self.tls:
             return None
         try:
-            return tls_context(self.tls_ca)
+            context = tls_context(self.tls_ca)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise InvalidField(
                 f"tls_ca: the file holds no certificate that can be read: {error}",
@@ -83,17 +88,32 @@ class Connection:
                 field="tls_ca",
                 action="name a file with certificates as PEM",
             ) from None
+        try:
+            if self.client_cert:
+                context.load_cert_chain(*self.client_cert, password="")  # without one, OpenSSL asks at the terminal
+        except (OSError, ValueError) as error:
+            raise InvalidField(
+                f"client_cert: the files are not a certificate and its key: {error}",
+                code="INVALID_FIELD",
+                field="client_cert",
+                action="name a certificate as PEM, and its private key, as PEM without a password",
+            ) from None
+        return context
 
 
 def connection(
     endpoint: str,
     tls: bool,
-    tls_ca: str | os.PathLike[str] | None,
+    tls_ca: FilePath | None,
     access_key: str | None,
     secret: str | None,
     transport: Transport | None,
+    client_cert: FilePath | None,
+    client_key: FilePath | None,
 ) -> Connection:
-    """Raises InvalidField for half a key, files that cannot be read, an unknown transport and a wrong endpoint."""
+    """Raises InvalidField for half a key, half a client certificate, files that cannot be read, an unknown transport
+    and a wrong endpoint.
+    """
     chosen = _transport(transport)
     if chosen == "python":
         try:
@@ -101,7 +121,26 @@ def connection(
         except ValueError as error:
             raise InvalidField(f"endpoint: {error}", code="INVALID_FIELD", field="endpoint") from None
     ca = _read("tls_ca", tls_ca) if tls_ca else None
-    return Connection(endpoint, chosen, tls or ca is not None, ca, _signer(access_key, secret))
+    shown = _client_cert(client_cert, client_key)
+    with_tls = tls or ca is not None or shown is not None
+    return Connection(endpoint, chosen, with_tls, ca, _signer(access_key, secret), shown)
+
+
+def _client_cert(cert: FilePath | None, key: FilePath | None) -> tuple[Path, Path] | None:
+    """The files of a client certificate, once seen to be readable; None without one."""
+    if bool(cert) != bool(key):
+        missing = "client_key" if cert else "client_cert"
+        raise InvalidField(
+            f"a client certificate is two files, and {missing} is missing",
+            code="INVALID_FIELD",
+            field=missing,
+            action=f"name the file as {missing}=…",
+        )
+    if not cert or not key:
+        return None
+    _read("client_cert", cert)
+    _read("client_key", key)
+    return Path(cert), Path(key)
 
 
 def _transport(given: str | None) -> Transport:

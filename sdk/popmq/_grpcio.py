@@ -35,7 +35,12 @@ def failed(refused: Any) -> CallFailed:
 
 
 def credentials(connection: Connection) -> grpc.ChannelCredentials | None:
-    """Of TLS; None without."""
+    """Of TLS; None without. Raises InvalidField for client certificates as the other transport does."""
     if not connection.tls:
         return None
-    return grpc.ssl_channel_credentials(connection.tls_ca.encode() if connection.tls_ca else None)
+    root = connection.tls_ca.encode() if connection.tls_ca else None
+    if not connection.client_cert:
+        return grpc.ssl_channel_credentials(root)
+    connection.tls_context()  # grpcio would only log what is wrong with the files, and no call would say it
+    chain, key = (path.read_bytes() for path in connection.client_cert)
+    return grpc.ssl_channel_credentials(root, key, chain)

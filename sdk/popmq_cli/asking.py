@@ -26,7 +26,7 @@ DEFAULT_TIMEOUT_S = 5.0
 REACH_S = 2.0
 
 #: Options that a variable may name, too; that of the secret is read by the SDK.
-_VARIABLES = ("endpoint", "tls", "tls_ca", "access_key")
+_VARIABLES = ("endpoint", "tls", "tls_ca", "client_cert", "client_key", "access_key")
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB|TiB)?")
 _POWERS = {"B": 0, "": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
@@ -109,6 +109,8 @@ def connection_of(given: dict[str, Any], shared: dict[str, Any]) -> dict[str, An
         "endpoint": value("endpoint"),
         "tls": value("tls") not in (None, False, "", "0"),
         "tls_ca": value("tls_ca"),
+        "client_cert": value("client_cert"),
+        "client_key": value("client_key"),
         "access_key": value("access_key"),
         "secret": _secret(path) if path else kept.get("secret"),
     }

@@ -53,6 +53,10 @@ def console(
         sys.exit(1)
     shared: dict[str, Any] = click.get_current_context().obj or {}
     reach = connection_of(given, shared)
+    if reach.get("client_cert"):
+        # Calls of every visitor would have the rights of the certificate, before any login.
+        click.echo("popmq: the console shows no client certificate; name a port that does not require one", err=True)
+        sys.exit(2)
     for variable in KEY_VARIABLES:
         os.environ.pop(variable, None)
     options = Options(

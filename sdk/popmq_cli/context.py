@@ -32,6 +32,8 @@ def context() -> None:
 @click.option("--endpoint", required=True, metavar="HOST:PORT", help="The broker.")
 @click.option("--tls", is_flag=True, help="With TLS.")
 @click.option("--tls-ca", metavar="FILE", type=click.Path(exists=True, resolve_path=True), help="Trust this one (PEM).")
+@click.option("--client-cert", metavar="FILE", type=click.Path(exists=True, resolve_path=True), help="Show it (PEM).")
+@click.option("--client-key", metavar="FILE", type=click.Path(exists=True, resolve_path=True), help="Its key (PEM).")
 @click.option("--access-key", metavar="NAME", help="Call with this key.")
 @click.option("--secret-file", metavar="FILE", help='Its secret stays in this file. "-": read it now and store it.')
 @click.option("--select", is_flag=True, help="And select it.")
@@ -46,6 +48,8 @@ def add(name: str, select: bool, **fields: Any) -> None:
     """
     if bool(fields["access_key"]) != bool(fields["secret_file"]):
         raise click.UsageError("--access-key and --secret-file belong together")
+    if bool(fields["client_cert"]) != bool(fields["client_key"]):
+        raise click.UsageError("--client-cert and --client-key belong together")
     if fields["secret_file"] == "-":
         fields["secret"] = sys.stdin.read().strip()
         fields["secret_file"] = None
@@ -74,7 +78,7 @@ def list_(as_json: bool) -> None:
             "selected": name == contexts.selected,
             "name": name,
             "endpoint": fields.get("endpoint", ""),
-            "tls": bool(fields.get("tls") or fields.get("tls_ca")),
+            "tls": bool(fields.get("tls") or fields.get("tls_ca") or fields.get("client_cert")),
             "access_key": fields.get("access_key", ""),
         }
         for name, fields in sorted(contexts.by_name.items())

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 #: What a context may hold: parameters of popmq.Client.
-FIELDS = ("endpoint", "tls", "tls_ca", "access_key", "secret", "secret_file")
+FIELDS = ("endpoint", "tls", "tls_ca", "client_cert", "client_key", "access_key", "secret", "secret_file")
 _OTHERS_MAY = 0o077
 
 Context = Mapping[str, Any]

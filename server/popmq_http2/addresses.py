@@ -8,6 +8,7 @@ IPv6 clients are counted by their network of 64 bits: one host can use any addre
 
 from __future__ import annotations
 
+import asyncio
 from ipaddress import IPv6Address, ip_address
 from time import monotonic
 from typing import Any
@@ -82,3 +83,13 @@ def shown(name: Any) -> str:
         return "unix:"
     host, port = name[:2]
     return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+def certificate_names(transport: asyncio.Transport | None) -> dict[str, list[bytes]]:
+    """The names in the verified certificate of a client, as grpcio shows them; empty without one."""
+    secured: Any = transport.get_extra_info("ssl_object") if transport is not None else None
+    found: Any = (secured.getpeercert() if secured is not None else None) or {}
+    common = [value for part in found.get("subject", ()) for name, value in part if name == "commonName"]
+    others = [value for _, value in found.get("subjectAltName", ()) if isinstance(value, str)]
+    names = {"x509_common_name": common, "x509_subject_alternative_name": others}
+    return {kind: [value.encode() for value in values] for kind, values in names.items() if values}

@@ -114,6 +114,13 @@ class Call:
         """The client's address."""
         return self._outlet.peer
 
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """The names in the client's verified certificate: `x509_common_name`, `x509_subject_alternative_name`.
+
+        Empty without a certificate.
+        """
+        return self._outlet.certificate_names
+
     def add_done_callback(self, callback: Callable[[Call], Any]) -> None:
         """Calls `callback(call)` once the call is over, however it ends; immediately if it is already."""
         if self.is_over:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from popmq_http2.addresses import certificate_names
 from popmq_http2.blocks import CONTENT_TYPE, OK, STATUS_200, Blocks
 from popmq_http2.budget import CALL_POINTS, POINT_BYTES, Budget
 from popmq_http2.call import Call
@@ -66,6 +67,7 @@ class Outlet:
         self._stream_window = limits.stream_window
         self.write_ahead_bytes = limits.write_ahead_bytes
         self.peer = ""
+        self._certificate_names: dict[str, list[bytes]] | None = None
         self._lost: list[Callable[[], Any]] | None = []
         #: Bytes of answers that were not written yet.
         self.unsent = 0
@@ -91,6 +93,13 @@ class Outlet:
         callbacks, self._lost = self._lost or (), None
         for callback in callbacks:
             callback()
+
+    @property
+    def certificate_names(self) -> dict[str, list[bytes]]:
+        """The names in the client's verified certificate, as grpcio shows them."""
+        if self._certificate_names is None:
+            self._certificate_names = certificate_names(self._transport)
+        return self._certificate_names
 
     # ── Output ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 
 from popmq_server.clock import Clock, SystemClock
-from popmq_server.options import HOST, Options, Unnamed, address
+from popmq_server.options import HOST, TRANSPORT, Options, Unnamed, address
 from popmq_server.serving import Serving
 
 #: Bytes of the data file, for tests and small programs.
@@ -34,8 +34,11 @@ class EmbeddedBroker:
         tls_only: bool = False,
         tls_cert: pathlib.Path | None = None,
         tls_key: pathlib.Path | None = None,
+        tls_client_ca: pathlib.Path | None = None,
+        tls_client_required: bool = False,
         access_keys: pathlib.Path | None = None,
         metrics_host: str = HOST,
+        transport: str = TRANSPORT,
     ) -> None:
         self._options = Options(
             data=pathlib.Path(data),
@@ -48,8 +51,11 @@ class EmbeddedBroker:
             tls_only=tls_only,
             tls_cert=tls_cert,
             tls_key=tls_key,
+            tls_client_ca=tls_client_ca,
+            tls_client_required=tls_client_required,
             access_keys=access_keys,
             metrics_host=metrics_host,
+            transport=transport,
         )
         self.clock = clock or SystemClock()
         self._ready = threading.Event()

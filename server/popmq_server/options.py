@@ -55,6 +55,8 @@ class Options(NamedTuple):
     tls_only: bool = False  # `port` stays closed
     tls_cert: pathlib.Path | None = None  # None: a development certificate, made in the data folder
     tls_key: pathlib.Path | None = None
+    tls_client_ca: pathlib.Path | None = None  # None: clients are not asked for certificates
+    tls_client_required: bool = False  # nobody connects to the TLS port without a certificate of tls_client_ca
     access_keys: pathlib.Path | None = None  # None: anyone who reaches a port may do everything
     transport: str = TRANSPORT
     connections_per_address: int = CONNECTIONS_PER_ADDRESS  # with PopMQ's own transport

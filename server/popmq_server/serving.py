@@ -78,9 +78,10 @@ class Serving:
     def _serve_tls(self) -> None:
         """Opens the TLS port. A port in use is an error only if a flag asked for TLS."""
         options, made = self._options, self._certificate()
-        asked = options.tls_only or options.tls_cert is not None or not isinstance(options.tls_port, Unnamed)
+        named = options.tls_cert is not None or options.tls_client_ca is not None
+        asked = options.tls_only or named or not isinstance(options.tls_port, Unnamed)
         try:
-            self._server.open_tls(options.host, options.tls_port, made)
+            self._server.open_tls(options.host, options.tls_port, made, options.tls_client_required)
         except StartError:
             if asked:
                 raise
@@ -92,8 +93,8 @@ class Serving:
         """The configured certificate, or the development certificate in the data folder."""
         options = self._options
         if options.tls_cert and options.tls_key:
-            return Certificate(options.tls_cert, options.tls_key, self._clock)
-        return development(options.data, options.host, self._clock)
+            return Certificate(options.tls_cert, options.tls_key, self._clock, options.tls_client_ca)
+        return development(options.data, options.host, self._clock, options.tls_client_ca)
 
     def reload(self) -> list[str]:
         """Reads the access keys and the certificate again, if their files changed; returns what changed.

@@ -145,6 +145,16 @@ SETTINGS = (
     ),
     Setting("tls_key", pathlib.Path, "FILE", "none", "private key of the certificate (PEM)", "content"),
     Setting(
+        "tls_client_ca",
+        pathlib.Path,
+        "FILE",
+        "none",
+        "authorities of client certificates (PEM), read again when it is replaced; names in a certificate stand for an "
+        "access key",
+        "content",
+    ),
+    Setting("tls_client_required", _switch, "", "no", "refuse connections to the TLS port without such a certificate"),
+    Setting(
         "access_keys",
         pathlib.Path,
         "FILE",
@@ -320,6 +330,25 @@ def _fault(options: Options) -> str:
         return "--tls-cert and --tls-key belong together: name both files, or neither"
     if not options.tls_port and (options.tls_only or options.tls_cert):
         return "--tls-port 0 serves no TLS: name a port, or leave out --tls-only, --tls-cert and --tls-key"
+    if why := _client_certificates_fault(options):
+        return why
     if options.console_port and options.tls_only and options.tls_cert:
         return "--console-port cannot name the host of --tls-cert: use `popmq console --tls --endpoint HOST:PORT`"
+    return ""
+
+
+def _client_certificates_fault(options: Options) -> str:
+    """The fault of the settings of client certificates; "" = none."""
+    if options.tls_client_required and not options.tls_client_ca:
+        return "--tls-client-required compares certificates with the authorities of --tls-client-ca: name that file"
+    if not options.tls_client_ca:
+        return ""
+    if not options.tls_port:
+        return "--tls-port 0 serves no TLS: name a port, or leave out --tls-client-ca"
+    if not (options.tls_client_required or options.access_keys):
+        return "--tls-client-ca finds a client's access key: name --access-keys, or --tls-client-required"
+    if options.transport == "grpcio" and not options.tls_client_required:
+        return "--transport grpcio asks for client certificates only with --tls-client-required"
+    if options.console_port and options.tls_only and options.tls_client_required:
+        return "--console-port has no client certificate to show: leave the port without TLS open, or serve no console"
     return ""

@@ -102,6 +102,22 @@ def test_a_removed_context_is_no_longer_selected(run: Cli) -> None:
         assert (done.code, "there is no context 'one'" in done.err) == (2, True)
 
 
+def test_a_certificate_of_a_context_is_shown_by_commands_and_never_by_the_console(
+    run: Cli, home: Path, found: list[dict[str, object]]
+) -> None:
+    shown = {"client_cert": str(home / "cert.pem"), "client_key": str(home / "key.pem")}
+    for path in shown.values():
+        Path(path).touch()
+    words = ("--client-cert", shown["client_cert"], "--client-key", shown["client_key"])
+    assert run("context", "add", "one", "--endpoint", "one:1", *words[:2]).code == 2
+    run("context", "add", "one", "--endpoint", "one:1", *words)
+    run("topic", "list")
+    run("topic", "list", "--endpoint", "two:1", *words)
+    assert found == [{"endpoint": "one:1", **shown}, {"endpoint": "two:1", **shown}]
+    done = run("console")
+    assert (done.code, "shows no client certificate" in done.err) == (2, True)
+
+
 def test_half_a_key_and_a_broken_file_are_refused(run: Cli, home: Path) -> None:
     assert run("context", "add", "one", "--endpoint", "one:1", "--access-key", "ops").code == 2
     (home / "popmq").mkdir()

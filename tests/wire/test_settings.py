@@ -35,6 +35,8 @@ VALUES = {
     "tls_only": ("true", "true"),
     "tls_cert": ("c.pem", '"c.pem"'),
     "tls_key": ("k.pem", '"k.pem"'),
+    "tls_client_ca": ("ca.pem", '"ca.pem"'),
+    "tls_client_required": ("true", "true"),
     "access_keys": ("keys.toml", '"keys.toml"'),
     "metrics_port": ("9002", "9002"),
     "metrics_host": ("::1", '"::1"'),
@@ -48,7 +50,12 @@ VALUES = {
     "log_format": ("json", '"json"'),
 }
 #: Settings that are valid only together.
-TOGETHER = {"tls_cert": ("tls_key",), "tls_key": ("tls_cert",)}
+TOGETHER = {
+    "tls_cert": ("tls_key",),
+    "tls_key": ("tls_cert",),
+    "tls_client_required": ("tls_client_ca",),
+    "tls_client_ca": ("access_keys",),
+}
 
 
 def flags(*names: str) -> list[str]:

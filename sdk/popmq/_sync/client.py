@@ -47,7 +47,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; unset: of host, process and a random part.
-    `transport`, `tls`, `tls_ca`, `access_key`, `secret`: docs/sdk.md. After a fork make a new one. Raises InvalidField.
+    The other parameters: docs/sdk.md. After a fork make a new one. Raises InvalidField.
     """
 
     def __init__(
@@ -63,11 +63,13 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
         access_key: str | None = None,
         secret: str | None = None,
         transport: Transport | None = None,
+        client_cert: str | os.PathLike[str] | None = None,
+        client_key: str | os.PathLike[str] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.client_id = client_id or f"{platform.node()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         clock = clock or SystemClock()
-        reached = connection(endpoint, tls, tls_ca, access_key, secret, transport)
+        reached = connection(endpoint, tls, tls_ca, access_key, secret, transport, client_cert, client_key)
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
         numbering = _send_calls.Numbering()
         self._gatherer = SendGatherer(self._wire, numbering)

@@ -41,25 +41,34 @@ _DNS_NAME_MAX = 253
 
 
 class Pair(NamedTuple):
-    """A certificate chain and its private key, as PEM. Never logged: the key is a secret."""
+    """A certificate chain and its private key, and the authorities of clients' certificates, "" for none; as PEM.
+
+    Never logged: the key is a secret.
+    """
 
     chain: bytes
     key: bytes
+    client_ca: bytes = b""
 
     def __repr__(self) -> str:
         return "Pair(…)"
 
 
 class Certificate:
-    """The pair of two files, read again when one of them is replaced. Thread-safe."""
+    """The pair of two files, read again when one of them is replaced. Thread-safe.
 
-    def __init__(self, cert: pathlib.Path, key: pathlib.Path, clock: Clock) -> None:
-        """Raises StartError when the files are not a certificate and its key."""
-        self.cert, self._key = cert, key
+    `client_ca`: a file of the authorities whose certificates clients may show; read again like the others.
+    """
+
+    def __init__(
+        self, cert: pathlib.Path, key: pathlib.Path, clock: Clock, client_ca: pathlib.Path | None = None
+    ) -> None:
+        """Raises StartError when the files are not a certificate and its key, or no authority."""
+        self.cert, self._key, self._client_ca = cert, key, client_ca
         self._lock = threading.Lock()
         self._seen = self._look()
         try:
-            self.pair = _read(cert, key)
+            self.pair = _read(cert, key, client_ca)
         except FAULTS as error:
             raise StartError(
                 f"the certificate {cert} with the key {key} cannot be used: {_why(error)}; name a PEM chain and its "
@@ -83,7 +92,7 @@ class Certificate:
                 return ""
             self._seen = seen
             try:
-                pair = _read(self.cert, self._key)
+                pair = _read(self.cert, self._key, self._client_ca)
             except FAULTS as error:
                 log.error(
                     "the new certificate %s cannot be used; the old one stays in use: %s",
@@ -91,17 +100,18 @@ class Certificate:
                     _why(error),
                 )
                 return ""
+            what = "certificate" if pair[:2] != self.pair[:2] else "list of client authorities beside the certificate"
             self.pair = pair
-            change = f"the certificate {self.cert} was replaced"
+            change = f"the {what} {self.cert} was replaced"
             log.info("%s", change)
             return change
 
-    def _look(self) -> tuple[Version, Version]:
-        """The versions of both files, since either may be replaced alone."""
-        return version(self.cert), version(self._key)
+    def _look(self) -> tuple[Version, ...]:
+        """The versions of the files, since each may be replaced alone."""
+        return tuple(map(version, filter(None, (self.cert, self._key, self._client_ca))))
 
 
-def development(folder: pathlib.Path, host: str, clock: Clock) -> Certificate:
+def development(folder: pathlib.Path, host: str, clock: Clock, client_ca: pathlib.Path | None = None) -> Certificate:
     """The development certificate in `folder`; made when it is missing, or no longer valid.
 
     `host` is the broker's listen address. Raises StartError.
@@ -120,16 +130,21 @@ def development(folder: pathlib.Path, host: str, clock: Clock) -> Certificate:
             f"the development certificate {cert} cannot be used: {_why(error)}; remove {cert.name} and {key.name}, and "
             "they are created again, name others by --tls-cert and --tls-key, or serve no TLS by --tls-port 0"
         ) from None
-    return Certificate(cert, key, clock)
+    return Certificate(cert, key, clock, client_ca)
 
 
-def _read(cert: pathlib.Path, key: pathlib.Path) -> Pair:
-    """Reads both files and checks that they match. Raises one of FAULTS."""
+def _read(cert: pathlib.Path, key: pathlib.Path, client_ca: pathlib.Path | None = None) -> Pair:
+    """Reads the files and checks that the pair matches. Raises one of FAULTS."""
     # The broker serves the bytes checked here: it does not read the files again.
-    pair = Pair(cert.read_bytes(), key.read_bytes())
+    pair = Pair(cert.read_bytes(), key.read_bytes(), client_ca.read_bytes() if client_ca else b"")
     served = x509.load_pem_x509_certificates(pair.chain)[0]
     if serialization.load_pem_private_key(pair.key, None).public_key() != served.public_key():
         raise ValueError("the key is of another certificate")
+    if client_ca:
+        try:
+            x509.load_pem_x509_certificates(pair.client_ca)
+        except ValueError:
+            raise ValueError(f"{client_ca} holds no certificate of an authority (--tls-client-ca)") from None
     return pair
 
 

@@ -51,14 +51,19 @@ class Keys:
             self._proved[authorization, date_time] = key
         return self._in_time(key)
 
-    def certified(self, names: Iterable[str]) -> Key | None:
-        """The key of a client certificate with these names; None: of no key. Raises Refused UNAUTHENTICATED."""
+    @property
+    def takes_certificates(self) -> bool:
+        """Whether a key of the file has names of certificates."""
+        return bool(self._certified)
+
+    def certified(self, names: Iterable[str]) -> Key:
+        """The key of a client certificate with these names. Raises Refused UNAUTHENTICATED."""
         self._look()
         found = {self._certified[name] for name in names if name in self._certified}
-        if len(found) > 1:
-            both = ", ".join(sorted(found))
-            raise unauthenticated(f"the certificate of this client has names of several access keys: {both}")
-        return self._in_time(self._keys[found.pop()]) if found else None
+        if len(found) != 1:
+            which = f"several access keys: {', '.join(sorted(found))}" if found else "no access key"
+            raise unauthenticated(f"the certificate of this client has the names of {which}")
+        return self._in_time(self._keys[found.pop()])
 
     def admit(self, key: Key, settles: bool) -> None:
         """Counts a call of the key. Raises Refused RATE_LIMITED. `settles`: the call ends work, it begins none."""

@@ -1,6 +1,7 @@
 """Authentication: identifies the caller of each call and stream, on every port, before its handler is looked up.
 
 call ──▶ Authentication ──▶ CALLER (access_keys.py) ──▶ handler ──▶ Guarded: checks the caller's permissions
+              ├─ a signature, else the names in the client's certificate ──▶ the key
               ├─ no key ──▶ UNAUTHENTICATED, for any method; apache.rocketmq.v2 reports it in its own answers
               └─ too many calls of the key ──▶ RATE_LIMITED, in the same way
 """
@@ -10,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from popmq_server.access.access_keys import CALLER, Key
+from popmq_server.access.access_keys import CALLER, Key, unauthenticated
 from popmq_server.access.key_limits import KeyLimited
 from popmq_server.access.known_keys import Keys
 from popmq_server.api.native.status import refuse
@@ -51,20 +52,68 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-i
                 authorization = value
             elif name == "x-mq-date-time":
                 date_time = value
+        context = getattr(details, "context", None)
+        if authorization or context is not None or not self._keys.takes_certificates:
+            size = getattr(details, "size", HELD_BYTES_MAX + 1)
+            if not await self._identifies(details.method, (authorization, date_time), context, size):
+                return self._refusing
+            return await continuation(details)
+        handler = await continuation(details)
+        return self._refusing_unknown() if handler is None else self._later(details.method, handler)
+
+    async def _identifies(self, method: str, signed: tuple[str, str], context: Any, size: int) -> bool:
+        """Sets CALLER; whether the handler may run. A signature decides before a certificate."""
         try:
-            key = self._keys.caller(authorization, date_time)
+            key = self._keys.caller(*signed) if signed[0] or context is None else self._certified(context)
             CALLER.set(key)
             try:
-                self._keys.admit(key, details.method in _SETTLING)
+                self._keys.admit(key, method in _SETTLING)
             except KeyLimited as refused:
-                await _hold(key, refused, getattr(details, "size", HELD_BYTES_MAX + 1))
+                await _hold(key, refused, size)
                 raise
         except Refused as refused:
             CALLER.set(refused)
-            if not details.method.startswith(self._answers_itself):
+            if not method.startswith(self._answers_itself):
                 self._metrics.refusals.labels(refused.code).inc()
-                return self._refusing
-        return await continuation(details)
+                return False
+        return True
+
+    def _certified(self, context: Any) -> Key:
+        """The key of the client's certificate. Raises Refused UNAUTHENTICATED."""
+        shown = context.auth_context()
+        names = [
+            name.decode(errors="replace")
+            for kind in ("x509_common_name", "x509_subject_alternative_name")
+            for name in shown.get(kind, ())
+        ]
+        return self._keys.certified(names) if names else self._keys.caller("", "")
+
+    def _refusing_unknown(self) -> Any:
+        """Refuses a method that does not exist, before its caller learns that."""
+        CALLER.set(unauthenticated("an unknown method needs an access key as any other"))
+        return self._refusing
+
+    def _later(self, method: str, handler: Any) -> Any:
+        """The handler for a caller that has only a certificate: grpcio shows it to handlers, not to interceptors."""
+
+        async def run(request: Any, context: Any) -> Any:
+            if not await self._identifies(method, ("", ""), context, HELD_BYTES_MAX + 1):
+                await _refuse(request, context)
+            kinds = handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream
+            answer = next(filter(None, kinds))(request, context)
+            if not hasattr(answer, "__anext__"):
+                return await answer
+            async for message in answer:
+                await context.write(message)
+            return None
+
+        make = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, False): grpc.stream_unary_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }[handler.request_streaming, handler.response_streaming]
+        return make(run, handler.request_deserializer, handler.response_serializer)
 
 
 async def _hold(key: Key, refused: KeyLimited, size: int) -> None:

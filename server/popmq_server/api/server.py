@@ -235,13 +235,17 @@ class Server:
         self._rocketmq.routes.advertise(host, bound)
         return bound
 
-    def open_tls(self, host: str, port: int, certificate: Certificate) -> None:
-        """Binds the port with TLS. Each new connection asks for the certificate, with grpcio on a thread of its own."""
+    def open_tls(self, host: str, port: int, certificate: Certificate, client_required: bool = False) -> None:
+        """Binds the port with TLS. Each new connection asks for the certificate, with grpcio on a thread of its own.
+
+        `client_required`: nobody connects without a client certificate; grpcio asks for one only then.
+        """
         add: Callable[[str, int], int]
         if isinstance(self._server, PythonTransport):
-            add = functools.partial(self._server.open, tls=tls_context(certificate))
+            add = functools.partial(self._server.open, tls=tls_context(certificate, client_required))
         else:
-            credentials = grpc.dynamic_ssl_server_credentials(_configuration(certificate.pair), _replaced(certificate))
+            first, later = _configuration(certificate.pair), _replaced(certificate)
+            credentials = grpc.dynamic_ssl_server_credentials(first, later, client_required)
             add = _by_address(functools.partial(self._server.add_secure_port, server_credentials=credentials))
         self._bound(add, (host, port), "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
 
@@ -301,7 +305,7 @@ def _described() -> DescriptorPool:
 
 
 def _configuration(pair: Pair) -> Any:
-    return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)])
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)], pair.client_ca or None)
 
 
 def _replaced(certificate: Certificate) -> Callable[[], Any]:

@@ -32,6 +32,7 @@ class Details(NamedTuple):
     method: str
     invocation_metadata: Any
     size: int = 0  # bytes of the request, if it is one message
+    context: Any = None
 
 
 class PythonTransport:
@@ -88,7 +89,7 @@ class PythonTransport:
             return handler
 
         for interceptor in self._interceptors:
-            details = Details(call.path, call.invocation_metadata(), size)
+            details = Details(call.path, call.invocation_metadata(), size, call)
             handler = await interceptor.intercept_service(continuation, details)
         return handler
 
@@ -159,25 +160,34 @@ def _bound(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
-def tls_context(certificate: Certificate) -> ssl.SSLContext:
-    """A context that checks for a new certificate at each connection: files may be replaced at any time."""
-    served = certificate.pair, _context(certificate.pair)
+def tls_context(certificate: Certificate, client_required: bool) -> ssl.SSLContext:
+    """A context that checks for a new certificate at each connection: files may be replaced at any time.
+
+    With authorities of clients it asks for a client's certificate; `client_required`: nobody connects without one.
+    """
+    served = certificate.pair, _context(certificate.pair, client_required)
 
     def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
         nonlocal served
         if (pair := certificate.current()) is not served[0]:
-            served = pair, _context(pair)
+            served = pair, _context(pair, client_required)
         connection.context = served[1]
 
-    listening = _context(certificate.pair)
+    listening = _context(certificate.pair, client_required)
     listening.sni_callback = choose
     return listening
 
 
-def _context(pair: Pair) -> ssl.SSLContext:
+def _context(pair: Pair, client_required: bool) -> ssl.SSLContext:
     """Loads a pair. Python reads certificates from files only: these have mode 600, and are deleted at once."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(_ALPN)
+    if pair.client_ca:
+        context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
+        context.load_verify_locations(cadata=pair.client_ca.decode("latin-1"))
+        # A resumed session would not be compared with authorities that were replaced since.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
     with tempfile.TemporaryDirectory(prefix="popmq-") as folder:
         paths = []
         for name, content in (("chain", pair.chain), ("key", pair.key)):

@@ -1,0 +1,253 @@
+"""Client certificates: whose names stand for which access key, on both transports, and while files are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import popmq
+from harness.broker_process import own_port
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.access import known_keys
+from popmq_server.access.certificate import DEVELOPMENT_CERT
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.errors import StartError
+from popmq_server.settings import SettingError, load
+from tests.wire.signing import secret_of, signed
+from tests.wire.stubs import CALL_S, read_refusal
+
+KEYS = f"""
+[by-name]
+certificates = ["shop.example"]
+allow = ["admin"]
+[by-uri]
+certificates = ["spiffe://shop/billing", "old.example"]
+allow = ["send:orders"]
+[signer]
+secret = "{secret_of("signer")}"
+allow = ["receive"]
+"""
+
+
+class Made(NamedTuple):
+    """A certificate and its key, PEM."""
+
+    chain: bytes
+    key: bytes
+
+
+class Authority:
+    """An authority that a test makes, and the certificates that it signs."""
+
+    def __init__(self, name: str) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.pem = self._sign(self._name, self._key.public_key(), x509.BasicConstraints(ca=True, path_length=None))
+
+    def client(self, common: str = "", *others: x509.GeneralName, days: int = 1) -> Made:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)] if common else [])
+        names = [x509.SubjectAlternativeName(others)] if others else []
+        raw = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        return Made(self._sign(subject, key.public_key(), *names, days=days), key.private_bytes(*raw))
+
+    def _sign(self, subject: x509.Name, key: Any, *extensions: x509.ExtensionType, days: int = 1) -> bytes:
+        now = datetime.now(UTC)
+        draft = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name).public_key(key)
+        draft = draft.serial_number(x509.random_serial_number())
+        draft = draft.not_valid_before(now - timedelta(days=2)).not_valid_after(now + timedelta(days=days))
+        for extension in extensions:
+            draft = draft.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        return draft.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+AUTHORITY, STRANGER = Authority("the test's authority"), Authority("somebody's authority")
+SHOP = AUTHORITY.client("shop.example")
+
+
+class Secured:
+    """A broker that asks for certificates."""
+
+    def __init__(self, folder: Path, transport: str, required: bool) -> None:
+        self.ca, self.keys, self.data = folder / "ca.pem", folder / "keys.toml", folder / "data"
+        self.ca.write_bytes(AUTHORITY.pem)
+        self.keys.touch(0o600)
+        self.keys.write_text(KEYS)
+        self.broker = EmbeddedBroker(
+            self.data,
+            sync="none",
+            transport=transport,
+            tls_port=own_port(),
+            tls_client_ca=self.ca,
+            tls_client_required=required,
+            access_keys=self.keys,
+        )
+
+    def call(self, shown: Made | None, method: str = "ListAccessKeys", metadata: Any = ()) -> Any:
+        """The answer to one call over a new connection."""
+        root = (self.data / DEVELOPMENT_CERT).read_bytes()
+        credentials = grpc.ssl_channel_credentials(root, *(reversed(shown) if shown else ()))
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.secure_channel(self.broker.tls_endpoint, credentials, options=options) as channel:
+            kinds: tuple[Any, Any] = getattr(pb, f"{method}Request"), getattr(pb, f"{method}Response")
+            call: Any = channel.unary_unary(
+                f"/popmq.v1.Admin/{method}", kinds[0].SerializeToString, kinds[1].FromString
+            )
+            return call(kinds[0](), timeout=CALL_S, metadata=metadata)
+
+    def caller(self, shown: Made | None, metadata: Any = ()) -> str:
+        """The name of the key that a certificate stands for; in place of it, why the call failed."""
+        try:
+            return str(self.call(shown, metadata=metadata).caller)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                return "no connection"
+            return read_refusal(error).info.message
+
+
+@pytest.fixture(params=["python", "grpcio"])
+def required(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secured]:
+    monkeypatch.setattr(known_keys, "LOOK_EVERY_S", 0.0)
+    secured = Secured(tmp_path, request.param, required=True)
+    with secured.broker:
+        yield secured
+
+
+@pytest.fixture
+def optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secured]:
+    monkeypatch.setattr(known_keys, "LOOK_EVERY_S", 0.0)
+    secured = Secured(tmp_path, "python", required=False)
+    with secured.broker:
+        yield secured
+
+
+@pytest.mark.parametrize(
+    ("shown", "key"),
+    [
+        (SHOP, "by-name"),
+        (AUTHORITY.client("", x509.DNSName("shop.example")), "by-name"),
+        (AUTHORITY.client("x", x509.UniformResourceIdentifier("spiffe://shop/billing")), "by-uri"),
+        (AUTHORITY.client("x", x509.DNSName("y"), x509.DNSName("old.example")), "by-uri"),
+        (AUTHORITY.client("shop.example.org"), "the certificate of this client has the names of no access key"),
+        (
+            AUTHORITY.client("shop.example", x509.DNSName("old.example")),
+            "the certificate of this client has the names of several access keys: by-name, by-uri",
+        ),
+        (STRANGER.client("shop.example"), "no connection"),
+        (AUTHORITY.client("shop.example", days=-1), "no connection"),
+        (None, "no connection"),
+    ],
+    ids=["common name", "DNS", "URI", "second of three", "unknown", "of two keys", "stranger", "expired", "none"],
+)
+def test_a_name_in_the_certificate_stands_for_a_key(required: Secured, shown: Made | None, key: str) -> None:
+    assert required.caller(shown) == key
+
+
+def test_a_certificate_has_the_rights_of_its_key_and_no_others(required: Secured) -> None:
+    assert required.call(SHOP, "ListLeases") == pb.ListLeasesResponse()
+    sender = AUTHORITY.client("old.example")
+    with pytest.raises(grpc.RpcError) as error:
+        required.call(sender, "ListLeases")
+    assert read_refusal(error.value).code == "PERMISSION_DENIED"
+
+
+def test_a_signature_decides_before_the_certificate(required: Secured) -> None:
+    assert required.caller(SHOP, signed("signer")) == "signer"
+    assert "its secret is another one" in required.caller(SHOP, signed("signer", "another secret"))
+
+
+def test_without_a_certificate_a_client_signs(optional: Secured) -> None:
+    assert optional.caller(None, signed("signer")) == "signer"
+    assert optional.caller(SHOP) == "by-name"
+    assert "none came with this one" in optional.caller(None)
+    assert optional.caller(STRANGER.client("shop.example")) == "no connection"
+
+
+def test_a_replaced_authority_counts_from_the_next_connection(required: Secured) -> None:
+    other = STRANGER.client("shop.example")
+    assert (required.caller(SHOP), required.caller(other)) == ("by-name", "no connection")
+    required.ca.write_bytes(STRANGER.pem)
+    assert required.broker.serving.reload() == [
+        f"the list of client authorities beside the certificate {required.data / DEVELOPMENT_CERT} was replaced"
+    ]
+    assert (required.caller(SHOP), required.caller(other)) == ("no connection", "by-name")
+
+
+@pytest.fixture(params=["python", "grpcio"])
+def connect(required: Secured, request: pytest.FixtureRequest) -> Callable[..., popmq.Client]:
+    """Makes a client of this transport; Made = what it shows."""
+
+    def make(shown: Made | None) -> popmq.Client:
+        paths = {"tls_ca": required.data / DEVELOPMENT_CERT}
+        for name, content in {"client_cert": shown.chain, "client_key": shown.key}.items() if shown else ():
+            paths[name] = required.data.parent / name
+            paths[name].write_bytes(content)
+        options: Any = {"transport": request.param, "retry": popmq.Retry(tries=1), **paths}
+        return popmq.Client(required.broker.tls_endpoint, **options)
+
+    return make
+
+
+def test_a_removed_name_ends_the_rights_of_connections_that_are_open(
+    required: Secured, connect: Callable[..., popmq.Client]
+) -> None:
+    with connect(SHOP) as client:
+        assert client.access_keys().caller == "by-name"
+        required.keys.write_text(KEYS.replace("shop.example", "another.example"))
+        with pytest.raises(popmq.errors.Unauthenticated, match="no access key"):
+            client.access_keys()
+
+
+def test_a_client_learns_what_is_wrong_with_what_it_shows(connect: Callable[..., popmq.Client]) -> None:
+    for shown in (None, STRANGER.client("shop.example")):
+        with connect(shown) as client, pytest.raises(popmq.errors.Unavailable) as refused:
+            client.access_keys()
+        assert "one of an authority of the broker" in (refused.value.action or ""), refused.value
+    mismatch = Made(SHOP.chain, STRANGER.client("x").key)
+    refusal = pytest.raises(popmq.errors.InvalidField, match="not a certificate and its key")
+    with connect(mismatch) as client, refusal:
+        client.access_keys()
+
+
+def test_the_sdk_wants_both_files(tmp_path: Path) -> None:
+    with pytest.raises(popmq.errors.InvalidField, match="client_key is missing"):
+        popmq.Client("localhost:1", client_cert=tmp_path / "cert")
+
+
+@pytest.mark.parametrize("content", [b"", b"no certificate"])
+def test_a_file_that_holds_no_authority_is_a_start_error(tmp_path: Path, content: bytes) -> None:
+    secured = Secured(tmp_path, "python", required=True)
+    secured.ca.write_bytes(content)
+    with pytest.raises(StartError, match=r"holds no certificate of an authority \(--tls-client-ca\)"), secured.broker:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ("--tls-client-required", "name that file"),
+        ("--tls-client-ca ca.pem", "name --access-keys, or --tls-client-required"),
+        ("--tls-client-ca ca.pem --access-keys k --tls-port 0", "serves no TLS"),
+        ("--tls-client-ca ca.pem --access-keys k --transport grpcio", "only with --tls-client-required"),
+    ],
+)
+def test_settings_that_would_not_do_what_they_say_are_refused(flags: str, why: str) -> None:
+    with pytest.raises(SettingError, match=why):
+        load(flags.split(), {})
+
+
+def test_a_name_in_two_keys_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.touch(0o600)
+    path.write_text(KEYS.replace("old.example", "shop.example"))
+    with pytest.raises(StartError, match=r"'shop\.example' stands in several keys"):
+        known_keys.Keys(path)
