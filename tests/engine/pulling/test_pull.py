@@ -10,7 +10,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.errors import Refused
 from popmq_server.pulling import pull as pulls
-from popmq_server.storage.keys import CQ_KEY
+from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, U32, U64
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.pull_steps import (
     RETRY,
@@ -166,11 +166,25 @@ def test_a_damaged_message_is_reported_once_however_often_it_is_pulled(
 
 
 @pytest.mark.usefixtures("a_chunk_a_commit")
-def test_a_message_whose_chunk_is_gone_is_no_message_and_no_damage(shop: Rig) -> None:
-    one_by_one(shop, "a", "b")
-    with without(shop, "log", shop.read("log")[0][0]):
-        assert texts(pull(shop, 0)) == ["b"]
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_message_whose_chunk_is_gone_is_no_message_and_no_damage(shop: Rig, gone: int) -> None:
+    """Also one that stands further on in the log than the queue has messages."""
+    one_by_one(shop, "a", "b", "c")
+    with without(shop, "log", shop.read("log")[gone][0]):
+        assert texts(pull(shop, 0)) == [text for place, text in enumerate("abc") if place != gone]
     assert shop.read("quar") == []
+
+
+def test_the_place_of_a_damaged_message_is_kept_and_those_around_it_are_read(shop: Rig) -> None:
+    shop.send("a", "bb", "ccc")
+    shop.damage(1)
+    found = pull(shop, 0)
+    assert (texts(found), [row[3] for row in found.rows], found.next_offset) == (["a", "ccc"], [0, 2], 3)
+    ((key, value),) = shop.read("quar")
+    (_, block), *_ = shop.read("cq")
+    position, size, _ = [*CQ_ENTRY.iter_unpack(block)][1]
+    assert CQ_KEY.unpack(key)[1:] == (0, 1)
+    assert value == U64.pack(position) + U32.pack(size)
 
 
 # ── Batches ──────────────────────────────────────────────────────────────────────────────────────────────────────────
