@@ -136,7 +136,7 @@ chaos-spark: setup build/delta/ready ## 100,000 messages through both modes of t
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/test_chaos.py
 
 spark-examples: setup .venv/examples ## the scripts of examples/spark; what they make is compared
-	@echo "spark-examples: windows, joins, states, bodies (some minutes)"
+	@echo "spark-examples: windows, joins, states, tables, bodies, Connect, a pipeline (ten minutes)"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m spark tests/spark/test_examples.py
 .venv/examples: .venv/ready
 	@$(BIN)/python $(PIP_INSTALL) --group examples

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -130,6 +132,18 @@ def test_a_state_of_one_s_own_is_exact_across_a_failure(
     assert {row.customer: [row.points, row.orders] for row in table.collect()} == points
 
 
+def test_a_database_and_a_topic_hold_each_order_once_across_a_failure(
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path
+) -> None:
+    tables = import_module("tables")
+    client.create_topic(tables.COPIES, queues=2)
+    table = through_a_failure(tables.run, spark, served.endpoint, tmp_path, rest(client))
+    assert Counter(row.number for row in table.collect()) == Counter(range(ALL))
+    copies = spark.read.format("popmq").option("endpoint", served.endpoint).option("topic", tables.COPIES).load()
+    assert Counter(int(row.key) for row in copies.select("key").collect()) == Counter(range(ALL))
+    shutil.rmtree(tmp_path / "derby", ignore_errors=True)
+
+
 def test_bodies_of_json_and_protobuf_are_columns(
     spark: "SparkSession", served: BrokerProcess, client: popmq.Client
 ) -> None:
@@ -170,3 +184,37 @@ def test_a_body_in_avro_is_columns(served: BrokerProcess, client: popmq.Client, 
         "print('sum', sum(row.order for row in bodies.avro(spark, sys.argv[1]).collect()))"
     )
     assert f"sum {sum(range(50))}" in own_process(script, served.endpoint, folder=tmp_path)
+
+
+def test_spark_connect_reads_the_same(served: BrokerProcess, client: popmq.Client, tmp_path: Path) -> None:
+    script = "import sys, connect; from pathlib import Path; print(connect.run(sys.argv[1], Path.cwd(), 'local[2]'))"
+    printed = own_process(script, served.endpoint, folder=tmp_path)
+    expected = Counter(str(order["customer"]) for order in shop().orders(EARLY))
+    assert {name: int(count) for name, count in re.findall(r"'(\w+)': (\d+)", printed)} == expected
+
+
+def test_a_declarative_pipeline_has_its_source_and_its_sink_here(
+    served: BrokerProcess, client: popmq.Client, tmp_path: Path
+) -> None:
+    client.create_topic("shop-large-orders", queues=2)
+    shutil.copytree(EXAMPLES / "pipeline", tmp_path / "pipeline")
+    spec = tmp_path / "pipeline" / "spark-pipeline.yml"
+    text = spec.read_text().replace("127.0.0.1:8081", served.endpoint)
+    spec.write_text(text.replace("file:///tmp/popmq-pipeline", (tmp_path / "storage").as_uri()))
+    script = (
+        "import os, subprocess, sys; "
+        "sys.exit(subprocess.call([os.path.join(os.path.dirname(sys.executable), 'spark-pipelines'), *sys.argv[1:]]))"
+    )
+    expected = Counter(str(order["order"]) for order in shop().orders(EARLY) if float(str(order["amount"])) >= 40)
+    for _ in range(2):  # the second run finds nothing new
+        own_process(script, "run", "--spec", str(spec), folder=tmp_path)
+    rows = [row for end in client.query_offsets("shop-large-orders") for row in pull(client, end)]
+    assert Counter(rows) == expected
+
+
+def pull(client: popmq.Client, end: popmq.QueueOffsets) -> list[str]:
+    """The keys of a queue."""
+    if end.max_offset == end.min_offset:
+        return []
+    page = client.pull_columns("shop-large-orders", end.queue, end.min_offset, end.max_offset, columns=["key"])
+    return [*page.columns.key]
