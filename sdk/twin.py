@@ -1,4 +1,4 @@
-"""Writes the synchronous half of the SDK from the asynchronous one: popmq/_async/*.py → popmq/_sync/*.py.
+"""Writes the synchronous half of the SDK from the asynchronous one: popmq/_async → popmq/_sync.
 
     python sdk/twin.py            writes
     python sdk/twin.py --check    says which files are not what it would write; exit code 1
@@ -50,9 +50,10 @@ def tidy(text: str) -> str:
 def twins() -> dict[pathlib.Path, str]:
     """Every file that belongs to popmq/_sync, and its text."""
     used: set[str] = set()
+    source = PACKAGE / "_async"
     files = {
-        PACKAGE / "_sync" / path.name: twin(path.read_text(), path.name, used)
-        for path in sorted((PACKAGE / "_async").glob("*.py"))
+        PACKAGE / "_sync" / path.relative_to(source): twin(path.read_text(), path.relative_to(source).as_posix(), used)
+        for path in sorted(source.rglob("*.py"))
         if path.name not in HAND_WRITTEN
     }
     unused = {pattern.pattern for pattern, _ in RULES} - used

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+# All folders with Python of ours.
+EVERYTHING = ("proto", "server", "sdk", "spark_connector", "tests", "harness", "scripts", "bench", "demo", "examples")
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from popmq import errors
 
 if TYPE_CHECKING:
     from popmq._async.client import AsyncClient
-    from popmq._async.consumer import AsyncConsumer
-    from popmq._async.pull_consumer import AsyncPullConsumer
+    from popmq._async.consuming.consumer import AsyncConsumer
+    from popmq._async.consuming.pull_consumer import AsyncPullConsumer
     from popmq._async.transactions import AsyncTransaction
-    from popmq._calls import InvisibleTimeResult
+    from popmq._calls.pop_calls import InvisibleTimeResult
     from popmq._sync.client import Client
-    from popmq._sync.consumer import Consumer
-    from popmq._sync.pull_consumer import PullConsumer
+    from popmq._sync.consuming.consumer import Consumer
+    from popmq._sync.consuming.pull_consumer import PullConsumer
     from popmq._sync.transactions import Transaction
     from popmq.config import Retry, Timeouts
     from popmq.errors import PopMQError
@@ -84,13 +84,13 @@ else:
 #: The modules of the public names, by module.
 _NAMES = {
     "popmq._async.client": "AsyncClient",
-    "popmq._async.consumer": "AsyncConsumer",
-    "popmq._async.pull_consumer": "AsyncPullConsumer",
+    "popmq._async.consuming.consumer": "AsyncConsumer",
+    "popmq._async.consuming.pull_consumer": "AsyncPullConsumer",
     "popmq._async.transactions": "AsyncTransaction",
-    "popmq._calls": "InvisibleTimeResult",
+    "popmq._calls.pop_calls": "InvisibleTimeResult",
     "popmq._sync.client": "Client",
-    "popmq._sync.consumer": "Consumer",
-    "popmq._sync.pull_consumer": "PullConsumer",
+    "popmq._sync.consuming.consumer": "Consumer",
+    "popmq._sync.consuming.pull_consumer": "PullConsumer",
     "popmq._sync.transactions": "Transaction",
     "popmq.config": "Retry Timeouts",
     "popmq.errors": "PopMQError",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from popmq._outcome import ACK, Outcome, Reject, Release
+from popmq._consuming.outcome import ACK, Outcome, Reject, Release
 from popmq.duration import Duration, seconds_or_none
 
 #: The levels of delay that RocketMQ has, by name, in seconds. `Message.delay` takes any duration.

@@ -159,7 +159,7 @@ class Broker:
     def start(self) -> None:
         """Starts it on its folder and on the port that it had before."""
         try:
-            from popmq import _fork  # noqa: F401 - the broker brings gRPC, and tests fork beside it
+            from popmq._transport import fork  # noqa: F401 - the broker brings gRPC, and tests fork beside it
             from popmq_server import embedded
         except ImportError as error:
             raise RuntimeError(f"{_NEEDS_SERVER} ({error})") from error

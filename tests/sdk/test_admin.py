@@ -199,7 +199,7 @@ async def test_numbers_of_what_is_not_there_are_refused(client: Any, call: str) 
 
 
 async def test_long_lists_are_asked_for_page_by_page(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("popmq._calls.PAGE_ROWS", 3)
+    monkeypatch.setattr("popmq._calls.pop_calls.PAGE_ROWS", 3)
     names = [f"topic{number}" for number in range(7)]
     for name in names:
         await client.create_topic(name)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from popmq import _admin_calls, _inspection_calls
 from popmq._async.schedules import AsyncSchedules
 from popmq._async.subscriptions import AsyncSubscriptions
-from popmq._async.wire import Wire
-from popmq._backup import Backup, Told
+from popmq._async.transport.wire import Wire
+from popmq._calls import admin_calls, inspection_calls
+from popmq._calls.backup import Backup, Told
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.stats import BrokerInfo, StoreStats
 from popmq.topic import (
@@ -48,7 +48,7 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         is done. `unique_ids`: seconds, ≤ 24 h, in which a message id is stored once; 0: ids are not compared.
         `lite`: of a LITE topic; None: as usual. `permission`: see Topic. Raises AlreadyExists, InvalidField.
         """
-        call = _admin_calls.create_topic(name, queues, type, retention, quota, unique_ids, lite, permission)
+        call = admin_calls.create_topic(name, queues, type, retention, quota, unique_ids, lite, permission)
         return await self._wire.run(call)
 
     async def update_topic(
@@ -62,27 +62,27 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         permission: Permission | None = None,
     ) -> Topic:
         """Changes what is given; queues only upwards, and not of FIFO topics. Raises TopicNotFound, InvalidField."""
-        call = _admin_calls.update_topic(name, queues, retention, quota, unique_ids, lite, permission)
+        call = admin_calls.update_topic(name, queues, retention, quota, unique_ids, lite, permission)
         return await self._wire.run(call)
 
     async def get_topic(self, name: str) -> Topic:
         """One topic. Raises TopicNotFound."""
-        return await self._wire.run(_admin_calls.get_topic(name))
+        return await self._wire.run(admin_calls.get_topic(name))
 
     async def list_topics(self, dead_letter_topics: bool = False) -> list[Topic]:
         """All topics, by name; with the %DLQ% ones when asked for."""
-        return await self._wire.run(_admin_calls.list_topics(dead_letter_topics))
+        return await self._wire.run(admin_calls.list_topics(dead_letter_topics))
 
     async def delete_topic(self, name: str) -> None:
         """Removes the topic and everything in it. Raises TopicNotFound."""
-        await self._wire.run(_admin_calls.delete_topic(name))
+        await self._wire.run(admin_calls.delete_topic(name))
 
     async def purge_topic(self, name: str) -> int:
         """Drops all messages of a topic, also leased, retried, delayed and half ones; returns how many.
 
         Its offsets go on, its groups stay and are at its end. Raises TopicNotFound, InvalidField.
         """
-        return await self._wire.run(_admin_calls.purge_topic(name))
+        return await self._wire.run(admin_calls.purge_topic(name))
 
     async def create_group(
         self,
@@ -123,7 +123,7 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
             consume_enable=consume_enable,
             subscription_expiry=subscription_expiry,
         )
-        return await self._wire.run(_admin_calls.create_group(group))
+        return await self._wire.run(admin_calls.create_group(group))
 
     async def update_group(
         self,
@@ -156,28 +156,28 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
             "consume_enable": consume_enable,
             "subscription_expiry": subscription_expiry,
         }
-        group = _admin_calls.changed_group(await self.get_group(name), changes)
-        return await self._wire.run(_admin_calls.update_group(group))
+        group = admin_calls.changed_group(await self.get_group(name), changes)
+        return await self._wire.run(admin_calls.update_group(group))
 
     async def get_group(self, name: str) -> Group:
         """One group. Raises GroupNotFound."""
-        return await self._wire.run(_admin_calls.get_group(name))
+        return await self._wire.run(admin_calls.get_group(name))
 
     async def list_groups(self) -> list[Group]:
         """All groups, by name."""
-        return await self._wire.run(_admin_calls.list_groups())
+        return await self._wire.run(admin_calls.list_groups())
 
     async def delete_group(self, name: str) -> None:
         """Removes the group, its positions, leases, retries and dead letters. Raises GroupNotFound."""
-        await self._wire.run(_admin_calls.delete_group(name))
+        await self._wire.run(admin_calls.delete_group(name))
 
     async def subscriptions(self, group: str) -> list[Subscription]:
         """How the group reads each topic that it has named: filter and consume mode. Raises GroupNotFound."""
-        return await self._wire.run(_admin_calls.subscriptions(group))
+        return await self._wire.run(admin_calls.subscriptions(group))
 
     async def info(self) -> BrokerInfo:
         """The broker's release and engine, and the parts of the contract that it lacks. Any access key may ask."""
-        return await self._wire.run(_inspection_calls.info())
+        return await self._wire.run(inspection_calls.info())
 
     async def set_max_size(self, size: int) -> StoreStats:
         """Another limit of the data file in bytes, 16 MiB – 64 TiB, at once and for later starts of the broker.
@@ -185,7 +185,7 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         It holds until `popmq serve --max-size` names another size than it does now. Raises InvalidField (less than the
         store has in use, or no address space for it), StorageFull.
         """
-        return await self._wire.run(_inspection_calls.set_max_size(size))
+        return await self._wire.run(inspection_calls.set_max_size(size))
 
     async def backup(self, write: Callable[[bytes], object], rate: int = 0, told: Told | None = None) -> int:
         """Gives `write` a consistent copy of the broker's store, piece by piece; returns its bytes when it is whole.

@@ -7,10 +7,10 @@ hello (topics) ──▶ welcome ──▶ check ──▶ the topic's callback 
 
 import logging
 
-from popmq import _send_calls
 from popmq._async.concurrency import Lock, Stop, Worker, finished
-from popmq._async.wire import Wire
-from popmq._call_retries import Stopped
+from popmq._async.transport.wire import Wire
+from popmq._calls import send_calls
+from popmq._transport.call_retries import Stopped
 from popmq.errors import ClientClosed, PopMQError, TryLater
 from popmq.transaction import OnCheck
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -62,7 +62,7 @@ class Checker:
             return None
         self._tried += 1
         try:
-            await self._wire.converse("Broker.Session", _send_calls.hello(self._client_id, topics), self._answer, turn)
+            await self._wire.converse("Broker.Session", send_calls.hello(self._client_id, topics), self._answer, turn)
         except Stopped:
             return 0.0
         except ClientClosed:
@@ -81,15 +81,15 @@ class Checker:
         self._tried = 0
         if not response.HasField("check"):
             return None
-        check = _send_calls.read_check(response.check)
+        check = send_calls.read_check(response.check)
         callback = self._callbacks.get(check.topic)
         if callback is None:
             return None
         try:
-            resolution = _send_calls.resolution_of(await finished(callback(check)))
+            resolution = send_calls.resolution_of(await finished(callback(check)))
         except Exception:
             log.exception(
                 "the checker of %s failed on message %s; the broker asks again", check.topic, check.message.message_id
             )
             resolution = pb.RESOLUTION_UNSPECIFIED
-        return _send_calls.checked(check.transaction_id, resolution)
+        return send_calls.checked(check.transaction_id, resolution)

@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from popmq import _calls, _send_calls
 from popmq._async.admin import AsyncAdmin
 from popmq._async.checker import Checker
-from popmq._async.consumer import AsyncConsumer, Parts
-from popmq._async.heartbeats import Heartbeats
+from popmq._async.consuming.consumer import AsyncConsumer, Parts
+from popmq._async.consuming.heartbeats import Heartbeats
+from popmq._async.consuming.leases import Leases
+from popmq._async.consuming.scheduler import Scheduler
+from popmq._async.consuming.settler import Settler
 from popmq._async.inspection import AsyncInspection
-from popmq._async.leases import Leases
 from popmq._async.owners import AsyncOwners
 from popmq._async.pulling import AsyncPulling
 from popmq._async.requests import AsyncRequests, Replies
-from popmq._async.scheduler import Scheduler
 from popmq._async.send_gatherer import SendGatherer
-from popmq._async.settler import Settler
 from popmq._async.sinks import AsyncSinks
 from popmq._async.transactions import AsyncTransactions
-from popmq._async.wire import Wire
-from popmq._calls import InvisibleTimeResult, all_or_raise
-from popmq._clock import Clock, SystemClock
-from popmq._connection import Transport, connection
-from popmq._consume_options import ConsumeOptions
-from popmq._guard import Guard, OnError, check_on_error
+from popmq._async.transport.wire import Wire
+from popmq._calls import pop_calls, send_calls
+from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise
+from popmq._consuming.clock import Clock, SystemClock
+from popmq._consuming.consume_options import ConsumeOptions
+from popmq._consuming.guard import Guard, OnError, check_on_error
+from popmq._transport.connection import Transport, connection
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.message import Body, Delivery, Message, SendReceipt
@@ -36,7 +36,7 @@ from popmq.stats import ClientStats
 from popmq.topic import Assignment, Session
 
 if TYPE_CHECKING:
-    from popmq._async.pull_consumer import AsyncPullConsumer
+    from popmq._async.consuming.pull_consumer import AsyncPullConsumer
 
 #: What names a delivery: itself, or its handle (then the call needs the group, too).
 Handle = Delivery | str
@@ -70,7 +70,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
         clock = clock or SystemClock()
         reached = connection(endpoint, tls, tls_ca, access_key, secret, transport, client_cert, client_key)
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
-        numbering = _send_calls.Numbering()
+        numbering = send_calls.Numbering()
         self._gatherer = SendGatherer(self._wire, numbering)
         self._checker = Checker(self._wire, self.client_id)
         scheduler = Scheduler(clock)
@@ -136,8 +136,8 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
         many were refused; TopicNotFound, StorageFull, RateLimited, …; DeadlineExceeded when it is not known whether the
         message was stored.
         """
-        given, one = _send_calls.listed(messages)
-        rows = _send_calls.message_rows(given, self._parts.numbering.message_id)
+        given, one = send_calls.listed(messages)
+        rows = send_calls.message_rows(given, self._parts.numbering.message_id)
         with self._wire.telemetry.sending(topic, rows):
             results = all_or_raise(await self._gatherer.send_all(topic, rows))
         return results[0] if one else results
@@ -147,7 +147,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
 
         Raises MessageNotFound when it was delivered already, or recalled before; InvalidField.
         """
-        return await self._wire.run(_send_calls.recall(topic, recall_handle))
+        return await self._wire.run(send_calls.recall(topic, recall_handle))
 
     # ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,7 +180,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
         """
         self._parts.settler.bind()
         self._parts.scheduler.bind()
-        call = _calls.pop(
+        call = pop_calls.pop(
             topic,
             group,
             client_id=self.client_id,
@@ -190,7 +190,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
             queues=queues,
             max_bytes=max_bytes,
             attempt_id=attempt_id or self._parts.numbering.attempt_id(),
-            filter=_calls.filter_row(tag, sql),
+            filter=pop_calls.filter_row(tag, sql),
             guard=self._guard,
             lite_topics=lite_topics,
         )
@@ -228,7 +228,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
         workers. When one fails, those behind it come again behind it; other message groups go on.
         """
         check_on_error(on_error)
-        wanted = _calls.filter_row(tag, sql)
+        wanted = pop_calls.filter_row(tag, sql)
         options = ConsumeOptions(
             topic,
             group,
@@ -254,7 +254,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
 
         Raises HandleLapsed when one is over already, PartlyRefused when some of many are; the others are done.
         """
-        await self._settle(deliveries, group, "ack", lambda handle: handle, _calls.ack)
+        await self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
 
     @overload
     async def extend(  # type: ignore[overload-overlap]
@@ -274,7 +274,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
         Raises HandleLapsed, InvalidField; PartlyRefused for some of many.
         """
         result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
-            deliveries, group, "extend", lambda handle: _calls.extend(handle, invisible)
+            deliveries, group, "extend", lambda handle: pop_calls.extend(handle, invisible)
         )
         return result
 
@@ -315,7 +315,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
         Raises HandleLapsed, InvalidField; PartlyRefused for some of many.
         """
         result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
-            deliveries, group, "release", lambda handle: _calls.release(handle, delay, count, reason)
+            deliveries, group, "release", lambda handle: pop_calls.release(handle, delay, count, reason)
         )
         return result
 
@@ -334,7 +334,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
     ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
         """Sends deliveries to the dead-letter topic of their group. Raises HandleLapsed; PartlyRefused."""
         result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
-            deliveries, group, "reject", lambda handle: _calls.reject(handle, reason)
+            deliveries, group, "reject", lambda handle: pop_calls.reject(handle, reason)
         )
         return result
 
@@ -345,11 +345,11 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
 
         `strategy` is of groups that pull: AVG when empty, CIRCLE, CONSISTENT_HASH, MACHINE_ROOM.
         """
-        return await self._wire.run(_calls.query_assignment(topic, group, self.client_id, strategy))
+        return await self._wire.run(pop_calls.query_assignment(topic, group, self.client_id, strategy))
 
     async def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
         """Keeps this client's session in the group alive, or ends it; consumers do so by themselves."""
-        return await self._wire.run(_calls.heartbeat(group, topics, self.client_id, goodbye))
+        return await self._wire.run(pop_calls.heartbeat(group, topics, self.client_id, goodbye))
 
     # ── Inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -360,7 +360,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
     async def _change(
         self, deliveries: Handle | Iterable[Handle], group: str, name: str, change: Callable[[str], Any]
     ) -> Any:
-        return await self._settle(deliveries, group, name, change, _calls.change)
+        return await self._settle(deliveries, group, name, change, pop_calls.change)
 
     async def _settle(
         self,
@@ -368,21 +368,21 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
         group: str,
         name: str,
         entry: Callable[[str], Any],
-        build: Callable[[str, list[Any]], _calls.Call[list[Any]]],
+        build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
     ) -> Any:
         one = isinstance(deliveries, (Delivery, str))
         rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]
         results: list[Any] = [None] * len(rows)
-        for some_group, indices in _calls.by_group(rows, group):
-            handles = [_calls.handle_of(rows[index]) for index in indices]
+        for some_group, indices in pop_calls.by_group(rows, group):
+            handles = [pop_calls.handle_of(rows[index]) for index in indices]
             with self._wire.telemetry.settling(name, some_group, len(handles)):
                 answers = await self._wire.run(build(some_group, [entry(handle) for handle in handles]))
             for index, answer in zip(indices, answers, strict=True):
                 results[index] = answer
-                _calls.renewed(rows[index], answer)
+                pop_calls.renewed(rows[index], answer)
                 if name != "extend":
-                    known = _calls.name_of(rows[index])
+                    known = pop_calls.name_of(rows[index])
                     self._parts.leases.forget(known)
-                    self._parts.leases.settled(known, _calls.failed(answer))
+                    self._parts.leases.settled(known, pop_calls.failed(answer))
         all_or_raise(results)
         return results[0] if one else results

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from popmq import _inspection_calls
-from popmq._async.wire import Wire
+from popmq._async.transport.wire import Wire
+from popmq._calls import inspection_calls
 from popmq.life import MessageLife
 from popmq.message import Delivery
 from popmq.stats import (
@@ -29,7 +29,7 @@ class AsyncInspection:
 
     async def stats(self, topic: str = "", group: str = "") -> Stats:
         """Numbers by topic and group, empty for all. Raises TopicNotFound, GroupNotFound."""
-        return await self._wire.run(_inspection_calls.stats(topic, group))
+        return await self._wire.run(inspection_calls.stats(topic, group))
 
     async def browse(self, topic: str, queue: int = 0, offset: int = 0, max_messages: int = 32) -> Page:
         """Reads messages by position, with no lease and no effect.
@@ -37,11 +37,11 @@ class AsyncInspection:
         `topic` may be %DLQ%group, or %RETRY%group+topic with the number of an entry as `offset`. An offset below the
         first begins at the first. Raises TopicNotFound, InvalidField.
         """
-        return await self._wire.run(_inspection_calls.browse(topic, queue, offset, max_messages))
+        return await self._wire.run(inspection_calls.browse(topic, queue, offset, max_messages))
 
     async def leases(self, group: str = "", topic: str = "", max_leases: int = 100) -> Leases:
         """What is leased or in backoff, by whom, until when, soonest first. Raises TopicNotFound, GroupNotFound."""
-        return await self._wire.run(_inspection_calls.leases(group, topic, max_leases))
+        return await self._wire.run(inspection_calls.leases(group, topic, max_leases))
 
     async def end_lease(self, group: str, checkpoint_id: int) -> int:
         """Ends a lease now, as if its deadline had come; returns how many of its messages were not done.
@@ -49,33 +49,33 @@ class AsyncInspection:
         They are visible again, or dead letters after their last attempt. `checkpoint_id`: of `leases`. Raises
         HandleLapsed when it is over, GroupNotFound; InvalidField for an owner's: that is `release_owner`.
         """
-        return await self._wire.run(_inspection_calls.end_lease(group, checkpoint_id))
+        return await self._wire.run(inspection_calls.end_lease(group, checkpoint_id))
 
     async def access_keys(self) -> AccessKeys:
         """The broker's access keys without their secrets: all for the right admin, else this client's own."""
-        return await self._wire.run(_inspection_calls.access_keys())
+        return await self._wire.run(inspection_calls.access_keys())
 
     async def owners(self, group: str = "") -> list[Owner]:
         """Owners of a group, or of all. Raises GroupNotFound."""
-        return await self._wire.run(_inspection_calls.owners(group))
+        return await self._wire.run(inspection_calls.owners(group))
 
     async def sessions(self, group: str = "") -> list[ClientSession]:
         """Clients with a session in a group, or all, with those that answer for transactions. Raises GroupNotFound."""
-        return await self._wire.run(_inspection_calls.sessions(group))
+        return await self._wire.run(inspection_calls.sessions(group))
 
     async def client_stack(self, client_id: str) -> ClientAnswer:
         """The stacks of the threads of an official RocketMQ 5 client, as it tells them.
 
         Raises ClientNotFound; Unavailable when it gives no answer in 5 s.
         """
-        return await self._wire.run(_inspection_calls.client_stack(client_id))
+        return await self._wire.run(inspection_calls.client_stack(client_id))
 
     async def verify_message(self, client_id: str, topic: str, queue: int, offset: int) -> ClientAnswer:
         """Lets an official RocketMQ 5 push consumer handle one stored message once: nothing is leased or acked.
 
         Raises ClientNotFound, TopicNotFound, MessageNotFound, InvalidField; Unavailable without an answer in 5 s.
         """
-        return await self._wire.run(_inspection_calls.verify_message(client_id, topic, queue, offset))
+        return await self._wire.run(inspection_calls.verify_message(client_id, topic, queue, offset))
 
     async def peek(
         self, topic: str, group: str, max_messages: int = 32, *, tag: str | None = None, sql: str | None = None
@@ -84,7 +84,7 @@ class AsyncInspection:
 
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField.
         """
-        return await self._wire.run(_inspection_calls.peek(topic, group, max_messages, tag, sql))
+        return await self._wire.run(inspection_calls.peek(topic, group, max_messages, tag, sql))
 
     async def look_up(
         self,
@@ -99,14 +99,14 @@ class AsyncInspection:
 
         Raises TopicNotFound, InvalidField.
         """
-        return await self._wire.run(_inspection_calls.look_up(topic, message_id, key, max_messages, since, until))
+        return await self._wire.run(inspection_calls.look_up(topic, message_id, key, max_messages, since, until))
 
     async def why(self, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
         """Why a message is not here: the life of each stored message of this id, for each group.
 
         Raises MessageNotFound, TopicNotFound, InvalidField.
         """
-        return await self._wire.run(_inspection_calls.why(message_id, topic, group))
+        return await self._wire.run(inspection_calls.why(message_id, topic, group))
 
     async def redrive(
         self, group: str, offsets: Sequence[int] = (), topic: str = "", message_ids: Sequence[str] = ()
@@ -116,14 +116,14 @@ class AsyncInspection:
         `offsets` are places in the dead-letter topic, `topic` is where they came from. An empty group: half messages
         that were given up are committed. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
         """
-        return await self._wire.run(_inspection_calls.redrive(group, offsets, topic, message_ids))
+        return await self._wire.run(inspection_calls.redrive(group, offsets, topic, message_ids))
 
     async def list_delayed(
         self, topic: str = "", until: datetime | float | None = None, max_messages: int = 100
     ) -> DelayedMessages:
         """Delayed messages of a topic, or of all, that are due before `until`; soonest first. Raises TopicNotFound."""
-        return await self._wire.run(_inspection_calls.list_delayed(topic, until, max_messages))
+        return await self._wire.run(inspection_calls.list_delayed(topic, until, max_messages))
 
     async def list_transactions(self, topic: str = "", max_messages: int = 100) -> HalfMessages:
         """Half messages of a topic, or of all, that are not ended; oldest first. Raises TopicNotFound."""
-        return await self._wire.run(_inspection_calls.list_transactions(topic, max_messages))
+        return await self._wire.run(inspection_calls.list_transactions(topic, max_messages))

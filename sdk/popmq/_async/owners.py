@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from popmq import _owner_calls
-from popmq._async.wire import Wire
-from popmq._calls import filter_row
+from popmq._async.transport.wire import Wire
+from popmq._calls import owner_calls
+from popmq._calls.pop_calls import filter_row
 from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start
 
@@ -29,24 +29,24 @@ class AsyncOwners:
         `topic` fixes the group's start in it now, at `start` if it has none yet; `create_group` makes a missing group.
         Raises GroupNotFound, TopicNotFound, InvalidField.
         """
-        return await self._wire.run(_owner_calls.attach_owner(group, owner, lease, topic, start, create_group))
+        return await self._wire.run(owner_calls.attach_owner(group, owner, lease, topic, start, create_group))
 
     async def renew_owner(self, group: str, owner: str, generation: int, lease: float = 60.0) -> OwnerLease:
         """Ends the lease of everything that the owner holds `lease` seconds from now. Raises OwnerNotFound, Fenced."""
-        return await self._wire.run(_owner_calls.renew_owner(group, owner, generation, lease))
+        return await self._wire.run(owner_calls.renew_owner(group, owner, generation, lease))
 
     async def ack_up_to(self, group: str, owner: str, generation: int, epoch: int) -> int:
         """Finishes every token of epochs up to `epoch`; returns how many messages that finished. Idempotent, also after
         the lease ran out. Raises OwnerNotFound, Fenced.
         """
-        return await self._wire.run(_owner_calls.ack_up_to(group, owner, generation, epoch))
+        return await self._wire.run(owner_calls.ack_up_to(group, owner, generation, epoch))
 
     async def release_owner(self, group: str, owner: str, generation: int = 0) -> int:
         """Ends the owner's lease now; returns how many messages it held. Its tokens take back what nobody popped.
 
         `generation` 0: whatever it is, an operator's call. Raises OwnerNotFound, Fenced.
         """
-        return await self._wire.run(_owner_calls.release_owner(group, owner, generation))
+        return await self._wire.run(owner_calls.release_owner(group, owner, generation))
 
     async def pop_sealed(
         self,
@@ -67,7 +67,7 @@ class AsyncOwners:
         Columns, and offset, are sent. `tag`, `sql`: the filter, as of `pop`.
         Raises Fenced, EpochAlreadyAcked, OwnerNotFound, TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
         """
-        call = _owner_calls.pop_sealed(
+        call = owner_calls.pop_sealed(
             topic,
             group,
             token,
@@ -88,4 +88,4 @@ class AsyncOwners:
         With `upto` only what lies below that position counts; `upto` of the answer is how far a bounded read may go
         now. Raises TopicNotFound, GroupNotFound.
         """
-        return await self._wire.run(_owner_calls.wait_available(topic, group, min_ready, wait, upto))
+        return await self._wire.run(owner_calls.wait_available(topic, group, min_ready, wait, upto))

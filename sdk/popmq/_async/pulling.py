@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from popmq import _pull_calls
-from popmq._async.consumer import Parts
-from popmq._async.wire import Wire
-from popmq._calls import InvisibleTimeResult, all_or_raise, filter_row
-from popmq._guard import OnError, check_on_error
-from popmq._pull_calls import PULL_MESSAGES
-from popmq._pull_options import PullOptions, check_strategy
+from popmq._async.consuming.consumer import Parts
+from popmq._async.transport.wire import Wire
+from popmq._calls import pull_calls
+from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise, filter_row
+from popmq._calls.pull_calls import PULL_MESSAGES
+from popmq._consuming.guard import OnError, check_on_error
+from popmq._consuming.pull_options import PullOptions, check_strategy
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
@@ -22,8 +22,8 @@ from popmq.topic import Start
 
 if TYPE_CHECKING:
     # Its modules take as long to import as all others: a client that pulls nothing does without them.
-    from popmq._async.pull_consumer import AsyncPullConsumer
-    from popmq._async.share import Share
+    from popmq._async.consuming.pull_consumer import AsyncPullConsumer
+    from popmq._async.consuming.share import Share
 
 
 class AsyncPulling:
@@ -55,7 +55,7 @@ class AsyncPulling:
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField, PollingFull, RateLimited;
         WrongConsumeMode for a group that pops the topic.
         """
-        call = _pull_calls.pull(
+        call = pull_calls.pull(
             topic,
             group,
             queue,
@@ -87,7 +87,7 @@ class AsyncPulling:
         `columns`: only these fields of Columns, and offset, are sent. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB.
         Raises TopicNotFound, InvalidFilter, InvalidField.
         """
-        call = _pull_calls.pull_columns(
+        call = pull_calls.pull_columns(
             topic,
             queue,
             offset,
@@ -105,7 +105,7 @@ class AsyncPulling:
         Of %RETRY%group+topic: entries of queue 0 below the offset are done.
         Raises WrongConsumeMode for a group that pops, TopicNotFound, GroupNotFound, InvalidField.
         """
-        await self._wire.run(_pull_calls.update_offsets(topic, group, offsets))
+        await self._wire.run(pull_calls.update_offsets(topic, group, offsets))
 
     async def send_back(
         self,
@@ -124,9 +124,9 @@ class AsyncPulling:
         """
         rows = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
         results: list[Any] = [None] * len(rows)
-        for topic, group, indices in _pull_calls.by_place(rows):
-            entries = [_pull_calls.pulled_back(rows[index], delay, reason, reject, max_attempts) for index in indices]
-            answers = await self._wire.run(_pull_calls.send_back(topic, group, self.client_id, entries))
+        for topic, group, indices in pull_calls.by_place(rows):
+            entries = [pull_calls.pulled_back(rows[index], delay, reason, reject, max_attempts) for index in indices]
+            answers = await self._wire.run(pull_calls.send_back(topic, group, self.client_id, entries))
             for index, answer in zip(indices, answers, strict=True):
                 results[index] = answer
         return all_or_raise(results)
@@ -136,11 +136,11 @@ class AsyncPulling:
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return await self._wire.run(_pull_calls.lock_queues(topic, group, self.client_id, queues))
+        return await self._wire.run(pull_calls.lock_queues(topic, group, self.client_id, queues))
 
     async def unlock_queues(self, topic: str, group: str, queues: Sequence[int] = ()) -> None:
         """Gives queues free; none named: all of this client's. Raises TopicNotFound, GroupNotFound, InvalidField."""
-        await self._wire.run(_pull_calls.unlock_queues(topic, group, self.client_id, queues))
+        await self._wire.run(pull_calls.unlock_queues(topic, group, self.client_id, queues))
 
     def pull_consume(
         self,
@@ -170,7 +170,7 @@ class AsyncPulling:
         after so many seconds without a message, counted from when the broker knows how the last one ended, once the
         broker says that there is nothing more.
         """
-        from popmq._async.share import GroupShare
+        from popmq._async.consuming.share import GroupShare
 
         self._refuse_second(topic, group, queues)
         check_strategy(strategy)
@@ -225,13 +225,13 @@ class AsyncPulling:
             on_error,
             seconds_or_none(until_idle, "until_idle"),
         )
-        from popmq._async.share import EveryQueue
+        from popmq._async.consuming.share import EveryQueue
 
         file = None if offsets is None else Path(offsets)
         return self._pulling(options, EveryQueue(self._wire, options, file))
 
     def _pulling(self, options: PullOptions, share: Share) -> AsyncPullConsumer:
-        from popmq._async.pull_consumer import AsyncPullConsumer
+        from popmq._async.consuming.pull_consumer import AsyncPullConsumer
 
         check_on_error(options.on_error)
         consumer = AsyncPullConsumer(self._parts, options, share)

@@ -13,12 +13,12 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from popmq import _admin_calls, _calls, _requests
 from popmq._async.concurrency import Event, Lock, Stop, Worker
-from popmq._async.wire import Wire
-from popmq._call_retries import Stopped
-from popmq._requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, WAIT_S
-from popmq._send_calls import Numbering
+from popmq._async.transport.wire import Wire
+from popmq._calls import admin_calls, pop_calls, requests
+from popmq._calls.requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, WAIT_S
+from popmq._calls.send_calls import Numbering
+from popmq._transport.call_retries import Stopped
 from popmq.duration import Duration, seconds_of
 from popmq.errors import AlreadyExists, PermissionDenied, TryLater
 from popmq.message import Body, Delivery, Message, SendReceipt
@@ -57,7 +57,7 @@ class Replies:
         until = time.monotonic() + timeout
         await self._make()
         correlation_id, caller = uuid.uuid4().hex, Waiting()
-        asked = _requests.request(message, f"{REPLIES}/{self._lite_topic}", correlation_id)
+        asked = requests.request(message, f"{REPLIES}/{self._lite_topic}", correlation_id)
         with self._changing:
             self._waiting[correlation_id] = caller
         try:
@@ -69,26 +69,26 @@ class Replies:
             with self._changing:
                 del self._waiting[correlation_id]
         if caller.reply is None:
-            raise _requests.no_answer(topic, timeout)
-        return _requests.answer(caller.reply)
+            raise requests.no_answer(topic, timeout)
+        return requests.answer(caller.reply)
 
     async def _make(self) -> None:
         """Makes the topic and the group, once. Without the right to, they have to be there."""
         if self._made:
             return
         lite = LiteTopics(ttl=REPLY_TTL_S)
-        topic = _admin_calls.create_topic(REPLIES, None, "LITE", None, None, 0.0, lite, "READ_WRITE")
+        topic = admin_calls.create_topic(REPLIES, None, "LITE", None, None, 0.0, lite, "READ_WRITE")
         with contextlib.suppress(AlreadyExists, PermissionDenied):
             await self._wire.run(topic)
         with contextlib.suppress(AlreadyExists, PermissionDenied):
-            await self._wire.run(_admin_calls.create_group(Group(REPLIES)))
+            await self._wire.run(admin_calls.create_group(Group(REPLIES)))
         self._made = True
 
     async def _step(self) -> float | None:
         """Takes what has come for this client; None: nobody waits."""
         if not self._waiting or self._stop.is_set():
             return None
-        pop = _calls.pop(
+        pop = pop_calls.pop(
             REPLIES,
             REPLIES,
             client_id=self._client_id,
@@ -105,7 +105,7 @@ class Replies:
         try:
             deliveries = (await self._wire.run(pop, self._stop)).deliveries
             if deliveries:
-                await self._wire.run(_calls.ack(REPLIES, [delivery.handle for delivery in deliveries]))
+                await self._wire.run(pop_calls.ack(REPLIES, [delivery.handle for delivery in deliveries]))
         except Stopped:
             return None
         except TryLater as error:
@@ -153,6 +153,6 @@ class AsyncRequests:
 
         It does not settle the delivery. Raises InvalidField when nobody asked for a reply, and what `send` raises.
         """
-        topic, answer = _requests.reply(delivery, message)
+        topic, answer = requests.reply(delivery, message)
         receipt: SendReceipt = await self.send(topic, answer)
         return receipt

@@ -1,7 +1,7 @@
 """Schedules as a client sees them. See popmq.schedule."""
 
-from popmq import _schedule_calls
-from popmq._async.wire import Wire
+from popmq._async.transport.wire import Wire
+from popmq._calls import schedule_calls
 from popmq.message import Body, Message
 from popmq.schedule import Missed, Schedule
 
@@ -21,30 +21,30 @@ class AsyncSchedules:
         none, "once" the latest, "all" the last 100. `message`: ≤ 256 KiB, without an id, a delay or a transaction.
         One that exists with the same settings is returned. Raises AlreadyExists, TopicNotFound, InvalidField.
         """
-        return await self._wire.run(_schedule_calls.create_schedule(name, cron, topic, message, tz, missed))
+        return await self._wire.run(schedule_calls.create_schedule(name, cron, topic, message, tz, missed))
 
     async def get_schedule(self, name: str, upcoming: int = 0) -> Schedule:
         """One schedule, with so many of its next occurrences (≤ 100). Raises ScheduleNotFound."""
-        return await self._wire.run(_schedule_calls.get_schedule(name, upcoming))
+        return await self._wire.run(schedule_calls.get_schedule(name, upcoming))
 
     async def list_schedules(self) -> list[Schedule]:
         """All schedules, by name."""
-        return await self._wire.run(_schedule_calls.list_schedules())
+        return await self._wire.run(schedule_calls.list_schedules())
 
     async def delete_schedule(self, name: str) -> None:
         """Removes a schedule; what it has sent stays. Raises ScheduleNotFound."""
-        await self._wire.run(_schedule_calls.delete_schedule(name))
+        await self._wire.run(schedule_calls.delete_schedule(name))
 
     async def pause_schedule(self, name: str) -> Schedule:
         """Leaves its occurrences out, until it is resumed. Raises ScheduleNotFound."""
-        return await self._wire.run(_schedule_calls.pause_schedule(name))
+        return await self._wire.run(schedule_calls.pause_schedule(name))
 
     async def resume_schedule(self, name: str) -> Schedule:
         """Goes on with the first occurrence after now. Raises ScheduleNotFound."""
-        return await self._wire.run(_schedule_calls.resume_schedule(name))
+        return await self._wire.run(schedule_calls.resume_schedule(name))
 
     async def run_schedule(self, name: str) -> str:
         """Sends its message now, beside its occurrences; returns the message id. Raises ScheduleNotFound, and what a
         send to the topic raises.
         """
-        return await self._wire.run(_schedule_calls.run_schedule(name))
+        return await self._wire.run(schedule_calls.run_schedule(name))

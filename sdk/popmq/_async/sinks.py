@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from popmq import _send_calls, _sink_calls
-from popmq._async.consumer import Parts
-from popmq._async.wire import Wire
+from popmq._async.consuming.consumer import Parts
+from popmq._async.transport.wire import Wire
+from popmq._calls import send_calls, sink_calls
 from popmq.errors import PopMQError
 from popmq.message import Message
 from popmq.sink import BatchCommit, StageName
@@ -33,8 +33,8 @@ class AsyncSinks:
         committed is dropped 24 h after its last piece. Raises TopicNotFound, Forbidden, StorageFull, RateLimited,
         InvalidField.
         """
-        rows = _send_calls.message_rows(messages, self._parts.numbering.message_id)
-        return await self._wire.run(_sink_calls.stage(topic, rows, sink, batch, stage_id, piece))
+        rows = send_calls.message_rows(messages, self._parts.numbering.message_id)
+        return await self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece))
 
     async def commit_batch(self, sink: str, batch: int, stages: Sequence[StageName]) -> BatchCommit:
         """Commits a batch of up to 4,096 stages: all their messages become visible, each once, soon after.
@@ -42,8 +42,8 @@ class AsyncSinks:
         What other tasks staged for this batch, or for earlier ones, is dropped. The broker remembers the last batch of
         a sink for 90 days. Raises StageNotFound when one is not whole (nothing is committed then); StorageFull.
         """
-        return await self._wire.run(_sink_calls.commit_batch(sink, batch, stages))
+        return await self._wire.run(sink_calls.commit_batch(sink, batch, stages))
 
     async def drop_stages(self, sink: str, stages: Sequence[StageName]) -> int:
         """Drops stages that will not be committed; returns how many of them there were."""
-        return await self._wire.run(_sink_calls.drop_stages(sink, stages))
+        return await self._wire.run(sink_calls.drop_stages(sink, stages))

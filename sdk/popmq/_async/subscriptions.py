@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from popmq import _subscription_calls
-from popmq._async.wire import Wire
+from popmq._async.transport.wire import Wire
+from popmq._calls import subscription_calls
 from popmq.stats import MessageGroups, QueueOffsets
 from popmq.topic import Start, Subscription
 
@@ -21,7 +21,7 @@ class AsyncSubscriptions:
 
         Raises TopicNotFound, GroupNotFound, InvalidFilter (its message shows the place), InvalidField.
         """
-        return await self._wire.run(_subscription_calls.set_filter(topic, group, tag, sql))
+        return await self._wire.run(subscription_calls.set_filter(topic, group, tag, sql))
 
     async def set_consume_mode(
         self, topic: str, group: str, mode: str, share_number: int = 0, start: Start | None = None
@@ -32,7 +32,7 @@ class AsyncSubscriptions:
         `start`: where a group begins that is new in the topic; InvalidField for one that has its position there.
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return await self._wire.run(_subscription_calls.set_consume_mode(topic, group, mode, share_number, start))
+        return await self._wire.run(subscription_calls.set_consume_mode(topic, group, mode, share_number, start))
 
     async def query_offsets(
         self, topic: str, group: str = "", at: datetime | float | None = None
@@ -41,7 +41,7 @@ class AsyncSubscriptions:
 
         `topic` may be %RETRY%group+topic. Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return await self._wire.run(_subscription_calls.query_offsets(topic, group, at))
+        return await self._wire.run(subscription_calls.query_offsets(topic, group, at))
 
     async def reset_offsets(self, topic: str, group: str, to: Start | Mapping[int, int]) -> dict[int, int]:
         """Moves a group to "earliest", "latest", a time, or to the offsets of the queues that are named.
@@ -49,18 +49,18 @@ class AsyncSubscriptions:
         Its leases, retries and waiting messages there are dropped. Returns its next offset of each queue.
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return await self._wire.run(_subscription_calls.reset_offsets(topic, group, to))
+        return await self._wire.run(subscription_calls.reset_offsets(topic, group, to))
 
     async def clone_offsets(self, topic: str, from_group: str, group: str) -> dict[int, int]:
         """Gives `group` the offsets of another one, as a reset would. Raises TopicNotFound, GroupNotFound."""
-        return await self._wire.run(_subscription_calls.clone_offsets(topic, from_group, group))
+        return await self._wire.run(subscription_calls.clone_offsets(topic, from_group, group))
 
     async def list_message_groups(
         self, topic: str, group: str, max_message_groups: int = 100, stopped_only: bool = False
     ) -> MessageGroups:
         """Message groups of a FIFO topic that wait, are locked or stopped. Raises TopicNotFound, GroupNotFound."""
         return await self._wire.run(
-            _subscription_calls.list_message_groups(topic, group, max_message_groups, stopped_only)
+            subscription_calls.list_message_groups(topic, group, max_message_groups, stopped_only)
         )
 
     async def resume_message_group(self, topic: str, group: str, message_group: str, dead_letter: bool = False) -> None:
@@ -68,4 +68,4 @@ class AsyncSubscriptions:
 
         Raises MessageNotFound when it is not stopped; TopicNotFound, GroupNotFound, InvalidField.
         """
-        await self._wire.run(_subscription_calls.resume_message_group(topic, group, message_group, dead_letter))
+        await self._wire.run(subscription_calls.resume_message_group(topic, group, message_group, dead_letter))

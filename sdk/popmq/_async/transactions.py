@@ -6,10 +6,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, overload
 
-from popmq import _send_calls
 from popmq._async.checker import Checker
-from popmq._async.wire import Wire
-from popmq._calls import all_or_raise
+from popmq._async.transport.wire import Wire
+from popmq._calls import send_calls
+from popmq._calls.pop_calls import all_or_raise
 from popmq.errors import PartlyRefused, PopMQError
 from popmq.message import Body, Message, SendReceipt
 from popmq.transaction import OnCheck, Resolution
@@ -48,7 +48,7 @@ class AsyncTransaction:
         """
         if self._ended:
             raise RuntimeError("this transaction is over: its messages need another one")
-        given, one = _send_calls.listed(messages)
+        given, one = send_calls.listed(messages)
         try:
             sent: list[SendReceipt] = await self._client.send(self.topic, [_half(message) for message in given])
         except PartlyRefused as error:
@@ -131,7 +131,7 @@ class AsyncTransactions:
         one = isinstance(transaction_ids, str)
         rows: list[str] = [transaction_ids] if one else list(transaction_ids)  # type: ignore[list-item]
         results: list[Any] = []
-        for call in _send_calls.end_transactions(rows, resolution):
+        for call in send_calls.end_transactions(rows, resolution):
             try:
                 ended = await self._wire.run(call)
             except PopMQError as error:

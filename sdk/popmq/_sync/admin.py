@@ -3,11 +3,11 @@
 
 from collections.abc import Callable, Sequence
 
-from popmq import _admin_calls, _inspection_calls
-from popmq._backup import Backup, Told
+from popmq._calls import admin_calls, inspection_calls
+from popmq._calls.backup import Backup, Told
 from popmq._sync.schedules import Schedules
 from popmq._sync.subscriptions import Subscriptions
-from popmq._sync.wire import Wire
+from popmq._sync.transport.wire import Wire
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.stats import BrokerInfo, StoreStats
 from popmq.topic import (
@@ -49,7 +49,7 @@ class Admin(Schedules, Subscriptions):
         is done. `unique_ids`: seconds, ≤ 24 h, in which a message id is stored once; 0: ids are not compared.
         `lite`: of a LITE topic; None: as usual. `permission`: see Topic. Raises AlreadyExists, InvalidField.
         """
-        call = _admin_calls.create_topic(name, queues, type, retention, quota, unique_ids, lite, permission)
+        call = admin_calls.create_topic(name, queues, type, retention, quota, unique_ids, lite, permission)
         return self._wire.run(call)
 
     def update_topic(
@@ -63,27 +63,27 @@ class Admin(Schedules, Subscriptions):
         permission: Permission | None = None,
     ) -> Topic:
         """Changes what is given; queues only upwards, and not of FIFO topics. Raises TopicNotFound, InvalidField."""
-        call = _admin_calls.update_topic(name, queues, retention, quota, unique_ids, lite, permission)
+        call = admin_calls.update_topic(name, queues, retention, quota, unique_ids, lite, permission)
         return self._wire.run(call)
 
     def get_topic(self, name: str) -> Topic:
         """One topic. Raises TopicNotFound."""
-        return self._wire.run(_admin_calls.get_topic(name))
+        return self._wire.run(admin_calls.get_topic(name))
 
     def list_topics(self, dead_letter_topics: bool = False) -> list[Topic]:
         """All topics, by name; with the %DLQ% ones when asked for."""
-        return self._wire.run(_admin_calls.list_topics(dead_letter_topics))
+        return self._wire.run(admin_calls.list_topics(dead_letter_topics))
 
     def delete_topic(self, name: str) -> None:
         """Removes the topic and everything in it. Raises TopicNotFound."""
-        self._wire.run(_admin_calls.delete_topic(name))
+        self._wire.run(admin_calls.delete_topic(name))
 
     def purge_topic(self, name: str) -> int:
         """Drops all messages of a topic, also leased, retried, delayed and half ones; returns how many.
 
         Its offsets go on, its groups stay and are at its end. Raises TopicNotFound, InvalidField.
         """
-        return self._wire.run(_admin_calls.purge_topic(name))
+        return self._wire.run(admin_calls.purge_topic(name))
 
     def create_group(
         self,
@@ -124,7 +124,7 @@ class Admin(Schedules, Subscriptions):
             consume_enable=consume_enable,
             subscription_expiry=subscription_expiry,
         )
-        return self._wire.run(_admin_calls.create_group(group))
+        return self._wire.run(admin_calls.create_group(group))
 
     def update_group(
         self,
@@ -157,28 +157,28 @@ class Admin(Schedules, Subscriptions):
             "consume_enable": consume_enable,
             "subscription_expiry": subscription_expiry,
         }
-        group = _admin_calls.changed_group(self.get_group(name), changes)
-        return self._wire.run(_admin_calls.update_group(group))
+        group = admin_calls.changed_group(self.get_group(name), changes)
+        return self._wire.run(admin_calls.update_group(group))
 
     def get_group(self, name: str) -> Group:
         """One group. Raises GroupNotFound."""
-        return self._wire.run(_admin_calls.get_group(name))
+        return self._wire.run(admin_calls.get_group(name))
 
     def list_groups(self) -> list[Group]:
         """All groups, by name."""
-        return self._wire.run(_admin_calls.list_groups())
+        return self._wire.run(admin_calls.list_groups())
 
     def delete_group(self, name: str) -> None:
         """Removes the group, its positions, leases, retries and dead letters. Raises GroupNotFound."""
-        self._wire.run(_admin_calls.delete_group(name))
+        self._wire.run(admin_calls.delete_group(name))
 
     def subscriptions(self, group: str) -> list[Subscription]:
         """How the group reads each topic that it has named: filter and consume mode. Raises GroupNotFound."""
-        return self._wire.run(_admin_calls.subscriptions(group))
+        return self._wire.run(admin_calls.subscriptions(group))
 
     def info(self) -> BrokerInfo:
         """The broker's release and engine, and the parts of the contract that it lacks. Any access key may ask."""
-        return self._wire.run(_inspection_calls.info())
+        return self._wire.run(inspection_calls.info())
 
     def set_max_size(self, size: int) -> StoreStats:
         """Another limit of the data file in bytes, 16 MiB – 64 TiB, at once and for later starts of the broker.
@@ -186,7 +186,7 @@ class Admin(Schedules, Subscriptions):
         It holds until `popmq serve --max-size` names another size than it does now. Raises InvalidField (less than the
         store has in use, or no address space for it), StorageFull.
         """
-        return self._wire.run(_inspection_calls.set_max_size(size))
+        return self._wire.run(inspection_calls.set_max_size(size))
 
     def backup(self, write: Callable[[bytes], object], rate: int = 0, told: Told | None = None) -> int:
         """Gives `write` a consistent copy of the broker's store, piece by piece; returns its bytes when it is whole.

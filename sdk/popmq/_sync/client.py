@@ -9,27 +9,27 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from popmq import _calls, _send_calls
-from popmq._calls import InvisibleTimeResult, all_or_raise
-from popmq._clock import Clock, SystemClock
-from popmq._connection import Transport, connection
-from popmq._consume_options import ConsumeOptions
-from popmq._guard import Guard, OnError, check_on_error
+from popmq._calls import pop_calls, send_calls
+from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise
+from popmq._consuming.clock import Clock, SystemClock
+from popmq._consuming.consume_options import ConsumeOptions
+from popmq._consuming.guard import Guard, OnError, check_on_error
 from popmq._sync.admin import Admin
 from popmq._sync.checker import Checker
-from popmq._sync.consumer import Consumer, Parts
-from popmq._sync.heartbeats import Heartbeats
+from popmq._sync.consuming.consumer import Consumer, Parts
+from popmq._sync.consuming.heartbeats import Heartbeats
+from popmq._sync.consuming.leases import Leases
+from popmq._sync.consuming.scheduler import Scheduler
+from popmq._sync.consuming.settler import Settler
 from popmq._sync.inspection import Inspection
-from popmq._sync.leases import Leases
 from popmq._sync.owners import Owners
 from popmq._sync.pulling import Pulling
 from popmq._sync.requests import Replies, Requests
-from popmq._sync.scheduler import Scheduler
 from popmq._sync.send_gatherer import SendGatherer
-from popmq._sync.settler import Settler
 from popmq._sync.sinks import Sinks
 from popmq._sync.transactions import Transactions
-from popmq._sync.wire import Wire
+from popmq._sync.transport.wire import Wire
+from popmq._transport.connection import Transport, connection
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.message import Body, Delivery, Message, SendReceipt
@@ -37,7 +37,7 @@ from popmq.stats import ClientStats
 from popmq.topic import Assignment, Session
 
 if TYPE_CHECKING:
-    from popmq._sync.pull_consumer import PullConsumer
+    from popmq._sync.consuming.pull_consumer import PullConsumer
 
 #: What names a delivery: itself, or its handle (then the call needs the group, too).
 Handle = Delivery | str
@@ -71,7 +71,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
         clock = clock or SystemClock()
         reached = connection(endpoint, tls, tls_ca, access_key, secret, transport, client_cert, client_key)
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
-        numbering = _send_calls.Numbering()
+        numbering = send_calls.Numbering()
         self._gatherer = SendGatherer(self._wire, numbering)
         self._checker = Checker(self._wire, self.client_id)
         scheduler = Scheduler(clock)
@@ -135,8 +135,8 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
         many were refused; TopicNotFound, StorageFull, RateLimited, …; DeadlineExceeded when it is not known whether the
         message was stored.
         """
-        given, one = _send_calls.listed(messages)
-        rows = _send_calls.message_rows(given, self._parts.numbering.message_id)
+        given, one = send_calls.listed(messages)
+        rows = send_calls.message_rows(given, self._parts.numbering.message_id)
         with self._wire.telemetry.sending(topic, rows):
             results = all_or_raise(self._gatherer.send_all(topic, rows))
         return results[0] if one else results
@@ -146,7 +146,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
 
         Raises MessageNotFound when it was delivered already, or recalled before; InvalidField.
         """
-        return self._wire.run(_send_calls.recall(topic, recall_handle))
+        return self._wire.run(send_calls.recall(topic, recall_handle))
 
     # ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -179,7 +179,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
         """
         self._parts.settler.bind()
         self._parts.scheduler.bind()
-        call = _calls.pop(
+        call = pop_calls.pop(
             topic,
             group,
             client_id=self.client_id,
@@ -189,7 +189,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
             queues=queues,
             max_bytes=max_bytes,
             attempt_id=attempt_id or self._parts.numbering.attempt_id(),
-            filter=_calls.filter_row(tag, sql),
+            filter=pop_calls.filter_row(tag, sql),
             guard=self._guard,
             lite_topics=lite_topics,
         )
@@ -227,7 +227,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
         workers. When one fails, those behind it come again behind it; other message groups go on.
         """
         check_on_error(on_error)
-        wanted = _calls.filter_row(tag, sql)
+        wanted = pop_calls.filter_row(tag, sql)
         options = ConsumeOptions(
             topic,
             group,
@@ -253,7 +253,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
 
         Raises HandleLapsed when one is over already, PartlyRefused when some of many are; the others are done.
         """
-        self._settle(deliveries, group, "ack", lambda handle: handle, _calls.ack)
+        self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
 
     @overload
     def extend(  # type: ignore[overload-overlap]
@@ -273,7 +273,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
         Raises HandleLapsed, InvalidField; PartlyRefused for some of many.
         """
         result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
-            deliveries, group, "extend", lambda handle: _calls.extend(handle, invisible)
+            deliveries, group, "extend", lambda handle: pop_calls.extend(handle, invisible)
         )
         return result
 
@@ -314,7 +314,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
         Raises HandleLapsed, InvalidField; PartlyRefused for some of many.
         """
         result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
-            deliveries, group, "release", lambda handle: _calls.release(handle, delay, count, reason)
+            deliveries, group, "release", lambda handle: pop_calls.release(handle, delay, count, reason)
         )
         return result
 
@@ -333,7 +333,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
     ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
         """Sends deliveries to the dead-letter topic of their group. Raises HandleLapsed; PartlyRefused."""
         result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
-            deliveries, group, "reject", lambda handle: _calls.reject(handle, reason)
+            deliveries, group, "reject", lambda handle: pop_calls.reject(handle, reason)
         )
         return result
 
@@ -344,11 +344,11 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
 
         `strategy` is of groups that pull: AVG when empty, CIRCLE, CONSISTENT_HASH, MACHINE_ROOM.
         """
-        return self._wire.run(_calls.query_assignment(topic, group, self.client_id, strategy))
+        return self._wire.run(pop_calls.query_assignment(topic, group, self.client_id, strategy))
 
     def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
         """Keeps this client's session in the group alive, or ends it; consumers do so by themselves."""
-        return self._wire.run(_calls.heartbeat(group, topics, self.client_id, goodbye))
+        return self._wire.run(pop_calls.heartbeat(group, topics, self.client_id, goodbye))
 
     # ── Inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -359,7 +359,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
     def _change(
         self, deliveries: Handle | Iterable[Handle], group: str, name: str, change: Callable[[str], Any]
     ) -> Any:
-        return self._settle(deliveries, group, name, change, _calls.change)
+        return self._settle(deliveries, group, name, change, pop_calls.change)
 
     def _settle(
         self,
@@ -367,21 +367,21 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
         group: str,
         name: str,
         entry: Callable[[str], Any],
-        build: Callable[[str, list[Any]], _calls.Call[list[Any]]],
+        build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
     ) -> Any:
         one = isinstance(deliveries, (Delivery, str))
         rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]
         results: list[Any] = [None] * len(rows)
-        for some_group, indices in _calls.by_group(rows, group):
-            handles = [_calls.handle_of(rows[index]) for index in indices]
+        for some_group, indices in pop_calls.by_group(rows, group):
+            handles = [pop_calls.handle_of(rows[index]) for index in indices]
             with self._wire.telemetry.settling(name, some_group, len(handles)):
                 answers = self._wire.run(build(some_group, [entry(handle) for handle in handles]))
             for index, answer in zip(indices, answers, strict=True):
                 results[index] = answer
-                _calls.renewed(rows[index], answer)
+                pop_calls.renewed(rows[index], answer)
                 if name != "extend":
-                    known = _calls.name_of(rows[index])
+                    known = pop_calls.name_of(rows[index])
                     self._parts.leases.forget(known)
-                    self._parts.leases.settled(known, _calls.failed(answer))
+                    self._parts.leases.settled(known, pop_calls.failed(answer))
         all_or_raise(results)
         return results[0] if one else results

@@ -4,8 +4,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from popmq import _inspection_calls
-from popmq._sync.wire import Wire
+from popmq._calls import inspection_calls
+from popmq._sync.transport.wire import Wire
 from popmq.life import MessageLife
 from popmq.message import Delivery
 from popmq.stats import (
@@ -30,7 +30,7 @@ class Inspection:
 
     def stats(self, topic: str = "", group: str = "") -> Stats:
         """Numbers by topic and group, empty for all. Raises TopicNotFound, GroupNotFound."""
-        return self._wire.run(_inspection_calls.stats(topic, group))
+        return self._wire.run(inspection_calls.stats(topic, group))
 
     def browse(self, topic: str, queue: int = 0, offset: int = 0, max_messages: int = 32) -> Page:
         """Reads messages by position, with no lease and no effect.
@@ -38,11 +38,11 @@ class Inspection:
         `topic` may be %DLQ%group, or %RETRY%group+topic with the number of an entry as `offset`. An offset below the
         first begins at the first. Raises TopicNotFound, InvalidField.
         """
-        return self._wire.run(_inspection_calls.browse(topic, queue, offset, max_messages))
+        return self._wire.run(inspection_calls.browse(topic, queue, offset, max_messages))
 
     def leases(self, group: str = "", topic: str = "", max_leases: int = 100) -> Leases:
         """What is leased or in backoff, by whom, until when, soonest first. Raises TopicNotFound, GroupNotFound."""
-        return self._wire.run(_inspection_calls.leases(group, topic, max_leases))
+        return self._wire.run(inspection_calls.leases(group, topic, max_leases))
 
     def end_lease(self, group: str, checkpoint_id: int) -> int:
         """Ends a lease now, as if its deadline had come; returns how many of its messages were not done.
@@ -50,33 +50,33 @@ class Inspection:
         They are visible again, or dead letters after their last attempt. `checkpoint_id`: of `leases`. Raises
         HandleLapsed when it is over, GroupNotFound; InvalidField for an owner's: that is `release_owner`.
         """
-        return self._wire.run(_inspection_calls.end_lease(group, checkpoint_id))
+        return self._wire.run(inspection_calls.end_lease(group, checkpoint_id))
 
     def access_keys(self) -> AccessKeys:
         """The broker's access keys without their secrets: all for the right admin, else this client's own."""
-        return self._wire.run(_inspection_calls.access_keys())
+        return self._wire.run(inspection_calls.access_keys())
 
     def owners(self, group: str = "") -> list[Owner]:
         """Owners of a group, or of all. Raises GroupNotFound."""
-        return self._wire.run(_inspection_calls.owners(group))
+        return self._wire.run(inspection_calls.owners(group))
 
     def sessions(self, group: str = "") -> list[ClientSession]:
         """Clients with a session in a group, or all, with those that answer for transactions. Raises GroupNotFound."""
-        return self._wire.run(_inspection_calls.sessions(group))
+        return self._wire.run(inspection_calls.sessions(group))
 
     def client_stack(self, client_id: str) -> ClientAnswer:
         """The stacks of the threads of an official RocketMQ 5 client, as it tells them.
 
         Raises ClientNotFound; Unavailable when it gives no answer in 5 s.
         """
-        return self._wire.run(_inspection_calls.client_stack(client_id))
+        return self._wire.run(inspection_calls.client_stack(client_id))
 
     def verify_message(self, client_id: str, topic: str, queue: int, offset: int) -> ClientAnswer:
         """Lets an official RocketMQ 5 push consumer handle one stored message once: nothing is leased or acked.
 
         Raises ClientNotFound, TopicNotFound, MessageNotFound, InvalidField; Unavailable without an answer in 5 s.
         """
-        return self._wire.run(_inspection_calls.verify_message(client_id, topic, queue, offset))
+        return self._wire.run(inspection_calls.verify_message(client_id, topic, queue, offset))
 
     def peek(
         self, topic: str, group: str, max_messages: int = 32, *, tag: str | None = None, sql: str | None = None
@@ -85,7 +85,7 @@ class Inspection:
 
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField.
         """
-        return self._wire.run(_inspection_calls.peek(topic, group, max_messages, tag, sql))
+        return self._wire.run(inspection_calls.peek(topic, group, max_messages, tag, sql))
 
     def look_up(
         self,
@@ -100,14 +100,14 @@ class Inspection:
 
         Raises TopicNotFound, InvalidField.
         """
-        return self._wire.run(_inspection_calls.look_up(topic, message_id, key, max_messages, since, until))
+        return self._wire.run(inspection_calls.look_up(topic, message_id, key, max_messages, since, until))
 
     def why(self, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
         """Why a message is not here: the life of each stored message of this id, for each group.
 
         Raises MessageNotFound, TopicNotFound, InvalidField.
         """
-        return self._wire.run(_inspection_calls.why(message_id, topic, group))
+        return self._wire.run(inspection_calls.why(message_id, topic, group))
 
     def redrive(
         self, group: str, offsets: Sequence[int] = (), topic: str = "", message_ids: Sequence[str] = ()
@@ -117,14 +117,14 @@ class Inspection:
         `offsets` are places in the dead-letter topic, `topic` is where they came from. An empty group: half messages
         that were given up are committed. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
         """
-        return self._wire.run(_inspection_calls.redrive(group, offsets, topic, message_ids))
+        return self._wire.run(inspection_calls.redrive(group, offsets, topic, message_ids))
 
     def list_delayed(
         self, topic: str = "", until: datetime | float | None = None, max_messages: int = 100
     ) -> DelayedMessages:
         """Delayed messages of a topic, or of all, that are due before `until`; soonest first. Raises TopicNotFound."""
-        return self._wire.run(_inspection_calls.list_delayed(topic, until, max_messages))
+        return self._wire.run(inspection_calls.list_delayed(topic, until, max_messages))
 
     def list_transactions(self, topic: str = "", max_messages: int = 100) -> HalfMessages:
         """Half messages of a topic, or of all, that are not ended; oldest first. Raises TopicNotFound."""
-        return self._wire.run(_inspection_calls.list_transactions(topic, max_messages))
+        return self._wire.run(inspection_calls.list_transactions(topic, max_messages))

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from popmq import _pull_calls
-from popmq._calls import InvisibleTimeResult, all_or_raise, filter_row
-from popmq._guard import OnError, check_on_error
-from popmq._pull_calls import PULL_MESSAGES
-from popmq._pull_options import PullOptions, check_strategy
-from popmq._sync.consumer import Parts
-from popmq._sync.wire import Wire
+from popmq._calls import pull_calls
+from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise, filter_row
+from popmq._calls.pull_calls import PULL_MESSAGES
+from popmq._consuming.guard import OnError, check_on_error
+from popmq._consuming.pull_options import PullOptions, check_strategy
+from popmq._sync.consuming.consumer import Parts
+from popmq._sync.transport.wire import Wire
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
@@ -23,8 +23,8 @@ from popmq.topic import Start
 
 if TYPE_CHECKING:
     # Its modules take as long to import as all others: a client that pulls nothing does without them.
-    from popmq._sync.pull_consumer import PullConsumer
-    from popmq._sync.share import Share
+    from popmq._sync.consuming.pull_consumer import PullConsumer
+    from popmq._sync.consuming.share import Share
 
 
 class Pulling:
@@ -56,7 +56,7 @@ class Pulling:
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField, PollingFull, RateLimited;
         WrongConsumeMode for a group that pops the topic.
         """
-        call = _pull_calls.pull(
+        call = pull_calls.pull(
             topic,
             group,
             queue,
@@ -88,7 +88,7 @@ class Pulling:
         `columns`: only these fields of Columns, and offset, are sent. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB.
         Raises TopicNotFound, InvalidFilter, InvalidField.
         """
-        call = _pull_calls.pull_columns(
+        call = pull_calls.pull_columns(
             topic,
             queue,
             offset,
@@ -106,7 +106,7 @@ class Pulling:
         Of %RETRY%group+topic: entries of queue 0 below the offset are done.
         Raises WrongConsumeMode for a group that pops, TopicNotFound, GroupNotFound, InvalidField.
         """
-        self._wire.run(_pull_calls.update_offsets(topic, group, offsets))
+        self._wire.run(pull_calls.update_offsets(topic, group, offsets))
 
     def send_back(
         self,
@@ -125,9 +125,9 @@ class Pulling:
         """
         rows = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
         results: list[Any] = [None] * len(rows)
-        for topic, group, indices in _pull_calls.by_place(rows):
-            entries = [_pull_calls.pulled_back(rows[index], delay, reason, reject, max_attempts) for index in indices]
-            answers = self._wire.run(_pull_calls.send_back(topic, group, self.client_id, entries))
+        for topic, group, indices in pull_calls.by_place(rows):
+            entries = [pull_calls.pulled_back(rows[index], delay, reason, reject, max_attempts) for index in indices]
+            answers = self._wire.run(pull_calls.send_back(topic, group, self.client_id, entries))
             for index, answer in zip(indices, answers, strict=True):
                 results[index] = answer
         return all_or_raise(results)
@@ -137,11 +137,11 @@ class Pulling:
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(_pull_calls.lock_queues(topic, group, self.client_id, queues))
+        return self._wire.run(pull_calls.lock_queues(topic, group, self.client_id, queues))
 
     def unlock_queues(self, topic: str, group: str, queues: Sequence[int] = ()) -> None:
         """Gives queues free; none named: all of this client's. Raises TopicNotFound, GroupNotFound, InvalidField."""
-        self._wire.run(_pull_calls.unlock_queues(topic, group, self.client_id, queues))
+        self._wire.run(pull_calls.unlock_queues(topic, group, self.client_id, queues))
 
     def pull_consume(
         self,
@@ -171,7 +171,7 @@ class Pulling:
         after so many seconds without a message, counted from when the broker knows how the last one ended, once the
         broker says that there is nothing more.
         """
-        from popmq._sync.share import GroupShare
+        from popmq._sync.consuming.share import GroupShare
 
         self._refuse_second(topic, group, queues)
         check_strategy(strategy)
@@ -226,13 +226,13 @@ class Pulling:
             on_error,
             seconds_or_none(until_idle, "until_idle"),
         )
-        from popmq._sync.share import EveryQueue
+        from popmq._sync.consuming.share import EveryQueue
 
         file = None if offsets is None else Path(offsets)
         return self._pulling(options, EveryQueue(self._wire, options, file))
 
     def _pulling(self, options: PullOptions, share: Share) -> PullConsumer:
-        from popmq._sync.pull_consumer import PullConsumer
+        from popmq._sync.consuming.pull_consumer import PullConsumer
 
         check_on_error(options.on_error)
         consumer = PullConsumer(self._parts, options, share)

@@ -1,8 +1,8 @@
 # Written by sdk/twin.py from popmq/_async/schedules.py: change that one.
 """Schedules as a client sees them. See popmq.schedule."""
 
-from popmq import _schedule_calls
-from popmq._sync.wire import Wire
+from popmq._calls import schedule_calls
+from popmq._sync.transport.wire import Wire
 from popmq.message import Body, Message
 from popmq.schedule import Missed, Schedule
 
@@ -22,30 +22,30 @@ class Schedules:
         none, "once" the latest, "all" the last 100. `message`: ≤ 256 KiB, without an id, a delay or a transaction.
         One that exists with the same settings is returned. Raises AlreadyExists, TopicNotFound, InvalidField.
         """
-        return self._wire.run(_schedule_calls.create_schedule(name, cron, topic, message, tz, missed))
+        return self._wire.run(schedule_calls.create_schedule(name, cron, topic, message, tz, missed))
 
     def get_schedule(self, name: str, upcoming: int = 0) -> Schedule:
         """One schedule, with so many of its next occurrences (≤ 100). Raises ScheduleNotFound."""
-        return self._wire.run(_schedule_calls.get_schedule(name, upcoming))
+        return self._wire.run(schedule_calls.get_schedule(name, upcoming))
 
     def list_schedules(self) -> list[Schedule]:
         """All schedules, by name."""
-        return self._wire.run(_schedule_calls.list_schedules())
+        return self._wire.run(schedule_calls.list_schedules())
 
     def delete_schedule(self, name: str) -> None:
         """Removes a schedule; what it has sent stays. Raises ScheduleNotFound."""
-        self._wire.run(_schedule_calls.delete_schedule(name))
+        self._wire.run(schedule_calls.delete_schedule(name))
 
     def pause_schedule(self, name: str) -> Schedule:
         """Leaves its occurrences out, until it is resumed. Raises ScheduleNotFound."""
-        return self._wire.run(_schedule_calls.pause_schedule(name))
+        return self._wire.run(schedule_calls.pause_schedule(name))
 
     def resume_schedule(self, name: str) -> Schedule:
         """Goes on with the first occurrence after now. Raises ScheduleNotFound."""
-        return self._wire.run(_schedule_calls.resume_schedule(name))
+        return self._wire.run(schedule_calls.resume_schedule(name))
 
     def run_schedule(self, name: str) -> str:
         """Sends its message now, beside its occurrences; returns the message id. Raises ScheduleNotFound, and what a
         send to the topic raises.
         """
-        return self._wire.run(_schedule_calls.run_schedule(name))
+        return self._wire.run(schedule_calls.run_schedule(name))

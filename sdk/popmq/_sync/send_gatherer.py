@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/send_gatherer.py: change that one.
-"""Gathers the sends of many callers into few requests. popmq._send_batching decides; this waits and calls."""
+"""Gathers the sends of many callers into few requests. popmq._calls.send_batching decides; this waits and calls."""
 
 import copy
 import time
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from popmq import _send_calls
-from popmq._send_batching import GATHER_S_MAX, PendingSend, TopicSends
+from popmq._calls import send_calls
+from popmq._calls.send_batching import GATHER_S_MAX, PendingSend, TopicSends
 from popmq._sync.concurrency import Event, Lock, shielded
-from popmq._sync.wire import Wire
+from popmq._sync.transport.wire import Wire
 from popmq.errors import DeadlineExceeded, PopMQError
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -18,7 +18,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 class SendGatherer:
     """The sends of one client, by topic."""
 
-    def __init__(self, wire: Wire, numbering: _send_calls.Numbering) -> None:
+    def __init__(self, wire: Wire, numbering: send_calls.Numbering) -> None:
         self.sent = 0
         self.requests = 0
         self._wire = wire
@@ -44,7 +44,7 @@ class SendGatherer:
     def send_all(self, topic: str, rows: Sequence[pb.Message]) -> list[Any]:
         """Sends any number of rows, in as many requests as it takes. A SendReceipt or the error of each, in order."""
         results: list[Any] = []
-        for run, size in _send_calls.cut(rows):
+        for run, size in send_calls.cut(rows):
             try:
                 results += self.send(topic, run, size)
             except PopMQError as error:
@@ -82,7 +82,7 @@ class SendGatherer:
             # The number is drawn once: every try of this call is the same request to the broker.
             number = self._numbering.request_number()
             rows = chain.from_iterable(send.rows for send in request)
-            results = self._wire.run(_send_calls.send(topic, rows, self._numbering.producer_id, number))
+            results = self._wire.run(send_calls.send(topic, rows, self._numbering.producer_id, number))
         except Exception as error:
             self._finish(sends, request, [], error)
         except BaseException:

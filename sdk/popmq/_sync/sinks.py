@@ -3,9 +3,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from popmq import _send_calls, _sink_calls
-from popmq._sync.consumer import Parts
-from popmq._sync.wire import Wire
+from popmq._calls import send_calls, sink_calls
+from popmq._sync.consuming.consumer import Parts
+from popmq._sync.transport.wire import Wire
 from popmq.errors import PopMQError
 from popmq.message import Message
 from popmq.sink import BatchCommit, StageName
@@ -34,8 +34,8 @@ class Sinks:
         committed is dropped 24 h after its last piece. Raises TopicNotFound, Forbidden, StorageFull, RateLimited,
         InvalidField.
         """
-        rows = _send_calls.message_rows(messages, self._parts.numbering.message_id)
-        return self._wire.run(_sink_calls.stage(topic, rows, sink, batch, stage_id, piece))
+        rows = send_calls.message_rows(messages, self._parts.numbering.message_id)
+        return self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece))
 
     def commit_batch(self, sink: str, batch: int, stages: Sequence[StageName]) -> BatchCommit:
         """Commits a batch of up to 4,096 stages: all their messages become visible, each once, soon after.
@@ -43,8 +43,8 @@ class Sinks:
         What other tasks staged for this batch, or for earlier ones, is dropped. The broker remembers the last batch of
         a sink for 90 days. Raises StageNotFound when one is not whole (nothing is committed then); StorageFull.
         """
-        return self._wire.run(_sink_calls.commit_batch(sink, batch, stages))
+        return self._wire.run(sink_calls.commit_batch(sink, batch, stages))
 
     def drop_stages(self, sink: str, stages: Sequence[StageName]) -> int:
         """Drops stages that will not be committed; returns how many of them there were."""
-        return self._wire.run(_sink_calls.drop_stages(sink, stages))
+        return self._wire.run(sink_calls.drop_stages(sink, stages))

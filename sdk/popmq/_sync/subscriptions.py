@@ -4,8 +4,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from popmq import _subscription_calls
-from popmq._sync.wire import Wire
+from popmq._calls import subscription_calls
+from popmq._sync.transport.wire import Wire
 from popmq.stats import MessageGroups, QueueOffsets
 from popmq.topic import Start, Subscription
 
@@ -20,7 +20,7 @@ class Subscriptions:
 
         Raises TopicNotFound, GroupNotFound, InvalidFilter (its message shows the place), InvalidField.
         """
-        return self._wire.run(_subscription_calls.set_filter(topic, group, tag, sql))
+        return self._wire.run(subscription_calls.set_filter(topic, group, tag, sql))
 
     def set_consume_mode(
         self, topic: str, group: str, mode: str, share_number: int = 0, start: Start | None = None
@@ -31,14 +31,14 @@ class Subscriptions:
         `start`: where a group begins that is new in the topic; InvalidField for one that has its position there.
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(_subscription_calls.set_consume_mode(topic, group, mode, share_number, start))
+        return self._wire.run(subscription_calls.set_consume_mode(topic, group, mode, share_number, start))
 
     def query_offsets(self, topic: str, group: str = "", at: datetime | float | None = None) -> list[QueueOffsets]:
         """First and next offset of each queue, the one that the group has committed, and the first stored `at` a time.
 
         `topic` may be %RETRY%group+topic. Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(_subscription_calls.query_offsets(topic, group, at))
+        return self._wire.run(subscription_calls.query_offsets(topic, group, at))
 
     def reset_offsets(self, topic: str, group: str, to: Start | Mapping[int, int]) -> dict[int, int]:
         """Moves a group to "earliest", "latest", a time, or to the offsets of the queues that are named.
@@ -46,21 +46,21 @@ class Subscriptions:
         Its leases, retries and waiting messages there are dropped. Returns its next offset of each queue.
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(_subscription_calls.reset_offsets(topic, group, to))
+        return self._wire.run(subscription_calls.reset_offsets(topic, group, to))
 
     def clone_offsets(self, topic: str, from_group: str, group: str) -> dict[int, int]:
         """Gives `group` the offsets of another one, as a reset would. Raises TopicNotFound, GroupNotFound."""
-        return self._wire.run(_subscription_calls.clone_offsets(topic, from_group, group))
+        return self._wire.run(subscription_calls.clone_offsets(topic, from_group, group))
 
     def list_message_groups(
         self, topic: str, group: str, max_message_groups: int = 100, stopped_only: bool = False
     ) -> MessageGroups:
         """Message groups of a FIFO topic that wait, are locked or stopped. Raises TopicNotFound, GroupNotFound."""
-        return self._wire.run(_subscription_calls.list_message_groups(topic, group, max_message_groups, stopped_only))
+        return self._wire.run(subscription_calls.list_message_groups(topic, group, max_message_groups, stopped_only))
 
     def resume_message_group(self, topic: str, group: str, message_group: str, dead_letter: bool = False) -> None:
         """Lets a stopped message group go on: its head is tried anew, or with `dead_letter` is a dead letter.
 
         Raises MessageNotFound when it is not stopped; TopicNotFound, GroupNotFound, InvalidField.
         """
-        self._wire.run(_subscription_calls.resume_message_group(topic, group, message_group, dead_letter))
+        self._wire.run(subscription_calls.resume_message_group(topic, group, message_group, dead_letter))

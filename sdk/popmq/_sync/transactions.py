@@ -7,10 +7,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, overload
 
-from popmq import _send_calls
-from popmq._calls import all_or_raise
+from popmq._calls import send_calls
+from popmq._calls.pop_calls import all_or_raise
 from popmq._sync.checker import Checker
-from popmq._sync.wire import Wire
+from popmq._sync.transport.wire import Wire
 from popmq.errors import PartlyRefused, PopMQError
 from popmq.message import Body, Message, SendReceipt
 from popmq.transaction import OnCheck, Resolution
@@ -49,7 +49,7 @@ class Transaction:
         """
         if self._ended:
             raise RuntimeError("this transaction is over: its messages need another one")
-        given, one = _send_calls.listed(messages)
+        given, one = send_calls.listed(messages)
         try:
             sent: list[SendReceipt] = self._client.send(self.topic, [_half(message) for message in given])
         except PartlyRefused as error:
@@ -132,7 +132,7 @@ class Transactions:
         one = isinstance(transaction_ids, str)
         rows: list[str] = [transaction_ids] if one else list(transaction_ids)  # type: ignore[list-item]
         results: list[Any] = []
-        for call in _send_calls.end_transactions(rows, resolution):
+        for call in send_calls.end_transactions(rows, resolution):
             try:
                 ended = self._wire.run(call)
             except PopMQError as error:

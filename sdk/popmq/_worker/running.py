@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from popmq import _requests
 from popmq._async.client import AsyncClient
 from popmq._async.concurrency import finished
-from popmq._async.consumer import AsyncConsumer
+from popmq._async.consuming.consumer import AsyncConsumer
+from popmq._calls import requests
 from popmq._worker.converting import BadPayload
 from popmq._worker.handlers import Handler
 from popmq._worker.middleware import Hooks
@@ -115,8 +115,8 @@ class Run:
                 begun.append(each)
                 await finished(each.before(delivery))
             result = await _called(handler, delivery, thread)
-            if result is not None and _requests.wants_reply(delivery):
-                await self._client.reply(delivery, _requests.as_message(result))
+            if result is not None and requests.wants_reply(delivery):
+                await self._client.reply(delivery, requests.as_message(result))
         except Exception as raised:
             error = raised  # the name after `as` ends with its block, before the lambda in the eyes of a checker
             await _hooks(begun, lambda each: each.failed(delivery, error))
@@ -128,8 +128,8 @@ class Run:
 
     async def _refuse(self, delivery: Delivery, error: Exception) -> None:
         """Tells who waits for a reply that there will be none, since the message is a dead letter now."""
-        if isinstance(error, Reject | BadPayload) and _requests.wants_reply(delivery):
-            topic, answer = _requests.reply(delivery, "rejected", str(error) or "without a reason")
+        if isinstance(error, Reject | BadPayload) and requests.wants_reply(delivery):
+            topic, answer = requests.reply(delivery, "rejected", str(error) or "without a reason")
             try:
                 await self._client.send(topic, answer)
             except PopMQError as refused:

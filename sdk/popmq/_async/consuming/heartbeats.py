@@ -1,0 +1,128 @@
+"""Keeps the sessions of one client alive: one job, however many consumers share them.
+
+A session belongs to a client in a group and names every topic that the client reads for that group. Consumers do not
+send heartbeats of their own, because two of them in one group would remove each other's topic from the session.
+
+A broker that restarts has lost all sessions. A client that notices that the broker was away sends its heartbeats at
+once: until then the broker may assign its queues to others.
+"""
+
+import logging
+from collections.abc import Callable
+
+from popmq._async.concurrency import Mutex, Stop
+from popmq._async.consuming.scheduler import Scheduler
+from popmq._async.transport.wire import Wire
+from popmq._calls import pop_calls
+from popmq._consuming.clock import Clock
+from popmq.errors import PopMQError, Rejected, TryLater
+
+log = logging.getLogger("popmq.consumer")
+
+#: Seconds to the next heartbeat after a failed one: sessions end 120 s after the last that arrived.
+HEARTBEAT_AGAIN_S = 5.0
+#: Seconds between two heartbeats when the broker was away in between.
+HEARTBEAT_SOON_S = 1.0
+
+
+class _Member:
+    """This client in one group: its readers by topic, and the last assignment version."""
+
+    def __init__(self) -> None:
+        self.readers: list[tuple[str, Callable[[], object]]] = []
+        self.version = -1
+        self.beat_at = 0.0
+
+    def topics(self) -> list[str]:
+        return sorted({topic for topic, _ in self.readers})
+
+    def tell(self, version: int) -> None:
+        """Tells the readers when their assignment may have changed."""
+        if version != self.version:
+            self.version = version
+            for _, changed in list(self.readers):
+                changed()
+
+
+class Heartbeats:
+    """Consumers join and leave; `changed` is called whenever their assigned queues may have changed."""
+
+    def __init__(self, wire: Wire, clock: Clock, scheduler: Scheduler, client_id: str) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._scheduler = scheduler
+        self._client_id = client_id
+        # Held during a heartbeat: one that arrived after the goodbye would open the session again.
+        self._turn = Mutex()
+        self._members: dict[str, _Member] = {}
+        self._gave_up = False  # a goodbye did not reach the broker: closing waits for that only once
+        self._losses = 0
+        self._beaten_at = 0.0
+        scheduler.add(self)
+
+    async def join(self, group: str, topic: str, changed: Callable[[], object], stop: Stop) -> None:
+        """Opens the session, or adds a topic to it. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
+        async with self._turn:
+            member = self._members.setdefault(group, _Member())
+            member.readers.append((topic, changed))
+            try:
+                await self._beat(group, member, stop)
+            except BaseException:
+                self._forget(group, topic, changed)
+                raise
+        self._scheduler.wake()
+
+    async def leave(self, group: str, topic: str, changed: Callable[[], object], tell: bool = True) -> None:
+        """Removes a topic from the session. With the last topic it says goodbye, so that the broker assigns this
+        client's queues to others at once and not after 120 s. `tell` false: the broker is away.
+        """
+        async with self._turn:
+            self._forget(group, topic, changed)
+            if not tell or self._gave_up:
+                return
+            member = self._members.get(group)
+            topics = member.topics() if member else [topic]
+            try:
+                await self._wire.run(pop_calls.heartbeat(group, topics, self._client_id, goodbye=member is None))
+            except PopMQError as error:
+                log.debug("no goodbye to group %s: %s", group, error)
+                self._gave_up = isinstance(error, TryLater)
+
+    def due(self) -> float | None:
+        """When the next heartbeat is due."""
+        dues = [member.beat_at for member in list(self._members.values())]
+        if dues and self._wire.losses != self._losses:
+            dues.append(self._beaten_at + HEARTBEAT_SOON_S)
+        return min(dues, default=None)
+
+    async def run(self) -> None:
+        """Sends the heartbeats that are due."""
+        async with self._turn:
+            was_away, self._losses = self._wire.losses != self._losses, self._wire.losses
+            for group, member in list(self._members.items()):
+                if was_away or member.beat_at <= self._clock.now():
+                    await self._try(group, member)
+
+    async def _try(self, group: str, member: _Member) -> None:
+        try:
+            await self._beat(group, member)
+        except PopMQError as error:
+            log.warning("the heartbeat of group %s failed, next try in %g s: %s", group, HEARTBEAT_AGAIN_S, error)
+            member.beat_at = self._clock.now() + HEARTBEAT_AGAIN_S
+            if isinstance(error, Rejected):
+                member.tell(-1)  # the group or a topic is gone: its readers find out which and report it
+
+    async def _beat(self, group: str, member: _Member, stop: Stop | None = None) -> None:
+        answer = await self._wire.run(pop_calls.heartbeat(group, member.topics(), self._client_id), stop)
+        self._beaten_at = self._clock.now()
+        member.beat_at = self._beaten_at + answer.interval
+        self._gave_up = False
+        member.tell(answer.assignment_version)
+
+    def _forget(self, group: str, topic: str, changed: Callable[[], object]) -> None:
+        member = self._members.get(group)
+        if member is None:
+            return
+        member.readers = [reader for reader in member.readers if reader != (topic, changed)]
+        if not member.readers:
+            del self._members[group]

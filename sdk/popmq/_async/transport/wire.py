@@ -1,0 +1,147 @@
+"""Runs calls: tries, deadlines, errors. Everything that a client asks of its broker passes here."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from popmq._async.concurrency import Lock, Stop
+from popmq._async.transport.channel import channel
+from popmq._calls.pop_calls import Call, Pages
+from popmq._transport.call_retries import CallRetries, Stopped
+from popmq._transport.connection import Connection
+from popmq._transport.rpc_errors import read_rpc_error
+from popmq._transport.telemetry import Telemetry
+from popmq.config import Retry, Timeouts
+from popmq.errors import ClientClosed, PopMQError, Unavailable
+from popmq_http2.client.call import CallFailed
+
+T = TypeVar("T")
+
+log = logging.getLogger("popmq.client")
+
+
+class Wire:
+    """One connection to a broker, in the process that made it."""
+
+    def __init__(self, connection: Connection, timeouts: Timeouts, retry: Retry, client_id: str) -> None:
+        self.telemetry = Telemetry(connection.endpoint, client_id)
+        self.timeouts = timeouts
+        self.calls = 0
+        self.retries = 0
+        self.losses = 0  # tries that did not reach the broker: it may have restarted
+        self._endpoint = connection.endpoint
+        self._retry = retry
+        self._channel = channel(connection)
+        self._closing = Stop()
+        self._counting = Lock()
+        self._pid = os.getpid()
+        self._away_since: float | None = None  # when the broker was first seen not to answer
+
+    async def run(self, call: Call[T], stop: Stop | None = None) -> T:
+        """Runs `call` until it is answered, retrying within its timeout what may be retried.
+
+        Raises the error of the last try; Stopped once `stop` is set; ClientClosed.
+        """
+        if call.pages is not None:
+            return await self._run_pages(call, call.pages, stop)
+        tries = CallRetries(call, getattr(self.timeouts, call.timeout), self._retry, time.monotonic())
+        with self._counting:
+            self.calls += 1
+        while True:
+            self._check()
+            try:
+                left = tries.start(time.monotonic())
+                reply = await self._channel.unary(call.method, call.request, left, stop)
+            except CallFailed as refused:
+                error = read_rpc_error(refused, self._endpoint, call.method)
+                self.losses += isinstance(error, Unavailable)
+                self._failed(error, call.method)
+                pause = tries.failed(error, time.monotonic())
+            else:
+                if self._away_since is not None:
+                    self._back()
+                return call.read(reply, tries.uncertain)
+            await self._pause(pause, stop)
+
+    async def _run_pages(self, call: Call[T], pages: Pages, stop: Stop | None) -> T:
+        """Runs a call for each page of its list, each with the timeout and the tries of a call."""
+        one: Call[Any] = Call(call.method, call.request, lambda reply, _: reply, call.timeout)
+        whole: Any = None
+        while pages.next(call.request, whole):
+            page = await self.run(one, stop)
+            if whole is None:
+                whole = page
+            else:
+                pages.add(whole, page)
+        return call.read(whole, False)
+
+    async def converse(self, method: str, hello: Any, answer: Callable[[Any], Any], stop: Stop) -> None:
+        """Opens a bidirectional stream and answers each response until the stream ends. It is not opened again.
+
+        Raises the error that ended it; Stopped once `stop` is set; ClientClosed.
+        """
+        self._check()
+        try:
+            await self._channel.converse(method, hello, answer, stop)
+        except CallFailed as refused:
+            raise read_rpc_error(refused, self._endpoint, method) from None
+
+    async def listen(self, method: str, request: Any, take: Callable[[Any], None]) -> None:
+        """Gives `take` each response of a stream until it ends. Never retried: `take` has had the responses already.
+
+        Raises the error that ended it, and what `take` raises; ClientClosed.
+        """
+        self._check()
+        try:
+            await self._channel.listen(method, request, take)
+        except CallFailed as refused:
+            raise read_rpc_error(refused, self._endpoint, method) from None
+
+    def _failed(self, error: PopMQError, method: str) -> None:
+        """Logs the first call that reaches no broker; the others, and other errors, only for debugging."""
+        with self._counting:
+            first = self._away_since is None and isinstance(error, Unavailable)
+            if first:
+                self._away_since = time.monotonic()
+        if first:
+            log.info("no answer to %s, calls are tried again until their timeouts: %s", method, error)
+        else:
+            log.debug("%s failed: %s", method, error)
+
+    def _back(self) -> None:
+        with self._counting:
+            since, self._away_since = self._away_since, None
+        if since is not None:
+            log.info("the broker at %s answers again after %.1f s", self._endpoint, time.monotonic() - since)
+
+    def pause(self, tried: int) -> float:
+        """Seconds before the next try, after `tried` ≥ 1 failures."""
+        return self._retry.pause(tried)
+
+    def forked(self) -> bool:
+        """Whether this process is not the one that made the client: after a fork the copy has none of its threads."""
+        return os.getpid() != self._pid
+
+    async def close(self) -> None:
+        """Ends running calls with ClientClosed."""
+        self._closing.set()
+        await self._channel.close()
+
+    def _check(self) -> None:
+        if self._closing.is_set():
+            raise ClientClosed("this client is closed")
+        if self.forked():
+            # Without this the child would write into its parent's connection.
+            raise ClientClosed(
+                f"this client was made in process {self._pid}, before the fork to {os.getpid()}",
+                action="make a new client in each process",
+            )
+
+    async def _pause(self, seconds: float, stop: Stop | None) -> None:
+        with self._counting:
+            self.retries += 1
+        await (stop or self._closing).wait(seconds)
+        if stop and stop.is_set():
+            raise Stopped

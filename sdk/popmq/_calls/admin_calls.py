@@ -1,0 +1,256 @@
+"""Requests of the control plane, as pure functions: topics and groups."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from popmq._calls.pop_calls import Call, Pages, moment_ms, ms
+from popmq.errors import InvalidField
+from popmq.topic import Group, LiteTopics, Permission, Quota, Retention, Start, Subscription, Topic, TopicType
+from popmq_proto.v1 import popmq_pb2 as pb
+
+# ── Topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def create_topic(
+    name: str,
+    queues: int | None,
+    type: str,
+    retention: Retention | None,
+    quota: Quota | None,
+    unique_ids: float,
+    lite: LiteTopics | None,
+    permission: str,
+) -> Call[Topic]:
+    """Creates a topic; succeeds when it exists with the same settings. Raises InvalidField."""
+    row = pb.Topic(
+        name=name,
+        type=enum_of(pb.TopicType, type, "topic.type"),
+        queues=_queues(queues),
+        retention=_retention_row(retention or Retention()),
+        quota=_quota_row(quota or Quota()),
+        unique_ids_ms=ms(unique_ids),
+        lite=_lite_row(lite),
+        permission=enum_of(pb.Permission, permission, "topic.permission"),
+    )
+    return Call("Admin.CreateTopic", pb.CreateTopicRequest(topic=row), _read_its_topic)
+
+
+def update_topic(
+    name: str,
+    queues: int | None,
+    retention: Retention | None,
+    quota: Quota | None,
+    unique_ids: float | None,
+    lite: LiteTopics | None = None,
+    permission: str | None = None,
+) -> Call[Topic]:
+    """Replaces what is given of what may change."""
+    row = pb.Topic(
+        name=name,
+        queues=_queues(queues),
+        retention=None if retention is None else _retention_row(retention),
+        quota=None if quota is None else _quota_row(quota),
+        unique_ids_ms=None if unique_ids is None else ms(unique_ids),
+        lite=_lite_row(lite),
+        permission=None if permission is None else enum_of(pb.Permission, permission, "topic.permission"),
+    )
+    return Call("Admin.UpdateTopic", pb.UpdateTopicRequest(topic=row), _read_its_topic)
+
+
+def _queues(queues: int | None) -> int:
+    """A number of queues as the contract has it, where 0 leaves the number to the broker. Raises InvalidField."""
+    if queues is not None and queues < 1:
+        raise InvalidField(
+            f"a topic has at least one queue, not {queues}",
+            code="INVALID_FIELD",
+            field="topic.queues",
+            action="give 1 to 1024, or leave it out",
+        )
+    return queues or 0
+
+
+def get_topic(name: str) -> Call[Topic]:
+    """One topic."""
+    return Call("Admin.GetTopic", pb.GetTopicRequest(name=name), _read_its_topic)
+
+
+def list_topics(dead_letter_topics: bool) -> Call[list[Topic]]:
+    """All topics; the %DLQ% ones when asked for."""
+    return Call(
+        "Admin.ListTopics",
+        pb.ListTopicsRequest(dead_letter_topics=dead_letter_topics),
+        lambda reply, _: [_read_topic(row) for row in reply.topics],
+        pages=Pages("topics"),
+    )
+
+
+def delete_topic(name: str) -> Call[None]:
+    """Removes the topic and everything in it."""
+    return Call("Admin.DeleteTopic", pb.DeleteTopicRequest(name=name), _nothing)
+
+
+def purge_topic(name: str) -> Call[int]:
+    """Drops all messages of a topic; reads how many."""
+    return Call("Admin.PurgeTopic", pb.PurgeTopicRequest(name=name), lambda reply, _: int(reply.dropped))
+
+
+def _retention_row(retention: Retention) -> pb.Retention:
+    return pb.Retention(by_age=retention.by_age, keep_ms=ms(retention.keep), max_bytes=retention.max_bytes)
+
+
+def _lite_row(lite: LiteTopics | None) -> pb.LiteTopics | None:
+    return None if lite is None else pb.LiteTopics(topics_max=lite.topics_max, ttl_ms=ms(lite.ttl))
+
+
+def _quota_row(quota: Quota) -> pb.Quota:
+    return pb.Quota(**asdict(quota))
+
+
+def _read_topic(row: pb.Topic) -> Topic:
+    kept = row.retention
+    return Topic(
+        row.name,
+        cast(TopicType, pb.TopicType.Name(row.type)),
+        row.queues,
+        Retention(kept.keep_ms / 1000, kept.by_age, kept.max_bytes),
+        row.created_ms,
+        same_names(Quota, row.quota),
+        row.unique_ids_ms / 1000,
+        LiteTopics(row.lite.topics_max, row.lite.ttl_ms / 1000) if row.HasField("lite") else None,
+        cast(Permission, pb.Permission.Name(row.permission or pb.READ_WRITE)),
+    )
+
+
+def _read_its_topic(reply: Any, _retried: bool) -> Topic:
+    return _read_topic(reply.topic)
+
+
+# ── Groups ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def create_group(group: Group) -> Call[Group]:
+    """Creates a group; succeeds when it exists with the same settings."""
+    return Call("Admin.CreateGroup", pb.CreateGroupRequest(group=_group_row(group)), _read_its_group)
+
+
+def update_group(group: Group) -> Call[Group]:
+    """Replaces the settings of a group."""
+    return Call("Admin.UpdateGroup", pb.UpdateGroupRequest(group=_group_row(group)), _read_its_group)
+
+
+def get_group(name: str) -> Call[Group]:
+    """One group."""
+    return Call("Admin.GetGroup", pb.GetGroupRequest(name=name), _read_its_group)
+
+
+def subscriptions(group: str) -> Call[list[Subscription]]:
+    """How the group reads each of its topics."""
+    return Call(
+        "Admin.GetGroup",
+        pb.GetGroupRequest(name=group),
+        lambda reply, _: [read_subscription(row) for row in reply.subscriptions],
+    )
+
+
+def read_subscription(row: pb.Subscription) -> Subscription:
+    """How a group reads one topic."""
+    mode = pb.ConsumeMode.Name(row.mode)
+    return Subscription(row.topic, row.filter.tag, row.filter.sql92, mode, row.share_number)
+
+
+def list_groups() -> Call[list[Group]]:
+    """All groups."""
+    return Call(
+        "Admin.ListGroups",
+        pb.ListGroupsRequest(),
+        lambda reply, _: [_read_group(row) for row in reply.groups],
+        pages=Pages("groups"),
+    )
+
+
+def delete_group(name: str) -> Call[None]:
+    """Removes the group, its positions, leases, retries and dead letters."""
+    return Call("Admin.DeleteGroup", pb.DeleteGroupRequest(name=name), _nothing)
+
+
+def changed_group(group: Group, changes: dict[str, Any]) -> Group:
+    """`group` with the changes that are not None."""
+    return replace(group, **{name: value for name, value in changes.items() if value is not None})
+
+
+def start_position(start: Start) -> pb.StartPosition:
+    """Where a new group starts: "earliest", "latest", or a time. Raises InvalidField."""
+    if not isinstance(start, str):
+        return pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": moment_ms(start)})
+    return pb.StartPosition(**{"from": enum_of(pb.StartFrom, start, "start")})
+
+
+def _read_start(row: pb.StartPosition) -> Start:
+    kind = getattr(row, "from")
+    if kind == pb.TIMESTAMP:
+        return datetime.fromtimestamp(row.timestamp_ms / 1000, UTC)
+    return "latest" if kind == pb.LATEST else "earliest"
+
+
+def _group_row(group: Group) -> pb.Group:
+    return pb.Group(
+        name=group.name,
+        max_attempts=group.max_attempts,
+        backoff=pb.Backoff(delays_ms=[ms(delay) for delay in group.backoff]),
+        invisible_ms=ms(group.invisible),
+        share_number=group.share_number,
+        start=start_position(group.start),
+        exclusive_owner=group.exclusive_owner,
+        fifo=group.fifo,
+        in_flight_max=group.in_flight_max,
+        stop_on_failure=group.stop_on_failure,
+        lite_exclusive=group.lite_exclusive,
+        consume_enable=group.consume_enable,
+        subscription_expiry_ms=ms(group.subscription_expiry),
+    )
+
+
+def _read_group(row: pb.Group) -> Group:
+    return Group(
+        row.name,
+        row.max_attempts,
+        tuple(delay / 1000 for delay in row.backoff.delays_ms),
+        row.invisible_ms / 1000,
+        row.share_number,
+        _read_start(row.start),
+        row.exclusive_owner,
+        row.created_ms,
+        row.fifo,
+        row.in_flight_max,
+        row.stop_on_failure,
+        row.lite_exclusive,
+        row.consume_enable or not row.HasField("consume_enable"),
+        row.subscription_expiry_ms / 1000,
+    )
+
+
+def _read_its_group(reply: Any, _retried: bool) -> Group:
+    return _read_group(reply.group)
+
+
+# ── Shared ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def same_names(kind: Any, row: Any, **given: Any) -> Any:
+    """A dataclass whose fields have the names of the message's, but for those that are given."""
+    names: Sequence[str] = [name for name in kind.__slots__ if name not in given]
+    return kind(**given, **{name: getattr(row, name) for name in names})
+
+
+def enum_of(kind: Any, name: str, field: str) -> Any:
+    try:
+        return kind.Value(name.upper())
+    except ValueError:
+        words = ", ".join(kind.keys())
+        raise InvalidField(f"{name!r} is none of {words}", code="INVALID_FIELD", field=field) from None
+
+
+def _nothing(_reply: Any, _retried: bool) -> None:
+    return None

@@ -1,0 +1,254 @@
+"""Requests of inspection, as pure functions: statistics, leases, single messages and their histories."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from popmq._calls.admin_calls import same_names
+from popmq._calls.pop_calls import Call, Pages, error_of, filter_row, moment_ms, paged, read_delivery
+from popmq.life import GroupLife, LifeEvent, MessageLife
+from popmq.message import Delivery
+from popmq.stats import (
+    AccessKey,
+    AccessKeys,
+    BrokerInfo,
+    ClientAnswer,
+    ClientSession,
+    DelayedMessage,
+    DelayedMessages,
+    Found,
+    GroupStats,
+    Lease,
+    Leases,
+    Owner,
+    Page,
+    QueueStats,
+    RedriveFailure,
+    Redriven,
+    Stats,
+    StoreStats,
+    TopicStats,
+)
+from popmq.transaction import HalfMessage, HalfMessages
+from popmq_proto.v1 import popmq_pb2 as pb
+
+# ── Numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+#: Seconds that the broker waits for another client's answer.
+_ANSWER_S = 5.0
+
+
+def stats(topic: str, group: str) -> Call[Stats]:
+    """Numbers by topic and group."""
+    return Call("Admin.GetStats", pb.GetStatsRequest(topic=topic, group=group), _read_stats)
+
+
+def info() -> Call[BrokerInfo]:
+    """What answers, and what it lacks."""
+    return Call("Admin.GetInfo", pb.GetInfoRequest(), _read_info)
+
+
+def _read_info(reply: pb.GetInfoResponse, _retried: bool) -> BrokerInfo:
+    return BrokerInfo(reply.version, reply.engine, {each.capability: each.instead for each in reply.lacking})
+
+
+def set_max_size(size: int) -> Call[StoreStats]:
+    """Another limit of the data file."""
+    return Call(
+        "Admin.SetMaxSize",
+        pb.SetMaxSizeRequest(map_bytes=size),
+        lambda reply, _: same_names(StoreStats, reply.store),
+    )
+
+
+def _read_stats(reply: pb.GetStatsResponse, _retried: bool) -> Stats:
+    return Stats(
+        tuple(_read_topic_stats(row) for row in reply.topics),
+        tuple(read_group_stats(row) for row in reply.groups),
+        same_names(StoreStats, reply.store),
+    )
+
+
+def _read_topic_stats(row: pb.TopicStats) -> TopicStats:
+    numbers: TopicStats = same_names(
+        TopicStats, row, queues=tuple(same_names(QueueStats, queue) for queue in row.queues)
+    )
+    return numbers
+
+
+def read_group_stats(row: pb.GroupStats) -> GroupStats:
+    """Numbers of one group in one topic."""
+    numbers: GroupStats = same_names(
+        GroupStats, row, oldest_age=row.oldest_age_ms / 1000, mode=pb.ConsumeMode.Name(row.mode)
+    )
+    return numbers
+
+
+def browse(topic: str, queue: int, offset: int, max_messages: int) -> Call[Page]:
+    """Reads messages by position, with no lease."""
+
+    def read(reply: pb.BrowseResponse, _retried: bool) -> Page:
+        deliveries = tuple(read_delivery(row, topic) for row in reply.deliveries)
+        return Page(deliveries, reply.next_offset, reply.min_offset, reply.max_offset)
+
+    request = pb.BrowseRequest(topic=topic, queue=queue, offset=offset, max_messages=max_messages)
+    return Call("Admin.Browse", request, read)
+
+
+def leases(group: str, topic: str, max_leases: int) -> Call[Leases]:
+    """Leased messages and messages in backoff, soonest first."""
+    return Call(
+        "Admin.ListLeases",
+        pb.ListLeasesRequest(group=group, topic=topic, max_leases=max_leases),
+        lambda reply, _: Leases(tuple(same_names(Lease, row) for row in reply.leases), reply.total),
+        pages=paged("leases", "max_leases", max_leases),
+    )
+
+
+def end_lease(group: str, checkpoint_id: int) -> Call[int]:
+    """Ends a lease now; reads how many messages were not done."""
+    return Call(
+        "Admin.EndLease",
+        pb.EndLeaseRequest(group=group, checkpoint_id=checkpoint_id),
+        lambda reply, _: int(reply.messages),
+    )
+
+
+def access_keys() -> Call[AccessKeys]:
+    """The broker's access keys without their secrets."""
+    return Call(
+        "Admin.ListAccessKeys",
+        pb.ListAccessKeysRequest(),
+        lambda reply, _: AccessKeys(
+            reply.enabled,
+            tuple(
+                same_names(AccessKey, row, allow=tuple(row.allow), certificates=tuple(row.certificates))
+                for row in reply.access_keys
+            ),
+            reply.caller,
+        ),
+    )
+
+
+def owners(group: str) -> Call[list[Owner]]:
+    """Owners of a group, or of all."""
+    return Call(
+        "Admin.ListOwners",
+        pb.ListOwnersRequest(group=group),
+        lambda reply, _: sorted((same_names(Owner, row) for row in reply.owners), key=attrgetter("group", "owner")),
+        pages=Pages("owners"),
+    )
+
+
+def sessions(group: str) -> Call[list[ClientSession]]:
+    """Clients with a session in a group, or all."""
+    return Call(
+        "Admin.ListSessions",
+        pb.ListSessionsRequest(group=group),
+        lambda reply, _: [same_names(ClientSession, row, topics=tuple(row.topics)) for row in reply.sessions],
+        pages=Pages("sessions"),
+    )
+
+
+def client_stack(client_id: str) -> Call[ClientAnswer]:
+    """The stacks of a client's threads."""
+    request = pb.GetClientStackRequest(client_id=client_id)
+    return Call(
+        "Admin.GetClientStack", request, lambda reply, _: same_names(ClientAnswer, reply), wait=_ANSWER_S, once=True
+    )
+
+
+def verify_message(client_id: str, topic: str, queue: int, offset: int) -> Call[ClientAnswer]:
+    """How a client fares with a message."""
+    request = pb.VerifyMessageRequest(client_id=client_id, topic=topic, queue=queue, offset=offset)
+    return Call(
+        "Admin.VerifyMessage", request, lambda reply, _: same_names(ClientAnswer, reply), wait=_ANSWER_S, once=True
+    )
+
+
+# ── Single messages ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def peek(topic: str, group: str, max_messages: int, tag: str | None, sql: str | None) -> Call[list[Delivery]]:
+    """What the next pop would deliver."""
+    request = pb.PeekRequest(topic=topic, group=group, max_messages=max_messages, filter=filter_row(tag, sql))
+    return Call(
+        "Broker.Peek", request, lambda reply, _: [read_delivery(row, topic, group) for row in reply.deliveries], "pop"
+    )
+
+
+def look_up(
+    topic: str,
+    message_id: str,
+    key: str,
+    max_messages: int,
+    since: datetime | float | None,
+    until: datetime | float | None,
+) -> Call[Found]:
+    """Messages by id or key, newest first."""
+    request = pb.LookUpRequest(
+        topic=topic,
+        message_id=message_id,
+        key=key,
+        max_messages=max_messages,
+        from_ms=0 if since is None else moment_ms(since),
+        until_ms=0 if until is None else moment_ms(until),
+    )
+    return Call(
+        "Admin.LookUp",
+        request,
+        lambda reply, _: Found(tuple(read_delivery(row, topic) for row in reply.deliveries), reply.more),
+    )
+
+
+def why(message_id: str, topic: str, group: str) -> Call[list[MessageLife]]:
+    """The whole life of a message."""
+    request = pb.WhyRequest(message_id=message_id, topic=topic, group=group)
+    return Call("Admin.Why", request, lambda reply, _: [_read_life(row) for row in reply.lives])
+
+
+def _read_life(row: pb.MessageLife) -> MessageLife:
+    groups = tuple(
+        GroupLife(
+            each.group, each.state, each.explanation, tuple(same_names(LifeEvent, event) for event in each.events)
+        )
+        for each in row.groups
+    )
+    life: MessageLife = same_names(MessageLife, row, groups=groups)
+    return life
+
+
+def redrive(group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str]) -> Call[Redriven]:
+    """Delivers dead letters again."""
+
+    def read(reply: Any, _retried: bool) -> Redriven:
+        failures = tuple(RedriveFailure(row.offset, row.message_id, error_of(row.error)) for row in reply.failures)
+        return Redriven(reply.redriven, failures)
+
+    request = pb.RedriveDeadLettersRequest(group=group, offsets=offsets, topic=topic, message_ids=message_ids)
+    return Call("Admin.RedriveDeadLetters", request, read, "settle")
+
+
+def list_delayed(topic: str, until: datetime | float | None, max_messages: int) -> Call[DelayedMessages]:
+    """Delayed messages, soonest first."""
+    request = pb.ListDelayedRequest(
+        topic=topic, until_ms=0 if until is None else moment_ms(until), max_messages=max_messages
+    )
+    return Call(
+        "Admin.ListDelayed",
+        request,
+        lambda reply, _: DelayedMessages(tuple(same_names(DelayedMessage, row) for row in reply.messages), reply.total),
+        pages=paged("messages", "max_messages", max_messages),
+    )
+
+
+def list_transactions(topic: str, max_messages: int) -> Call[HalfMessages]:
+    """Half messages that are not ended, oldest first."""
+    return Call(
+        "Admin.ListTransactions",
+        pb.ListTransactionsRequest(topic=topic, max_messages=max_messages),
+        lambda reply, _: HalfMessages(tuple(same_names(HalfMessage, row) for row in reply.messages), reply.total),
+        pages=paged("messages", "max_messages", max_messages),
+    )

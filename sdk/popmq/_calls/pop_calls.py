@@ -1,0 +1,343 @@
+"""Requests and responses of the data plane. Pure: each function builds a Call, which both clients run.
+
+`Call.read` also learns whether an earlier try may have been carried out: when a retried ack meets HANDLE_LAPSED, its
+first try most likely succeeded, so it counts as done.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, make_dataclass
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from popmq._consuming.reason import clip
+from popmq.duration import Duration, seconds_of
+from popmq.errors import BY_CODE, HandleLapsed, InvalidField, PartlyRefused, PopMQError
+from popmq.message import DeadLetter, Delivery, DeliveryGuard, Referable, TraceContext
+from popmq.topic import Assignment, Session
+from popmq_proto.v1 import popmq_pb2 as pb
+
+T = TypeVar("T")
+
+#: The contract's limit of entries in one request.
+ENTRIES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request: its method as "Service.Method", how to read the answer, and which of the Timeouts bounds it."""
+
+    method: str
+    request: Any
+    read: Callable[[Any, bool], T]
+    timeout: str = "admin"
+    wait: float = 0.0  # seconds that the broker may park it, beyond the timeout
+    once: bool = False  # never retried, because a second try would do it a second time
+    pages: "Pages | None" = None  # the answer is a list that comes in pages
+
+
+class Pages(NamedTuple):
+    """How a list is asked for page by page: its rows in an answer, its size in a request, the rows wanted (0 = all)."""
+
+    rows: str
+    size: str = "page_size"
+    most: int = 0
+
+    def next(self, request: Any, whole: Any) -> bool:
+        """Sets the request to the page behind what has come; returns whether there is one. `whole` None: the first."""
+        come = 0 if whole is None else len(getattr(whole, self.rows))
+        if whole is not None and (not whole.next_page_token or come >= self.most > 0):
+            return False
+        setattr(request, self.size, min(PAGE_ROWS, self.most - come) if self.most else PAGE_ROWS)
+        request.page_token = "" if whole is None else whole.next_page_token
+        return True
+
+    def add(self, whole: Any, page: Any) -> None:
+        """Adds a page to those before it."""
+        getattr(whole, self.rows).extend(getattr(page, self.rows))
+        whole.next_page_token = page.next_page_token
+
+
+#: Rows of one page.
+PAGE_ROWS = 1000
+
+
+def paged(rows: str, size: str, most: int) -> Pages | None:
+    """The pages of a list of at most `most` rows; None when one answer has them all, or refuses the number."""
+    return Pages(rows, size, most) if most > PAGE_ROWS else None
+
+
+@dataclass(frozen=True, slots=True)
+class InvisibleTimeResult:
+    """What became of a delivery that was extended, released or rejected."""
+
+    visible_ms: int  # when it may be delivered again
+    dead_lettered: bool  # it went to the dead-letter topic
+    handle: str = ""  # after `extend`: names the delivery from now on; "": the handle stays the same
+
+
+@dataclass(frozen=True, slots=True)
+class Popped:
+    """A pop's answer, with what lease renewal needs."""
+
+    deliveries: list[Delivery]
+    lease: float  # seconds from the pop to its deadline
+    replay: bool
+
+
+def ms(duration: Duration) -> int:
+    """A duration as whole milliseconds. Raises InvalidField."""
+    return round((duration if type(duration) is float else seconds_of(duration)) * 1000)
+
+
+def moment_ms(moment: datetime | float) -> int:
+    """A time, or seconds since 1970 UTC, as whole milliseconds, rounded up so that it is not too early.
+
+    A datetime without a zone is local time, as everywhere in Python. Raises InvalidField for anything else.
+    """
+    seconds = moment.timestamp() if isinstance(moment, datetime) else moment
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise InvalidField(
+            f"{moment!r} is no time", code="INVALID_FIELD", action="give a datetime, or seconds since 1970"
+        )
+    return -(-round(seconds * 1_000_000) // 1000)
+
+
+def filter_row(tag: str | None, sql: str | None) -> pb.Filter | None:
+    """A filter of the contract; None when neither is given. Raises InvalidField for both."""
+    if tag is not None and sql is not None:
+        raise InvalidField(
+            "tag and sql are both given", code="INVALID_FIELD", field="filter", action="filter by one of them"
+        )
+    if sql is not None:
+        return pb.Filter(sql92=sql)
+    return None if tag is None else pb.Filter(tag=tag)
+
+
+def error_of(info: pb.ErrorInfo) -> PopMQError:
+    """The exception for an error of the broker. A code of a newer broker becomes a plain PopMQError."""
+    name = pb.Code.Name(info.code) if info.code in pb.Code.values() else f"CODE_{info.code}"
+    return BY_CODE.get(name, PopMQError)(
+        info.message or name,
+        code=name,
+        field=info.field,
+        action=info.action,
+        retryable=info.retryable,
+        retry_after=info.retry_after_ms / 1000,
+    )
+
+
+def all_or_raise(results: list[Any]) -> list[Any]:
+    """`results` when none is an error; the error of a batch of one; PartlyRefused for several."""
+    if any(isinstance(result, PopMQError) for result in results):
+        raise results[0] if len(results) == 1 else PartlyRefused(results)
+    return results
+
+
+# ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pop(
+    topic: str,
+    group: str,
+    *,
+    client_id: str,
+    max_messages: int,
+    wait: float,
+    invisible: Duration | None,
+    queues: Sequence[int],
+    max_bytes: int,
+    attempt_id: str,
+    filter: pb.Filter | None,
+    guard: Callable[[float], DeliveryGuard],
+    lite_topics: Sequence[str] = (),
+) -> Call[Popped]:
+    """Leases a batch, guarded by what `guard` makes for a lease of so many seconds.
+
+    `attempt_id` is the same in every try of this call, so that a retry gets the first one's batch.
+    """
+    request = pb.PopRequest(
+        topic=topic,
+        group=group,
+        queues=queues,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        wait_ms=ms(wait),
+        invisible_ms=ms(invisible or 0.0),
+        client_id=client_id,
+        attempt_id=attempt_id,
+        filter=filter,
+        lite_topics=lite_topics,
+    )
+
+    def read(reply: pb.PopResponse, _retried: bool) -> Popped:
+        until_ms = reply.invisible_until_ms
+        lease = (until_ms - reply.popped_ms) / 1000
+        guarding = guard(lease)
+        deliveries = [read_delivery(row, topic, group, until_ms, guarding) for row in reply.deliveries]
+        return Popped(deliveries, lease, reply.replay)
+
+    return Call("Broker.Pop", request, read, "pop", wait)
+
+
+#: A Delivery before it is frozen, with the same slots, so that its class can be changed. A frozen dataclass sets each
+#: field through object.__setattr__: 2.6 µs for these twenty, against 0.4 µs here. This runs for every message.
+_Thawed: Any = make_dataclass(
+    "_Thawed", [(each.name, each.type) for each in fields(Delivery)], bases=(Referable,), eq=False, slots=True
+)
+
+
+def read_delivery(
+    row: pb.Delivery, topic: str, group: str = "", until_ms: int = 0, guard: DeliveryGuard | None = None
+) -> Delivery:
+    """A row as a Delivery; rare fields are read only when present."""
+    message = row.message
+    keys = message.keys
+    properties = message.properties
+    delivery = _Thawed(
+        message.body,
+        topic,
+        group,
+        keys[0] if keys else "",
+        message.tag,
+        message.message_id,
+        row.handle,
+        row.attempt,
+        row.queue,
+        row.offset,
+        message.born_ms,
+        row.stored_ms,
+        until_ms,
+        dict(properties) if properties else {},
+        tuple(keys[1:]) if len(keys) > 1 else (),
+        message.message_group,
+        message.priority,
+        message.deliver_at_ms,
+        pb.Encoding.Name(message.encoding).removeprefix("ENCODING_") if message.encoding else "",
+        _read_trace(message) if message.HasField("trace_context") else None,
+        _read_dead_letter(message.dead_letter) if message.HasField("dead_letter") else None,
+        message.lite_topic,
+        guard,
+        "",
+    )
+    delivery.__class__ = Delivery
+    frozen: Delivery = delivery
+    return frozen
+
+
+def _read_trace(message: pb.Message) -> TraceContext:
+    return TraceContext(message.trace_context.traceparent, message.trace_context.tracestate)
+
+
+def _read_dead_letter(row: pb.DeadLetter) -> DeadLetter:
+    return DeadLetter(
+        row.topic, row.queue, row.offset, row.attempts, row.first_pop_ms, row.last_client, row.reason, row.dead_ms
+    )
+
+
+# ── Ack, ChangeInvisibleTime ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ack(group: str, handles: Sequence[str]) -> Call[list[Any]]:
+    """Finishes deliveries; reads None or the error of each."""
+    count = len(handles)
+
+    def read(reply: pb.AckResponse, retried: bool) -> list[PopMQError | None]:
+        if not reply.results:
+            return [None] * count
+        return [_outcome(result, None, retried) for result in reply.results]
+
+    return Call("Broker.Ack", pb.AckRequest(group=group, handles=handles), read, "settle")
+
+
+def extend(handle: str, invisible: Duration) -> pb.InvisibleTimeChange:
+    """The lease ends `invisible` seconds from now."""
+    return pb.InvisibleTimeChange(handle=handle, extend=pb.Extend(invisible_ms=ms(invisible)))
+
+
+def release(handle: str, delay: Duration | None, count: bool, reason: str) -> pb.InvisibleTimeChange:
+    """Released: visible after `delay` seconds, None for the group's backoff."""
+    change = pb.Release(uncounted=not count, reason=clip(reason), delay_ms=None if delay is None else ms(delay))
+    return pb.InvisibleTimeChange(handle=handle, release=change)
+
+
+def reject(handle: str, reason: str) -> pb.InvisibleTimeChange:
+    """To the dead-letter topic."""
+    return pb.InvisibleTimeChange(handle=handle, reject=pb.Reject(reason=clip(reason)))
+
+
+def change(group: str, changes: Sequence[pb.InvisibleTimeChange]) -> Call[list[Any]]:
+    """Extends, releases and rejects; reads an InvisibleTimeResult or the error of each."""
+    settles = [not entry.HasField("extend") for entry in changes]
+
+    def read(reply: pb.ChangeInvisibleTimeResponse, retried: bool) -> list[InvisibleTimeResult | PopMQError]:
+        return [
+            _outcome(
+                result, InvisibleTimeResult(result.visible_ms, result.dead_lettered, result.handle), retried and settled
+            )
+            for result, settled in zip(reply.results, settles, strict=True)
+        ]
+
+    request = pb.ChangeInvisibleTimeRequest(group=group, changes=changes)
+    return Call("Broker.ChangeInvisibleTime", request, read, "settle")
+
+
+def _outcome(result: Any, done: Any, forgiving: bool) -> Any:
+    if not result.HasField("error"):
+        return done
+    error = error_of(result.error)
+    return done if forgiving and isinstance(error, HandleLapsed) else error
+
+
+def failed(answer: Any) -> bool:
+    """Whether the message comes again: the outcome was refused, or it was released and not dead-lettered."""
+    return isinstance(answer, PopMQError) or (isinstance(answer, InvisibleTimeResult) and not answer.dead_lettered)
+
+
+def handle_of(delivery: Delivery | str) -> str:
+    """The handle that the broker knows now, of a delivery or as it is given."""
+    return delivery if isinstance(delivery, str) else delivery.current_handle
+
+
+def name_of(delivery: Delivery | str) -> str:
+    """The handle by which this client knows a delivery."""
+    return delivery if isinstance(delivery, str) else delivery.handle
+
+
+def renewed(delivery: Delivery | str | None, answer: Any) -> None:
+    """Keeps the new handle of a delivery whose lease was renewed, if the answer has one."""
+    if isinstance(delivery, Delivery) and isinstance(answer, InvisibleTimeResult) and answer.handle:
+        delivery.rename(answer.handle)
+
+
+def by_group(deliveries: Sequence[Delivery | str], group: str) -> Iterator[tuple[str, list[int]]]:
+    """Indices of deliveries, cut into requests of one group each. `group`: the group of bare handles."""
+    groups: dict[str, list[int]] = {}
+    for index, delivery in enumerate(deliveries):
+        groups.setdefault(group if isinstance(delivery, str) else delivery.group, []).append(index)
+    for name, indices in groups.items():
+        for start in range(0, len(indices), ENTRIES_MAX):
+            yield name, indices[start : start + ENTRIES_MAX]
+
+
+# ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def query_assignment(topic: str, group: str, client_id: str, strategy: str = "") -> Call[Assignment]:
+    """Which queues to read. `strategy`: of groups that pull; empty: AVG."""
+    return Call(
+        "Broker.QueryAssignment",
+        pb.QueryAssignmentRequest(topic=topic, group=group, client_id=client_id, strategy=strategy),
+        lambda reply, _: Assignment(
+            reply.known, reply.all, tuple(reply.queues), pb.ConsumeMode.Name(reply.mode) if reply.mode else "POP"
+        ),
+    )
+
+
+def heartbeat(group: str, topics: Sequence[str], client_id: str, goodbye: bool = False) -> Call[Session]:
+    """Keeps this client's session alive, or ends it."""
+    return Call(
+        "Broker.Heartbeat",
+        pb.HeartbeatRequest(client_id=client_id, group=group, topics=topics, goodbye=goodbye),
+        lambda reply, _: Session(reply.interval_ms / 1000, reply.assignment_version),
+    )

@@ -1,0 +1,84 @@
+"""Requests about a group in a topic, as pure functions: filter, consume mode, offsets, message groups."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from popmq._calls.admin_calls import enum_of, read_subscription, same_names, start_position
+from popmq._calls.pop_calls import Call, filter_row, moment_ms, paged
+from popmq.stats import MessageGroups, MessageGroupState, QueueOffsets
+from popmq.topic import Start, Subscription
+from popmq_proto.v1 import popmq_pb2 as pb
+
+
+def set_filter(topic: str, group: str, tag: str | None, sql: str | None) -> Call[Subscription]:
+    """Replaces the filter; neither: everything."""
+    return Call(
+        "Admin.SetFilter",
+        pb.SetFilterRequest(topic=topic, group=group, filter=filter_row(tag, sql)),
+        lambda reply, _: read_subscription(reply.subscription),
+    )
+
+
+def set_consume_mode(
+    topic: str, group: str, mode: str, share_number: int, start: Start | None = None
+) -> Call[Subscription]:
+    """Switches between POP and PULL."""
+    request = pb.SetConsumeModeRequest(
+        topic=topic,
+        group=group,
+        mode=enum_of(pb.ConsumeMode, mode, "mode"),
+        share_number=share_number,
+        start=None if start is None else start_position(start),
+    )
+    return Call("Admin.SetConsumeMode", request, lambda reply, _: read_subscription(reply.subscription))
+
+
+# ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def query_offsets(topic: str, group: str, at: datetime | float | None) -> Call[list[QueueOffsets]]:
+    """First, next and committed offset of each queue, and that of a time."""
+    request = pb.QueryOffsetsRequest(topic=topic, group=group, timestamp_ms=None if at is None else moment_ms(at))
+    return Call(
+        "Broker.QueryOffsets", request, lambda reply, _: [same_names(QueueOffsets, row) for row in reply.queues]
+    )
+
+
+def reset_offsets(topic: str, group: str, to: Start | Mapping[int, int]) -> Call[dict[int, int]]:
+    """Moves a group to a position: of all queues, or of those that are named."""
+    if isinstance(to, Mapping):
+        request = pb.ResetOffsetsRequest(topic=topic, group=group, offsets=to)
+    else:
+        request = pb.ResetOffsetsRequest(topic=topic, group=group, to=start_position(to))
+    return Call("Admin.ResetOffsets", request, lambda reply, _: dict(reply.offsets), "settle")
+
+
+def clone_offsets(topic: str, from_group: str, group: str) -> Call[dict[int, int]]:
+    """Gives a group the offsets of another one."""
+    request = pb.CloneOffsetsRequest(topic=topic, from_group=from_group, group=group)
+    return Call("Admin.CloneOffsets", request, lambda reply, _: dict(reply.offsets), "settle")
+
+
+# ── Message groups ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def list_message_groups(topic: str, group: str, max_message_groups: int, stopped_only: bool) -> Call[MessageGroups]:
+    """Message groups that wait, are locked or stopped."""
+    request = pb.ListMessageGroupsRequest(
+        topic=topic, group=group, max_message_groups=max_message_groups, stopped_only=stopped_only
+    )
+
+    def read(reply: pb.ListMessageGroupsResponse, _retried: bool) -> MessageGroups:
+        rows = {row.message_group: same_names(MessageGroupState, row) for row in reply.message_groups}
+        return MessageGroups(tuple(rows.values()), reply.waiting, reply.stopped)
+
+    pages = paged("message_groups", "max_message_groups", max_message_groups)
+    return Call("Admin.ListMessageGroups", request, read, pages=pages)
+
+
+def resume_message_group(topic: str, group: str, message_group: str, dead_letter: bool) -> Call[None]:
+    """Resumes a stopped message group."""
+    request = pb.ResumeMessageGroupRequest(
+        topic=topic, group=group, message_group=message_group, dead_letter=dead_letter
+    )
+    return Call("Admin.ResumeMessageGroup", request, lambda reply, _: None)

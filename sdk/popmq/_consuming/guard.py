@@ -1,0 +1,144 @@
+"""What `with delivery:` does in both clients: it settles a delivery by how its handler ended."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, get_args
+
+from popmq._consuming.outcome import ACK, Outcome, Release
+from popmq._consuming.reason import reason_of
+from popmq._transport.telemetry import Processing, Telemetry
+from popmq.errors import InvalidField
+from popmq.message import Body, Delivery, Message
+
+log = logging.getLogger("popmq.consumer")
+
+
+OnError = Literal["log", "raise"]
+
+
+def check_on_error(on_error: str) -> None:
+    """Raises InvalidField for a word that is none of OnError: it would count as "log"."""
+    if on_error not in get_args(OnError):
+        raise InvalidField(
+            f"on_error {on_error!r} is neither {' nor '.join(map(repr, get_args(OnError)))}",
+            code="INVALID_FIELD",
+            field="on_error",
+        )
+
+
+class Ticket(Protocol):
+    """Resolved when the broker has answered: the blocking client calls `result`, the asynchronous one awaits it."""
+
+    def result(self) -> None: ...
+
+    def __await__(self) -> Any: ...
+
+
+class Settling(Protocol):
+    """What a guard needs of its consumer or client."""
+
+    def hold(self, delivery: Delivery, lease: float, since: float) -> None:
+        """Renews its lease from now on: `lease` seconds from `since` on the client's clock."""
+
+    def forget(self, delivery: Delivery) -> bool:
+        """Stops renewing its lease. False: it was settled or lost before."""
+
+    def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> Ticket | None:
+        """Queues the outcome for the broker. With `confirm` returns a ticket."""
+
+
+def outcome_of(error: BaseException | None) -> Outcome:
+    """No error: acked. A failed handler: released with backoff, and the error's text as reason. A handler that was
+    interrupted with its process or task: visible again at once, and the attempt does not count.
+    """
+    if error is None:
+        return ACK
+    if isinstance(error, (Exception, SystemExit)):
+        return Release(reason=reason_of(error))
+    return Release(delay=0.0, count=False, reason=f"interrupted by {type(error).__qualname__}")
+
+
+class Guard:
+    """Guards the deliveries of one pop or pull.
+
+    `on_error` "log": a handler's Exception is logged and swallowed, so that a consumer's loop survives it; "raise": it
+    reaches the caller. Other exceptions (KeyboardInterrupt, SystemExit, CancelledError) always reach the caller.
+    `confirm`: leaving waits until the broker has the outcome on disk.
+    """
+
+    def __init__(
+        self,
+        settling: Settling,
+        telemetry: Telemetry,
+        on_error: OnError,
+        confirm: bool,
+        lease: float,
+        since: float,
+        reply: Callable[[Delivery, Message | Body], Any] | None = None,
+    ) -> None:
+        self._settling = settling
+        self._telemetry = telemetry
+        self._spans: dict[int, Processing] = {}  # of the handlers that run
+        self._on_error = on_error
+        self._confirm = confirm
+        self._lease = lease
+        self._since = since
+        self._reply = reply
+
+    def enter(self, delivery: Delivery) -> None:
+        """Renews the lease from now on, if the consumer does not do so already."""
+        self._settling.hold(delivery, self._lease, self._since)
+        span = self._telemetry.processing(delivery)
+        if span is not None:
+            self._spans[id(delivery)] = span
+
+    def leave(self, delivery: Delivery, error: BaseException | None) -> bool:
+        """Settles by how the handler ended, unless it is settled already. True swallows the error."""
+        ticket = self._close(delivery, error)
+        if ticket is not None:
+            ticket.result()
+        return self._swallow(delivery, error)
+
+    async def leave_async(self, delivery: Delivery, error: BaseException | None) -> bool:
+        """The same for `async with`."""
+        ticket = self._close(delivery, error)
+        if ticket is not None:
+            await ticket
+        return self._swallow(delivery, error)
+
+    def settle(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Settles now, as the handler decided."""
+        self._settling.forget(delivery)
+        self._settling.settle(delivery, outcome, False)
+
+    def reply(self, delivery: Delivery, message: Message | Body) -> Any:
+        """`reply` of the client; that of an AsyncClient is awaited by the handler."""
+        if self._reply is None:
+            raise RuntimeError(
+                "deliveries of a pull consumer have no reply of their own: use client.reply(delivery, …)"
+            )
+        return self._reply(delivery, message)
+
+    def _close(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
+        try:
+            return self._settled(delivery, error)
+        finally:
+            if self._spans and (span := self._spans.pop(id(delivery), None)) is not None:
+                span.end(error)
+
+    def _settled(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
+        if not self._settling.forget(delivery):
+            return None
+        return self._settling.settle(delivery, outcome_of(error), self._confirm)
+
+    def _swallow(self, delivery: Delivery, error: BaseException | None) -> bool:
+        if self._on_error == "raise" or not isinstance(error, Exception):
+            return False
+        log.error(
+            "the handler of message %s failed (topic %s, attempt %d)",
+            delivery.message_id,
+            delivery.topic,
+            delivery.attempt,
+            exc_info=error,
+        )
+        return True

@@ -1,0 +1,44 @@
+# Written by sdk/twin.py from popmq/_async/consuming/delivery_loop.py: change that one.
+"""`for delivery in consumer`, the same for consumers that pop and consumers that pull."""
+
+from collections.abc import Generator
+from types import TracebackType
+from typing import Self
+
+from popmq.message import Delivery
+
+
+class DeliveryLoop:
+    """Iteration over deliveries that ends by closing the consumer. Consumers add `_take` and `close`."""
+
+    def _take(self) -> Delivery | None:
+        """The next delivery, waiting for one; None: the consumer has stopped."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stops the consumer."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Generator[Delivery, None, None]:
+        """The deliveries; leaving the loop closes the consumer."""
+        try:
+            while (delivery := self._take()) is not None:
+                yield delivery
+        finally:
+            self.close()
+
+    def __next__(self) -> Delivery:
+        """The next delivery. Several threads or tasks may call it at a time."""
+        delivery = self._take()
+        if delivery is None:
+            self.close()
+            raise StopIteration
+        return delivery

@@ -1,0 +1,142 @@
+# Written by sdk/twin.py from popmq/_async/consuming/leases.py: change that one.
+"""Renews the leases of the deliveries that a client holds."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from popmq._calls import pop_calls
+from popmq._consuming.clock import Clock
+from popmq._consuming.group_order import MessageGroupOrder, When
+from popmq._consuming.leased_batches import Batch, LeasedBatches
+from popmq._sync.concurrency import Lock
+from popmq._sync.consuming.scheduler import Scheduler
+from popmq._sync.transport.wire import Wire
+from popmq.errors import HandleLapsed, PopMQError
+from popmq.message import Delivery
+
+log = logging.getLogger("popmq.consumer")
+
+
+class Leases:
+    """The leases of one client, as a job of its scheduler."""
+
+    def __init__(self, wire: Wire, clock: Clock, scheduler: Scheduler) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._scheduler = scheduler
+        self._lock = Lock()
+        self._batches = LeasedBatches()
+        self._order = MessageGroupOrder(self._batches)
+        scheduler.add(self)
+
+    def hold(self, batch: Batch) -> None:
+        """Renews the lease of a batch from now on."""
+        with self._lock:
+            self._batches.add(batch)
+        self._scheduler.wake()
+
+    def holds(self, handle: str) -> bool:
+        """Whether the lease of this delivery is renewed here."""
+        return self._batches.batch_of(handle) is not None
+
+    def forget(self, handle: str) -> bool:
+        """Stops renewing a delivery. False: it was not held."""
+        with self._lock:
+            batch = self._batches.drop(handle)
+        if batch is not None:
+            batch.freed()
+        return batch is not None
+
+    def forget_run(self, delivery: Delivery) -> bool:
+        """Stops renewing a delivery and those behind it in its message group, which the broker takes back with it.
+
+        False: it was not held.
+        """
+        with self._lock:
+            batch = self._batches.drop(delivery.handle)
+            if batch is not None:
+                self._batches.drop_behind(batch, delivery.handle)
+        return batch is not None
+
+    def hand_out(self, delivery: Delivery) -> When:
+        """Hands a buffered delivery out if its message group allows it."""
+        with self._lock:
+            return self._order.hand_out(delivery)
+
+    def settling(self, handle: str) -> None:
+        """The broker is being told how a delivery ended; its message group waits for the answer."""
+        with self._lock:
+            self._order.settling(handle)
+
+    def left(self, handle: str) -> None:
+        """The handler of a delivery whose lease was lost has ended: its message group may continue."""
+        with self._lock:
+            batches = self._order.left(handle)
+        for batch in batches:
+            batch.freed()
+
+    def settled(self, handle: str, failed: bool) -> None:
+        """The broker has answered how a delivery ended. `failed`: it takes back those behind it."""
+        with self._lock:
+            batches = self._order.settled(handle, failed)
+        for batch in batches:
+            batch.freed()
+
+    def forget_dropped(self) -> None:
+        """Forgets deliveries that handlers dropped without settling them: they return when their leases end."""
+        with self._lock:
+            dropped = self._batches.drop_unreferenced()
+        for group, count in dropped.items():
+            log.warning(
+                "%d deliveries of group %s were dropped without ack, release or reject: their messages come again when "
+                "their leases end. Guard each delivery by `with delivery:`",
+                count,
+                group,
+            )
+
+    def due(self) -> float | None:
+        """When the next lease must be renewed."""
+        with self._lock:
+            return self._batches.due()
+
+    def run(self) -> None:
+        """Renews what is due, one request a batch: for the broker a whole batch costs as little as one message."""
+        self.forget_dropped()
+        with self._lock:
+            batches = self._batches.to_renew(self._clock.now())
+        for batch in batches:
+            self._renew(batch)
+
+    def _renew(self, batch: Batch) -> None:
+        with self._lock:
+            handles = list(batch.members)
+            members = [member() for member in batch.members.values()]
+        changes = [
+            pop_calls.extend(handle if member is None else member.current_handle, batch.lease)
+            for handle, member in zip(handles, members, strict=True)
+        ]
+        try:
+            results = self._wire.run(pop_calls.change(batch.group, changes))
+        except PopMQError as error:
+            log.warning("a lease of group %s could not be renewed and is tried again: %s", batch.group, error)
+            batch.failed(self._clock.now())
+        else:
+            batch.renewed(self._clock.now())
+            for member, result in zip(members, results, strict=True):
+                pop_calls.renewed(member, result)
+            self._drop_lapsed(batch, handles, results)
+
+    def _drop_lapsed(self, batch: Batch, handles: Sequence[str], results: Sequence[Any]) -> None:
+        for handle, result in zip(handles, results, strict=True):
+            # A delivery that was settled while this renewal ran has lapsed too; it is forgotten already.
+            if isinstance(result, PopMQError) and self._lose(batch, handle):
+                log.warning("a delivery of group %s is lost to this client: %s", batch.group, result)
+                if not isinstance(result, HandleLapsed):
+                    log.error("the broker did not renew it: %s", result.code)
+
+    def _lose(self, batch: Batch, handle: str) -> bool:
+        """Forgets a delivery whose lease is over, and those behind it in its message group. False: it was not held."""
+        with self._lock:
+            self._batches.drop_behind(batch, handle)
+        return self.forget(handle)

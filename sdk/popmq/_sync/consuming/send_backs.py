@@ -1,0 +1,116 @@
+# Written by sdk/twin.py from popmq/_async/consuming/send_backs.py: change that one.
+"""Sends pulled messages whose handlers failed back to the broker: in the background, many in one request."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from popmq._calls import pop_calls, pull_calls
+from popmq._consuming.clock import Clock
+from popmq._consuming.pull_options import FAILED_S, PullOptions
+from popmq._sync.concurrency import Event, Lock, Worker
+from popmq._sync.transport.wire import Wire
+from popmq.errors import MessageNotFound, PopMQError, TryLater
+from popmq.message import Delivery
+
+log = logging.getLogger("popmq.consumer")
+
+
+class Owner(Protocol):
+    """The queue of a message, which caches it until the broker has taken it back."""
+
+    def returned(self, offset: int, delivery: Delivery | None, error: PopMQError | None) -> None:
+        """The broker's answer."""
+
+
+#: Its queue, its offset, the entry of the request, and the delivery if its handler still had it.
+Sent = tuple[Owner, int, Any, Delivery | None]
+
+
+class SendBacks:
+    """What one consumer sends back. Guards call `add` from any thread.
+
+    A message that could not be sent back stays cached and its offset is not committed: it comes again, here or
+    elsewhere, whatever happens to this process.
+    """
+
+    def __init__(
+        self, wire: Wire, clock: Clock, client_id: str, options: PullOptions, told: Callable[[], object]
+    ) -> None:
+        self._wire = wire
+        self._told = told  # called when the broker has everything, before `due` returns None
+        self._clock = clock
+        self._client_id = client_id
+        self._options = options
+        self._lock = Lock()
+        self._waiting: list[Sent] = []
+        self._idle = Event()
+        self._idle.set()
+        self._gave_up = False
+        self._worker = Worker(f"popmq-send-back-{options.topic}", self._step)
+        # A fake clock moves on only after the broker has what was sent back before.
+        clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
+
+    def bind(self) -> None:
+        """To be called in the event loop before the first message."""
+        self._worker.bind()
+
+    def add(self, owner: Owner, offset: int, row: Any, delivery: Delivery | None) -> None:
+        """Queues a message to be sent back."""
+        with self._lock:
+            self._idle.clear()
+            self._waiting.append((owner, offset, row, delivery))
+        self._worker.wake()
+
+    def due(self) -> float | None:
+        """Now, if messages wait."""
+        return None if self._idle.is_set() else self._clock.now()
+
+    def flush(self) -> None:
+        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again."""
+        if not self._idle.is_set() and not self._gave_up:
+            self._worker.wake()
+            self._gave_up = not self._idle.wait(self._wire.timeouts.settle)
+
+    def stop(self) -> None:
+        """Ends the worker."""
+        self._worker.stop()
+
+    def _step(self) -> float | None:
+        with self._lock:
+            some, self._waiting = self._waiting[: pop_calls.ENTRIES_MAX], self._waiting[pop_calls.ENTRIES_MAX :]
+        if some and not self._send(some):
+            return FAILED_S
+        with self._lock:
+            if self._waiting:
+                return 0.0
+            self._gave_up = False
+            if not self._idle.is_set():
+                self._told()
+            self._idle.set()
+        return None
+
+    def _send(self, some: list[Sent]) -> bool:
+        """Sends them. False: the broker cannot be reached now."""
+        options = self._options
+        rows = [row for _, _, row, _ in some]
+        call = pull_calls.send_back(options.topic, options.group, self._client_id, rows)
+        try:
+            results = self._wire.run(call)
+        except TryLater as error:
+            log.warning("group %s cannot send messages back, next try in %g s: %s", options.group, FAILED_S, error)
+            with self._lock:
+                self._waiting = some + self._waiting
+            return False
+        except PopMQError as error:
+            results = [error] * len(some)
+        for (owner, offset, _, delivery), result in zip(some, results, strict=True):
+            owner.returned(offset, delivery, self._refusal(result))
+        return True
+
+    def _refusal(self, result: Any) -> PopMQError | None:
+        """The error of an entry; None when it is done, also when the broker no longer has the message."""
+        if not isinstance(result, PopMQError):
+            return None
+        log.warning("group %s cannot send a message back: %s", self._options.group, result)
+        return None if isinstance(result, MessageNotFound) else result

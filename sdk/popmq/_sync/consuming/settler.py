@@ -1,0 +1,154 @@
+# Written by sdk/twin.py from popmq/_async/consuming/settler.py: change that one.
+"""Tells the broker how deliveries ended: in the background, all waiting outcomes of a group in one request."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+from popmq._calls import pop_calls
+from popmq._calls.pop_calls import Call
+from popmq._consuming.clock import Clock
+from popmq._consuming.leased_batches import Batch
+from popmq._consuming.outcome import Ack, Outcome, Release
+from popmq._sync.concurrency import Event, Lock, Ticket, Worker
+from popmq._sync.consuming.leases import Leases
+from popmq._sync.transport.wire import Wire
+from popmq.errors import HandleLapsed, PopMQError
+from popmq.message import Delivery
+
+log = logging.getLogger("popmq.consumer")
+
+#: An entry of a request (a handle to ack, or a change), its ticket, the delivery whose message group waits, and the
+#: span that it ends in.
+Told = tuple[Any, Ticket | None, Delivery | None, Any]
+
+
+class Settler:
+    """The outcomes of one client. Guards call `settle` from any thread."""
+
+    def __init__(self, wire: Wire, clock: Clock, leases: Leases) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._leases = leases
+        self._lock = Lock()
+        self._acks: defaultdict[str, list[Told]] = defaultdict(list)
+        self._changes: defaultdict[str, list[Told]] = defaultdict(list)
+        self._gave_up = False
+        self.told_at = clock.now()  # when the broker last had all outcomes
+        self._idle = Event()
+        self._idle.set()
+        self._worker = Worker("popmq-settler", self._step)
+        # A fake clock moves on only after the broker has all outcomes of the time before.
+        clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
+
+    def bind(self) -> None:
+        """To be called in the event loop before the first outcome."""
+        self._worker.bind()
+
+    def hold(self, delivery: Delivery, lease: float, since: float) -> None:
+        """Renews the lease of a single delivery, unless its consumer does so already."""
+        if not self._leases.holds(delivery.handle):
+            self._leases.hold(Batch([delivery], lease, since))
+
+    def forget(self, delivery: Delivery) -> bool:
+        """Stops renewing it. False: it was settled or lost before."""
+        held = self._leases.forget(delivery.handle)
+        if not held and delivery.line:
+            self._leases.left(delivery.handle)
+        return held
+
+    def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> Ticket | None:
+        """Queues an outcome for the broker. With `confirm` the returned ticket is resolved by the broker's answer.
+
+        A KeyboardInterrupt may come between any two lines. So nothing is counted here, and `flush` wakes the worker
+        again: an outcome is either queued and sent, or was never queued, and nobody waits for a missing one.
+        """
+        ticket = Ticket() if confirm else None
+        span = self._wire.telemetry.current()
+        waits = delivery if delivery.line and not isinstance(outcome, Ack) else None
+        if waits:
+            self._leases.settling(delivery.handle)
+        with self._lock:
+            if self._idle.is_set():
+                self._idle.clear()
+            if isinstance(outcome, Ack):
+                self._acks[delivery.group].append((delivery.current_handle, ticket, None, span))
+            else:
+                self._changes[delivery.group].append((_change(delivery.current_handle, outcome), ticket, waits, span))
+        self._worker.wake()
+        if delivery.line and not waits:
+            self._leases.settled(delivery.handle, failed=False)
+        return ticket
+
+    def due(self) -> float | None:
+        """Now, if outcomes wait."""
+        return None if self._idle.is_set() else self._clock.now()
+
+    def flush(self) -> None:
+        """Waits until the broker has all outcomes, at most one call's timeout. After a timeout it never waits."""
+        if not self._idle.is_set() and not self._gave_up:
+            self._worker.wake()
+            self._gave_up = not self._idle.wait(self._wire.timeouts.settle)
+
+    def stop(self) -> None:
+        """Sends the remaining outcomes and ends the worker."""
+        self.flush()
+        self._worker.stop()
+
+    def _step(self) -> float | None:
+        with self._lock:
+            acks, self._acks = self._acks, defaultdict(list)
+            changes, self._changes = self._changes, defaultdict(list)
+        for group, told in acks.items():
+            self._tell(group, told, pop_calls.ack)
+        for group, told in changes.items():
+            self._tell(group, told, pop_calls.change)
+        with self._lock:
+            if not self._acks and not self._changes:
+                self._gave_up = False
+                self.told_at = self._clock.now()
+                self._idle.set()
+        return None
+
+    def _tell(self, group: str, told: list[Told], build: Callable[[str, list[Any]], Call[list[Any]]]) -> None:
+        rest = iter(told)
+        while some := list(islice(rest, pop_calls.ENTRIES_MAX)):
+            try:
+                with self._wire.telemetry.settling(_name(some), group, len(some), [each[3] for each in some]):
+                    results = self._wire.run(build(group, [entry for entry, *_ in some]))
+            except PopMQError as error:
+                results = [error] * len(some)
+            self._answer(group, zip(some, results, strict=True))
+
+    def _answer(self, group: str, answered: Iterable[tuple[Told, Any]]) -> None:
+        for (_, ticket, waits, _), result in answered:
+            if waits is not None:
+                self._leases.settled(waits.handle, pop_calls.failed(result))
+            error = result if isinstance(result, PopMQError) else None
+            if ticket is not None:
+                ticket.resolve(error)
+            elif isinstance(error, HandleLapsed):
+                log.warning(
+                    "an outcome of group %s came too late and changes nothing: its delivery was settled before, or its "
+                    "lease ran out and the message comes again",
+                    group,
+                )
+            elif error is not None:
+                log.warning("the broker refused an outcome of group %s, its message comes back: %s", group, error)
+
+
+def _name(told: list[Told]) -> str:
+    """What a request does."""
+    entry = told[0][0]
+    if isinstance(entry, str):
+        return "ack"
+    return "reject" if all(change.HasField("reject") for change, *_ in told) else "release"
+
+
+def _change(handle: str, outcome: Outcome) -> Any:
+    if isinstance(outcome, Release):
+        return pop_calls.release(handle, outcome.delay, outcome.count, outcome.reason)
+    assert not isinstance(outcome, Ack)
+    return pop_calls.reject(handle, outcome.reason)

@@ -1,0 +1,100 @@
+"""Turns failed calls into exceptions of popmq.errors: by the broker's details, else by the status."""
+
+from collections.abc import Callable
+from typing import Any
+
+from popmq import errors
+from popmq._calls.pop_calls import error_of
+from popmq_http2 import Code
+from popmq_http2.client.call import CallFailed
+from popmq_proto.v1 import popmq_pb2 as pb
+
+#: Where gRPC keeps the serialized google.rpc.Status.
+DETAILS_KEY = "grpc-status-details-bin"
+
+#: What a status means without an ErrorInfo: it came from gRPC itself, from a proxy, or from another server.
+BY_STATUS: dict[Code, type[errors.PopMQError]] = {
+    Code.CANCELLED: errors.Unavailable,
+    Code.UNKNOWN: errors.InternalError,
+    Code.INVALID_ARGUMENT: errors.InvalidField,
+    Code.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+    Code.NOT_FOUND: errors.NotFound,
+    Code.ALREADY_EXISTS: errors.AlreadyExists,
+    Code.PERMISSION_DENIED: errors.PermissionDenied,
+    Code.RESOURCE_EXHAUSTED: errors.Rejected,
+    Code.FAILED_PRECONDITION: errors.Rejected,
+    Code.ABORTED: errors.Unavailable,
+    Code.OUT_OF_RANGE: errors.InvalidField,
+    Code.UNIMPLEMENTED: errors.Unsupported,
+    Code.INTERNAL: errors.InternalError,
+    Code.UNAVAILABLE: errors.Unavailable,
+    Code.DATA_LOSS: errors.InternalError,
+    Code.UNAUTHENTICATED: errors.Unauthenticated,
+}
+
+
+_IS_IT_RUNNING = "is `popmq serve` running there?"
+#: A TLS port closes connections that begin without TLS, or without a certificate that it asks for.
+_CLOSED = (
+    f"{_IS_IT_RUNNING} If this is its TLS port, connect with TLS (tls=True, or --tls); if that asks for certificates, "
+    "show one of an authority of the broker (client_cert=FILE, client_key=FILE)"
+)
+#: Texts of failed connections, and what to do about them.
+_CURES = {
+    "Socket closed": _CLOSED,
+    "reset by peer": _CLOSED,
+    "Broken pipe": _CLOSED,
+    "mismatch, certificate is not valid": "use a host name that is in the broker's certificate",
+    "CERTIFICATE_VERIFY_FAILED": "trust the broker's certificate by tls_ca=FILE, or give it one that is trusted",
+    "WRONG_VERSION_NUMBER": "that port is without TLS: name the TLS port, or leave out tls",
+    "RECORD_LAYER_FAILURE": "that port is without TLS: name the TLS port, or leave out tls",
+    "record layer failure": "that port is without TLS: name the TLS port, or leave out tls",
+    "not SETTINGS": "that port serves something else: name the broker's",
+    "(ALPN)": "that port serves something else: name the broker's TLS port",
+    "Hostname Verification": "use a host name that is in the broker's certificate",
+}
+
+
+def read_rpc_error(error: CallFailed, endpoint: str, method: str) -> errors.PopMQError:
+    """The exception for a failed call."""
+    info = _error_info(error.trailers)
+    if info is not None:
+        return error_of(info)
+    kind = BY_STATUS.get(error.code, errors.InternalError)
+    text = error.message or error.code.name
+    return _BUILD.get(kind, _plain)(kind, text, endpoint, method)
+
+
+def _error_info(metadata: Any) -> pb.ErrorInfo | None:
+    for key, value in metadata:
+        if key == DETAILS_KEY:
+            from google.rpc import status_pb2  # only for errors
+
+            for detail in status_pb2.Status.FromString(value).details:
+                info = pb.ErrorInfo()
+                if detail.Unpack(info):
+                    return info
+    return None
+
+
+def _plain(kind: type[errors.PopMQError], text: str, endpoint: str, method: str) -> errors.PopMQError:
+    return kind(f"{method} at {endpoint}: {text}")
+
+
+def _unavailable(kind: type[errors.PopMQError], text: str, endpoint: str, method: str) -> errors.PopMQError:
+    return kind(
+        f"no broker answers at {endpoint}: {text}",
+        code="UNAVAILABLE",
+        action=next((cure for part, cure in _CURES.items() if part in text), _IS_IT_RUNNING),
+        retryable=True,
+    )
+
+
+def _late(kind: type[errors.PopMQError], text: str, endpoint: str, method: str) -> errors.PopMQError:
+    return kind(f"{endpoint} gave no answer to {method} in time; whether it was done is not known", retryable=True)
+
+
+_BUILD: dict[type[errors.PopMQError], Callable[..., errors.PopMQError]] = {
+    errors.Unavailable: _unavailable,
+    errors.DeadlineExceeded: _late,
+}

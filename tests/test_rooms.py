@@ -1,0 +1,66 @@
+"""What a reader can hold: how long a file is, how many modules a folder has, and that no modules import each other."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.sources import EVERYTHING, ROOT, imports, sources, tree_of
+
+FILE_LINES_MAX = 400
+MODULES_MAX = 15
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in sources(*EVERYTHING)}
+    assert {path: lines for path, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+
+
+# Trees in which no folder has more modules than a reader can hold in view, and each package a sentence.
+ROOMY = ("server/popmq_server", "sdk/popmq")
+
+
+def folders_of(tree: str) -> set[Path]:
+    """The folders with our own modules below a tree."""
+    return {path.parent for path in sources(tree)}
+
+
+@pytest.mark.parametrize("tree", ROOMY)
+def test_no_folder_has_more_modules_than_a_reader_can_hold(tree: str) -> None:
+    modules = {folder: sum(path.name != "__init__.py" for path in folder.glob("*.py")) for folder in folders_of(tree)}
+    assert {folder: count for folder, count in modules.items() if count > MODULES_MAX} == {}
+
+
+@pytest.mark.parametrize("tree", ROOMY)
+def test_every_package_says_in_a_sentence_what_it_is_for(tree: str) -> None:
+    assert [
+        folder for folder in folders_of(tree) if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    ] == []
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other or such modules; empty when no import leads back."""
+    left = dict(graph)
+    while free := [module for module, needed in left.items() if not needed & left.keys()]:
+        for module in free:
+            del left[module]
+    return sorted(left)
+
+
+def import_graph(folder: str) -> dict[str, set[str]]:
+    """Module → the modules of the same package that it imports; imports for type checkers count too."""
+    paths = {".".join(path.relative_to(ROOT).with_suffix("").parts[1:]): path for path in sources(folder)}
+    graph = {}
+    for module, path in paths.items():
+        names = {found.name for found in imports(path.relative_to(ROOT).as_posix(), tree_of(path))}
+        graph[module] = (names | {name.rpartition(".")[0] for name in names}) & paths.keys()
+    return graph
+
+
+@pytest.mark.parametrize("folder", ["sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "spark_connector/popmq_spark"])
+def test_no_modules_import_each_other(folder: str) -> None:
+    assert cycle(import_graph(folder)) == []
+
+
+def test_a_cycle_of_imports_is_noticed() -> None:
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
