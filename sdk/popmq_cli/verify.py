@@ -40,7 +40,7 @@ def verify(
     try:
         from popmq_verify import report as reports
         from popmq_verify import verifying
-        from popmq_verify.stages import run
+        from popmq_verify.stages import Outcome, run_all
     except ImportError as error:
         click.echo(f'`popmq verify` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(_FOUND)
@@ -52,13 +52,17 @@ def verify(
         sys.exit(_SETTINGS)
     click.echo(f"below {plan.folder}, with {verifying.settings_of(plan)}, seed {plan.seed}")
     began = time.monotonic()
-    outcomes = []
-    for number, name in enumerate(chosen, 1):
-        click.echo(f"[{number}/{len(chosen)}] {name}: {reports.TITLES[name]} …")
-        outcome = run(plan, name)
-        outcomes.append(outcome)
-        click.echo("\n".join(reports.lines(outcome)))
+    click.echo(f"{reports.lengths(plan.scale)}: {', '.join(chosen)} …")
+    done = 0
+
+    def ended(outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        click.echo(f"[{done}/{len(chosen)}] " + "\n".join(reports.lines(outcome)))
+
+    outcomes = run_all(plan, chosen, ended)
     verdict = reports.sentence(outcomes)
-    reports.write(pathlib.Path(report), outcomes, verifying.settings_of(plan), plan.seed)
+    how = f"{verifying.settings_of(plan)} · {reports.lengths(plan.scale)}"
+    reports.write(pathlib.Path(report), outcomes, how, plan.seed)
     click.secho(f"{verdict} ({time.monotonic() - began:.0f} s; {report})", fg="green" if verdict[0] == "P" else "red")
     sys.exit(0 if verdict[0] == "P" else _FOUND)

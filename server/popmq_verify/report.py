@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from popmq_verify.stages import Outcome
+from popmq_verify.stages import CUTS, LOAD_S, Outcome
 
 #: What a finding means for a user, by its claim (checker.py); claims that are not here broke what the broker counts.
 KINDS = {
@@ -56,6 +56,12 @@ def sentence(outcomes: Sequence[Outcome]) -> str:
         return f"FAIL: {', '.join(found)}. Please report it with this page."
     left = ", ".join(outcome.name for outcome in outcomes if outcome.skipped)
     return "PASS: nothing lost, repeated, overlapping or late." + (f" Not tested here: {left}." if left else "")
+
+
+def lengths(minutes: float) -> str:
+    """How long the stages of such a run are, since a longer one finds more."""
+    short = "; --minutes 30 has thirty times as much" if minutes <= 1 else ""
+    return f"{LOAD_S['kills'] * minutes:.0f} s of kills and {CUTS * max(1, round(minutes))} power cuts{short}"
 
 
 def lines(outcome: Outcome) -> list[str]:

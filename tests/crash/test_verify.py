@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
-from popmq_verify import report, verifying
+from popmq_verify import report, stages, verifying
 from popmq_verify.checker import CLAIMS
 from popmq_verify.full import small_file
 from popmq_verify.stages import STAGES, Outcome, Plan, run
@@ -81,6 +82,24 @@ def test_a_broker_that_does_not_start_is_a_finding(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "the scratch folder is removed"
 
 
+def test_stages_run_at_the_same_time_and_are_reported_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(stages.AT_ONCE, timeout=30)
+
+    def stage(_: Plan, folder: Path, outcome: Outcome) -> None:
+        together.wait()
+        outcome.findings.append(("store", folder.name))
+
+    names = list(STAGES)[: stages.AT_ONCE]
+    monkeypatch.setattr(stages, "STAGES", dict.fromkeys(names, stage))
+    ended: list[Outcome] = []
+    outcomes = stages.run_all(Plan(tmp_path), names, ended.append)
+    assert [outcome.name for outcome in outcomes] == names
+    assert len({outcome.findings[0] for outcome in outcomes}) == len(names), "each has a folder of its own"
+    assert sorted(ended, key=outcomes.index) == outcomes
+
+
 @pytest.mark.chaos
 def test_a_small_data_file_is_filled_and_serves_again(tmp_path: Path) -> None:
     figures: dict[str, int] = {}
@@ -98,6 +117,7 @@ def test_a_user_who_verifies_a_sound_broker_gets_a_pass_and_a_page(tmp_path: Pat
         [*PROGRAM, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240, env={**os.environ}
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "[1/2] slow disk" in done.stdout
+    assert "[2/2] pass" in done.stdout
+    assert "--minutes 30 has thirty times as much" in done.stdout, "what a short run leaves out"
     assert "PASS: nothing lost, repeated, overlapping or late." in done.stdout
     assert "jumps of the wall clock" in (tmp_path / "popmq-verify.html").read_text()
