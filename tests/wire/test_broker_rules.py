@@ -90,5 +90,8 @@ def test_what_one_pop_was_given_is_acked_by_any_client_of_any_language(broker: E
     with grpc.insecure_channel(broker.endpoint) as channel:
         ack: Any = channel.unary_unary("/popmq.v1.Broker/Ack")
         answer = ack(pb.AckRequest(group=GROUP, handles=[second]).SerializeToString(), timeout=CALL_S)
+        assert pb.AckResponse.FromString(answer) == pb.AckResponse()
+        assert shop.stats().acked == 1
+        answer = ack(pb.AckRequest(group=GROUP, handles=[first]).SerializeToString(), timeout=CALL_S)
     assert pb.AckResponse.FromString(answer) == pb.AckResponse()
-    assert shop.stats().acked == 1
+    assert (shop.stats().acked, shop.stats().in_flight) == (2, 0)

@@ -23,7 +23,7 @@ from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from tests.engine.event_loop import LOST_S, turns
-from tests.engine.rig import MINUTE, SECOND, deliveries, sending, verdict
+from tests.engine.rig import MINUTE, SECOND, Delivery, deliveries, sending, verdict
 from tests.engine.traffic import group
 
 KEY = ("g", "t")
@@ -214,49 +214,85 @@ async def test_a_look_that_is_cancelled_hands_its_wake_on(
     assert await other
 
 
-class Consumer:
-    """Pops a few at a time, acks, and sometimes cancels a pop at any moment."""
+class Got(list[tuple[str, int]]):
+    """What all consumers got; who waits for more sleeps until it comes."""
 
-    def __init__(self, broker: Broker, chance: random.Random, got: list[tuple[str, int]], messages: int) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = asyncio.Event()
+
+    def add(self, rows: list[Delivery]) -> None:
+        self.extend((row.body, row.attempt) for row in rows)
+        self.came.set()
+        self.came = asyncio.Event()
+
+    async def more_than(self, count: int) -> None:
+        while len(self) <= count:
+            await self.came.wait()
+
+
+class Consumer:
+    """Pops a few at a time and acks. One that is impatient sometimes cancels a pop, at any moment, and comes back when
+    others were served: a wake that went with it is lost to all.
+    """
+
+    def __init__(self, broker: Broker, chance: random.Random, got: Got, messages: int, patient: bool) -> None:
         self.broker = broker
         self.chance = chance
         self.got = got
         self.messages = messages
+        self.patient = patient
+        self.away = False
+        self.pop: asyncio.Future[ask.Popped] | None = None
 
     async def run(self) -> None:
         while len(self.got) < self.messages:
             rows = deliveries(await self.popped())
-            self.got.extend((row.body, row.attempt) for row in rows)
+            self.got.add(rows)
             await self.broker.execute(ask.Ack("g", tuple(row.handle for row in rows)))
         self.broker.close_waits()
 
     async def popped(self) -> ask.Popped:
-        """Cancels and pops again until nobody cancels."""
+        """Pops again until nobody cancels."""
         while True:
             asked = ask.Pop("t", "g", max_messages=1 + self.chance.randrange(3))
-            pop = asyncio.ensure_future(self.broker.pop(asked, MINUTE))
-            await turns(self.chance.randrange(200))
-            if pop.done() or self.chance.random() < 0.7:
-                return await pop
-            pop.cancel()
-            await asyncio.wait([pop])
+            self.pop = asyncio.ensure_future(self.broker.pop(asked, MINUTE))
+            await turns(self.chance.randrange(10))
+            if self.chance.random() < 0.1:
+                self.leave()
+            await asyncio.wait([self.pop])
+            if not self.pop.cancelled():
+                return self.pop.result()
+            self.away = True
+            await self.got.more_than(min(len(self.got), self.messages - 1))
+            self.away = False
+
+    def leave(self) -> None:
+        if self.pop is not None and not self.patient:
+            self.pop.cancel()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_thousands_of_parked_pops_and_sends_lose_no_wake(broker: Broker, seed: int) -> None:
-    """The fake clock stands still, so that only a wake ends a wait."""
-    chance, messages = random.Random(seed), 1000
-    got: list[tuple[str, int]] = []
+    """The fake clock stands still, so that only a wake ends a wait. No later message wakes anybody for one before it:
+    it is sent when those before it were got. Before every second one all others are parked, so nobody comes upon it.
+    """
+    chance, messages = random.Random(seed), 300
+    got = Got()
+    consumers = [Consumer(broker, chance, got, messages, place < 5) for place in range(20)]
 
     async def produce() -> None:
         for number in range(messages):
+            while number % 2 and broker.waiters.count + sum(one.away for one in consumers) < len(consumers):
+                await turns(1)
             await broker.execute(sending(f"m{number}"))
+            chance.choice(consumers).leave()  # it may be the one that this message has just woken
+            await got.more_than(number)
             await turns(chance.randrange(8))
 
-    consumers = [Consumer(broker, chance, got, messages).run() for _ in range(20)]
     async with asyncio.timeout(LOST_S):
-        await asyncio.gather(produce(), *consumers)
+        await asyncio.gather(produce(), *(consumer.run() for consumer in consumers))
     assert sorted(got) == sorted((f"m{number}", 1) for number in range(messages))
 
 

@@ -103,12 +103,16 @@ def test_what_is_due_fires_in_the_order_of_its_time_and_then_of_its_sending(rig:
 def test_a_wall_clock_that_was_set_back_makes_nothing_early(rig: Rig) -> None:
     timed_pair(rig)
     due_ms = rig.now + MINUTE
-    send(rig, later("a", due_ms=due_ms))
+    send(rig, later("a", due_ms=due_ms), later("soon after", due_ms=due_ms + 10))
     step_wall(rig, -HOUR)
     rig.advance(MINUTE + HOUR - 1)
     assert rig.pop() == [], "the wall clock shows a millisecond before"
     rig.advance(1)
-    assert bodies(rig.pop()) == ["a"]
+    assert bodies(rig.pop()) == ["a"], "what is due releases nothing but itself"
+    rig.advance(9)
+    assert rig.pop() == []
+    rig.advance(1)
+    assert bodies(rig.pop()) == ["soon after"]
 
 
 def test_a_wall_clock_that_was_set_forward_makes_nothing_early(rig: Rig) -> None:
