@@ -1,5 +1,9 @@
 """`popmq dlq …`: dead letters, their reasons, and delivering them again."""
 
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import click
 
 import popmq
@@ -9,6 +13,39 @@ from popmq_cli.moments import moment
 from popmq_cli.output import Output, text_of
 
 BODY_SHOWN_MAX = 500
+
+
+class Chosen(NamedTuple):
+    """Which messages a redrive takes: those that are named, else all of the topic, else all."""
+
+    offsets: tuple[int, ...]
+    message_ids: tuple[str, ...]
+    topic: str
+    yes: bool  # nobody is asked
+
+    @property
+    def named(self) -> bool:
+        """Whether single messages are named."""
+        return bool(self.offsets or self.message_ids)
+
+
+def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of a redrive, as `chosen`; `one`: what an offset names."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--offset", "offsets", type=int, multiple=True, help=f"Only this {one}; as often as needed.")
+        @click.option("--id", "message_ids", multiple=True, help="Only this message; as often as needed.")
+        @click.option("--topic", default="", help="Only those of this topic.")
+        @click.option("--yes", is_flag=True, help="Do not ask.")
+        @functools.wraps(function)
+        def command(
+            offsets: tuple[int, ...], message_ids: tuple[str, ...], topic: str, yes: bool, **arguments: Any
+        ) -> None:
+            function(chosen=Chosen(offsets, message_ids, topic, yes), **arguments)
+
+        return command
+
+    return decorate
 
 
 @click.group()
@@ -67,20 +104,9 @@ def show(client: popmq.Client, output: Output, group: str, offset: int, most: in
 
 @dlq.command()
 @click.argument("group", shell_complete=groups)
-@click.option("--offset", "offsets", type=int, multiple=True, help="Only this dead letter; as often as needed.")
-@click.option("--id", "message_ids", multiple=True, help="Only this message; as often as needed.")
-@click.option("--topic", default="", help="Only those that came from this topic.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@chooses("dead letter")
 @asks
-def redrive(
-    client: popmq.Client,
-    output: Output,
-    group: str,
-    offsets: tuple[int, ...],
-    message_ids: tuple[str, ...],
-    topic: str,
-    yes: bool,
-) -> None:
+def redrive(client: popmq.Client, output: Output, group: str, chosen: Chosen) -> None:
     """Deliver dead letters of GROUP again, where they came from: all, or what is named. Their attempts begin anew.
 
     \b
@@ -90,13 +116,14 @@ def redrive(
       popmq dlq redrive billing --topic orders --yes
     """
     client.get_group(group)
-    if not (offsets or message_ids):
-        sure(f"Deliver all dead letters of {group}{f' from {topic}' if topic else ''} again?", yes)
-    show_redriven(output, client.redrive(group, offsets, topic, message_ids), "redriven")
+    if not chosen.named:
+        sure(f"Deliver all dead letters of {group}{f' from {chosen.topic}' if chosen.topic else ''} again?", chosen.yes)
+    redrive_chosen(client, output, group, chosen, "redriven")
 
 
-def show_redriven(output: Output, done: popmq.Redriven, word: str) -> None:
-    """How many were delivered again; raises PartlyRefused when some that were named were not."""
+def redrive_chosen(client: popmq.Client, output: Output, group: str, chosen: Chosen, word: str) -> None:
+    """Delivers them again, and says how many; raises PartlyRefused when some that were named were not."""
+    done = client.redrive(group, chosen.offsets, chosen.topic, chosen.message_ids)
     output.done(f"{done.redriven} {word}", done)
     if done.failures:
         failed: list[object] = [failure.error for failure in done.failures]

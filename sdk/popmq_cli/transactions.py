@@ -6,7 +6,7 @@ import popmq
 from popmq.transaction import Resolution
 from popmq_cli.asking import asks, sure
 from popmq_cli.completing import topics
-from popmq_cli.dlq import show_redriven
+from popmq_cli.dlq import Chosen, chooses, redrive_chosen
 from popmq_cli.moments import moment
 from popmq_cli.output import Output, Row
 
@@ -68,19 +68,9 @@ def rollback(client: popmq.Client, output: Output, transaction_ids: tuple[str, .
 
 
 @transactions.command()
-@click.option("--offset", "offsets", type=int, multiple=True, help=f"Only this one of {GIVE_UP_TOPIC}.")
-@click.option("--id", "message_ids", multiple=True, help="Only this message.")
-@click.option("--topic", default="", help="Only those of this topic.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@chooses(f"message of {GIVE_UP_TOPIC}")
 @asks
-def redrive(
-    client: popmq.Client,
-    output: Output,
-    offsets: tuple[int, ...],
-    message_ids: tuple[str, ...],
-    topic: str,
-    yes: bool,
-) -> None:
+def redrive(client: popmq.Client, output: Output, chosen: Chosen) -> None:
     """Commit what the broker gave up: all of it, or what is named.
 
     \b
@@ -88,9 +78,9 @@ def redrive(
       popmq transactions redrive --id MESSAGE
       popmq transactions redrive --topic payments --yes
     """
-    if not (offsets or message_ids):
-        sure(f"Commit everything in {GIVE_UP_TOPIC}{f' of {topic}' if topic else ''}?", yes)
-    show_redriven(output, client.redrive("", offsets, topic, message_ids), "committed")
+    if not chosen.named:
+        sure(f"Commit everything in {GIVE_UP_TOPIC}{f' of {chosen.topic}' if chosen.topic else ''}?", chosen.yes)
+    redrive_chosen(client, output, "", chosen, "committed")
 
 
 def _end(client: popmq.Client, output: Output, transaction_ids: tuple[str, ...], resolution: Resolution) -> None:

@@ -5,14 +5,15 @@ import platform
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from popmq._async.admin import AsyncAdmin
 from popmq._async.checker import Checker
-from popmq._async.consuming.consumer import AsyncConsumer, Parts
+from popmq._async.closing import AsyncClosing
+from popmq._async.consuming.consumer import AsyncConsumer
 from popmq._async.consuming.heartbeats import Heartbeats
 from popmq._async.consuming.leases import Leases
+from popmq._async.consuming.parts import Parts
 from popmq._async.consuming.scheduler import Scheduler
 from popmq._async.consuming.settler import Settler
 from popmq._async.inspection import AsyncInspection
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
 Handle = Delivery | str
 
 
-class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, AsyncOwners, AsyncSinks, AsyncRequests):
+class AsyncClient(
+    AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, AsyncOwners, AsyncSinks, AsyncRequests, AsyncClosing
+):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; unset: of host, process and a random part.
@@ -83,14 +86,6 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
         self._replies = Replies(self._wire, self.client_id, numbering)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Closes its consumers, tells the broker how deliveries ended, and ends the connection.

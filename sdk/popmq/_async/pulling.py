@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from popmq._async.consuming.consumer import Parts
+from popmq._async.consuming.parts import Parts
 from popmq._async.transport.wire import Wire
 from popmq._calls import pull_calls
 from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise, filter_row
 from popmq._calls.pull_calls import PULL_MESSAGES
-from popmq._consuming.guard import OnError, check_on_error
-from popmq._consuming.pull_options import PullOptions, check_strategy
-from popmq.duration import Duration, seconds_of, seconds_or_none
+from popmq._consuming.guard import OnError
+from popmq._consuming.pull_options import PullOptions, pull_options
+from popmq.duration import Duration
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
 from popmq.pull import Pulled, PulledColumns, QueueLocks, Strategy
@@ -173,22 +173,10 @@ class AsyncPulling:
         from popmq._async.consuming.share import GroupShare
 
         self._refuse_second(topic, group, queues)
-        check_strategy(strategy)
-        options = PullOptions(
-            topic,
-            group,
-            filter_row(tag, sql),
-            start,
-            strategy,
-            queues,
-            orderly,
-            max_messages,
-            seconds_of(wait, "wait"),
-            flow or FlowControl(),
-            on_error,
-            seconds_or_none(until_idle, "until_idle"),
+        options = pull_options(
+            topic, group, tag, sql, start, max_messages, wait, flow, on_error, until_idle, strategy, queues, orderly
         )
-        return self._pulling(options, GroupShare(self._wire, self._parts.heartbeats, self.client_id, options))
+        return self._pulling(options, GroupShare(self._parts, options))
 
     def broadcast_consume(
         self,
@@ -211,20 +199,7 @@ class AsyncPulling:
         and passed over: there is no retry topic. (`delivery.release(delay=…)` hands it out again.)
         The other parameters are those of `pull_consume`.
         """
-        options = PullOptions(
-            topic,
-            "",
-            filter_row(tag, sql),
-            start,
-            "AVG",
-            (),
-            False,
-            max_messages,
-            seconds_of(wait, "wait"),
-            flow or FlowControl(),
-            on_error,
-            seconds_or_none(until_idle, "until_idle"),
-        )
+        options = pull_options(topic, "", tag, sql, start, max_messages, wait, flow, on_error, until_idle)
         from popmq._async.consuming.share import EveryQueue
 
         file = None if offsets is None else Path(offsets)
@@ -233,7 +208,6 @@ class AsyncPulling:
     def _pulling(self, options: PullOptions, share: Share) -> AsyncPullConsumer:
         from popmq._async.consuming.pull_consumer import AsyncPullConsumer
 
-        check_on_error(options.on_error)
         consumer = AsyncPullConsumer(self._parts, options, share)
         self._pull_consumers.add(consumer)
         return consumer

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from popmq._async.consuming.consumer import Parts
+from popmq._async.consuming.parts import Parts
 from popmq._async.transport.wire import Wire
 from popmq._calls import send_calls, sink_calls
 from popmq.errors import PopMQError

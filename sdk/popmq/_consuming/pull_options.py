@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from popmq._consuming.guard import OnError
+from popmq._calls.pop_calls import filter_row
+from popmq._consuming.guard import OnError, check_on_error
+from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.errors import InvalidField
 from popmq.process_queue import FlowControl
 from popmq.pull import Strategy
@@ -53,6 +55,40 @@ class PullOptions:
     flow: FlowControl
     on_error: OnError
     until_idle: float | None
+
+
+def pull_options(
+    topic: str,
+    group: str,
+    tag: str | None,
+    sql: str | None,
+    start: Start | None,
+    max_messages: int,
+    wait: Duration,
+    flow: FlowControl | None,
+    on_error: OnError,
+    until_idle: Duration | None,
+    strategy: Strategy = "AVG",
+    queues: Sequence[int] = (),
+    orderly: bool = False,
+) -> PullOptions:
+    """The options as they were given to the client, read. Raises InvalidField."""
+    check_strategy(strategy)
+    check_on_error(on_error)
+    return PullOptions(
+        topic,
+        group,
+        filter_row(tag, sql),
+        start,
+        strategy,
+        queues,
+        orderly,
+        max_messages,
+        seconds_of(wait, "wait"),
+        flow or FlowControl(),
+        on_error,
+        seconds_or_none(until_idle, "until_idle"),
+    )
 
 
 def check_strategy(strategy: str) -> None:

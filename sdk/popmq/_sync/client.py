@@ -6,8 +6,7 @@ import platform
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from popmq._calls import pop_calls, send_calls
 from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise
@@ -16,9 +15,11 @@ from popmq._consuming.consume_options import ConsumeOptions
 from popmq._consuming.guard import Guard, OnError, check_on_error
 from popmq._sync.admin import Admin
 from popmq._sync.checker import Checker
-from popmq._sync.consuming.consumer import Consumer, Parts
+from popmq._sync.closing import Closing
+from popmq._sync.consuming.consumer import Consumer
 from popmq._sync.consuming.heartbeats import Heartbeats
 from popmq._sync.consuming.leases import Leases
+from popmq._sync.consuming.parts import Parts
 from popmq._sync.consuming.scheduler import Scheduler
 from popmq._sync.consuming.settler import Settler
 from popmq._sync.inspection import Inspection
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 Handle = Delivery | str
 
 
-class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
+class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests, Closing):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; unset: of host, process and a random part.
@@ -84,14 +85,6 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
         self._replies = Replies(self._wire, self.client_id, numbering)
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[PullConsumer] = weakref.WeakSet()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes its consumers, tells the broker how deliveries ended, and ends the connection.

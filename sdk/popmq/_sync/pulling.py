@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from popmq._calls import pull_calls
 from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise, filter_row
 from popmq._calls.pull_calls import PULL_MESSAGES
-from popmq._consuming.guard import OnError, check_on_error
-from popmq._consuming.pull_options import PullOptions, check_strategy
-from popmq._sync.consuming.consumer import Parts
+from popmq._consuming.guard import OnError
+from popmq._consuming.pull_options import PullOptions, pull_options
+from popmq._sync.consuming.parts import Parts
 from popmq._sync.transport.wire import Wire
-from popmq.duration import Duration, seconds_of, seconds_or_none
+from popmq.duration import Duration
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
 from popmq.pull import Pulled, PulledColumns, QueueLocks, Strategy
@@ -174,22 +174,10 @@ class Pulling:
         from popmq._sync.consuming.share import GroupShare
 
         self._refuse_second(topic, group, queues)
-        check_strategy(strategy)
-        options = PullOptions(
-            topic,
-            group,
-            filter_row(tag, sql),
-            start,
-            strategy,
-            queues,
-            orderly,
-            max_messages,
-            seconds_of(wait, "wait"),
-            flow or FlowControl(),
-            on_error,
-            seconds_or_none(until_idle, "until_idle"),
+        options = pull_options(
+            topic, group, tag, sql, start, max_messages, wait, flow, on_error, until_idle, strategy, queues, orderly
         )
-        return self._pulling(options, GroupShare(self._wire, self._parts.heartbeats, self.client_id, options))
+        return self._pulling(options, GroupShare(self._parts, options))
 
     def broadcast_consume(
         self,
@@ -212,20 +200,7 @@ class Pulling:
         and passed over: there is no retry topic. (`delivery.release(delay=…)` hands it out again.)
         The other parameters are those of `pull_consume`.
         """
-        options = PullOptions(
-            topic,
-            "",
-            filter_row(tag, sql),
-            start,
-            "AVG",
-            (),
-            False,
-            max_messages,
-            seconds_of(wait, "wait"),
-            flow or FlowControl(),
-            on_error,
-            seconds_or_none(until_idle, "until_idle"),
-        )
+        options = pull_options(topic, "", tag, sql, start, max_messages, wait, flow, on_error, until_idle)
         from popmq._sync.consuming.share import EveryQueue
 
         file = None if offsets is None else Path(offsets)
@@ -234,7 +209,6 @@ class Pulling:
     def _pulling(self, options: PullOptions, share: Share) -> PullConsumer:
         from popmq._sync.consuming.pull_consumer import PullConsumer
 
-        check_on_error(options.on_error)
         consumer = PullConsumer(self._parts, options, share)
         self._pull_consumers.add(consumer)
         return consumer

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Sequence
 
 from popmq._calls import send_calls, sink_calls
-from popmq._sync.consuming.consumer import Parts
+from popmq._sync.consuming.parts import Parts
 from popmq._sync.transport.wire import Wire
 from popmq.errors import PopMQError
 from popmq.message import Message

@@ -103,16 +103,10 @@ class Telemetry:
             if not row.HasField("trace_context"):
                 row.trace_context.traceparent = carrier["traceparent"]
                 row.trace_context.tracestate = carrier.get("tracestate", "")
-        began = time.perf_counter()
-        error = None
         try:
-            yield
-        except BaseException as raised:
-            error = raised
-            raise
+            with _timed(found, span, shared):
+                yield
         finally:
-            shared |= _end(found, span, error)
-            found.operations.record(time.perf_counter() - began, shared)
             found.sent.add(len(rows), shared)
 
     @contextmanager
@@ -205,15 +199,8 @@ class Telemetry:
             attributes={**shared, **self._client, "messaging.batch.message_count": messages},
             links=links,
         )
-        began, error = time.perf_counter(), None
-        try:
+        with _timed(found, span, shared):
             yield
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            shared |= _end(found, span, error)
-            found.operations.record(time.perf_counter() - began, shared)
 
     def _shared(self, name: str, kind: str, topic: str, group: str = "") -> Attributes:
         """Attributes of spans and metrics alike: few values each."""
@@ -254,6 +241,20 @@ class Processing:
 def _links(found: _Library, spans: Iterable[Any]) -> list[Any]:
     contexts = [span.get_span_context() for span in spans if span is not None]
     return [found.trace.Link(context) for context in contexts if context.is_valid]
+
+
+@contextmanager
+def _timed(found: _Library, span: Any, attributes: Attributes) -> Iterator[None]:
+    """Around an operation: ends its span, records how long it took, and adds its error to the attributes."""
+    began, error = time.perf_counter(), None
+    try:
+        yield
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        attributes |= _end(found, span, error)
+        found.operations.record(time.perf_counter() - began, attributes)
 
 
 def _end(found: _Library, span: Any, error: BaseException | None) -> Attributes:

@@ -5,21 +5,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from popmq._async.concurrency import Event, Mutex, Stop
 from popmq._async.consuming.delivery_loop import AsyncDeliveryLoop
-from popmq._async.consuming.heartbeats import Heartbeats
-from popmq._async.consuming.leases import Leases
-from popmq._async.consuming.scheduler import Scheduler
+from popmq._async.consuming.parts import Parts
 from popmq._async.consuming.session import Session
-from popmq._async.consuming.settler import Settler
-from popmq._async.transport.wire import Wire
 from popmq._calls import admin_calls, pop_calls
 from popmq._calls.pop_calls import Popped
-from popmq._calls.send_calls import Numbering
-from popmq._consuming.clock import Clock
 from popmq._consuming.consume_options import TICK_S, ConsumeOptions
 from popmq._consuming.guard import Guard
 from popmq._consuming.leased_batches import Batch
@@ -27,7 +19,7 @@ from popmq._consuming.outcome import GIVE_BACK
 from popmq._consuming.pop_size import PopSize
 from popmq._transport.call_retries import Stopped
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
-from popmq.message import Body, Delivery, Message
+from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
 
@@ -35,21 +27,6 @@ log = logging.getLogger("popmq.consumer")
 LOOK_S = 1.0
 
 DEAD_LETTER_PREFIX = "%DLQ%"
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a consumer shares with its client."""
-
-    wire: Wire
-    clock: Clock
-    scheduler: Scheduler
-    leases: Leases
-    settler: Settler
-    client_id: str
-    numbering: Numbering
-    heartbeats: Heartbeats
-    reply: Callable[[Delivery, Message | Body], Any]  # of the client
 
 
 class AsyncConsumer(AsyncDeliveryLoop):
@@ -62,9 +39,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
     def __init__(self, parts: Parts, options: ConsumeOptions) -> None:
         self._parts = parts
         self._options = options
-        self._session = Session(
-            parts.wire, parts.clock, parts.heartbeats, parts.client_id, options.topic, options.group
-        )
+        self._session = Session(parts, options.topic, options.group)
         self._limit: Callable[[], int] = lambda: options.max_in_hand
         self._buffer: deque[Delivery] = deque()
         self._batches: list[Batch] = []

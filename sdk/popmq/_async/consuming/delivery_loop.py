@@ -1,30 +1,17 @@
 """`async for delivery in consumer`, the same for consumers that pop and consumers that pull."""
 
 from collections.abc import AsyncGenerator
-from types import TracebackType
-from typing import Self
 
+from popmq._async.closing import AsyncClosing
 from popmq.message import Delivery
 
 
-class AsyncDeliveryLoop:
+class AsyncDeliveryLoop(AsyncClosing):
     """Iteration over deliveries that ends by closing the consumer. Consumers add `_take` and `close`."""
 
     async def _take(self) -> Delivery | None:
         """The next delivery, waiting for one; None: the consumer has stopped."""
         raise NotImplementedError
-
-    async def close(self) -> None:
-        """Stops the consumer."""
-        raise NotImplementedError
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def __aiter__(self) -> AsyncGenerator[Delivery, None]:
         """The deliveries; leaving the loop closes the consumer."""

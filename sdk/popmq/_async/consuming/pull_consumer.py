@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from popmq._async.concurrency import Lock, Mutex, Stop
 from popmq._async.consuming.arrivals import Arrivals
-from popmq._async.consuming.consumer import Parts
 from popmq._async.consuming.delivery_loop import AsyncDeliveryLoop
+from popmq._async.consuming.parts import Parts
 from popmq._async.consuming.puller import PullContext
 from popmq._async.consuming.send_backs import SendBacks
 from popmq._async.consuming.share import Share

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from popmq._async.concurrency import Stop, aside
-from popmq._async.consuming.heartbeats import Heartbeats
+from popmq._async.consuming.parts import Parts
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls, pull_calls, subscription_calls
 from popmq._consuming import offsets_file
@@ -72,10 +72,9 @@ def first_offset(row: QueueOffsets, start: Start) -> int:
 class GroupShare:
     """A share of a group's queues."""
 
-    def __init__(self, wire: Wire, heartbeats: Heartbeats, client_id: str, options: PullOptions) -> None:
-        self._wire = wire
-        self._heartbeats = heartbeats
-        self._client_id = client_id
+    def __init__(self, parts: Parts, options: PullOptions) -> None:
+        self._wire = parts.wire
+        self._parts = parts
         self._options = options
         self._where = (options.topic, options.group)
         self._retry_topic = pull_calls.retry_topic(*self._where)
@@ -89,7 +88,7 @@ class GroupShare:
         Raises WrongConsumeMode for a group that pops it, TopicNotFound, GroupNotFound, TryLater; Stopped.
         """
         self._changed = changed
-        await self._heartbeats.join(self._options.group, self._options.topic, changed, stop)
+        await self._parts.heartbeats.join(self._options.group, self._options.topic, changed, stop)
         try:
             if (await self._assignment(stop)).mode != "PULL":
                 await self._begin(stop, self._options.start)
@@ -155,7 +154,7 @@ class GroupShare:
     async def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
         """The lock of queue 0 is that of the retry topic, too."""
         wanted = set(queues)
-        call = pull_calls.lock_queues(*self._where, self._client_id, _queues_of(wanted))
+        call = pull_calls.lock_queues(*self._where, self._parts.client_id, _queues_of(wanted))
         locks = await self._wire.run(call, stop)
         locked = set(locks.queues) | ({RETRY} if 0 in locks.queues else set())
         return locked & wanted, min(LOCK_VALID_S, locks.seconds)
@@ -164,11 +163,11 @@ class GroupShare:
         """Others may lock them at once, and not after a minute."""
         named = [queue for queue in queues if queue != RETRY]
         if named:
-            await self._wire.run(pull_calls.unlock_queues(*self._where, self._client_id, named))
+            await self._wire.run(pull_calls.unlock_queues(*self._where, self._parts.client_id, named))
 
     async def close(self, goodbye: bool) -> None:
         """Leaves the group."""
-        await self._heartbeats.leave(self._options.group, self._options.topic, self._changed, goodbye)
+        await self._parts.heartbeats.leave(self._options.group, self._options.topic, self._changed, goodbye)
 
     async def _begin(self, stop: Stop, start: Start | None) -> None:
         """Sets a group without an offset in this topic to pull it, from `start` on.
@@ -181,7 +180,7 @@ class GroupShare:
             if any(row.committed >= 0 for row in rows):
                 await self._check_mode(stop)
                 return
-            lock = pull_calls.lock_queues(*self._where, self._client_id, [rows[0].queue])
+            lock = pull_calls.lock_queues(*self._where, self._parts.client_id, [rows[0].queue])
             if rows[0].queue in (await self._wire.run(lock, stop)).queues:
                 try:
                     await self._begin_locked(stop, start)
@@ -223,7 +222,7 @@ class GroupShare:
         self._pulls = pulls
 
     async def _assignment(self, stop: Stop) -> Assignment:
-        call = pop_calls.query_assignment(*self._where, self._client_id, self._options.strategy)
+        call = pop_calls.query_assignment(*self._where, self._parts.client_id, self._options.strategy)
         return await self._wire.run(call, stop)
 
     async def _offsets(self, stop: Stop) -> list[QueueOffsets]:

@@ -2,30 +2,17 @@
 """`for delivery in consumer`, the same for consumers that pop and consumers that pull."""
 
 from collections.abc import Generator
-from types import TracebackType
-from typing import Self
 
+from popmq._sync.closing import Closing
 from popmq.message import Delivery
 
 
-class DeliveryLoop:
+class DeliveryLoop(Closing):
     """Iteration over deliveries that ends by closing the consumer. Consumers add `_take` and `close`."""
 
     def _take(self) -> Delivery | None:
         """The next delivery, waiting for one; None: the consumer has stopped."""
         raise NotImplementedError
-
-    def close(self) -> None:
-        """Stops the consumer."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Generator[Delivery, None, None]:
         """The deliveries; leaving the loop closes the consumer."""

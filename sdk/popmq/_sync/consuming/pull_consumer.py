@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from popmq._consuming.pull_options import FAILED_S, PullOptions
 from popmq._sync.concurrency import Lock, Mutex, Stop
 from popmq._sync.consuming.arrivals import Arrivals
-from popmq._sync.consuming.consumer import Parts
 from popmq._sync.consuming.delivery_loop import DeliveryLoop
+from popmq._sync.consuming.parts import Parts
 from popmq._sync.consuming.puller import PullContext
 from popmq._sync.consuming.send_backs import SendBacks
 from popmq._sync.consuming.share import Share

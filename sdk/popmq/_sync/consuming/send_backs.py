@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from popmq._calls import pop_calls, pull_calls
 from popmq._consuming.clock import Clock
 from popmq._consuming.pull_options import FAILED_S, PullOptions
-from popmq._sync.concurrency import Event, Lock, Worker
+from popmq._sync.consuming.background_sender import BackgroundSender
 from popmq._sync.transport.wire import Wire
 from popmq.errors import MessageNotFound, PopMQError, TryLater
 from popmq.message import Delivery
@@ -27,7 +27,7 @@ class Owner(Protocol):
 Sent = tuple[Owner, int, Any, Delivery | None]
 
 
-class SendBacks:
+class SendBacks(BackgroundSender):
     """What one consumer sends back. Guards call `add` from any thread.
 
     A message that could not be sent back stays cached and its offset is not committed: it comes again, here or
@@ -37,44 +37,18 @@ class SendBacks:
     def __init__(
         self, wire: Wire, clock: Clock, client_id: str, options: PullOptions, told: Callable[[], object]
     ) -> None:
-        self._wire = wire
+        super().__init__(f"popmq-send-back-{options.topic}", wire, clock)
         self._told = told  # called when the broker has everything, before `due` returns None
-        self._clock = clock
         self._client_id = client_id
         self._options = options
-        self._lock = Lock()
         self._waiting: list[Sent] = []
-        self._idle = Event()
-        self._idle.set()
-        self._gave_up = False
-        self._worker = Worker(f"popmq-send-back-{options.topic}", self._step)
-        # A fake clock moves on only after the broker has what was sent back before.
-        clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
-
-    def bind(self) -> None:
-        """To be called in the event loop before the first message."""
-        self._worker.bind()
 
     def add(self, owner: Owner, offset: int, row: Any, delivery: Delivery | None) -> None:
         """Queues a message to be sent back."""
         with self._lock:
-            self._idle.clear()
+            self._begun()
             self._waiting.append((owner, offset, row, delivery))
         self._worker.wake()
-
-    def due(self) -> float | None:
-        """Now, if messages wait."""
-        return None if self._idle.is_set() else self._clock.now()
-
-    def flush(self) -> None:
-        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again."""
-        if not self._idle.is_set() and not self._gave_up:
-            self._worker.wake()
-            self._gave_up = not self._idle.wait(self._wire.timeouts.settle)
-
-    def stop(self) -> None:
-        """Ends the worker."""
-        self._worker.stop()
 
     def _step(self) -> float | None:
         with self._lock:
@@ -84,10 +58,9 @@ class SendBacks:
         with self._lock:
             if self._waiting:
                 return 0.0
-            self._gave_up = False
             if not self._idle.is_set():
                 self._told()
-            self._idle.set()
+            self._emptied()
         return None
 
     def _send(self, some: list[Sent]) -> bool:

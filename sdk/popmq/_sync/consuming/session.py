@@ -5,10 +5,9 @@ import logging
 from collections.abc import Sequence
 
 from popmq._calls import pop_calls
-from popmq._consuming.clock import Clock
 from popmq._sync.concurrency import Event, Stop
-from popmq._sync.consuming.heartbeats import HEARTBEAT_AGAIN_S, Heartbeats
-from popmq._sync.transport.wire import Wire
+from popmq._sync.consuming.heartbeats import HEARTBEAT_AGAIN_S
+from popmq._sync.consuming.parts import Parts
 from popmq.errors import PopMQError
 
 log = logging.getLogger("popmq.consumer")
@@ -17,13 +16,8 @@ log = logging.getLogger("popmq.consumer")
 class Session:
     """Keeps this client a reader of the topic for the group, and knows its assigned queues. A job of the scheduler."""
 
-    def __init__(
-        self, wire: Wire, clock: Clock, heartbeats: Heartbeats, client_id: str, topic: str, group: str
-    ) -> None:
-        self._wire = wire
-        self._clock = clock
-        self._heartbeats = heartbeats
-        self._client_id = client_id
+    def __init__(self, parts: Parts, topic: str, group: str) -> None:
+        self._parts = parts
         self._topic = topic
         self._group = group
         self._ask_at: float | None = None
@@ -32,11 +26,11 @@ class Session:
 
     def open(self, stop: Stop) -> None:
         """The first heartbeat, and the first assignment. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
-        self._heartbeats.join(self._group, self._topic, self._ask_soon, stop)
+        self._parts.heartbeats.join(self._group, self._topic, self._ask_soon, stop)
         try:
             self._ask(stop)
         except BaseException:
-            self._heartbeats.leave(self._group, self._topic, self._ask_soon, tell=False)
+            self._parts.heartbeats.leave(self._group, self._topic, self._ask_soon, tell=False)
             raise
 
     def queues(self) -> Sequence[int] | None:
@@ -63,18 +57,20 @@ class Session:
             log.warning(
                 "the assignment of group %s is not known, next try in %g s: %s", self._group, HEARTBEAT_AGAIN_S, error
             )
-            self._ask_at = self._clock.now() + HEARTBEAT_AGAIN_S
+            self._ask_at = self._parts.clock.now() + HEARTBEAT_AGAIN_S
 
     def close(self) -> None:
         """Leaves the group, so that the broker assigns this client's queues to others at once and not after 120 s."""
-        self._heartbeats.leave(self._group, self._topic, self._ask_soon)
+        self._parts.heartbeats.leave(self._group, self._topic, self._ask_soon)
 
     def _ask_soon(self) -> None:
-        self._ask_at = self._clock.now()
+        self._ask_at = self._parts.clock.now()
 
     def _ask(self, stop: Stop | None = None) -> None:
         self._ask_at = None  # before the call: a change meanwhile sets it again
-        assignment = self._wire.run(pop_calls.query_assignment(self._topic, self._group, self._client_id), stop)
+        assignment = self._parts.wire.run(
+            pop_calls.query_assignment(self._topic, self._group, self._parts.client_id), stop
+        )
         if assignment.mode != "POP":
             self._queues = ()  # for when the group is switched back: the assigned queues are for consumers that pull
         elif assignment.known:

@@ -12,7 +12,8 @@ from popmq._calls.pop_calls import Call
 from popmq._consuming.clock import Clock
 from popmq._consuming.leased_batches import Batch
 from popmq._consuming.outcome import Ack, Outcome, Release
-from popmq._sync.concurrency import Event, Lock, Ticket, Worker
+from popmq._sync.concurrency import Ticket
+from popmq._sync.consuming.background_sender import BackgroundSender
 from popmq._sync.consuming.leases import Leases
 from popmq._sync.transport.wire import Wire
 from popmq.errors import HandleLapsed, PopMQError
@@ -25,27 +26,15 @@ log = logging.getLogger("popmq.consumer")
 Told = tuple[Any, Ticket | None, Delivery | None, Any]
 
 
-class Settler:
+class Settler(BackgroundSender):
     """The outcomes of one client. Guards call `settle` from any thread."""
 
     def __init__(self, wire: Wire, clock: Clock, leases: Leases) -> None:
-        self._wire = wire
-        self._clock = clock
+        super().__init__("popmq-settler", wire, clock)
         self._leases = leases
-        self._lock = Lock()
         self._acks: defaultdict[str, list[Told]] = defaultdict(list)
         self._changes: defaultdict[str, list[Told]] = defaultdict(list)
-        self._gave_up = False
         self.told_at = clock.now()  # when the broker last had all outcomes
-        self._idle = Event()
-        self._idle.set()
-        self._worker = Worker("popmq-settler", self._step)
-        # A fake clock moves on only after the broker has all outcomes of the time before.
-        clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
-
-    def bind(self) -> None:
-        """To be called in the event loop before the first outcome."""
-        self._worker.bind()
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
         """Renews the lease of a single delivery, unless its consumer does so already."""
@@ -71,8 +60,7 @@ class Settler:
         if waits:
             self._leases.settling(delivery.handle)
         with self._lock:
-            if self._idle.is_set():
-                self._idle.clear()
+            self._begun()
             if isinstance(outcome, Ack):
                 self._acks[delivery.group].append((delivery.current_handle, ticket, None, span))
             else:
@@ -82,20 +70,10 @@ class Settler:
             self._leases.settled(delivery.handle, failed=False)
         return ticket
 
-    def due(self) -> float | None:
-        """Now, if outcomes wait."""
-        return None if self._idle.is_set() else self._clock.now()
-
-    def flush(self) -> None:
-        """Waits until the broker has all outcomes, at most one call's timeout. After a timeout it never waits."""
-        if not self._idle.is_set() and not self._gave_up:
-            self._worker.wake()
-            self._gave_up = not self._idle.wait(self._wire.timeouts.settle)
-
     def stop(self) -> None:
         """Sends the remaining outcomes and ends the worker."""
         self.flush()
-        self._worker.stop()
+        super().stop()
 
     def _step(self) -> float | None:
         with self._lock:
@@ -107,9 +85,8 @@ class Settler:
             self._tell(group, told, pop_calls.change)
         with self._lock:
             if not self._acks and not self._changes:
-                self._gave_up = False
                 self.told_at = self._clock.now()
-                self._idle.set()
+                self._emptied()
         return None
 
     def _tell(self, group: str, told: list[Told], build: Callable[[str, list[Any]], Call[list[Any]]]) -> None:

@@ -20,7 +20,7 @@ from popmq._calls import pop_calls, pull_calls, subscription_calls
 from popmq._consuming import offsets_file
 from popmq._consuming.pull_options import LOCK_VALID_S, RETRY, Place, PullOptions
 from popmq._sync.concurrency import Stop, aside
-from popmq._sync.consuming.heartbeats import Heartbeats
+from popmq._sync.consuming.parts import Parts
 from popmq._sync.transport.wire import Wire
 from popmq.errors import TryLater, WrongConsumeMode
 from popmq.stats import QueueOffsets
@@ -73,10 +73,9 @@ def first_offset(row: QueueOffsets, start: Start) -> int:
 class GroupShare:
     """A share of a group's queues."""
 
-    def __init__(self, wire: Wire, heartbeats: Heartbeats, client_id: str, options: PullOptions) -> None:
-        self._wire = wire
-        self._heartbeats = heartbeats
-        self._client_id = client_id
+    def __init__(self, parts: Parts, options: PullOptions) -> None:
+        self._wire = parts.wire
+        self._parts = parts
         self._options = options
         self._where = (options.topic, options.group)
         self._retry_topic = pull_calls.retry_topic(*self._where)
@@ -90,7 +89,7 @@ class GroupShare:
         Raises WrongConsumeMode for a group that pops it, TopicNotFound, GroupNotFound, TryLater; Stopped.
         """
         self._changed = changed
-        self._heartbeats.join(self._options.group, self._options.topic, changed, stop)
+        self._parts.heartbeats.join(self._options.group, self._options.topic, changed, stop)
         try:
             if (self._assignment(stop)).mode != "PULL":
                 self._begin(stop, self._options.start)
@@ -156,7 +155,7 @@ class GroupShare:
     def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
         """The lock of queue 0 is that of the retry topic, too."""
         wanted = set(queues)
-        call = pull_calls.lock_queues(*self._where, self._client_id, _queues_of(wanted))
+        call = pull_calls.lock_queues(*self._where, self._parts.client_id, _queues_of(wanted))
         locks = self._wire.run(call, stop)
         locked = set(locks.queues) | ({RETRY} if 0 in locks.queues else set())
         return locked & wanted, min(LOCK_VALID_S, locks.seconds)
@@ -165,11 +164,11 @@ class GroupShare:
         """Others may lock them at once, and not after a minute."""
         named = [queue for queue in queues if queue != RETRY]
         if named:
-            self._wire.run(pull_calls.unlock_queues(*self._where, self._client_id, named))
+            self._wire.run(pull_calls.unlock_queues(*self._where, self._parts.client_id, named))
 
     def close(self, goodbye: bool) -> None:
         """Leaves the group."""
-        self._heartbeats.leave(self._options.group, self._options.topic, self._changed, goodbye)
+        self._parts.heartbeats.leave(self._options.group, self._options.topic, self._changed, goodbye)
 
     def _begin(self, stop: Stop, start: Start | None) -> None:
         """Sets a group without an offset in this topic to pull it, from `start` on.
@@ -182,7 +181,7 @@ class GroupShare:
             if any(row.committed >= 0 for row in rows):
                 self._check_mode(stop)
                 return
-            lock = pull_calls.lock_queues(*self._where, self._client_id, [rows[0].queue])
+            lock = pull_calls.lock_queues(*self._where, self._parts.client_id, [rows[0].queue])
             if rows[0].queue in (self._wire.run(lock, stop)).queues:
                 try:
                     self._begin_locked(stop, start)
@@ -224,7 +223,7 @@ class GroupShare:
         self._pulls = pulls
 
     def _assignment(self, stop: Stop) -> Assignment:
-        call = pop_calls.query_assignment(*self._where, self._client_id, self._options.strategy)
+        call = pop_calls.query_assignment(*self._where, self._parts.client_id, self._options.strategy)
         return self._wire.run(call, stop)
 
     def _offsets(self, stop: Stop) -> list[QueueOffsets]:

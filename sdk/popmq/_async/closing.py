@@ -1,0 +1,20 @@
+"""What `async with` closes at its end: clients and consumers."""
+
+from types import TracebackType
+from typing import Self
+
+
+class AsyncClosing:
+    """A context manager over `close`."""
+
+    async def close(self) -> None:
+        """Ends what it has open."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,55 @@
+"""Sends what waits to the broker in the background, many in one request; closing waits until the broker has it."""
+
+from popmq._async.concurrency import Event, Lock, Worker
+from popmq._async.transport.wire import Wire
+from popmq._consuming.clock import Clock
+
+
+class BackgroundSender:
+    """A worker for what any thread adds. Subclasses keep what waits, and send it in `_step`.
+
+    Who adds holds `_lock` and calls `_begun`, then wakes the worker; `_step` calls `_emptied` when nothing is left.
+    """
+
+    def __init__(self, name: str, wire: Wire, clock: Clock) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._lock = Lock()
+        self._idle = Event()
+        self._idle.set()
+        self._gave_up = False
+        self._worker = Worker(name, self._step)
+        # A fake clock moves on only after the broker has everything of the time before.
+        clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
+
+    async def _step(self) -> float | None:
+        """Sends what waits. Returns in how many seconds it is to be called again; None: when it is woken."""
+        raise NotImplementedError
+
+    def _begun(self) -> None:
+        """Something waits now. The caller holds the lock."""
+        if self._idle.is_set():
+            self._idle.clear()
+
+    def _emptied(self) -> None:
+        """The broker has everything. The caller holds the lock."""
+        self._gave_up = False
+        self._idle.set()
+
+    def bind(self) -> None:
+        """To be called in the event loop before anything is added."""
+        self._worker.bind()
+
+    def due(self) -> float | None:
+        """Now, if something waits."""
+        return None if self._idle.is_set() else self._clock.now()
+
+    async def flush(self) -> None:
+        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again."""
+        if not self._idle.is_set() and not self._gave_up:
+            self._worker.wake()
+            self._gave_up = not await self._idle.wait(self._wire.timeouts.settle)
+
+    async def stop(self) -> None:
+        """Ends the worker after its running step."""
+        await self._worker.stop()

@@ -1,0 +1,29 @@
+"""What the consumers of a client share with it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from popmq._async.consuming.heartbeats import Heartbeats
+from popmq._async.consuming.leases import Leases
+from popmq._async.consuming.scheduler import Scheduler
+from popmq._async.consuming.settler import Settler
+from popmq._async.transport.wire import Wire
+from popmq._calls.send_calls import Numbering
+from popmq._consuming.clock import Clock
+from popmq.message import Body, Delivery, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One object of each kind for all consumers of a client."""
+
+    wire: Wire
+    clock: Clock
+    scheduler: Scheduler
+    leases: Leases
+    settler: Settler
+    client_id: str
+    numbering: Numbering
+    heartbeats: Heartbeats
+    reply: Callable[[Delivery, Message | Body], Any]  # of the client

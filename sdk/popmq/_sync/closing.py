@@ -1,0 +1,21 @@
+# Written by sdk/twin.py from popmq/_async/closing.py: change that one.
+"""What `with` closes at its end: clients and consumers."""
+
+from types import TracebackType
+from typing import Self
+
+
+class Closing:
+    """A context manager over `close`."""
+
+    def close(self) -> None:
+        """Ends what it has open."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
