@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 from harness import attacks
 from harness.attacks import GREETING
 from harness.broker_process import ROOT
-from popmq_http2.connection import Connection
 from popmq_http2.frames import (
     DATA,
     END_HEADERS,
@@ -41,6 +40,7 @@ from popmq_http2.frames import (
     frame,
     settings,
 )
+from popmq_http2.server.connection import Connection
 from popmq_proto.rocketmq import definition_pb2 as v2
 from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb

@@ -3,17 +3,17 @@
 It answers everything that came in one turn of the event loop with one write, recognises repeated header blocks by their
 bytes, and puts several messages of a stream into one DATA frame. Every buffer and every wait has a limit (limits.py).
 
-The client is in popmq_http2.client. The names of the server are imported when they are first used: a program that only
-calls others needs neither them nor asyncio.
+The client is in popmq_http2.client, the server in popmq_http2.server. The names of the server are imported when they
+are first used: a program that only calls others needs neither them nor asyncio.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from popmq_http2.call import Call
     from popmq_http2.limits import Limits
-    from popmq_http2.server import Method, Server, bidirectional, client_streaming, server_streaming, unary
+    from popmq_http2.server.call import Call
+    from popmq_http2.server.server import Method, Server, bidirectional, client_streaming, server_streaming, unary
     from popmq_http2.status import Aborted, Code, Metadata
 else:
 
@@ -28,16 +28,16 @@ else:
 #: The modules of the names.
 _MODULES = {
     "Aborted": "status",
-    "Call": "call",
+    "Call": "server.call",
     "Code": "status",
     "Limits": "limits",
     "Metadata": "status",
-    "Method": "server",
-    "Server": "server",
-    "bidirectional": "server",
-    "client_streaming": "server",
-    "server_streaming": "server",
-    "unary": "server",
+    "Method": "server.server",
+    "Server": "server.server",
+    "bidirectional": "server.server",
+    "client_streaming": "server.server",
+    "server_streaming": "server.server",
+    "unary": "server.server",
 }
 
 __all__ = [

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from popmq_http2.budget import Budget
 from popmq_http2.frames import (
     ACK,
+    COMPRESSION_ERROR,
     CONTINUATION,
     END_HEADERS,
     ENHANCE_YOUR_CALM,
@@ -19,6 +20,7 @@ from popmq_http2.frames import (
     HAS_PRIORITY,
     HEAD,
     HEAD_BYTES,
+    HEADERS,
     PADDED,
     PREFACE,
     PROTOCOL_ERROR,
@@ -28,6 +30,7 @@ from popmq_http2.frames import (
     ConnectionFault,
     StreamFault,
 )
+from popmq_http2.hpack import CompressionError, Decoder, Header, TooManyHeaders
 from popmq_http2.limits import Limits
 
 #: (flags, stream, payload): handles a frame. Raises ConnectionFault or StreamFault.
@@ -42,20 +45,35 @@ class FrameReader:
     It keeps the bytes of an incomplete frame as they came and joins them once, when there are enough.
     """
 
-    __slots__ = ("_budget", "_frame_bytes", "_have", "_need", "_pieces", "_reset", "_step", "_take", "block")
+    __slots__ = (
+        "_block",
+        "_budget",
+        "_frame_bytes",
+        "_have",
+        "_limits",
+        "_need",
+        "_pieces",
+        "_reset",
+        "_step",
+        "_take",
+        "_whole",
+    )
 
     def __init__(
         self,
         limits: Limits,
         budget: Budget,
         take: Mapping[int, Take],
+        whole: Take,
         reset: Callable[[StreamFault], None],
         preface: bytes = PREFACE,
     ) -> None:
-        """`preface`: what the other side sends before its frames; nothing when that is a server."""
+        """`whole`: handles a whole header block. `preface`: what the other side sends first; b"": a server."""
+        self._limits = limits
         self._frame_bytes = limits.frame_bytes
         self._budget = budget
-        self._take = take
+        self._take = {HEADERS: self.headers, CONTINUATION: self._continuation, **take}
+        self._whole = whole
         self._reset = reset
         self._step: Callable[[bytes, int], int] = self._preface if preface else self._first
         #: Pieces of an incomplete frame, their size, and the size that it needs.
@@ -63,7 +81,7 @@ class FrameReader:
         self._have = 0
         self._need = len(preface) or HEAD_BYTES
         #: The incomplete header block; while there is one, only its CONTINUATION may come.
-        self.block: Block | None = None
+        self._block: Block | None = None
 
     @property
     def begun(self) -> bool:
@@ -88,6 +106,24 @@ class FrameReader:
     def stop(self) -> None:
         """Ignores all further bytes."""
         self._step, self._pieces = _nothing, []
+
+    def headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """Handles HEADERS; until their block is complete, only its CONTINUATION may come."""
+        payload = fragment(flags, stream_id, payload)
+        if flags & END_HEADERS:
+            self._whole(flags, stream_id, payload)
+        else:
+            self._block = Block(self._limits, stream_id, flags)
+            self._block.add(stream_id, flags, payload)
+
+    def _continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
+        block = self._block
+        if block is None:
+            raise ConnectionFault(PROTOCOL_ERROR, "a CONTINUATION of nothing")
+        whole = block.add(stream_id, flags, payload)
+        if whole is not None:
+            self._block = None
+            self._whole(block.flags, stream_id, whole)
 
     def _preface(self, data: bytes, at: int) -> int:
         """Expects the preface of HTTP/2."""
@@ -120,7 +156,7 @@ class FrameReader:
             if stop > end:
                 self._need = stop - at
                 return at
-            if self.block is not None and kind != CONTINUATION:
+            if self._block is not None and kind != CONTINUATION:
                 raise ConnectionFault(PROTOCOL_ERROR, "a header block is cut by another frame")
             if (known := take.get(kind)) is None:
                 self._budget.spend("of an unknown type")
@@ -169,6 +205,16 @@ def fragment(flags: int, stream_id: int, payload: bytes) -> bytes:
             raise ConnectionFault(PROTOCOL_ERROR, "a stream depends on itself")
         payload = payload[_PRIORITY_BYTES:]
     return payload
+
+
+def decoded(decoder: Decoder, block: bytes, limits: Limits, what: str) -> list[Header]:
+    """The headers of a block of `what`. Raises ConnectionFault: after an error the tables of both sides differ."""
+    try:
+        return decoder.decode(block, limits.headers_bytes)
+    except CompressionError as error:
+        raise ConnectionFault(COMPRESSION_ERROR, str(error)) from None
+    except TooManyHeaders:
+        raise ConnectionFault(ENHANCE_YOUR_CALM, f"the headers of {what} are too large") from None
 
 
 def unpadded(payload: bytes) -> bytes:

@@ -8,8 +8,8 @@ import pytest
 
 from harness.attacks import GREETING
 from popmq_http2 import Limits, Server
-from popmq_http2.addresses import CAUTIOUS_POINTS, FLOODS_MAX, Addresses, counted
 from popmq_http2.frames import DATA, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, PING, U32, frame
+from popmq_http2.server.addresses import CAUTIOUS_POINTS, FLOODS_MAX, Addresses, counted
 from tests.http2.conftest import Echo
 from tests.http2.sequences import call
 from tests.http2.wire import Wire, Written
@@ -89,7 +89,7 @@ async def test_an_honest_client_beside_a_flood_of_its_address_goes_on(echo: Echo
 
 def test_a_flood_is_forgotten_after_the_time_in_which_a_budget_fills(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr("popmq_http2.addresses.monotonic", lambda: now)
+    monkeypatch.setattr("popmq_http2.server.addresses.monotonic", lambda: now)
     addresses = Addresses(Limits(budget=500, budget_per_s=100))
     addresses.flooded("10.0.0.1")
     now += 4.9

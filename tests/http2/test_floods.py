@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from popmq_http2 import Limits, Server, frames
-from popmq_http2.call import Call
 from popmq_http2.frames import (
     DATA,
     END_HEADERS,
@@ -24,7 +23,8 @@ from popmq_http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from popmq_http2.outlet import Outlet
+from popmq_http2.server.call import Call
+from popmq_http2.server.outlet import Outlet
 from tests.http2.conftest import Echo
 from tests.http2.sequences import call
 from tests.http2.wire import Wire, Written

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, NamedTuple
 
 from popmq_http2 import Server
-from popmq_http2.connection import Connection
 from popmq_http2.frames import GOAWAY, HEAD, HEAD_BYTES, RST_STREAM, U32
+from popmq_http2.server.connection import Connection
 
 
 class Written(NamedTuple):

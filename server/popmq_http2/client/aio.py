@@ -14,8 +14,8 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from popmq_http2.client.call import CallFailed, ClientCall, Status
-from popmq_http2.client.calling import Calling
+from popmq_http2.client.call import CANCELLED, LATE, CallFailed, ClientCall, Status, Streaming
+from popmq_http2.client.calling import Attempt, Calling
 from popmq_http2.client.stream import NOT_HTTP2
 from popmq_http2.client.target import Options, attempt_failed, target
 from popmq_http2.deadlines import Deadlines, Moment
@@ -23,9 +23,6 @@ from popmq_http2.status import Code, Metadata
 
 if TYPE_CHECKING:
     import ssl
-
-LATE = Status(Code.DEADLINE_EXCEEDED, "the deadline has passed")
-CANCELLED = Status(Code.CANCELLED, "cancelled by the caller")
 
 
 class AsyncUnaryCall(ClientCall):
@@ -62,21 +59,15 @@ class AsyncUnaryCall(ClientCall):
         return self.answer()
 
 
-class AsyncStreamCall(ClientCall):
-    """A call whose answer is a stream of messages, read by one task; without a deadline."""
+class AsyncStreamCall(Streaming):
+    """A stream of answers that one task reads."""
 
     __slots__ = ("_bell", "_channel")
 
     def __init__(self, channel: AsyncChannel, path: str, metadata: Metadata, request: bytes | None) -> None:
-        super().__init__(path, metadata, None, one=False, request=request)
-        self._channel = channel
         self._bell = asyncio.Event()
-
-    def heard(self) -> None:
-        """Wakes the reader, also at the end."""
-        self._bell.set()
-
-    over = heard
+        super().__init__(path, metadata, request, self._bell)
+        self._channel = channel
 
     def cancel(self) -> None:
         """Ends the call with CANCELLED, unless it is over."""
@@ -216,13 +207,12 @@ class Link(asyncio.Protocol):
 
     def __init__(self, channel: AsyncChannel, calling: Calling) -> None:
         self._channel = channel
-        self._calling = calling
+        self._attempt = Attempt(calling)
         self._transport: asyncio.Transport | None = None
-        self._known = False  # whether `calling` knows how the attempt ended
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        self.connection = calling.connection()
+        self.connection = self._attempt.connection
 
     def send(self) -> None:
         """Sends what the connection has to say; closes it once it is finished."""
@@ -247,7 +237,7 @@ class Link(asyncio.Protocol):
         transport.set_write_buffer_limits(1 << 20)
         options, layer = self._channel.options, transport.get_extra_info("ssl_object")
         if layer is not None and layer.selected_alpn_protocol() != "h2":
-            self._lost(NOT_HTTP2)
+            self._attempt.lost(NOT_HTTP2)
             transport.abort()
             return
         connected: Any = transport.get_extra_info("socket")
@@ -257,37 +247,26 @@ class Link(asyncio.Protocol):
         self._channel.joined(self)
 
     def data_received(self, data: bytes) -> None:
-        """Handles frames; the first ones show whether the server takes calls at all."""
+        """Handles frames."""
         self._heard_s = self._loop.time()
         self.connection.feed(data)
-        if not self._known and (self.connection.ready or self.connection.leaving):
-            self._known = True
-            if self.connection.leaving:
-                self._calling.failed(self.connection.why or self.connection.said or "the server takes no calls")
-            else:
-                self._calling.ready(self.connection)
+        self._attempt.heard()
         self._channel.flush_soon()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends the calls. Nobody knows whether the server carried them out, so none is repeated here."""
-        self._lost("Socket closed" if error is None else f"Socket closed: {error}")
+        self._attempt.lost("Socket closed" if error is None else f"Socket closed: {error}")
         if self._timer is not None:
             self._timer.cancel()
         self._channel.left(self)
-
-    def _lost(self, why: str) -> None:
-        self.connection.lost(why)
-        if not self._known:
-            self._known = True
-            self._calling.failed(self.connection.why)
 
     def _look(self) -> None:
         """Called by the timer: has the server begun, is it alive while calls are under way?"""
         options, connection = self._channel.options, self.connection
         wait_s = options.keepalive_timeout_s if connection.asked else options.keepalive_s
         left_s = wait_s - (self._loop.time() - self._heard_s)
-        if not self._known or (connection.asked and left_s <= 0):
-            self._lost("the server gave no sign of life")
+        if not self._attempt.known or (connection.asked and left_s <= 0):
+            self._attempt.lost("the server gave no sign of life")
             if self._transport is not None:
                 self._transport.abort()
             return

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from popmq_http2.client.call import DONE, Status
+from popmq_http2.frame_reader import decoded
 from popmq_http2.frames import (
     CANCEL,
-    COMPRESSION_ERROR,
     ENHANCE_YOUR_CALM,
     FRAME_SIZE_ERROR,
     NO_ERROR,
@@ -16,7 +16,7 @@ from popmq_http2.frames import (
     WINDOW_MAX,
     ConnectionFault,
 )
-from popmq_http2.hpack import CompressionError, Decoder, Header, TooManyHeaders
+from popmq_http2.hpack import Decoder, Header
 from popmq_http2.limits import Limits
 from popmq_http2.request import Malformed, check_header
 from popmq_http2.status import Code, Metadata, read
@@ -79,12 +79,7 @@ class AnswerReader:
         if len(block) > self._limits.header_block_bytes:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "the headers of an answer are too large")
         version = self._decoder.version
-        try:
-            pairs = self._decoder.decode(block, self._limits.headers_bytes)
-        except CompressionError as error:
-            raise ConnectionFault(COMPRESSION_ERROR, str(error)) from None
-        except TooManyHeaders:
-            raise ConnectionFault(ENHANCE_YOUR_CALM, "the headers of an answer are too large") from None
+        pairs = decoded(self._decoder, block, self._limits, "an answer")
         if version != self._decoder.version or len(self._known) >= _BLOCKS_MAX:
             self._known.clear()
         said = answer(pairs)

@@ -10,7 +10,7 @@ It is made for one thread at a time: the channel that opened it calls its method
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from popmq_http2.frames import U32
 from popmq_http2.inbox import Inbox
@@ -30,6 +30,8 @@ class Status(NamedTuple):
 
 #: The status of most calls.
 DONE = Status(Code.OK)
+LATE = Status(Code.DEADLINE_EXCEEDED, "the deadline has passed")
+CANCELLED = Status(Code.CANCELLED, "cancelled by the caller")
 
 
 class CallFailed(Exception):
@@ -151,3 +153,26 @@ class ClientCall:
 
     def over(self) -> None:
         """The status is set."""
+
+
+class Bell(Protocol):
+    """An event of threads, or of asyncio."""
+
+    def set(self) -> None:
+        """Wakes who waits."""
+
+
+class Streaming(ClientCall):
+    """A call whose answer is a stream of messages for one reader, whom `bell` wakes; without a deadline."""
+
+    __slots__ = ("_wakes",)
+
+    def __init__(self, path: str, metadata: Metadata, request: bytes | None, bell: Bell) -> None:
+        super().__init__(path, metadata, None, one=False, request=request)
+        self._wakes = bell
+
+    def heard(self) -> None:
+        """Wakes the reader, also at the end."""
+        self._wakes.set()
+
+    over = heard

@@ -99,3 +99,32 @@ class Calling:
         waiting, self._waiting = self._waiting, {}
         for call in waiting:
             self.open(call)
+
+
+class Attempt:
+    """A connection from its socket on: tells `calling` once how the attempt to connect ended."""
+
+    __slots__ = ("_calling", "connection", "known")
+
+    def __init__(self, calling: Calling) -> None:
+        self._calling = calling
+        self.connection = calling.connection()
+        #: Whether `calling` knows how the attempt ended.
+        self.known = False
+
+    def heard(self) -> None:
+        """Frames have come: the first ones show whether the server takes calls at all."""
+        if self.known or not (self.connection.ready or self.connection.leaving):
+            return
+        self.known = True
+        if self.connection.leaving:
+            self._calling.failed(self.connection.why or self.connection.said or "the server takes no calls")
+        else:
+            self._calling.ready(self.connection)
+
+    def lost(self, why: str) -> None:
+        """Ends the connection's calls."""
+        self.connection.lost(why)
+        if not self.known:
+            self.known = True
+            self._calling.failed(self.connection.why)

@@ -16,43 +16,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from popmq_http2 import frames
 from popmq_http2.budget import CALL_POINTS, Budget
 from popmq_http2.client.answers import NO_STATUS, AnswerReader, goaway, reset_status
 from popmq_http2.client.blocks import RequestBlocks
 from popmq_http2.client.call import ClientCall, Status
 from popmq_http2.client.sending import TURN_BYTES, Sending, greeting
-from popmq_http2.frame_reader import Block, FrameReader, fragment, unpadded
-from popmq_http2.frames import (
-    ACK,
-    CANCEL,
-    CONTINUATION,
-    DATA,
-    ENABLE_PUSH,
-    END_HEADERS,
-    END_STREAM,
-    FLOW_CONTROL_ERROR,
-    FRAME_SIZE_ERROR,
-    GOAWAY,
-    HEADER_TABLE_SIZE,
-    HEADERS,
-    INITIAL_WINDOW_SIZE,
-    MAX_CONCURRENT_STREAMS,
-    MAX_FRAME_SIZE,
-    NO_ERROR,
-    PADDED,
-    PING,
-    PROTOCOL_ERROR,
-    PUSH_PROMISE,
-    REFUSED_STREAM,
-    RST_STREAM,
-    SETTINGS,
-    U32,
-    WINDOW_MAX,
-    WINDOW_UPDATE,
-    ConnectionFault,
-    StreamFault,
-    frame,
-)
+from popmq_http2.frame_reader import FrameReader, unpadded
+from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame
 from popmq_http2.inbox import Buffered, Inbox
 from popmq_http2.limits import Limits
 from popmq_http2.request import Malformed
@@ -76,17 +47,15 @@ class ClientConnection:
         self._budget = Budget(limits)
         self._answers = AnswerReader(limits)
         take = {
-            DATA: self._on_data,
-            HEADERS: self._on_headers,
-            RST_STREAM: self._on_reset,
-            SETTINGS: self._on_settings,
-            PUSH_PROMISE: self._on_push,
-            PING: self._on_ping,
-            GOAWAY: self._on_goaway,
-            WINDOW_UPDATE: self._on_window,
-            CONTINUATION: self._on_continuation,
+            frames.DATA: self._on_data,
+            frames.RST_STREAM: self._on_reset,
+            frames.SETTINGS: self._on_settings,
+            frames.PUSH_PROMISE: self._on_push,
+            frames.PING: self._on_ping,
+            frames.GOAWAY: self._on_goaway,
+            frames.WINDOW_UPDATE: self._on_window,
         }
-        self._reader = FrameReader(limits, self._budget, take, self._fault, preface=b"")
+        self._reader = FrameReader(limits, self._budget, take, self._on_block, self._fault, preface=b"")
         self._next_id = 1
         self._streams_max = limits.streams
         self._unopened: deque[ClientCall] = deque()  # wait for the server's limit of streams
@@ -144,7 +113,7 @@ class ClientConnection:
             back = self._limits.stream_window - call.window_in - call.inbox.waiting
             if back >= self._limits.stream_window // 2:
                 call.window_in += back
-                self._sending.control(frame(WINDOW_UPDATE, 0, call.stream_id, U32.pack(back)))
+                self._sending.control(frame(frames.WINDOW_UPDATE, 0, call.stream_id, U32.pack(back)))
 
     def cancel(self, call: ClientCall, status: Status) -> None:
         """Ends a call, for the server too; no effect on one that is over."""
@@ -157,7 +126,7 @@ class ClientConnection:
     def ping(self) -> None:
         """Asks whether the server is there."""
         self.asked = True
-        self._sending.control(frame(PING, 0, 0, b"keepaliv"))
+        self._sending.control(frame(frames.PING, 0, 0, b"keepaliv"))
 
     def feed(self, data: bytes) -> None:
         """Handles received bytes."""
@@ -173,7 +142,7 @@ class ClientConnection:
         for call in [*self._unopened, *self.calls.values()]:
             self.cancel(call, status)
         if not self.why:
-            self._go_away(NO_ERROR, "")
+            self._go_away(frames.NO_ERROR, "")
             self.lost("the channel was closed")
 
     def lost(self, why: str) -> None:
@@ -188,31 +157,31 @@ class ClientConnection:
         self._leave()
 
     def _go_away(self, code: int, why: str) -> None:
-        self._sending.control(frame(GOAWAY, 0, 0, U32.pack(0) + U32.pack(code) + why.encode()))
+        self._sending.control(frame(frames.GOAWAY, 0, 0, U32.pack(0) + U32.pack(code) + why.encode()))
 
     # ── Frames of calls ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Refills the connection's window at once: stream windows and Buffered limit what is held."""
-        size, ends = len(payload), bool(flags & END_STREAM)
+        size, ends = len(payload), bool(flags & frames.END_STREAM)
         self._window_in -= size
         if self._window_in < 0:
-            raise ConnectionFault(FLOW_CONTROL_ERROR, "more DATA than the window of the connection allows")
+            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "more DATA than the window of the connection allows")
         if self._window_in < self._limits.connection_window // 2:
             back = self._limits.connection_window - self._window_in
             self._window_in += back
-            self._sending.control(frame(WINDOW_UPDATE, 0, 0, U32.pack(back)))
+            self._sending.control(frame(frames.WINDOW_UPDATE, 0, 0, U32.pack(back)))
         if not size and not ends:
             self._budget.spend("empty DATA")
-        data = unpadded(payload) if flags & PADDED else payload
+        data = unpadded(payload) if flags & frames.PADDED else payload
         call = self._known(stream_id, "DATA")
         if call is None or call.inbox is None:
             return
         call.window_in -= size
         if call.window_in < 0:
-            raise StreamFault(stream_id, FLOW_CONTROL_ERROR, "more DATA than the window of the stream allows")
+            raise StreamFault(stream_id, frames.FLOW_CONTROL_ERROR, "more DATA than the window of the stream allows")
         if not call.replied:
-            raise StreamFault(stream_id, PROTOCOL_ERROR, "DATA before the head of the answer")
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "DATA before the head of the answer")
         self._deliver(call, call.inbox, data, ends)
 
     def _deliver(self, call: ClientCall, inbox: Inbox, data: bytes, ends: bool) -> None:
@@ -230,31 +199,13 @@ class ClientConnection:
         if inbox.messages:
             call.heard()
 
-    def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """Handles a header block; until it is complete, the reader accepts only its CONTINUATION."""
-        payload = fragment(flags, stream_id, payload)
-        if flags & END_HEADERS:
-            self._on_block(flags, stream_id, payload)
-        else:
-            self._reader.block = Block(self._limits, stream_id, flags)
-            self._reader.block.add(stream_id, flags, payload)
-
-    def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
-        block = self._reader.block
-        if block is None:
-            raise ConnectionFault(PROTOCOL_ERROR, "a CONTINUATION of nothing")
-        whole = block.add(stream_id, flags, payload)
-        if whole is not None:
-            self._reader.block = None
-            self._on_block(block.flags, stream_id, whole)
-
     def _on_block(self, flags: int, stream_id: int, block: bytes) -> None:
         """A whole header block. It is decoded for an ended call too: the tables of both sides must stay the same."""
         try:
             said = self._answers.read(block)
         except Malformed as malformed:
-            raise StreamFault(stream_id, PROTOCOL_ERROR, str(malformed)) from None
-        call, ends = self._known(stream_id, "HEADERS"), bool(flags & END_STREAM)
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, str(malformed)) from None
+        call, ends = self._known(stream_id, "HEADERS"), bool(flags & frames.END_STREAM)
         if call is None or call.inbox is None:
             return
         if said.refusal is not None and said.status is None:
@@ -263,18 +214,18 @@ class ClientConnection:
             self._budget.earn(CALL_POINTS)
             self._end(call, said.status or NO_STATUS)
         elif call.replied:
-            raise StreamFault(stream_id, PROTOCOL_ERROR, "trailers that end nothing")
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "trailers that end nothing")
         else:
             call.replied = True
             call.inbox.encoding = said.encoding
 
     def _on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4:
-            raise ConnectionFault(FRAME_SIZE_ERROR, "a RST_STREAM frame has 4 bytes")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a RST_STREAM frame has 4 bytes")
         code = U32.unpack(payload)[0]
         if call := self._known(stream_id, "RST_STREAM"):
             call.sent = True
-            if code != REFUSED_STREAM or call.replied or not self._again(call):
+            if code != frames.REFUSED_STREAM or call.replied or not self._again(call):
                 self._end(call, reset_status(code))
 
     def _known(self, stream_id: int, what: str) -> ClientCall | None:
@@ -282,7 +233,7 @@ class ClientConnection:
         call = self.calls.get(stream_id)
         if call is None:
             if not stream_id & 1 or stream_id >= self._next_id:
-                raise ConnectionFault(PROTOCOL_ERROR, f"{what} on stream {stream_id}, which was never open")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, f"{what} on stream {stream_id}, which was never open")
             self._budget.spend(f"{what} on ended streams")
         return call
 
@@ -290,44 +241,44 @@ class ClientConnection:
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id:
-            raise ConnectionFault(PROTOCOL_ERROR, "SETTINGS of a stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS of a stream")
         self._budget.spend("SETTINGS")
-        if flags & ACK:
+        if flags & frames.ACK:
             return
         for number, value in read(payload).items():
             self._set(number, value)
-        self._sending.control(frame(SETTINGS, ACK, 0))
+        self._sending.control(frame(frames.SETTINGS, frames.ACK, 0))
         self.ready = True
         self._open_next()
 
     def _set(self, number: int, value: int) -> None:
-        if number == INITIAL_WINDOW_SIZE:
+        if number == frames.INITIAL_WINDOW_SIZE:
             change, self._sending.call_window = value - self._sending.call_window, value
             for call in list(self.calls.values()):
                 self._sending.widen_call(call, change)
-        elif number == MAX_FRAME_SIZE:
+        elif number == frames.MAX_FRAME_SIZE:
             self._sending.frame_bytes = min(value, TURN_BYTES)
-        elif number == HEADER_TABLE_SIZE:
+        elif number == frames.HEADER_TABLE_SIZE:
             self._blocks.resize(value)
-        elif number == MAX_CONCURRENT_STREAMS:
+        elif number == frames.MAX_CONCURRENT_STREAMS:
             self._streams_max = min(value, self._limits.streams)
-        elif number == ENABLE_PUSH and value:
+        elif number == frames.ENABLE_PUSH and value:
             self._on_push(0, 0, b"")
 
     def _on_push(self, flags: int, stream_id: int, payload: bytes) -> None:
-        raise ConnectionFault(PROTOCOL_ERROR, "the server pushes, or wants to: that is switched off")
+        raise ConnectionFault(frames.PROTOCOL_ERROR, "the server pushes, or wants to: that is switched off")
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id or len(payload) != 8:
-            raise ConnectionFault(FRAME_SIZE_ERROR, "a PING has 8 bytes, and is of no stream")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a PING has 8 bytes, and is of no stream")
         self._budget.spend("PING")
-        if not flags & ACK:
-            self._sending.control(frame(PING, ACK, 0, payload))
+        if not flags & frames.ACK:
+            self._sending.control(frame(frames.PING, frames.ACK, 0, payload))
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
         """The server takes no new calls. Those behind the last that it took are repeated on another connection."""
         if stream_id:
-            raise ConnectionFault(PROTOCOL_ERROR, "GOAWAY of a stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY of a stream")
         self._budget.spend("GOAWAY")
         last, self.said = goaway(payload)
         self._leave()
@@ -338,11 +289,11 @@ class ClientConnection:
 
     def _on_window(self, flags: int, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4:
-            raise ConnectionFault(FRAME_SIZE_ERROR, "a WINDOW_UPDATE has 4 bytes")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a WINDOW_UPDATE has 4 bytes")
         self._budget.spend("WINDOW_UPDATE")
-        size = U32.unpack(payload)[0] & WINDOW_MAX
+        size = U32.unpack(payload)[0] & frames.WINDOW_MAX
         if not size:
-            raise ConnectionFault(PROTOCOL_ERROR, "a WINDOW_UPDATE by nothing")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "a WINDOW_UPDATE by nothing")
         if not stream_id:
             self._sending.widen(size)
         elif call := self._known(stream_id, "WINDOW_UPDATE"):
@@ -360,14 +311,14 @@ class ClientConnection:
 
     def _end_early(self, call: ClientCall, status: Status) -> None:
         """Ends a call whose answer is not wanted any more."""
-        self._sending.reset(call, CANCEL)
+        self._sending.reset(call, frames.CANCEL)
         call.sent = True
         self._end(call, status)
 
     def _end(self, call: ClientCall, status: Status) -> None:
         """Ends a call with a status. A server that gets the rest of a request that it has answered gets a reset."""
         if not call.sent:
-            self._sending.reset(call, NO_ERROR)
+            self._sending.reset(call, frames.NO_ERROR)
         if call.inbox is not None and status.code is Code.OK:
             try:
                 call.inbox.end()

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from popmq_http2.client.call import CallFailed, ClientCall, Status
-from popmq_http2.client.calling import Calling
+from popmq_http2.client.call import CANCELLED, LATE, CallFailed, ClientCall, Status, Streaming
+from popmq_http2.client.calling import Attempt, Calling
 from popmq_http2.client.stream import Stream, opened
 from popmq_http2.client.target import Options, attempt_failed, target
 from popmq_http2.status import Code, Metadata
@@ -36,8 +36,6 @@ log = logging.getLogger("popmq_http2")
 
 #: Seconds that closing waits for the threads that read.
 _CLOSE_S = 1.0
-LATE = Status(Code.DEADLINE_EXCEEDED, "the deadline has passed")
-CANCELLED = Status(Code.CANCELLED, "cancelled by the caller")
 
 
 class UnaryCall(ClientCall):
@@ -74,21 +72,15 @@ class UnaryCall(ClientCall):
         return self.answer()
 
 
-class StreamCall(ClientCall):
-    """A call whose answer is a stream of messages, read by one thread; without a deadline."""
+class StreamCall(Streaming):
+    """A stream of answers that one thread reads."""
 
     __slots__ = ("_bell", "_channel")
 
     def __init__(self, channel: Channel, path: str, metadata: Metadata, request: bytes | None) -> None:
-        super().__init__(path, metadata, None, one=False, request=request)
-        self._channel = channel
         self._bell = threading.Event()
-
-    def heard(self) -> None:
-        """Wakes the reader, also at the end."""
-        self._bell.set()
-
-    over = heard
+        super().__init__(path, metadata, request, self._bell)
+        self._channel = channel
 
     def cancel(self) -> None:
         """Ends the call with CANCELLED, unless it is over."""
@@ -229,13 +221,12 @@ class Link:
 
     def __init__(self, channel: Channel, calling: Calling) -> None:
         self._channel = channel
-        self._calling = calling
+        self._attempt = Attempt(calling)
         self._stream: Stream | None = None
-        self._known = False  # whether `calling` knows how the attempt ended
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_in, False)
         self._until_s = 0.0  # when the server must have said something
-        self.connection = calling.connection()
+        self.connection = self._attempt.connection
         self.thread = threading.Thread(target=self._run, name="popmq-http2", daemon=True)
 
     # ── Under the lock of the channel ────────────────────────────────────────────────────────────────────────────────
@@ -257,10 +248,7 @@ class Link:
 
     def lost(self, why: str) -> None:
         """Ends the connection's calls."""
-        self.connection.lost(why)
-        if not self._known:
-            self._known = True
-            self._calling.failed(self.connection.why)
+        self._attempt.lost(why)
 
     def _started(self, stream: Stream) -> None:
         """The socket is connected, and TLS agreed on; the end of this step sends the greeting."""
@@ -278,22 +266,12 @@ class Link:
             self.connection.feed(data)
         if not raw or self._stream.ended:
             self.lost("Socket closed")
-        self._tell()
-
-    def _tell(self) -> None:
-        """Tells how the attempt to connect ended."""
-        if self._known or not (self.connection.ready or self.connection.leaving):
-            return
-        self._known = True
-        if self.connection.leaving:
-            self._calling.failed(self.connection.why or self.connection.said or "the server takes no calls")
-        else:
-            self._calling.ready(self.connection)
+        self._attempt.heard()
 
     def _late(self, why: str) -> None:
         """Nothing came for so long."""
         options = self._channel.options
-        if not self._known or self.connection.asked:
+        if not self._attempt.known or self.connection.asked:
             self.lost(why)
         elif self.connection.busy:
             self.connection.ping()

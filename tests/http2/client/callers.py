@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import grpc
@@ -46,76 +47,80 @@ def failed(error: CallFailed, answers: tuple[bytes, ...] = ()) -> Outcome:
     return Outcome(error.code, error.message, tuple(sorted(error.trailers)), answers)
 
 
-class InThreads:
-    """The channel for threads; each call waits in a thread."""
+def begun(channel: Any, name: str, requests: list[bytes], one: bool) -> Any:
+    """A stream whose requests are written. `one`: there is exactly one."""
+    call = channel.stream(path(name), requests[0] if one else None)
+    for request in [] if one else requests:
+        call.write(request)
+    return call
 
-    def __init__(self, where: str, tls: ssl.SSLContext | None = None, options: Options | None = None) -> None:
-        self.channel = Channel(where, tls, options)
+
+class Ours:
+    """Either of our channels. Subclasses say how a call's answer, and the next of a stream, are waited for."""
+
+    channel: Any
+
+    async def _answer(self, call: Any) -> bytes:
+        raise NotImplementedError
+
+    async def _collect(self, call: Any, got: list[bytes], most: int | None) -> None:
+        """Adds answers to `got`, at most so many. Raises CallFailed."""
+        raise NotImplementedError
 
     async def unary(
         self, name: str, request: bytes, metadata: Metadata = (), timeout_s: float | None = None
     ) -> Outcome:
         call = self.channel.unary(path(name), request, metadata, timeout_s)
         try:
-            return Outcome(Code.OK, answers=(await asyncio.to_thread(call.result),))
+            return Outcome(Code.OK, answers=(await self._answer(call),))
         except CallFailed as error:
             return failed(error)
         finally:
             call.cancel()
 
     async def stream(self, name: str, requests: list[bytes], one: bool = True) -> Outcome:
-        return await asyncio.to_thread(self._stream, name, requests, one)
-
-    def _stream(self, name: str, requests: list[bytes], one: bool) -> Outcome:
-        call = self.channel.stream(path(name), requests[0] if one else None)
-        for request in [] if one else requests:
-            call.write(request)
+        call = begun(self.channel, name, requests, one)
         got: list[bytes] = []
         try:
-            for answer in call:
-                got.append(answer)
-                if not one and len(got) == len(requests):
-                    break
+            await self._collect(call, got, None if one else len(requests))
         except CallFailed as error:
             return failed(error, tuple(got))
         finally:
             call.close()
         return Outcome(Code.OK, answers=tuple(got))
+
+
+class InThreads(Ours):
+    """The channel for threads; each call waits in a thread."""
+
+    def __init__(self, where: str, tls: ssl.SSLContext | None = None, options: Options | None = None) -> None:
+        self.channel = Channel(where, tls, options)
+
+    async def _answer(self, call: Any) -> bytes:
+        return await asyncio.to_thread(call.result)
+
+    async def _collect(self, call: Any, got: list[bytes], most: int | None) -> None:
+        await asyncio.to_thread(lambda: got.extend(islice(call, most)))
 
     async def close(self) -> None:
         await asyncio.to_thread(self.channel.close)
 
 
-class InLoop:
+class InLoop(Ours):
     """The channel for asyncio."""
 
     def __init__(self, where: str, tls: ssl.SSLContext | None = None, options: Options | None = None) -> None:
         self.channel = AsyncChannel(where, tls, options)
 
-    async def unary(
-        self, name: str, request: bytes, metadata: Metadata = (), timeout_s: float | None = None
-    ) -> Outcome:
-        call = self.channel.unary(path(name), request, metadata, timeout_s)
-        try:
-            return Outcome(Code.OK, answers=(await call.result(),))
-        except CallFailed as error:
-            return failed(error)
+    async def _answer(self, call: Any) -> bytes:
+        answer: bytes = await call.result()
+        return answer
 
-    async def stream(self, name: str, requests: list[bytes], one: bool = True) -> Outcome:
-        call = self.channel.stream(path(name), requests[0] if one else None)
-        for request in [] if one else requests:
-            call.write(request)
-        got: list[bytes] = []
-        try:
-            async for answer in call:
-                got.append(answer)
-                if not one and len(got) == len(requests):
-                    break
-        except CallFailed as error:
-            return failed(error, tuple(got))
-        finally:
-            call.close()
-        return Outcome(Code.OK, answers=tuple(got))
+    async def _collect(self, call: Any, got: list[bytes], most: int | None) -> None:
+        async for answer in call:
+            got.append(answer)
+            if len(got) == most:
+                break
 
     async def close(self) -> None:
         await self.channel.close()

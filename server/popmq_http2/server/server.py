@@ -20,14 +20,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from popmq_http2.addresses import Addresses
-from popmq_http2.call import Call
-from popmq_http2.connection import Connection
 from popmq_http2.deadlines import Deadlines
 from popmq_http2.inbox import Buffered
 from popmq_http2.limits import Limits
+from popmq_http2.server.addresses import Addresses
+from popmq_http2.server.call import Call
+from popmq_http2.server.connection import Connection
+from popmq_http2.server.streams import Streams
 from popmq_http2.status import Aborted, Code
-from popmq_http2.streams import Streams
 
 log = logging.getLogger("popmq_http2")
 

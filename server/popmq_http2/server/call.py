@@ -20,9 +20,9 @@ from popmq_http2.status import Aborted, Code, Metadata, trailers, written
 
 if TYPE_CHECKING:
     from popmq_http2.deadlines import Moment
-    from popmq_http2.outlet import Outlet
-    from popmq_http2.server import Method
-    from popmq_http2.streams import Streams
+    from popmq_http2.server.outlet import Outlet
+    from popmq_http2.server.server import Method
+    from popmq_http2.server.streams import Streams
 
 
 log = logging.getLogger("popmq_http2")

@@ -18,10 +18,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from popmq_http2.addresses import certificate_names
-from popmq_http2.blocks import CONTENT_TYPE, OK, STATUS_200, Blocks
 from popmq_http2.budget import CALL_POINTS, POINT_BYTES, Budget
-from popmq_http2.call import Call
 from popmq_http2.frames import (
     DATA,
     DEFAULT_FRAME,
@@ -42,6 +39,9 @@ from popmq_http2.frames import (
 )
 from popmq_http2.hpack import encode
 from popmq_http2.limits import Limits
+from popmq_http2.server.addresses import certificate_names
+from popmq_http2.server.blocks import CONTENT_TYPE, OK, STATUS_200, Blocks
+from popmq_http2.server.call import Call
 from popmq_http2.status import Code, Metadata
 
 TURN_BYTES = 256 << 10

@@ -21,12 +21,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from popmq_http2.budget import Budget
-from popmq_http2.call import Call
-from popmq_http2.frame_reader import Block, fragment, unpadded
+from popmq_http2.frame_reader import decoded, unpadded
 from popmq_http2.frames import (
-    COMPRESSION_ERROR,
     DEFAULT_WINDOW,
-    END_HEADERS,
     END_STREAM,
     ENHANCE_YOUR_CALM,
     FLOW_CONTROL_ERROR,
@@ -42,14 +39,15 @@ from popmq_http2.frames import (
     StreamFault,
     frame,
 )
-from popmq_http2.hpack import CompressionError, Decoder, Header, TooManyHeaders
+from popmq_http2.hpack import Decoder, Header
 from popmq_http2.inbox import Inbox
-from popmq_http2.outlet import Outlet
 from popmq_http2.request import Head, Malformed, check_trailers, head
+from popmq_http2.server.call import Call
+from popmq_http2.server.outlet import Outlet
 from popmq_http2.status import Aborted, Code
 
 if TYPE_CHECKING:
-    from popmq_http2.server import Server
+    from popmq_http2.server.server import Server
 
 log = logging.getLogger("popmq_http2")
 
@@ -138,18 +136,6 @@ class Streams:
 
     # ── HEADERS ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def on_headers(self, flags: int, stream_id: int, payload: bytes) -> Block | None:
-        """Handles a header block; returns it if it is incomplete."""
-        if not stream_id & 1:
-            raise ConnectionFault(PROTOCOL_ERROR, f"a client cannot open stream {stream_id}")
-        payload = fragment(flags, stream_id, payload)
-        if flags & END_HEADERS:
-            self.on_block(flags, stream_id, payload)
-            return None
-        block = Block(self._limits, stream_id, flags)
-        block.add(stream_id, flags, payload)
-        return block
-
     def on_block(self, flags: int, stream_id: int, block: bytes) -> None:
         """Handles a whole header block: of a new stream, or the trailers of an open one."""
         if len(block) > self._limits.header_block_bytes:
@@ -183,12 +169,7 @@ class Streams:
     def _pairs(self, block: bytes) -> list[Header]:
         """Decodes the headers of a block. An error ends the connection, since both sides' tables would then differ."""
         version = self._decoder.version
-        try:
-            pairs = self._decoder.decode(block, self._limits.headers_bytes)
-        except CompressionError as error:
-            raise ConnectionFault(COMPRESSION_ERROR, str(error)) from None
-        except TooManyHeaders:
-            raise ConnectionFault(ENHANCE_YOUR_CALM, "the headers of a request are too large") from None
+        pairs = decoded(self._decoder, block, self._limits, "a request")
         if len(pairs) > self._limits.free_headers:
             self._budget.spend("many headers", (len(pairs) - self._limits.free_headers) // _HEADERS_PER_POINT)
         if version != self._decoder.version:

@@ -16,48 +16,19 @@ import socket
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from popmq_http2.addresses import counted, shown
+from popmq_http2 import frames
 from popmq_http2.budget import Budget, Flood
-from popmq_http2.call import Call
 from popmq_http2.frame_reader import FrameReader
-from popmq_http2.frames import (
-    ACK,
-    CONTINUATION,
-    DATA,
-    ENABLE_PUSH,
-    ENHANCE_YOUR_CALM,
-    FLOW_CONTROL_ERROR,
-    FRAME_SIZE_ERROR,
-    GOAWAY,
-    HEADER_TABLE_SIZE,
-    HEADERS,
-    INITIAL_WINDOW_SIZE,
-    INTERNAL_ERROR,
-    MAX_CONCURRENT_STREAMS,
-    MAX_FRAME_SIZE,
-    MAX_HEADER_LIST_SIZE,
-    NO_ERROR,
-    PING,
-    PRIORITY,
-    PROTOCOL_ERROR,
-    PUSH_PROMISE,
-    RST_STREAM,
-    SETTINGS,
-    U32,
-    WINDOW_MAX,
-    WINDOW_UPDATE,
-    ConnectionFault,
-    StreamFault,
-    frame,
-    settings,
-)
-from popmq_http2.outlet import Outlet
+from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame, settings
+from popmq_http2.server.addresses import counted, shown
+from popmq_http2.server.call import Call
+from popmq_http2.server.outlet import Outlet
+from popmq_http2.server.streams import Streams
 from popmq_http2.settings import read
 from popmq_http2.status import Code
-from popmq_http2.streams import Streams
 
 if TYPE_CHECKING:
-    from popmq_http2.server import Server
+    from popmq_http2.server.server import Server
 
 log = logging.getLogger("popmq_http2")
 
@@ -80,18 +51,17 @@ class Connection(asyncio.Protocol):
         self._outlet = Outlet(self._limits, self._budget, self._closed)
         self._streams = Streams(server, self._budget, self._outlet)
         take = {
-            DATA: self._streams.on_data,
-            HEADERS: self._on_headers,
-            PRIORITY: self._on_priority,
-            RST_STREAM: self._streams.on_reset,
-            SETTINGS: self._on_settings,
-            PUSH_PROMISE: self._on_push,
-            PING: self._on_ping,
-            GOAWAY: self._on_goaway,
-            WINDOW_UPDATE: self._on_window,
-            CONTINUATION: self._on_continuation,
+            frames.DATA: self._streams.on_data,
+            frames.HEADERS: self._on_headers,
+            frames.PRIORITY: self._on_priority,
+            frames.RST_STREAM: self._streams.on_reset,
+            frames.SETTINGS: self._on_settings,
+            frames.PUSH_PROMISE: self._on_push,
+            frames.PING: self._on_ping,
+            frames.GOAWAY: self._on_goaway,
+            frames.WINDOW_UPDATE: self._on_window,
         }
-        self._reader = FrameReader(self._limits, self._budget, take, self._streams.reset)
+        self._reader = FrameReader(self._limits, self._budget, take, self._streams.on_block, self._streams.reset)
         self._transport: asyncio.Transport | None = None
         self._address = ""
         self._agreed = False
@@ -109,17 +79,19 @@ class Connection(asyncio.Protocol):
         self._outlet.connect(transport, shown(transport.get_extra_info("peername")))
         self._server.joined(self)
         said = {
-            ENABLE_PUSH: 0,
-            MAX_CONCURRENT_STREAMS: limits.streams,
-            INITIAL_WINDOW_SIZE: limits.stream_window,
-            MAX_FRAME_SIZE: limits.frame_bytes,
-            MAX_HEADER_LIST_SIZE: limits.headers_bytes,
+            frames.ENABLE_PUSH: 0,
+            frames.MAX_CONCURRENT_STREAMS: limits.streams,
+            frames.INITIAL_WINDOW_SIZE: limits.stream_window,
+            frames.MAX_FRAME_SIZE: limits.frame_bytes,
+            frames.MAX_HEADER_LIST_SIZE: limits.headers_bytes,
         }
         self._outlet.control(settings(said))
         self._address = _address(transport)
         if not self._server.addresses.join(self._address):
             most = limits.connections_per_address
-            self._break(ConnectionFault(ENHANCE_YOUR_CALM, f"an address may have {most} connections: close some"))
+            self._break(
+                ConnectionFault(frames.ENHANCE_YOUR_CALM, f"an address may have {most} connections: close some")
+            )
             return
         self._budget.start(self._server.addresses.points(self._address))
         self._timer = asyncio.get_running_loop().call_later(limits.handshake_s, self._look)
@@ -139,7 +111,7 @@ class Connection(asyncio.Protocol):
             self._break(fault)
         except Exception:
             log.exception("the connection of %s ends: the server failed", self._outlet.peer)
-            self._break(ConnectionFault(INTERNAL_ERROR, "a bug of the server"))
+            self._break(ConnectionFault(frames.INTERNAL_ERROR, "a bug of the server"))
 
     def eof_received(self) -> bool:
         """Closes the connection: a gRPC client that stops sending wants no answers either."""
@@ -164,35 +136,27 @@ class Connection(asyncio.Protocol):
     # ── Frames ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """Handles a header block; until it is complete, the reader accepts only its CONTINUATION."""
-        self._reader.block = self._streams.on_headers(flags, stream_id, payload)
-
-    def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
-        block = self._reader.block
-        if block is None:
-            raise ConnectionFault(PROTOCOL_ERROR, "a CONTINUATION of nothing")
-        whole = block.add(stream_id, flags, payload)
-        if whole is not None:
-            self._reader.block = None
-            self._streams.on_block(block.flags, stream_id, whole)
+        if not stream_id & 1:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, f"a client cannot open stream {stream_id}")
+        self._reader.headers(flags, stream_id, payload)
 
     def _on_priority(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Validates a PRIORITY frame as the protocol requires, and ignores it."""
         self._budget.spend("PRIORITY")
         if not stream_id:
-            raise ConnectionFault(PROTOCOL_ERROR, "PRIORITY of no stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY of no stream")
         if len(payload) != 5:
-            raise StreamFault(stream_id, FRAME_SIZE_ERROR, "a PRIORITY frame has 5 bytes")
-        if U32.unpack_from(payload)[0] & WINDOW_MAX == stream_id:
-            raise StreamFault(stream_id, PROTOCOL_ERROR, "a stream depends on itself")
+            raise StreamFault(stream_id, frames.FRAME_SIZE_ERROR, "a PRIORITY frame has 5 bytes")
+        if U32.unpack_from(payload)[0] & frames.WINDOW_MAX == stream_id:
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a stream depends on itself")
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Applies the client's settings and acknowledges them; an acknowledgement of ours needs no answer."""
         if stream_id:
-            raise ConnectionFault(PROTOCOL_ERROR, "SETTINGS of a stream")
-        if flags & ACK:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS of a stream")
+        if flags & frames.ACK:
             if payload:
-                raise ConnectionFault(FRAME_SIZE_ERROR, "an answer to SETTINGS has no bytes")
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "an answer to SETTINGS has no bytes")
             if self._agreed:
                 self._budget.spend("SETTINGS")
             self._agreed = True
@@ -201,7 +165,7 @@ class Connection(asyncio.Protocol):
         self._budget.spend("SETTINGS", 1 + len(payload) // _SETTINGS_BYTES)
         for number, value in last.items():
             self._set(number, value)
-        self._outlet.control(frame(SETTINGS, ACK, 0))
+        self._outlet.control(frame(frames.SETTINGS, frames.ACK, 0))
 
     def _set(self, number: int, value: int) -> None:
         """Applies one setting, its last value in a frame; ignores those that limit only clients.
@@ -209,31 +173,31 @@ class Connection(asyncio.Protocol):
         A new window changes every open call, so its price grows with their number: otherwise one cheap frame would cost
         10,000 steps, and a frame full of them millions.
         """
-        if number == INITIAL_WINDOW_SIZE:
+        if number == frames.INITIAL_WINDOW_SIZE:
             self._budget.spend("SETTINGS of open streams", len(self._streams.calls) // _CALLS_PER_POINT)
             change, self._outlet.call_window = value - self._outlet.call_window, value
             for call in list(self._streams.calls.values()):
                 try:
                     self._outlet.widen_call(call, change)
                 except StreamFault as fault:
-                    raise ConnectionFault(FLOW_CONTROL_ERROR, str(fault)) from None
-        elif number == MAX_FRAME_SIZE:
+                    raise ConnectionFault(frames.FLOW_CONTROL_ERROR, str(fault)) from None
+        elif number == frames.MAX_FRAME_SIZE:
             self._outlet.frame_bytes = value
-        elif number == HEADER_TABLE_SIZE:
+        elif number == frames.HEADER_TABLE_SIZE:
             self._outlet.resize_table(value)
 
     def _on_push(self, flags: int, stream_id: int, payload: bytes) -> None:
-        raise ConnectionFault(PROTOCOL_ERROR, "a client does not push")
+        raise ConnectionFault(frames.PROTOCOL_ERROR, "a client does not push")
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Answers a PING. The answer to the one after our GOAWAY shows that the client has read the GOAWAY."""
         if stream_id:
-            raise ConnectionFault(PROTOCOL_ERROR, "PING of a stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PING of a stream")
         if len(payload) != 8:
-            raise ConnectionFault(FRAME_SIZE_ERROR, "a PING has 8 bytes")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a PING has 8 bytes")
         self._budget.spend("PING")
-        if not flags & ACK:
-            self._outlet.control(frame(PING, ACK, 0, payload))
+        if not flags & frames.ACK:
+            self._outlet.control(frame(frames.PING, frames.ACK, 0, payload))
         elif payload == _GOING and self._streams.closing:
             self._say_last()
 
@@ -241,22 +205,22 @@ class Connection(asyncio.Protocol):
         """Validates the client's GOAWAY: we open no streams, and its own streams continue to their ends."""
         self._budget.spend("GOAWAY")
         if stream_id:
-            raise ConnectionFault(PROTOCOL_ERROR, "GOAWAY of a stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY of a stream")
         if len(payload) < 8:
-            raise ConnectionFault(FRAME_SIZE_ERROR, "a GOAWAY has 8 bytes and more")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a GOAWAY has 8 bytes and more")
 
     def _on_window(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Widens the connection's or a stream's window; ignores ended streams."""
         if len(payload) != 4:
-            raise ConnectionFault(FRAME_SIZE_ERROR, "a WINDOW_UPDATE has 4 bytes")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a WINDOW_UPDATE has 4 bytes")
         self._budget.spend("WINDOW_UPDATE")
-        size = U32.unpack(payload)[0] & WINDOW_MAX
+        size = U32.unpack(payload)[0] & frames.WINDOW_MAX
         if stream_id > self._streams.last_id or (stream_id and not stream_id & 1):
-            raise ConnectionFault(PROTOCOL_ERROR, "WINDOW_UPDATE of a stream that was never open")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of a stream that was never open")
         if not size and stream_id:
-            raise StreamFault(stream_id, PROTOCOL_ERROR, "a WINDOW_UPDATE by nothing")
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a WINDOW_UPDATE by nothing")
         if not size:
-            raise ConnectionFault(PROTOCOL_ERROR, "a WINDOW_UPDATE by nothing")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "a WINDOW_UPDATE by nothing")
         if not stream_id:
             self._outlet.widen(size)
         elif call := self._streams.calls.get(stream_id):
@@ -276,7 +240,7 @@ class Connection(asyncio.Protocol):
             return
         if self._asked_s is None and now - self._heard_s >= limits.keepalive_s:
             self._asked_s = now
-            self._outlet.control(frame(PING, 0, 0, _KEEPALIVE))
+            self._outlet.control(frame(frames.PING, 0, 0, _KEEPALIVE))
         wait_s = limits.keepalive_s if self._asked_s is None else limits.keepalive_timeout_s
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
@@ -297,14 +261,14 @@ class Connection(asyncio.Protocol):
         """
         if not self._streams.closing:
             self._streams.closing = True
-            self._outlet.control(frame(GOAWAY, 0, 0, U32.pack(WINDOW_MAX) + U32.pack(NO_ERROR)))
-            self._outlet.control(frame(PING, 0, 0, _GOING))
+            self._outlet.control(frame(frames.GOAWAY, 0, 0, U32.pack(frames.WINDOW_MAX) + U32.pack(frames.NO_ERROR)))
+            self._outlet.control(frame(frames.PING, 0, 0, _GOING))
             if not self._streams.calls:
                 self._say_last()
                 self._end()
 
     def _say_last(self) -> None:
-        self._outlet.control(frame(GOAWAY, 0, 0, U32.pack(self._streams.last_id) + U32.pack(NO_ERROR)))
+        self._outlet.control(frame(frames.GOAWAY, 0, 0, U32.pack(self._streams.last_id) + U32.pack(frames.NO_ERROR)))
 
     def end_calls(self) -> None:
         """Ends the calls that are still open after the grace period, and closes the connection."""
@@ -319,7 +283,7 @@ class Connection(asyncio.Protocol):
     def _break(self, fault: ConnectionFault) -> None:
         log.debug("the connection of %s ends: %s", self._outlet.peer, fault)
         last, code = U32.pack(self._streams.last_id), U32.pack(fault.code)
-        self._outlet.control(frame(GOAWAY, 0, 0, last + code + str(fault).encode()))
+        self._outlet.control(frame(frames.GOAWAY, 0, 0, last + code + str(fault).encode()))
         self._end()
 
     def _end(self) -> None:

@@ -1,0 +1,1 @@
+"""The server's side: ports and handlers, connections, their streams and calls, and the writer of answers."""
