@@ -58,7 +58,7 @@ def failing(store: Store, fault: Fault) -> Iterator[Hit]:
 
 @contextlib.contextmanager
 def failing_put(number: int) -> Iterator[Hit]:
-    """The put of this number, counted from 1, finds the map full."""
+    """The put of this number, counted from 1, finds the map full; 0: none."""
     hit = Hit()
     left = [number]
     put = Transaction.put

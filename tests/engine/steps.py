@@ -5,6 +5,7 @@ The strategies that draw them are in draws.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -176,6 +177,10 @@ class AckStep(NamedTuple):
         bad = [place for place, given in enumerate(command.handles) if isinstance(given, Refused)]
         must(all(codes[place] == "INVALID_HANDLE" for place in bad), "damaged handles", codes)
         good = [code for place, code in enumerate(codes) if place not in bad]
+        topics = Counter(
+            machine.model.leases[one.ck_id].topic for one, code in zip(handles, good, strict=True) if not code
+        )
+        must(result.topics == topics, "acked by topic", result, topics)
         return machine.model.ack(self.group, handles, good)
 
 

@@ -34,11 +34,12 @@ from popmq_server.storage.keys import hash8
 from popmq_server.topics.log import is_readable
 from popmq_server.writer.batch import Committed
 from tests.engine.draws import DELAYS_MS, GROUPS, TOPICS
-from tests.engine.faults import Fault, failing
+from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.glance import Glance, glances
 from tests.engine.rig import HOUR, MINUTE, Rig, parsed
 from tests.engine.search import model
 from tests.engine.search import model_facts as facts
+from tests.engine.search.alike import Ran, joined
 from tests.engine.search.machine_holds import Holds
 from tests.engine.search.model_facts import QUIET_MS, Answer, Content, Seen, Stand, Where, must
 from tests.engine.steps import Draft, ListenStep, SendStep
@@ -179,14 +180,14 @@ class Broker(Holds):
 
     # ── Running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def run_group(self, asked: list[Any], fault: Fault) -> None:
-        """One transaction of several commands, and the same in the model."""
+    def run_group(self, asked: list[Any], fault: Fault, full_at: int = 0) -> None:
+        """One transaction of several commands, and the same in the model. `full_at`: the put that finds no page."""
         commands = [step.command(self) for step in asked]
         before, due = self.deliverable(), self.rig.due
         #: The engine then commits the acks apart, before the others: a fault of a later part is none of theirs.
         self.acks_apart = self.rig.core.space.tight
         watched = [with_glance(command) for command in commands]
-        with failing(self.rig.store, fault) as hit:
+        with failing(self.rig.store, fault) as hit, failing_put(full_at) as full:
             try:
                 committed = self.rig.commit(*itertools.chain.from_iterable(watched))
             except CommitFailed:
@@ -197,21 +198,22 @@ class Broker(Holds):
             self.model.quiet_until_ms = self.rig.now + QUIET_MS
         told = iter(committed.results)
         results = [(next(told), next(told) if len(few) > 1 else None) for few in watched]
-        self.judge_group(asked, commands, results, hit.times, committed)
+        ran = [(*known, *told) for *known, told in zip(asked, commands, results, strict=True)]
+        if full.times:
+            ran = [one for one in ran if not refused(one[2], "STORAGE_FULL")]
+        self.judge_group(joined(ran, self.kind_of), hit.times, committed)
         if hit.times > 1:
             self.pass_time(RETRY_MS)
         else:
             self.judge_wakes(before, committed.woken)
 
-    def judge_group(
-        self, asked: list[Any], commands: list[Any], results: list[tuple[Any, Any]], faults: int, committed: Committed
-    ) -> None:
+    def judge_group(self, ran: list[Ran], faults: int, committed: Committed) -> None:
         """Lane by lane, and time behind the first.
 
         After one fault what needs room is refused; after more of them nothing could be written, not even what time did.
         """
         for lane in range(3):
-            for step, command, (result, stand) in zip(asked, commands, results, strict=True):
+            for step, command, result, stand in ran:
                 if lane_of(command) != lane:
                     continue
                 self.stand = stand

@@ -107,6 +107,54 @@ class Clients(Broker):
             change = [(Pick(place, "good"), "release", delay_ms, uncounted, reason) for place in range(3)]
             self.commands([ChangeStep(group, change)])
 
+    @rule(
+        group=draws.groups,
+        topic=draws.topics,
+        queues=draws.queue_sets,
+        sizes=draws.byte_bounds,
+        count=st.integers(2, 7),
+        fault=st.sampled_from([Fault.NONE] * 5 + list(Fault)),
+    )
+    def equal_pops_and_their_acks_in_one_batch(
+        self, group: str, topic: str, queues: tuple[int, ...], sizes: int, count: int, fault: Fault
+    ) -> None:
+        """As many consumers of one message each ask at the same time."""
+        step = PopStep(topic, group, queues, 1, sizes)
+        before = len(self.given)
+        self.run_group([step] * count, fault)
+        self.settle()
+        handles = [handle for _, handle in self.given[before:]]
+        acks = [AckStep(group, [handle]) for handle in handles]
+        self.run_group([*acks, *[step] * count], Fault.NONE)
+        self.settle()
+
+    @rule(
+        group=draws.groups,
+        other=draws.groups,
+        topic=draws.topics,
+        picks=st.lists(draws.picks, max_size=2),
+        between=draws.steps,
+        turned=st.booleans(),
+    )
+    def equal_pops_and_acks_among_others(
+        self, group: str, other: str, topic: str, picks: list[Pick], between: Any, turned: bool
+    ) -> None:
+        """Of two groups in turn, among another request and acks of anything."""
+        step, asked = PopStep(topic, group, (), 1), PopStep(topic, other, (), 1)
+        self.send_some(topic, [3, 3], "a")
+        handles = self.popped(step._replace(messages=4))
+        some: list[Pick | Handle] = [*handles[:2], *picks]
+        acks = [AckStep(group, [one]) for one in some]
+        acks += [AckStep(other, handles[2:3]), AckStep(group, handles[3:])]
+        self.commands([*(reversed(acks) if turned else acks), between, step, asked, step, asked, step])
+
+    @rule(group=draws.groups, topic=draws.topics, count=st.integers(2, 5), number=st.integers(1, 30))
+    def equal_pops_of_which_a_put_finds_no_page(self, group: str, topic: str, count: int, number: int) -> None:
+        """Whatever was begun together is undone for all of them."""
+        self.settle()
+        self.run_group([PopStep(topic, group, (), 1)] * count, Fault.NONE, full_at=number)
+        self.settle()
+
     @rule(ms=draws.pauses_ms, settle=st.booleans())
     def time_passes(self, ms: int, settle: bool) -> None:
         self.pass_time(ms)

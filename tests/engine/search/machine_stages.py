@@ -180,8 +180,8 @@ class Staging(Clients, Broker):
 
     # ── What the engine knows ────────────────────────────────────────────────────────────────────────────────────
 
-    def run_group(self, asked: list[Any], fault: Fault) -> None:
-        super().run_group(asked, fault)
+    def run_group(self, asked: list[Any], fault: Fault, full_at: int = 0) -> None:
+        super().run_group(asked, fault, full_at)
         self.model.number(self.waiting())
 
     def time_in_model(self, committed: Committed) -> None:
