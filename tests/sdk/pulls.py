@@ -62,6 +62,12 @@ async def pulling(consumer: Any) -> bool:
     return bool(consumer.queues())
 
 
+async def pulling_later(consumer: Any, advance: Any) -> bool:
+    """Whether the consumer has its queues, a second later."""
+    await advance(1.0)
+    return bool(consumer.queues())
+
+
 def queues_of(consumer: Any) -> set[int]:
     """The queues that it reads, the retry topic as -1."""
     return {-1 if state.retry else state.queue for state in consumer.queues()}

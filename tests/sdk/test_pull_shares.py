@@ -22,6 +22,7 @@ from tests.sdk.pulls import (
     later,
     next_of,
     pulling,
+    pulling_later,
     queues_of,
     shared_out,
     soon,
@@ -334,14 +335,14 @@ async def test_a_queue_that_somebody_else_has_locked_is_not_read_until_it_is_fre
 
 
 async def test_of_many_consumers_that_begin_at_once_one_says_where(
-    connect: Connect, client: Any, wire: LossyWire
+    connect: Connect, client: Any, wire: LossyWire, advance: Any
 ) -> None:
     await client.create_topic("wide", queues=16)
     consumers = [connect(wire.endpoint).pull_consume("wide", GROUP, start="latest", queues=[n]) for n in range(4)]
     for consumer in consumers:
         soon(consumer)
-    for consumer in consumers:
-        await eventually(partial(pulling, consumer))
+    for consumer in consumers:  # who finds queue 0 locked by one that begins tries again a second later
+        await eventually(partial(pulling_later, consumer, advance))
     assert len(wire.seen["SetConsumeMode"]) == 1
     for consumer in consumers:
         await consumer.close()

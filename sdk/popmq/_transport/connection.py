@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: What carries calls: PopMQ's own HTTP/2 in Python, or grpcio. auto: DEFAULT_TRANSPORT.
 Transport = Literal["auto", "python", "grpcio"]
-DEFAULT_TRANSPORT: Transport = "grpcio"
+DEFAULT_TRANSPORT: Transport = "python"
 
 FilePath = str | os.PathLike[str]
 #: Names and values of call headers.
