@@ -36,8 +36,11 @@ def channel(connection: Connection) -> Channel:
     """The channel of the connection's transport. gRPC is only imported for its own."""
     if connection.transport == "python":
         return PythonChannel(connection)
-    from popmq._sync.transport.grpcio_channel import GrpcioChannel
     from popmq._transport import fork  # noqa: F401 - imports gRPC with the settings that a client needs
+
+    # Before all others that import gRPC: it reads them while it is imported.
+    # isort: split
+    from popmq._sync.transport.grpcio_channel import GrpcioChannel
 
     return GrpcioChannel(connection)
 
