@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.native.columns import columns
 from popmq_server.api.native.requests import COLUMNS
-from popmq_server.api.native.responses import columns
 from popmq_server.model.message import read_head, record
 
 BODY = b"\x12\x03abc"
@@ -27,6 +27,13 @@ WRITTEN = {
     "two ids, of which the last holds": b"\x0a\x02no" + BODY + ID,
     "a body of two bytes' length": ID + b"\x12\xac\x02" + b"\0" * 300 + KEYS,
     "a long body": ID + b"\x12\x80\x80\x01" + b"\x12" * 16384 + b"\x60\x09",
+    "the longest id and the longest body": b"\x0a\x7f"
+    + b"i" * 127
+    + b"\x12\x80\x80\x80\x02"
+    + b"\0" * (4 << 20)
+    + KEYS,
+    "a body as long as a length of one byte allows": ID + b"\x12\x7f" + b"\x12" * 127 + KEYS,
+    "a body as long as a length of two bytes allows": ID + b"\x12\xff\x7f" + b"\x12" * 16383 + KEYS,
     "an id of two bytes' length": b"\x0a\x80\x01" + b"i" * 128 + BODY + KEYS,
     "a field that is not known": ID + BODY + b"\xf8\x07\x01" + KEYS,
 }

@@ -20,6 +20,8 @@ LENGTH_END = 1 << 24
 #: Keys of the fields message_id and body of popmq.v1.Message.
 _MESSAGE_ID, _BODY = 0x0A, b"\x12"
 _RECORD_BODY = struct.Struct(">IIQ")
+#: Where everything ends in a record that `message_parts` looks at: an id of 127 bytes, and two keys and lengths.
+_BEGINNING = RECORD.size + 2 + 127 + 1 + 5
 
 #: Limits of a message.
 BODY_BYTES_MAX = 4 << 20
@@ -104,31 +106,34 @@ def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
 
 
 def read_head(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
-    """As `read_record`, but the message comes without the body that `message_parts` finds."""
-    read = read_record(raw, topic_id)
-    if read is None:
+    """As `read_record`, but the message comes without the body that `message_parts` finds, which is not copied."""
+    size = raw.nbytes - RECORD.size
+    if size < 0:
         return None
-    stored_ms, data = read
-    body, end = message_parts(data)
-    return stored_ms, data[:body] + data[end:]
+    crc, length, topic, stored_ms = RECORD.unpack_from(raw)
+    if zlib.crc32(raw[4:]) != crc or length != size or topic != topic_id:
+        return None
+    start = bytes(raw[RECORD.size : _BEGINNING])
+    body, end = message_parts(start)
+    return stored_ms, start[:body] + raw[RECORD.size + end :]
 
 
 def message_parts(data: bytes) -> tuple[int, int]:
     """(where the body begins, where it ends) in a message, keys included, if it stands first or behind the message id,
-    as clients and the broker write it. Else both are where something else begins.
+    as clients and the broker write it. Else both are where something else begins. `data`: the beginning is enough.
     """
     body = 2 + data[1] if data[0] == _MESSAGE_ID and data[1] < 0x80 else 0
     if data[body : body + 1] != _BODY:
         return body, body
-    at = body + 1
-    digit = data[at]
-    length, shift = digit & 0x7F, 7
-    while digit >= 0x80:
-        at += 1
-        digit = data[at]
-        length |= (digit & 0x7F) << shift
-        shift += 7
-    return body, at + 1 + length
+    if (low := data[body + 1]) < 0x80:
+        return body, body + 2 + low
+    if (high := data[body + 2]) < 0x80:
+        return body, body + 3 + (low & 0x7F | high << 7)
+    at, length, shift = body + 2, low & 0x7F, 7
+    while data[at] >= 0x80:
+        length |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return body, at + 1 + (length | data[at] << shift)
 
 
 def varint(value: int) -> bytes:

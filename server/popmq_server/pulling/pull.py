@@ -232,12 +232,11 @@ class Reading:
 
         The common case of the log stage without its questions: nothing is filtered, and units are one behind the other.
         """
-        topic_id, queue, fetch, read = self.topic.topic_id, self.queue, self.log.fetch, self.read
-        rows, left, before = self.rows, self.bytes_left, len(self.rows)
-        for found, position, size in units:
-            if (size > left and rows) or (message := fetch(topic_id, position, size, read)) is None:
+        queue, rows, left, before = self.queue, self.rows, self.bytes_left, len(self.rows)
+        for found, _, size, stored_ms, data in self.log.sound(self.topic.topic_id, units, self.read):
+            if size > left and rows:
                 break
-            rows.append((message[1], message[0], queue, found, 1))
+            rows.append((data, stored_ms, queue, found, 1))
             left -= size
         self.bytes_left = left
         self.offset += len(rows) - before

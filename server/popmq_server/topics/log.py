@@ -14,6 +14,8 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, U64
 from popmq_server.storage.lmdb import Transaction
 
+#: Of a record and the id of its topic: as `read_record`, or `read_head`.
+Reader = Callable[[memoryview, int], tuple[int, bytes] | None]
 #: An entry of the consume queue with its tag hash as bytes; only the tag hash.
 _WITH_TAG, _ONLY_TAG = struct.Struct(">QI8s"), struct.Struct(">12x8s")
 
@@ -139,24 +141,28 @@ class Log:
             self._chunk, self._start, self._stop = found[1], start, start + len(found[1])
         return True
 
-    def sound(self, topic_id: int, units: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int, int, bytes]]:
+    def sound(
+        self, topic_id: int, units: Iterable[tuple[int, int, int]], read: Reader = read_record
+    ) -> Iterator[tuple[int, int, int, int, bytes]]:
         """(offset, chunk, size, stored ms, message bytes) of each unit up to the first that `fetch` must look for
-        elsewhere or refuse.
+        elsewhere or refuse. `read`: as there.
         """
+        start, stop, chunk = self._start, self._stop, self._chunk
         for offset, position, size in units:
-            if not self._start <= position < self._stop and not self._load(position):
+            if not start <= position < stop:
+                if not self._load(position):
+                    return
+                start, stop, chunk = self._start, self._stop, self._chunk
+            if (message := read(chunk[position - start : position - start + size], topic_id)) is None:
                 return
-            at = position - self._start
-            if (read := read_record(self._chunk[at : at + size], topic_id)) is None:
-                return
-            yield offset, self._start, size, *read
+            yield offset, start, size, *message
 
     def fetch(
         self,
         topic_id: int,
         position: int,
         size: int,
-        read: Callable[[memoryview, int], tuple[int, bytes] | None] = read_record,
+        read: Reader = read_record,
     ) -> tuple[int, bytes] | None:
         """(stored ms, message bytes), or None if the record was dropped or is damaged. `read`: or `read_head`."""
         if self._start <= position < self._stop or self._load(position):

@@ -1,16 +1,16 @@
 """Answers of the engine → responses of popmq.v1."""
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.native.columns import columns
 from popmq_server.api.native.requests import columns_of
 from popmq_server.api.native.status import error_info
 from popmq_server.commands import Place, Popped, Position, Pulled, ReadRow, Renewed, Send, Sent
 from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.errors import Refused
-from popmq_server.model.message import length_prefixed, message_parts, varint
+from popmq_server.model.message import length_prefixed, varint
 from popmq_server.model.records import Group, Subscription, Topic
 
 
@@ -266,72 +266,3 @@ def group(group: Group) -> pb.Group:
         pb.StartPosition(**{"from": pb.StartFrom.Value(group.start_from), "timestamp_ms": group.start_ms})
     )
     return made
-
-
-# ── Columns ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-#
-#     stored message   0a n id · 12 n body · tag, keys, properties, times …
-#     answer           0a n id · 12 n body              for each message
-#                      · tags, keys, queues, times …    for all of them
-#
-# `message_id` and `body` have the same keys in Message and in Columns, and parsers collect the entries of a list from
-# wherever they stand: the beginning of a stored message is a piece of the answer as it is. What stands behind the body
-# is decoded, once for all messages that have the same there. A message in another order, which no known client writes,
-# is decoded as a whole.
-
-#: Columns that are fields of the message.
-_OF_MESSAGES = frozenset(("message_id", "body", "tag", "key", "born_ms", "properties"))
-_NO_PROPERTIES = pb.Properties()
-
-
-def columns(rows: Sequence[ReadRow], handles: list[str], names: Collection[str]) -> bytes:
-    """A Columns with the columns of `names`; the others stay empty."""
-    data, stored_ms, queue, offset, attempt = zip(*rows, strict=True) if rows else ((),) * 5
-    known: dict[str, Sequence[Any]] = {"queue": queue, "offset": offset, "stored_ms": stored_ms, "attempt": attempt}
-    parts: list[bytes | memoryview] = []
-    if not _OF_MESSAGES.isdisjoint(names):
-        known |= _of_tails(_tails(data, names, parts), names)
-    lists = {name: values for name, values in known.items() if name in names}
-    parts.append(pb.Columns(**lists, handle=handles).SerializeToString())
-    return b"".join(parts)
-
-
-def _tails(data: Sequence[bytes], names: Collection[str], parts: list[bytes | memoryview]) -> list[pb.Message]:
-    """Adds the ids and the bodies to `parts`; returns what stands behind them in each message."""
-    with_id, with_body = "message_id" in names, "body" in names
-    known: dict[bytes, pb.Message] = {}
-    tails: list[pb.Message] = []
-    for message in data:
-        body, end = message_parts(message)
-        rest = message[end:]
-        if (tail := known.get(rest)) is None:
-            known[rest] = tail = pb.Message.FromString(rest)
-        if tail.message_id or tail.body:
-            tail = pb.Message.FromString(message)
-            parts += (_entry(b"\x0a", tail.message_id.encode()) if with_id else b"",)
-            parts += (_entry(b"\x12", tail.body) if with_body else b"",)
-        elif with_id and with_body:
-            parts.append(memoryview(message)[:end])
-        else:
-            parts.append(message[:body] if with_id else memoryview(message)[body:end] if with_body else b"")
-        tails.append(tail)
-    return tails
-
-
-def _of_tails(tails: Sequence[pb.Message], names: Collection[str]) -> dict[str, Sequence[Any]]:
-    known: dict[str, Sequence[Any]] = {}
-    if "tag" in names:
-        known["tag"] = [tail.tag for tail in tails]
-    if "key" in names:
-        known["key"] = [tail.keys[0] if tail.keys else "" for tail in tails]
-    if "born_ms" in names:
-        known["born_ms"] = [tail.born_ms for tail in tails]
-    if "properties" in names:
-        known["properties"] = [
-            pb.Properties(entries=tail.properties) if tail.properties else _NO_PROPERTIES for tail in tails
-        ]
-    return known
-
-
-def _entry(key: bytes, value: bytes) -> bytes:
-    return key + varint(len(value)) + value

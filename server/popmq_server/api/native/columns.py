@@ -1,0 +1,70 @@
+"""FORMAT_COLUMNS: the rows of an answer as columns, joined from stored bytes.
+
+    stored message   0a n id · 12 n body · tag, keys, properties, times …
+    answer           0a n id · 12 n body · tag, key, properties, time       for each message
+                     · queues, offsets, times …                             for all of them
+
+Parsers collect the entries of a list from wherever they stand, and `message_id` and `body` have the same keys in
+Message and in Columns: the beginning of a stored message is a piece of the answer as it is. What stands behind the body
+becomes another piece, once for all messages that have the same there. A message in another order, which no known client
+writes, is decoded as a whole.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.commands import ReadRow
+from popmq_server.model.message import message_parts
+
+#: Columns that are fields of the message.
+_OF_MESSAGES = frozenset(("message_id", "body", "tag", "key", "born_ms", "properties"))
+
+
+def columns(rows: Sequence[ReadRow], handles: list[str], names: Collection[str]) -> bytes:
+    """A Columns with the columns of `names`; the others stay empty."""
+    data, stored_ms, queue, offset, attempt = zip(*rows, strict=True) if rows else ((),) * 5
+    known: dict[str, Sequence[Any]] = {"queue": queue, "offset": offset, "stored_ms": stored_ms, "attempt": attempt}
+    lists = {name: values for name, values in known.items() if name in names}
+    parts = [] if _OF_MESSAGES.isdisjoint(names) else _of_messages(data, names)
+    parts.append(pb.Columns(**lists, handle=handles).SerializeToString())
+    return b"".join(parts)
+
+
+def _of_messages(data: Sequence[bytes], names: Collection[str]) -> list[bytes | memoryview]:
+    """Two pieces of the answer for each message: its id and its body, and what is asked for of the rest."""
+    with_id, with_body = "message_id" in names, "body" in names
+    known: dict[bytes, bytes | None] = {}
+    parts: list[bytes | memoryview] = []
+    for message in data:
+        body, end = message_parts(message)
+        rest = message[end:]
+        piece = known[rest] if rest in known else known.setdefault(rest, _tail(rest, names))
+        if piece is None:
+            parts.append(_piece(pb.Message.FromString(message), names))
+        elif with_body:
+            parts += (memoryview(message)[0 if with_id else body : end], piece)
+        else:
+            parts += (message[:body] if with_id else b"", piece)
+    return parts
+
+
+def _tail(rest: bytes, names: Collection[str]) -> bytes | None:
+    """The piece of what stands behind the body; None if that holds the id or the body, too."""
+    tail = pb.Message.FromString(rest)
+    if tail.message_id or tail.body:
+        return None
+    return _piece(tail, frozenset(names) - {"message_id", "body"})
+
+
+def _piece(message: pb.Message, names: Collection[str]) -> bytes:
+    """The columns of one message that are fields of it."""
+    fields: dict[str, Any] = {
+        "message_id": message.message_id,
+        "body": message.body,
+        "tag": message.tag,
+        "key": message.keys[0] if message.keys else "",
+        "born_ms": message.born_ms,
+        "properties": pb.Properties(entries=message.properties),
+    }
+    return pb.Columns(**{name: [value] for name, value in fields.items() if name in names}).SerializeToString()
