@@ -83,6 +83,8 @@ def to_arrow(
 
 def _texts(values: Sequence[str]) -> Any:
     """Texts, with null for "": the contract has no other way to say that there is none."""
+    if not any(values):
+        return pa.nulls(len(values), pa.string())
     array = pa.array(values, pa.string())
     return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
 

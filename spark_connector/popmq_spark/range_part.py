@@ -19,8 +19,9 @@ from popmq_spark.part import client_of
 from popmq_spark.queue_ends import lose
 from popmq_spark.ranges import Span
 
-#: Rows and bytes of one Pull: larger answers cost memory and gain nothing.
-PULL_ROWS, PULL_BYTES = 4_000, 4 << 20
+#: Rows and bytes of one Pull: larger answers cost memory and gain nothing. The broker counts bodies that it does not
+#: send, since it reads them: without bodies an answer may therefore stand for more.
+PULL_ROWS, PULL_BYTES, PULL_BYTES_WITHOUT_BODY = 4_000, 4 << 20, 8 << 20
 
 #: The queue is shorter than the range: its topic was deleted, and another one of its name was created.
 _SHORTER = ("OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY", "NO_MESSAGE_IN_QUEUE", "NO_MATCHED_LOGIC_QUEUE")
@@ -74,16 +75,17 @@ def _pages(part: RangePart, span: Span, ahead: ThreadPoolExecutor) -> Iterator[p
 
 def _pull(part: RangePart, span: Span, at: int) -> PulledColumns:
     """One request, repeated by the client while the broker is away. Only what Spark asked for is sent."""
+    columns = fields_of(part.schema, part.keys is not None)
     return client_of(part.broker, part.patience).pull_columns(
         span.topic,
         span.queue,
         at,
         span.end,
         PULL_ROWS,
-        max_bytes=PULL_BYTES,
+        max_bytes=PULL_BYTES if "body" in columns else PULL_BYTES_WITHOUT_BODY,
         tag=part.tag,
         sql=part.sql,
-        columns=fields_of(part.schema, part.keys is not None),
+        columns=columns,
     )
 
 
