@@ -17,6 +17,7 @@ pop, so only the revive and a release decide what follows the last attempt. The 
 Apache RocketMQ instead matches its records of pops and acks afterwards.
 """
 
+import logging
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from popmq_server.state.jobs import POSTPONE_MS, RETRY_MS, Job, Timed
 from popmq_server.state.space import GROW, MOVE, entries_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
+from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.rows import RowReader
 
 #: Bounds of one transaction: members that are moved, and leases that are read. A lease costs some 45 µs whatever its
@@ -37,6 +39,10 @@ from popmq_server.storage.rows import RowReader
 REVIVE_MEMBERS_MAX = 1000
 REVIVE_LEASES_MAX = 250
 EXPIRED_REASON = "lease expired"
+log = logging.getLogger("popmq.lease")
+#: How far ahead of the last saved time a deadline may be. Nobody can ask for more than 12 hours, and the time is saved
+#: every second: the rest is margin. A bit that flips further down delays a lease by less than that.
+AHEAD_MS_MAX = 86_400_000 + 1000
 
 
 class Damaged(Exception):
@@ -187,6 +193,26 @@ def _mend(tx: Tx, found: _Due) -> None:
     group, topic = tx.state.groups.get(group_id), tx.state.topics.get(topic_id)
     named = group.name if group else "", topic.name if topic else ""
     tx.tell(Event("deadline_mended", *named, 1, f"{damage}; it was mended; test the disk, and run `popmq check`"))
+
+
+def too_late(kv: Transaction, saved_ms: int) -> Iterator[tuple[int, int, int]]:
+    """(due ms, ck_id, sub) of the leases whose deadline is too far away for any lease: `due` is damaged."""
+    for key, _ in kv.scan("due", b"", DUE_KEY.pack(saved_ms + AHEAD_MS_MAX + 1, 0, 0)):
+        due_ms, ck_id, sub = DUE_KEY.unpack(key)
+        if due_ms >= NEVER:
+            return
+        if sub != SUB_OWNER or due_ms > saved_ms + AHEAD_MS_MAX + owner.OWNER_KEEP_MS:  # when a lapsed one is removed
+            yield due_ms, ck_id, sub
+
+
+def warn_of_too_late(kv: Transaction, saved_ms: int) -> None:
+    """One line in the log at a start. Reads one key, unless there is such a lease."""
+    if late := next(too_late(kv, saved_ms), None):
+        log.warning(
+            "lease %d ends in more than a day, which no lease does: the data file is damaged; stop the broker, run "
+            "`popmq check`, and end early what it finds",
+            late[1],
+        )
 
 
 def put_off(tx: Tx, key: tuple[int, int], due_ms: int) -> bool:

@@ -1,5 +1,6 @@
-"""`popmq check` of what is not visible yet: delayed and half messages.
+"""`popmq check` of what is not visible yet: messages under a lease, delayed and half messages.
 
+    deadlines            no lease ends later than any that could have been asked for
     sched ⇄ tsched       each has the other, of a topic that is there, and the message is whole
     half → hmsg, hdue    each half message has its bytes and its next check, and neither has another owner
     tdone                a transaction that ended has no half message left: visible if and only if committed
@@ -11,11 +12,21 @@ Topics that are being removed are not checked.
 from collections import Counter
 from collections.abc import Iterator
 
+from popmq_server.delivery import revive
 from popmq_server.sending import delay, transaction
 from popmq_server.sending.transaction import CHECKS_MAX, Half
 from popmq_server.state.state import State
-from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, SCHED_KEY, TDONE_KEY, TSCHED_KEY, U32, hash8
+from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, SCHED_KEY, SUB_OWNER, TDONE_KEY, TSCHED_KEY, U32, hash8
 from popmq_server.storage.lmdb import Transaction
+
+
+def check_deadlines(kv: Transaction, state: State) -> Iterator[str]:
+    """Leases that would hold their messages for years: a bit of their deadline is wrong."""
+    for due_ms, ck_id, sub in revive.too_late(kv, state.counters[""].saved_ms):
+        if sub == SUB_OWNER:
+            yield f"the lease of owner {ck_id} has the deadline {due_ms}, later than any lease: release the owner"
+        else:
+            yield f"CheckPoint {ck_id}: part {sub} has the deadline {due_ms}, later than any lease: end it by EndLease"
 
 
 def check_waiting(kv: Transaction, state: State) -> Iterator[str]:

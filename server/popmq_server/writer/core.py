@@ -104,6 +104,7 @@ class Core:
         """Loads the state; returns the last saved time."""
         with reading(self.store, views=False) as kv:
             self.state.load(kv)
+            revive.warn_of_too_late(kv, self.state.counters[""].saved_ms)
             return self.state.counters[""].saved_ms
 
     def _begin(self) -> Tx:

@@ -57,6 +57,26 @@ def first_key(rig: Rig) -> bytes:
 BITS = {"minutes": (5, 4), "years": (3, 5), "more years": (3, 6), "for ever": (0, 7)}
 
 
+def test_a_deadline_in_years_is_reported_at_a_start_found_by_fsck_and_ended_by_an_operator(
+    unjudged: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Damage while the broker is stopped: the start reads it as it is, and the messages would stay leased for years."""
+    leased(unjudged, 30, 12 * 3600)
+    key = unjudged.read("due")[-1][0]
+    ck_id = int.from_bytes(key[8:16], "big")
+    assert unjudged.findings() == [], "half a day is the longest that may be asked for"
+    unjudged.abandon()
+    flip(unjudged, key, *BITS["years"])
+    caplog.set_level(logging.WARNING, "popmq")
+    unjudged._start()
+    assert f"lease {ck_id} ends in more than a day, which no lease does" in caplog.text
+    assert [finding for finding in unjudged.findings() if f"CheckPoint {ck_id}: part 0 has the deadline" in finding]
+    assert unjudged.do(ask.EndLease("g", ck_id)) == 1
+    assert unjudged.findings() == []
+    unjudged.advance(HOUR)
+    assert sorted(bodies(unjudged.pop())) == ["m0", "m1"]
+
+
 @pytest.mark.parametrize("which", BITS)
 def test_after_a_bit_of_a_deadline_flipped_all_leases_end_in_time(
     rig: Rig, caplog: pytest.LogCaptureFixture, which: str
