@@ -5,9 +5,8 @@ triggers and no group, a stream has no end. Spark asks for a schema before it sa
 then either table will do.
 """
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from popmq_spark.options import (
@@ -16,9 +15,8 @@ from popmq_spark.options import (
     MODE,
     OPTIONS,
     TOPICS,
-    Broker,
     Option,
-    Topics,
+    Reading,
     check_partitions,
     check_topics,
     one_of,
@@ -65,50 +63,13 @@ BATCH_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsOptions:
-    """The options of one query, typed: times in seconds, sizes in bytes. The tables tell what each does.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsOptions(Reading):
+    """The options of one query of `mode=offsets`. The tables tell what each does."""
 
-    The fields that have a default here may be unset, or belong to one kind of read only. The defaults that users see
-    are those of the tables.
-    """
-
-    endpoint: str
-    mode: str
     starting_offsets: Place
-    min_partitions: int
-    max_records_per_partition: int
-    max_partitions: int
-    fail_on_data_loss: bool
-    include_properties: bool
-    broker_unavailable_timeout: float
-    topic: str = ""
-    topics: tuple[str, ...] = ()
-    topic_pattern: re.Pattern[str] | None = None
-    tag: str | None = None
-    sql: str | None = None
-    group: str = ""
     ending_offsets: Place = "latest"
     push_filters: bool = False
-    max_rows_per_trigger: int = 0
-    max_bytes_per_trigger: int = 0
-    min_rows_per_trigger: int = 0
-    max_trigger_delay: float = 0.0
-    long_poll_timeout: float = 0.0
-    tls: bool = False
-    tls_ca: str = ""
-    access_key: str = ""
-    secret: str = field(default="", repr=False)
-
-    @property
-    def broker(self) -> Broker:
-        """How to reach the broker."""
-        return Broker(self.endpoint, self.tls, self.tls_ca, self.access_key, self.secret)
-
-    @property
-    def wanted(self) -> Topics:
-        """The topics to read; exactly one of the three options names them."""
-        return Topics((self.topic,) if self.topic else self.topics, self.topic_pattern)
 
     @classmethod
     def stream(cls, given: Mapping[str, str]) -> "OffsetsOptions":

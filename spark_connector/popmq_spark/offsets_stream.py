@@ -11,55 +11,41 @@ Spark's calls (stream.py):
 """
 
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 import popmq
 from popmq_spark.offsets_options import OffsetsOptions
 from popmq_spark.options import OptionError
-from popmq_spark.part import connect
 from popmq_spark.positions import Place
 from popmq_spark.queue_ends import Ends, ends_of, lose, place_in, topics_of
 from popmq_spark.range_part import RangePart, read_ranges
 from popmq_spark.ranges import Positions, Ranges, Span, admitted, parts_of
+from popmq_spark.triggered import LOOK_SECONDS, TriggeredReader
 
 _log = logging.getLogger("popmq_spark")
 
 #: Topic and queue → messages.
 Behind = dict[tuple[str, int], int]
 
-#: How often an idle trigger looks at the ends of the queues while it waits, in seconds.
-LOOK_SECONDS = 0.05
 
-
-class OffsetsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's reader. `clock` gives seconds that only grow, `sleep` lets them pass; tests set them."""
+class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
+    """One query's reader."""
 
     def __init__(self, options: OffsetsOptions, schema: pa.Schema) -> None:
-        # No connection yet: Spark makes this object in two processes, and pickles one of them.
-        self.clock: Callable[[], float] = time.monotonic
-        self.sleep: Callable[[float], None] = time.sleep
-        self._options = options
-        self._schema = schema
-        self._client: popmq.Client | None = None
+        super().__init__(options, schema)
         self._bound: Positions | None = None  # of a run with availableNow
         self._joined: set[str] = set()  # topics that the group is known to pull
         self._committed: Positions = {}  # by this process
-        self._held_back_since: float | None = None
-        self._progress: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Says only that nothing was read: where the query begins is decided, and durable, with its first range."""
         return Ranges(begun=False).to_json()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._options.max_rows_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Takes the ends that this run reads up to."""
@@ -79,7 +65,7 @@ class OffsetsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._ends()
             positions = self._positions(before, ends)
             behind = self._behind(positions, ends)
-            if self._is_due(sum(behind.values()), limit):
+            if self._is_due(sum(behind.values()), limit, self._bound is not None):
                 rows = self._rows(behind, ends, limit)
                 return self._plan(positions, admitted(behind, rows)).to_json()
             if not before.begun and self._options.starting_offsets != "earliest":
@@ -88,10 +74,6 @@ class OffsetsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if left <= 0 or self._bound is not None:
                 return start
             self.sleep(min(LOOK_SECONDS, left))
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Messages behind, in all and by topic; Spark shows it as `sources[i].latestOffset`."""
-        return self._progress
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePart]:
         """One task for each share of the ranges in `end`, whatever the options are now."""
@@ -118,17 +100,6 @@ class OffsetsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Commits the offsets of the group, if latestOffset has not done so already."""
         self._commit(Ranges.from_json(end).positions)
-
-    def stop(self) -> None:
-        """Closes what is open."""
-        if self._client:
-            self._client.close()
-        self._client = None
-
-    def _connected(self) -> popmq.Client:
-        if self._client is None:
-            self._client = connect(self._options.broker, self._options.broker_unavailable_timeout)
-        return self._client
 
     def _ends(self) -> Ends:
         return ends_of(self._connected(), topics_of(self._connected(), self._options.wanted))
@@ -247,22 +218,6 @@ class OffsetsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for topic, rows in ends.items()
         }
         self._progress = {"behind": sum(topics.values()), "topics": topics}
-
-    def _is_due(self, ready: int, limit: ReadLimit) -> bool:
-        """Whether so many rows are enough, or have waited for long enough. Bounded runs and Once take what there is."""
-        options = self._options
-        if ready == 0:
-            self._held_back_since = None
-            return False
-        if self._bound is not None or isinstance(limit, ReadAllAvailable) or ready >= options.min_rows_per_trigger:
-            self._held_back_since = None
-            return True
-        if self._held_back_since is None:
-            self._held_back_since = self.clock()
-        overdue = self.clock() - self._held_back_since >= options.max_trigger_delay
-        if overdue:
-            self._held_back_since = None
-        return overdue
 
     def _rows(self, behind: Behind, ends: Ends, limit: ReadLimit) -> int:
         """How many rows the limits admit. Bytes are estimated by the mean size of a topic's stored messages."""

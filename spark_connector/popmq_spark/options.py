@@ -207,48 +207,64 @@ class Topics:
     pattern: re.Pattern[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of one query, typed: times in seconds, sizes in bytes. `OPTIONS` tells what each does."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connecting:
+    """The options of `CONNECTION`, typed."""
 
     endpoint: str
-    mode: str
-    group: str
-    starting_offsets: Start
-    max_rows_per_trigger: int
-    max_bytes_per_trigger: int
-    min_rows_per_trigger: int
-    max_trigger_delay: float
-    min_partitions: int
-    max_records_per_partition: int
-    max_partitions: int
-    invisible_time: float
-    fail_on_data_loss: bool
-    fail_on_lease_loss: bool
-    exclusive_owner: bool
-    include_properties: bool
-    long_poll_timeout: float
-    broker_unavailable_timeout: float
-    topic: str = ""
-    topics: tuple[str, ...] = ()
-    topic_pattern: re.Pattern[str] | None = None
-    tag: str | None = None
-    sql: str | None = None
     tls: bool = False
     tls_ca: str = ""
     access_key: str = ""
     secret: str = field(default="", repr=False)
-    drain_plan: Mapping[str, Any] | None = None
 
     @property
     def broker(self) -> Broker:
         """How to reach the broker."""
         return Broker(self.endpoint, self.tls, self.tls_ca, self.access_key, self.secret)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading(Connecting):
+    """What both modes of reading have, typed: times in seconds, sizes in bytes.
+
+    The fields that have a default here may be unset, or belong to one kind of read only. The defaults that users see
+    are those of the tables.
+    """
+
+    mode: str
+    min_partitions: int
+    max_records_per_partition: int
+    max_partitions: int
+    fail_on_data_loss: bool
+    include_properties: bool
+    broker_unavailable_timeout: float
+    topic: str = ""
+    topics: tuple[str, ...] = ()
+    topic_pattern: re.Pattern[str] | None = None
+    tag: str | None = None
+    sql: str | None = None
+    group: str = ""
+    max_rows_per_trigger: int = 0
+    max_bytes_per_trigger: int = 0
+    min_rows_per_trigger: int = 0
+    max_trigger_delay: float = 0.0
+    long_poll_timeout: float = 0.0
+
     @property
     def wanted(self) -> Topics:
         """The topics to read; exactly one of the three options names them."""
         return Topics((self.topic,) if self.topic else self.topics, self.topic_pattern)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(Reading):
+    """The options of one query of `mode=lease`. `OPTIONS` tells what each does."""
+
+    starting_offsets: Start
+    invisible_time: float
+    fail_on_lease_loss: bool
+    exclusive_owner: bool
+    drain_plan: Mapping[str, Any] | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":

@@ -13,51 +13,38 @@ Spark may never call commit() for the last batch, and stop() tells nothing about
 """
 
 import logging
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 import popmq
 from popmq_spark.options import ROWS_MAX, Options
 from popmq_spark.owner import Owner
-from popmq_spark.part import Part, connect, read_part
+from popmq_spark.part import Part, read_part
 from popmq_spark.plan import Cap, Plan
 from popmq_spark.queue_ends import topics_of
 from popmq_spark.ranges import admitted, parts_of
+from popmq_spark.triggered import LOOK_SECONDS, TriggeredReader
 
 _log = logging.getLogger("popmq_spark")
 
-#: How often an idle trigger looks at several topics while it waits, in seconds.
-LOOK_SECONDS = 0.05
 
-
-class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's reader. `clock` gives seconds that only grow, `sleep` lets them pass; tests set them."""
+class PopMQStreamReader(TriggeredReader[Options]):
+    """One query's reader."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
-        # No connection yet: Spark makes this object in two processes, and pickles one of them.
-        self.clock: Callable[[], float] = time.monotonic
-        self.sleep: Callable[[float], None] = time.sleep
-        self._options = options
-        self._schema = schema
-        self._client: popmq.Client | None = None
+        super().__init__(options, schema)
         self._owner: Owner | None = None
         self._bounded = False  # in a run with availableNow
         self._bound: dict[str, popmq.Position] | None = None  # what that run reads up to
-        self._held_back_since: float | None = None
-        self._progress: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """A new owner each time: Spark calls this more than once and passes the answer that it uses as `start`."""
         return Plan(owner=uuid.uuid4().hex).to_json()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._options.max_rows_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Takes the positions that this run reads up to; a new group's first latestOffset takes them."""
@@ -86,12 +73,6 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         return self._plan(owner.name, max(before.epoch, owner.acked_epoch) + 1, ready, limit).to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The group's backlog at the last latestOffset, in all and by topic; Spark shows it as
-        `sources[i].latestOffset`.
-        """
-        return self._progress
-
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Part]:
         """One task for each part of `end`. The plan in `end` is used even when the options have changed since."""
         plan = Plan.from_json(end)
@@ -117,14 +98,8 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Closes what is open. Acks and releases nothing: Spark also calls it after a failure."""
         if self._owner:
             self._owner.stop()
-        if self._client:
-            self._client.close()
-        self._owner = self._client = None
-
-    def _connected(self) -> popmq.Client:
-        if self._client is None:
-            self._client = connect(self._options.broker, self._options.broker_unavailable_timeout)
-        return self._client
+        self._owner = None
+        super().stop()
 
     def _topics(self) -> list[str]:
         return topics_of(self._connected(), self._options.wanted)
@@ -168,21 +143,7 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = self._ask(topics) if isinstance(limit, ReadAllAvailable) else self._wait(topics)
         self._report(found)
         ready = {topic: row.ready for topic, row in found.items()}
-        return ready if self._is_due(sum(ready.values()), limit) else {}
-
-    def _is_due(self, ready: int, limit: ReadLimit) -> bool:
-        """Whether so many rows are enough, or have waited for long enough. Bounded runs and Once take what there is."""
-        options = self._options
-        unlimited = self._bounded or isinstance(limit, ReadAllAvailable)
-        if ready == 0 or unlimited or ready >= options.min_rows_per_trigger:
-            self._held_back_since = None
-            return ready > 0
-        if self._held_back_since is None:
-            self._held_back_since = self.clock()
-        overdue = self.clock() - self._held_back_since >= options.max_trigger_delay
-        if overdue:
-            self._held_back_since = None
-        return overdue
+        return ready if self._is_due(sum(ready.values()), limit, self._bounded) else {}
 
     def _plan(self, owner: str, epoch: int, ready: dict[str, int], limit: ReadLimit) -> Plan:
         options = self._options

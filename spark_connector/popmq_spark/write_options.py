@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from popmq_spark.options import CONNECTION, Broker, Option, OptionError, duration, parse_values, whole, word
+from popmq_spark.options import CONNECTION, Connecting, Option, OptionError, duration, parse_values, whole, word
 
 # A sink is no reader: it has no group and no limits of a trigger, and it takes rows for several topics at once.
 #: Options that Spark hands to every sink among its own.
@@ -36,11 +36,10 @@ WRITE_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions(Connecting):
     """The options of one sink, typed. `WRITE_OPTIONS` tells what each does."""
 
-    endpoint: str
     delivery: bool
     max_rows_per_request: int
     broker_unavailable_timeout: float
@@ -48,15 +47,6 @@ class WriteOptions:
     bad_row_topic: str = ""
     txn_app_id: str = ""
     txn_version: int | None = None
-    tls: bool = False
-    tls_ca: str = ""
-    access_key: str = ""
-    secret: str = field(default="", repr=False)
-
-    @property
-    def broker(self) -> Broker:
-        """How to reach the broker."""
-        return Broker(self.endpoint, self.tls, self.tls_ca, self.access_key, self.secret)
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> "WriteOptions":

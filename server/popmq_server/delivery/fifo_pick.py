@@ -8,11 +8,9 @@ Every second pop begins with the queues, so that neither source starves the othe
 first gets only a share of the batch, so that one with a large backlog leaves room for others.
 """
 
-from popmq_server.commands import Position
 from popmq_server.delivery import fifo
 from popmq_server.delivery.fifo import Waiting
-from popmq_server.delivery.pick import Pick
-from popmq_server.filters.filter import EVERYTHING, Filter
+from popmq_server.delivery.pick import Bounds, Pick
 from popmq_server.model.checkpoint import Run
 from popmq_server.model.records import RETRY_QUEUE, Group, Stat, Topic
 from popmq_server.state.tx import Tx
@@ -30,18 +28,8 @@ _NONE = Stat()
 class FifoPick(Pick):
     """A plan over message groups. `part`: the token's part, whose later chunks may take more of its message groups."""
 
-    def __init__(
-        self,
-        tx: Tx,
-        group: Group,
-        topic: Topic,
-        messages_max: int,
-        bytes_max: int,
-        upto: Position | None = None,
-        owner_id: int = 0,
-        wanted: Filter = EVERYTHING,
-    ) -> None:
-        super().__init__(tx, group, topic, messages_max, bytes_max, upto, owner_id, wanted)
+    def __init__(self, tx: Tx, group: Group, topic: Topic, bounds: Bounds) -> None:
+        super().__init__(tx, group, topic, bounds)
         self.part = 0
         self.groups: list[bytes] = []  # the message group of each row
         self.where = (group.group_id, topic.topic_id)

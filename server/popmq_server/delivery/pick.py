@@ -54,32 +54,28 @@ class RetryEntry(NamedTuple):
     bound_member: int
 
 
+class Bounds(NamedTuple):
+    """What a pop may take.
+
+    `upto`: nothing at or beyond this position. `owner_id`: no retry entries tied to this owner. `wanted`: the filter;
+    messages that do not match are skipped for good.
+    """
+
+    messages_max: int
+    bytes_max: int
+    upto: Position | None = None
+    owner_id: int = 0
+    wanted: Filter = EVERYTHING
+
+
 class Pick:
     """The messages that a pop will take, collected by reading only, so that the plan can be dropped."""
 
-    def __init__(
-        self,
-        tx: Tx,
-        group: Group,
-        topic: Topic,
-        messages_max: int,
-        bytes_max: int,
-        upto: Position | None = None,
-        owner_id: int = 0,
-        wanted: Filter = EVERYTHING,
-    ) -> None:
-        """`upto`: take nothing at or beyond this position. `owner_id`: skip retry entries tied to this owner.
-
-        `wanted`: the filter; messages that do not match are skipped for good.
-        """
+    def __init__(self, tx: Tx, group: Group, topic: Topic, bounds: Bounds) -> None:
         self.tx = tx
         self.group = group
         self.topic = topic
-        self.wanted = wanted
-        self.upto = upto
-        self.owner_id = owner_id
-        self.messages_max = messages_max
-        self.bytes_left = bytes_max
+        self.messages_max, self.bytes_left, self.upto, self.owner_id, self.wanted = bounds
         self.log = Log(tx.kv)
         self.rows: list[LeasedRow] = []
         self.runs: list[Run] = []

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from popmq_server.commands import Pop
 from popmq_server.delivery import invalidated
 from popmq_server.delivery.fifo_pick import FifoPick
-from popmq_server.delivery.pick import Pick
+from popmq_server.delivery.pick import Bounds, Pick
 from popmq_server.delivery.subscription import ALL_QUEUES, assigned, expect_mode, note_read, resolve, subscribe
 from popmq_server.errors import Refused
 from popmq_server.model import permission
@@ -67,7 +67,7 @@ def pop(tx: Tx, command: Pop) -> Leased:
             return _replay(tx, tried)
     allowed = quotas.pop_room(tx, group, topic)
     messages_max = command.max_messages if allowed is None else min(command.max_messages, allowed)
-    pick = picking(topic)(tx, group, topic, messages_max, command.max_bytes, wanted=wanted)
+    pick = picking(topic)(tx, group, topic, Bounds(messages_max, command.max_bytes, wanted=wanted))
     if messages_max:
         choose(pick, queues, group.in_flight_max)
         pick.apply()

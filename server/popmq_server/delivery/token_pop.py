@@ -17,7 +17,7 @@ from popmq_server.commands import (
 from popmq_server.delivery import deadletter, invalidated
 from popmq_server.delivery.fifo_pick import FifoPick
 from popmq_server.delivery.owner import bind_again, find_owner, put_owner
-from popmq_server.delivery.pick import Pick
+from popmq_server.delivery.pick import Bounds, Pick
 from popmq_server.delivery.pop import IN_FLIGHT_RETRY_MS, choose, lease, picking, queues_of, read_members
 from popmq_server.delivery.subscription import ALL_QUEUES, bind, expect_mode, note_read, resolve, subscribe
 from popmq_server.errors import Refused
@@ -118,7 +118,8 @@ def _seal(
     allowed = quotas.pop_room(tx, group, topic)
     places = OWNED_MAX - tx.state.owned.get(owner.owner_id, 0)
     places = places if allowed is None else min(places, allowed)
-    pick = picking(topic)(tx, group, topic, min(room, places), command.max_bytes, ask.upto, owner.owner_id, wanted)
+    bounds = Bounds(min(room, places), command.max_bytes, ask.upto, owner.owner_id, wanted)
+    pick = picking(topic)(tx, group, topic, bounds)
     if isinstance(pick, FifoPick):
         pick.part = ask.part
     choose(pick, queues, None)

@@ -4,7 +4,7 @@ import itertools
 import zlib
 from collections.abc import Iterator
 
-from popmq_server.model.message import LENGTH_END, RECORD, read_record
+from popmq_server.model.message import LENGTH_END, RECORD, RECORD_HEAD_BYTES, read_record
 from popmq_server.sending import delay
 from popmq_server.state.state import State
 from popmq_server.storage.keys import (
@@ -51,9 +51,9 @@ def _check_records(
     which leaves those in the records as they were.
     """
     place, times = 0, list[int]()
-    while place + RECORD.size <= len(chunk):
+    while place + RECORD_HEAD_BYTES <= len(chunk):
         version, length = divmod(RECORD.unpack_from(chunk, place)[1], LENGTH_END)
-        size = bad.get(start + place) or RECORD.size + length
+        size = bad.get(start + place) or RECORD_HEAD_BYTES + length
         read = read_record(chunk[place : place + size], topic_id)
         if read is None and start + place not in bad:
             why = _why_unread(chunk[place : place + size], version)

@@ -9,6 +9,7 @@ a second piece would depend on the messages that the first one parks.
 """
 
 from popmq_server.commands import PeekedPiece, PeekPiece
+from popmq_server.delivery.pick import Bounds
 from popmq_server.delivery.pop import choose, picking
 from popmq_server.delivery.subscription import filter_for, resolve, starts
 from popmq_server.state.tx import Tx
@@ -19,7 +20,7 @@ def peek(tx: Tx, command: PeekPiece) -> PeekedPiece:
     group, topic = resolve(tx, command.topic, command.group)
     wanted = filter_for(tx, group, topic, command.filter)
     where = (group.group_id, topic.topic_id)
-    pick = picking(topic)(tx, group, topic, command.messages_max, command.bytes_max, wanted=wanted)
+    pick = picking(topic)(tx, group, topic, Bounds(command.messages_max, command.bytes_max, wanted=wanted))
     if command.begins is not None:
         pick.begins = command.begins
     elif where not in tx.state.stat:

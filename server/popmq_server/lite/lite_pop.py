@@ -12,6 +12,7 @@ lite topics; lite topics that were empty are not part of the attempt.
 from popmq_server.commands import Pop
 from popmq_server.delivery import fifo, invalidated
 from popmq_server.delivery.fifo_pick import FifoPick
+from popmq_server.delivery.pick import Bounds
 from popmq_server.delivery.pop import lease, read_members
 from popmq_server.delivery.subscription import bind
 from popmq_server.errors import invalid
@@ -34,7 +35,7 @@ class LitePick(FifoPick):
 
     def __init__(self, tx: Tx, group: Group, topic: Topic, messages_max: int, bytes_max: int, *, first: bool) -> None:
         """`first`: the first lite topic of the answer, whose first message always fits."""
-        super().__init__(tx, group, topic, messages_max, bytes_max)
+        super().__init__(tx, group, topic, Bounds(messages_max, bytes_max))
         self._first = first
 
     def _fits(self, size: int) -> bool:

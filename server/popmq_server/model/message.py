@@ -15,6 +15,8 @@ from popmq_server.errors import Refused, invalid
 
 #: crc32, version and length, T, stored ms.
 RECORD = struct.Struct(">IIIQ")
+#: The bytes of a record in front of its message.
+RECORD_HEAD_BYTES = RECORD.size
 #: Lengths of records are below this; the version is in the bits above.
 LENGTH_END = 1 << 24
 #: Keys of the fields message_id and body of popmq.v1.Message.
@@ -96,13 +98,13 @@ def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
     A version other than 0 makes the length wrong, so a record that this release cannot read is quarantined, never
     delivered. The topic is compared too, so a pointer into another topic's chunk finds nothing.
     """
-    size = raw.nbytes - RECORD.size
+    size = raw.nbytes - RECORD_HEAD_BYTES
     if size < 0:
         return None
     crc, length, topic, stored_ms = RECORD.unpack_from(raw)
     if zlib.crc32(raw[4:]) != crc or length != size or topic != topic_id:
         return None
-    return stored_ms, bytes(raw[RECORD.size :])
+    return stored_ms, bytes(raw[RECORD_HEAD_BYTES:])
 
 
 def read_head(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:

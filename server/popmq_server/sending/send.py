@@ -90,7 +90,11 @@ def _decoded(raw: memoryview) -> tuple[Place | Refused, ...] | None:
     if not raw:
         return None
     rows = json.loads(bytes(raw))
-    return tuple(Refused(row[0], row[1], field=row[2], action=row[3]) if len(row) == 4 else Place(*row) for row in rows)
+    return tuple(_refused(*row) if len(row) == 4 else Place(*row) for row in rows)
+
+
+def _refused(code: str, message: str, field: str, action: str) -> Refused:
+    return Refused(code, message, field=field, action=action)
 
 
 def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:

@@ -13,7 +13,7 @@ chunks. Sizes are those of the chunks (records.TopicStat), without keys and inde
 """
 
 from popmq_server.errors import Refused, invalid, storage_full
-from popmq_server.model.message import RECORD
+from popmq_server.model.message import RECORD_HEAD_BYTES
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic, TopicStat
 from popmq_server.retention import chunks
@@ -33,7 +33,7 @@ def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
     """Makes room for a request before any of it is stored. Refused if it cannot; nothing has changed then."""
     if not topic.bytes_max:
         return
-    size = sum(len(message.data) + RECORD.size for message in messages)
+    size = sum(len(message.data) + RECORD_HEAD_BYTES for message in messages)
     if size > topic.bytes_max:
         raise invalid(
             f"the request has {size} bytes, topic {topic.name!r} keeps at most {topic.bytes_max}",

@@ -26,15 +26,20 @@ def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
     """Returns (topic, whether it existed). A topic with other settings is refused: only an update changes settings."""
     found = tx.topic(command.name)
     if found is not None:
-        if differing := _differing(found, command):
-            raise Refused(
-                "ALREADY_EXISTS",
-                f"topic {command.name!r} exists with other settings: {differing}",
-                field="topic.name",
-                action=f"update it, or name another; what it has: popmq topic describe {command.name}",
-            )
+        _expect_same("topic", found, command)
         return found, True
     return _new_topic(tx, command), False
+
+
+def _expect_same(what: str, found: Topic | Group, wanted: CreateTopic | CreateGroup) -> None:
+    """Raises Refused for a topic or group that exists with other settings."""
+    if differing := _differing(found, wanted):
+        raise Refused(
+            "ALREADY_EXISTS",
+            f"{what} {wanted.name!r} exists with other settings: {differing}",
+            field=f"{what}.name",
+            action=f"update it, or name another; what it has: popmq {what} describe {wanted.name}",
+        )
 
 
 def _differing(found: Topic | Group, wanted: CreateTopic | CreateGroup) -> str:
@@ -115,13 +120,7 @@ def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
     """Returns (group, whether it existed). A group with other settings is refused."""
     found = tx.group(command.name)
     if found is not None:
-        if differing := _differing(found, command):
-            raise Refused(
-                "ALREADY_EXISTS",
-                f"group {command.name!r} exists with other settings: {differing}",
-                field="group.name",
-                action=f"update it, or name another; what it has: popmq group describe {command.name}",
-            )
+        _expect_same("group", found, command)
         return found, True
     group = Group(GroupId(tx.next("entity")), *command, tx.now_ms)
     tx.state.groups[group.group_id] = group

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.model.ids import TopicId
-from popmq_server.model.message import RECORD, record, records
+from popmq_server.model.message import RECORD_HEAD_BYTES, record, records
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import OpenChunk, Topic
 from popmq_server.state.space import GROW, messages_bytes
@@ -63,7 +63,7 @@ class Staged(NamedTuple):
 def staged(queue: int, first: int, messages: tuple[Outgoing, ...]) -> Staged:
     """Messages with the size of their records."""
     size = sum(map(len, [message.data for message in messages]))
-    return Staged(queue, first, messages, size + RECORD.size * len(messages))
+    return Staged(queue, first, messages, size + RECORD_HEAD_BYTES * len(messages))
 
 
 def rotate(tx: Tx, topic: Topic) -> int:
@@ -136,7 +136,7 @@ def _chunks(requests: list[Staged]) -> Iterator[tuple[list[Staged], int]]:
                     piece.append(staged(queue, first + start, messages[start:place]))
                 yield piece, size
                 piece, size, count, start = [], 0, 0, place
-            size += len(message.data) + RECORD.size
+            size += len(message.data) + RECORD_HEAD_BYTES
             count += 1
         piece.append(staged(queue, first + start, messages[start:]))
     yield piece, size
@@ -156,7 +156,7 @@ def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged], size: int) -> No
         entries = blocks.setdefault(queue, (first, []))[1]
         parts += records(topic_id, tx.now_ms, [message.data for message in messages])
         for data, tag, hashes, _, _ in messages:
-            length = len(data) + RECORD.size
+            length = len(data) + RECORD_HEAD_BYTES
             entries.append(CQ_WRITTEN.pack(position, length, tag))
             place = (position - chunk.position).to_bytes(4, "big")
             for name in hashes:
@@ -260,7 +260,7 @@ def append_bare(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> list[tu
         position, parts = chunk.position, list[bytes]()
         for message in pieces[0].messages:
             parts += record(topic.topic_id, tx.now_ms, message.data)
-            places.append((position, len(message.data) + RECORD.size))
+            places.append((position, len(message.data) + RECORD_HEAD_BYTES))
             position += places[-1][1]
         _put_chunk(tx, topic.topic_id, chunk, parts, {}, [])
         tx.kv.put("bare", TOPIC_AT.pack(topic.topic_id, chunk.position), b"")

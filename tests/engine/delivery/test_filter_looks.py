@@ -114,7 +114,7 @@ def test_many_matches_are_not_looked_for_beyond_the_batch(rig: Rig) -> None:
     group, topic = tx.group("g"), tx.topic("t")
     assert group is not None
     assert topic is not None
-    plan = pick.Pick(tx, group, topic, 8, 1 << 20, wanted=filters.make(*RED))
+    plan = pick.Pick(tx, group, topic, pick.Bounds(8, 1 << 20, wanted=filters.make(*RED)))
     plan.take_queue(0)
     tx.abort()
     assert len(plan.rows) == 8

@@ -6,24 +6,17 @@ from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests, responses
-from popmq_server.api.native.native import NativeService
+from popmq_server.api.native.native import Service
 from popmq_server.api.native.requests import ENTRIES_MAX, INT64_MAX, POP_BYTES, POP_MESSAGES, read
 from popmq_server.api.native.status import error_info
 from popmq_server.commands import Failure, LookUp, Peek, Redrive, Why
 from popmq_server.commands.inspection import MessageLife
-from popmq_server.engine.engine import Engine
 from popmq_server.errors import invalid
 from popmq_server.model.message import KEY_BYTES_MAX, MESSAGE_ID_BYTES_MAX, check_range, check_text
-from popmq_server.monitoring.metrics import Metrics
 
 
-class InspectionService:
+class InspectionService(Service):
     """`native` counts requests and messages."""
-
-    def __init__(self, engine: Engine, native: NativeService, metrics: Metrics) -> None:
-        self._engine = engine
-        self._native = native
-        self._metrics = metrics
 
     async def Peek(self, raw: bytes) -> bytes:
         """The messages that the next Pop would deliver, joined from stored bytes."""

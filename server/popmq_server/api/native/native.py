@@ -191,3 +191,12 @@ def _stored_sizes(command: Send, answer: Sent) -> list[int]:
 
 def _owner(name: str) -> str:
     return check_text(name, "owner", requests.OWNER_BYTES_MAX, required=True)
+
+
+class Service:
+    """What the services beside NativeService share with it: the engine and the counters."""
+
+    def __init__(self, engine: Engine, native: NativeService, metrics: Metrics) -> None:
+        self._engine = engine
+        self._native = native
+        self._metrics = metrics

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import pages, requests, responses
-from popmq_server.api.native.native import NativeService
+from popmq_server.api.native.native import Service
 from popmq_server.api.native.requests import INT64_MAX, MAX_ATTEMPTS_MAX, read
 from popmq_server.commands import (
     CloneOffsets,
@@ -25,11 +25,9 @@ from popmq_server.commands import (
     bytes_of,
 )
 from popmq_server.commands.sessions import LOCK_MS
-from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused, invalid
 from popmq_server.model import limits
 from popmq_server.model.message import REASON_BYTES_MAX, RETRY_PREFIX, check_range, check_text
-from popmq_server.monitoring.metrics import Metrics
 
 #: Queues that one request may name.
 QUEUES_MAX = limits.QUEUES_MAX
@@ -38,13 +36,8 @@ SHARE_NUMBER_MAX = 10_000
 ATTEMPTS_MAX = 10_000
 
 
-class PullingService:
+class PullingService(Service):
     """`native` counts requests and messages."""
-
-    def __init__(self, engine: Engine, native: NativeService, metrics: Metrics) -> None:
-        self._engine = engine
-        self._native = native
-        self._metrics = metrics
 
     # ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 

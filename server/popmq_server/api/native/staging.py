@@ -4,23 +4,16 @@ from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests
-from popmq_server.api.native.native import NativeService
+from popmq_server.api.native.native import Service
 from popmq_server.api.native.requests import read
 from popmq_server.api.native.status import error_info
 from popmq_server.commands import CommitBatch, DropStages, NewMessage, Stage
-from popmq_server.engine.engine import Commands
 from popmq_server.errors import Refused
 from popmq_server.model.message import check_range, check_text
-from popmq_server.monitoring.metrics import Metrics
 
 
-class StagingService:
+class StagingService(Service):
     """Stages messages, commits batches of them, and drops what is not committed."""
-
-    def __init__(self, engine: Commands, native: NativeService, metrics: Metrics) -> None:
-        self._engine = engine
-        self._native = native
-        self._metrics = metrics
 
     async def Stage(self, raw: bytes) -> Message:
         """Stores one piece of a stage; invalid messages are refused one by one."""

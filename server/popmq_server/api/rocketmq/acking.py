@@ -22,12 +22,12 @@ from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import ENTRIES_MAX, INVISIBLE_MS_MAX
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
-from popmq_server.api.rocketmq.clients import Client, Clients
+from popmq_server.api.rocketmq.clients import Client, Clients, Service
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Finished, Held
 from popmq_server.api.rocketmq.status import OK, OK_ENCODED, Declined, status_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, Renewed, queries
-from popmq_server.engine.engine import Commands
+from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused, lapsed
 from popmq_server.model.message import length_prefixed, varint
 from popmq_server.monitoring.metrics import Metrics
@@ -37,15 +37,12 @@ _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
 NO_DELAY_MS = 10_000
 
 
-class AckService:
+class AckService(Service):
     """`held`: handles delivered to clients that do not send handles."""
 
-    def __init__(self, engine: Commands, clients: Clients, held: Held, native: NativeService, metrics: Metrics) -> None:
-        self._engine = engine
-        self._clients = clients
+    def __init__(self, engine: Engine, clients: Clients, held: Held, native: NativeService, metrics: Metrics) -> None:
+        super().__init__(engine, clients, native, metrics)
         self._held = held
-        self._native = native
-        self._metrics = metrics
         self._finished = Finished()
 
     async def AckMessage(self, request: rpc.AckMessageRequest, call: Call) -> rpc.AckMessageResponse | bytes:

@@ -19,14 +19,16 @@ from typing import Any
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.access import access_keys
+from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
 from popmq_server.clock import Clock
 from popmq_server.commands import Check
-from popmq_server.engine.engine import CheckStreams, ProducerStream
+from popmq_server.engine.engine import CheckStreams, Engine, ProducerStream
 from popmq_server.errors import Refused, unavailable
+from popmq_server.monitoring.metrics import Metrics
 
 log = logging.getLogger("popmq.api")
 
@@ -270,3 +272,13 @@ def _check(check: Check, now_ms: int) -> rpc.TelemetryCommand:
     message = delivered(row, resource_of(check.topic), "TRANSACTION")
     command = rpc.RecoverOrphanedTransactionCommand(message=message, transaction_id=check.transaction)
     return rpc.TelemetryCommand(recover_orphaned_transaction_command=command)
+
+
+class Service:
+    """What services share: the engine, the clients, and `native`, which counts for both protocols."""
+
+    def __init__(self, engine: Engine, clients: Clients, native: NativeService, metrics: Metrics) -> None:
+        self._engine = engine
+        self._clients = clients
+        self._native = native
+        self._metrics = metrics

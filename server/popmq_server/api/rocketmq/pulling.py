@@ -21,7 +21,7 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq.call import Call
-from popmq_server.api.rocketmq.clients import Clients
+from popmq_server.api.rocketmq.clients import Clients, Service
 from popmq_server.api.rocketmq.messages import Row, delivered, time_ms
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.receiving import BYTES_MAX, MESSAGES_MAX, filter_of, wait_ms
@@ -48,14 +48,11 @@ _ILLEGAL = frozenset({"OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"})
 _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 
 
-class PullService:
+class PullService(Service):
     """The calls of pull consumers."""
 
     def __init__(self, engine: Engine, clients: Clients, native: NativeService, metrics: Metrics) -> None:
-        self._engine = engine
-        self._clients = clients
-        self._native = native
-        self._metrics = metrics
+        super().__init__(engine, clients, native, metrics)
         self._begun: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def PullMessage(

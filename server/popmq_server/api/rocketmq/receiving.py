@@ -30,7 +30,7 @@ from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
-from popmq_server.api.rocketmq.clients import Client, Clients
+from popmq_server.api.rocketmq.clients import Client, Clients, Service
 from popmq_server.api.rocketmq.lite import LiteService
 from popmq_server.api.rocketmq.messages import Row, delivered, response
 from popmq_server.api.rocketmq.names import group_name, topic_name
@@ -38,7 +38,7 @@ from popmq_server.api.rocketmq.remembered import Filters, Held
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.clock import Clock
 from popmq_server.commands import Change, ChangeInvisibleTime, Pop, Popped, PoppedRow, bytes_of
-from popmq_server.engine.engine import Polling
+from popmq_server.engine.engine import Engine
 from popmq_server.filters import filter as filters
 from popmq_server.model.message import length_prefixed
 from popmq_server.monitoring.metrics import Metrics
@@ -59,7 +59,7 @@ _KINDS = {pb.FILTER_TYPE_UNSPECIFIED: "tag", pb.TAG: "tag", pb.SQL: "sql92"}
 _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 
 
-class ReceiveService:
+class ReceiveService(Service):
     """One generator per stream. service.py writes what it yields, and closes it however the stream ends.
 
     `held`: handles delivered to clients that do not send handles.
@@ -67,7 +67,7 @@ class ReceiveService:
 
     def __init__(
         self,
-        engine: Polling,
+        engine: Engine,
         clients: Clients,
         held: Held,
         clock: Clock,
@@ -75,13 +75,10 @@ class ReceiveService:
         metrics: Metrics,
         lite: LiteService | None = None,
     ) -> None:
-        self._engine = engine
+        super().__init__(engine, clients, native, metrics)
         self._lite = lite or LiteService(engine, clients)
-        self._clients = clients
         self._held = held
         self._clock = clock
-        self._native = native
-        self._metrics = metrics
         self._filters = Filters()
         self._giving_back: set[asyncio.Future[Any]] = set()
 
@@ -155,10 +152,11 @@ class ReceiveService:
         topic, held = request.message_queue.topic, call.language == "CPP"
         if not held and (answer := response(row, handle, topic.SerializeToString(), topic_type)) is not None:
             return answer
-        message = delivered(Row(*row[:5], row[5].decode()), topic, topic_type)
+        data, stored_ms, queue, offset, attempt, raw_handle = row
+        text = raw_handle.decode()
+        message = delivered(Row(data, stored_ms, queue, offset, attempt, text), topic, topic_type)
         if held:
-            name = message.system_properties.message_id
-            self._held.add(command.client_id, command.group, name, row[5].decode())
+            self._held.add(command.client_id, command.group, message.system_properties.message_id, text)
         return rpc.ReceiveMessageResponse(message=message)
 
     def _give_back(self, command: Pop, popped: Popped, written: int, begun: int) -> None:

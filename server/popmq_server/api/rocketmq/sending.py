@@ -15,29 +15,20 @@ from google.protobuf.message import Message
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.native import requests
-from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq import messages
 from popmq_server.api.rocketmq.call import Call
-from popmq_server.api.rocketmq.clients import Clients
+from popmq_server.api.rocketmq.clients import Service
 from popmq_server.api.rocketmq.names import topic_name
 from popmq_server.api.rocketmq.status import OK, OK_ENCODED, Declined, status_of
 from popmq_server.commands import End, EndTransaction, NewMessage, Place, Recall, Send, Sent, queries
-from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.model.message import check_messages_total, varint
-from popmq_server.monitoring.metrics import Metrics
 
 _OK_FIELD = b"\x0a" + OK_ENCODED
 
 
-class SendService:
+class SendService(Service):
     """The calls of producers."""
-
-    def __init__(self, engine: Engine, clients: Clients, native: NativeService, metrics: Metrics) -> None:
-        self._engine = engine
-        self._clients = clients
-        self._native = native
-        self._metrics = metrics
 
     async def SendMessage(self, request: rpc.SendMessageRequest, call: Call) -> Message | bytes:
         """Stores all messages, or refuses the request as a whole if one is invalid or not of the topic's type."""
