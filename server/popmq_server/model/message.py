@@ -23,7 +23,7 @@ LENGTH_END = 1 << 24
 _MESSAGE_ID, _BODY = 0x0A, b"\x12"
 _RECORD_BODY = struct.Struct(">IIQ")
 #: Where everything ends in a record that `message_parts` looks at: an id of 127 bytes, and two keys and lengths.
-_BEGINNING = RECORD.size + 2 + 127 + 1 + 5
+_BEGINNING = RECORD_HEAD_BYTES + 2 + 127 + 1 + 5
 
 #: Limits of a message.
 BODY_BYTES_MAX = 4 << 20
@@ -109,15 +109,15 @@ def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
 
 def read_head(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
     """As `read_record`, but the message comes without the body that `message_parts` finds, which is not copied."""
-    size = raw.nbytes - RECORD.size
+    size = raw.nbytes - RECORD_HEAD_BYTES
     if size < 0:
         return None
     crc, length, topic, stored_ms = RECORD.unpack_from(raw)
     if zlib.crc32(raw[4:]) != crc or length != size or topic != topic_id:
         return None
-    start = bytes(raw[RECORD.size : _BEGINNING])
+    start = bytes(raw[RECORD_HEAD_BYTES:_BEGINNING])
     body, end = message_parts(start)
-    return stored_ms, start[:body] + raw[RECORD.size + end :]
+    return stored_ms, start[:body] + raw[RECORD_HEAD_BYTES + end :]
 
 
 def message_parts(data: bytes) -> tuple[int, int]:
