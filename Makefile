@@ -64,9 +64,13 @@ test-transport: setup ## wire, command line, SDK, fault and polyglot tests, whol
 	@echo "test-transport: on --transport $(TRANSPORT)"
 	@POPMQ_TRANSPORT=$(TRANSPORT) $(BIN)/pytest -q $(TWO) tests/wire tests/cli tests/sdk tests/crash tests/polyglot
 
-fuzz: setup ## MINUTES=10 of random frames and bytes to popmq_http2, from SEED on
-	@echo "fuzz: popmq_http2 for $(or $(MINUTES),10) minutes"
-	@nice -n 15 $(BIN)/python -m tests.http2.fuzzing $(or $(MINUTES),10) $(or $(SEED),1)
+fuzz: .venv/fuzz ## MINUTES=10 of fuzzing: frames, both protocols, filters, the store's reader (or TARGET=…; needs Linux)
+	@echo "fuzz: $(or $(TARGET),all targets) for $(or $(MINUTES),10) minutes"
+	@nice -n 15 build/fuzz/bin/python -m tests.fuzz $(or $(MINUTES),10) $(TARGET)
+.venv/fuzz: .venv/ready
+	$(call venv,build/fuzz)
+	@build/fuzz/bin/python $(PIP_INSTALL) --editable '.[server]' --group test --group fuzz
+	@touch $@
 
 check: setup ## form, lint, types, and whether the stubs are what the contract says
 	@echo "check: ruff format, ruff, mypy, stubs"
@@ -98,9 +102,9 @@ audit: .venv/audit ## known vulnerabilities of what popmq[all] depends on (pip-a
 	@$(BIN)/python scripts/supply_chain.py requirements > build/requirements.txt
 	@build/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement build/requirements.txt
 sbom: .venv/audit ## what popmq[all] is made of, as CycloneDX in build/popmq.cdx.json
-	@$(BIN)/python scripts/supply_chain.py requirements > build/requirements.txt
-	@build/audit/bin/cyclonedx-py requirements build/requirements.txt --pyproject pyproject.toml \
-		--mc-type application --output-reproducible --of JSON -o build/popmq.cdx.json
+	@build/audit/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml \
+		--mc-type application --output-reproducible --of JSON -o build/environment.cdx.json
+	@$(BIN)/python scripts/supply_chain.py bom build/environment.cdx.json > build/popmq.cdx.json
 	@echo "sbom: build/popmq.cdx.json"
 .venv/audit: .venv/ready
 	$(call venv,build/audit)

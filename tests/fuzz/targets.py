@@ -1,0 +1,36 @@
+"""All targets by name."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from tests.fuzz.target import Running, Target
+
+_API = ("popmq_server.api", "popmq_server.model", "popmq_server.commands")
+
+
+class Named(NamedTuple):
+    """Where a target is, and the packages whose code its inputs are to reach: each module costs time at a start."""
+
+    module: str
+    function: str
+    packages: tuple[str, ...]
+
+    def prepared(self) -> AbstractContextManager[Running]:
+        """The target; imports it, and with it these packages."""
+        target: Target = getattr(importlib.import_module(f"tests.fuzz.{self.module}"), self.function)
+        return target()
+
+
+TARGETS = {
+    "frames": Named("frames", "server", ("popmq_http2",)),
+    "client-frames": Named("frames", "client", ("popmq_http2",)),
+    "native": Named("faces", "native", _API),
+    "rocketmq": Named("faces", "rocketmq", _API),
+    "sql92": Named("filters", "sql", ("popmq_server.filters",)),
+    "tags": Named("filters", "tags", ("popmq_server.filters",)),
+    "pages": Named("readers", "pages", ("popmq_server.datafile",)),
+    "rows": Named("readers", "rows", ("popmq_server.model", "popmq_server.storage.history_rows")),
+}

@@ -1,0 +1,15 @@
+"""What fuzzing has kept runs again, and each target can fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.corpus import kept
+from tests.fuzz.targets import TARGETS
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_fuzzing_has_kept_breaks_no_promise(name: str) -> None:
+    with TARGETS[name].prepared() as target:
+        for raw in target.seeds + kept(name):
+            target.run(raw)

@@ -1,0 +1,71 @@
+"""What a release is made of, what is said about it, and the workflows that build and examine it."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from scripts.supply_chain import needed, pruned
+from tests.sources import ROOT
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def test_the_list_has_what_the_extras_need_and_not_what_tests_need() -> None:
+    seen: dict[str, str] = {}
+    assert set(needed("popmq", frozenset({"all"}), seen)) == set()
+    texts = distribution("popmq").requires or ()
+    direct = {Requirement(text).name.lower().replace("_", "-") for text in texts} - {"popmq"}
+    assert direct <= seen.keys()
+    assert "cffi" in seen, "what a dependency needs is needed"
+    assert not {"pytest", "mypy", "hypothesis"} & seen.keys()
+    assert seen["grpcio"] == distribution("grpcio").version
+
+
+def test_a_bill_of_materials_has_what_is_needed_and_nothing_else() -> None:
+    def part(name: str) -> dict[str, Any]:
+        return {"bom-ref": f"{name}==1", "name": name}
+
+    bom = {
+        "specVersion": "1.6",
+        "metadata": {"component": part("root")},
+        "components": [part("Typing_Extensions"), part("tool")],
+        "dependencies": [
+            {"ref": "root==1", "dependsOn": ["Typing_Extensions==1"]},
+            {"ref": "Typing_Extensions==1", "dependsOn": ["tool==1"]},
+            {"ref": "tool==1"},
+        ],
+    }
+    found = pruned(bom, {"typing-extensions"}, "1.2.3")
+    assert found["components"] == [part("Typing_Extensions")]
+    assert found["dependencies"] == [
+        {"ref": "root==1", "dependsOn": ["Typing_Extensions==1"]},
+        {"ref": "Typing_Extensions==1", "dependsOn": []},
+    ]
+    assert found["metadata"]["component"]["version"] == "1.2.3"
+    assert found["specVersion"] == "1.6"
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_begins_with_no_rights_and_runs_targets_that_exist(path: Path) -> None:
+    text = path.read_text()
+    assert "\npermissions:\n  contents: read\n\njobs:" in text, "a job that needs more says so itself"
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"make ([a-z-]+)", text))
+    for matrix in re.findall(r"what: \[(.*)\]", text):
+        named |= {word.strip(' "').split()[0] for word in matrix.split(",")}
+    assert named
+    assert named <= targets
+
+
+def test_a_release_is_built_examined_and_signed_before_it_is_published() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    steps = ("make audit", "make dist", "make sbom", "attest-build-provenance", "attest-sbom", "gh-action-pypi-publish")
+    places = [text.index(step) for step in steps]
+    assert places == sorted(places)
+    assert text.count("id-token: write") == 3, "only jobs that sign"
