@@ -206,7 +206,9 @@ class StubEngine:
         self._group(group)
         return 1
 
-    async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
+    async def clients(
+        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
+    ) -> tuple[list[Consumer], list[StreamNumbers]]:
         return [], []
 
     async def store_numbers(self) -> StoreNumbers:

@@ -375,6 +375,12 @@ def test_sessions_of_all_groups_and_streams_are_listed_together(feed: Stubs, clo
     beat(feed, "b", group="other", topics=[])
     with Producer(feed, "later", client_id="p"):
         rows = feed.admin.ListSessions(pb.ListSessionsRequest(), timeout=CALL_S).sessions
+        pages, token = list[pb.ClientSession](), ""
+        for _ in rows:
+            asked = pb.ListSessionsRequest(page_size=1, page_token=token)
+            page = feed.admin.ListSessions(asked, timeout=CALL_S)
+            pages, token = [*pages, *page.sessions], page.next_page_token
+        assert (pages, token) == (list(rows), "")
     assert [(row.client_id, row.group, list(row.topics), row.stream) for row in rows] == [
         ("a", GROUP, [TOPIC], False),
         ("b", "other", [], False),

@@ -323,10 +323,12 @@ class Guarded:
         self._allow(_receive(topic, group))
         await self._engine.unlock_queues(topic, group, client, queues)
 
-    async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
+    async def clients(
+        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
+    ) -> tuple[list[Consumer], list[StreamNumbers]]:
         """Needs receive, or admin, on the group; needs admin for all groups."""
         self._allow(_named_group(group))
-        return await self._engine.clients(group)
+        return await self._engine.clients(group, behind, rows_max)
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Needs admin."""

@@ -265,10 +265,13 @@ class Broker(InPieces):
         """Unlocks queues of the client; an empty tuple unlocks all of them."""
         await self.consumers.unlock(topic, group, client, queues)
 
-    async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
+    async def clients(
+        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
+    ) -> tuple[list[Consumer], list[StreamNumbers]]:
         """Consumers of one group or of all; for all, also the producer streams, which have no group."""
-        consumers = await self.consumers.listed(group)
-        return consumers, [] if group else self.producers.streams()
+        consumers = await self.consumers.listed(group, behind, rows_max)
+        full = 0 < rows_max <= len(consumers)
+        return consumers, [] if group or full else self.producers.streams()
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops the queue locks of a deleted group or topic."""

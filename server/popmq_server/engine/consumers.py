@@ -109,11 +109,14 @@ class Consumers:
                 why = f"topic {topic!r} has {terms.queues} queues, no queue {queue}"
                 raise invalid(why, field=f"queues[{place}]")
 
-    async def listed(self, group: str) -> list[Consumer]:
-        """The live clients of one group or of all, each with its messages in flight."""
+    async def listed(self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0) -> list[Consumer]:
+        """The live clients of one group or of all, each with its messages in flight.
+
+        At most `rows_max` of those behind a (group, client); 0 = all.
+        """
         if group:
             await self._engine.ask(queries.GroupSettings(group))  # refuses a group that does not exist
-        live = self.sessions.listed(group)
+        live = self.sessions.listed(group, behind, rows_max)
         held: dict[tuple[str, str], int] = {}
         for first in range(0, len(live), HELD_AT_ONCE):
             some = tuple((name, client) for name, client, _ in live[first : first + HELD_AT_ONCE])

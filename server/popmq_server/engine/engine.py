@@ -99,8 +99,12 @@ class Sessions(Commands, Protocol):
     async def unlock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
         """Unlocks queues of a client."""
 
-    async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
-        """Consumers with a session, and streams of producers."""
+    async def clients(
+        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
+    ) -> tuple[list[Consumer], list[StreamNumbers]]:
+        """Consumers with a session, and streams of producers. At most `rows_max` (0 = all) of the consumers behind a
+        (group, client), by name; streams come behind the last of them.
+        """
 
 
 class ProducerStream(Protocol):

@@ -15,8 +15,9 @@ work all the same, since assignment balances load and grants no ownership.
 """
 
 import bisect
+import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from popmq_server.clock import Clock
@@ -172,23 +173,33 @@ class _Members:
     sessions every time took a third of the event loop.
     """
 
-    __slots__ = ("digest", "sessions", "topics")
+    __slots__ = ("_names", "digest", "sessions", "topics")
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
+        #: The clients by name, if nobody has come or gone since they were sorted.
+        self._names: list[str] | None = None
         self.topics: Counter[str] = Counter()
         #: The sum of a hash of each client and its topics: identifies the members, independent of their order.
         self.digest = 0
 
+    def names(self) -> list[str]:
+        """The clients, sorted; a list that is not changed any more."""
+        if self._names is None:
+            self._names = sorted(self.sessions)
+        return self._names
+
     def put(self, client: str, session: Session) -> None:
+        names = self._names if client in self.sessions else None
         self.remove(client)
-        self.sessions[client] = session
+        self.sessions[client], self._names = session, names
         self.topics.update(session.topics)
         self.digest += _hash(client, session.topics)
 
     def remove(self, client: str) -> None:
         session = self.sessions.pop(client, None)
         if session is not None:
+            self._names = None
             self.topics -= Counter(session.topics)
             self.digest -= _hash(client, session.topics)
 
@@ -206,6 +217,8 @@ class Sessions:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, _Members] = {}
+        #: The groups by name, if none has come or gone since they were sorted.
+        self._names: list[str] | None = None
 
     def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> None:
         """Renews or ends a session."""
@@ -213,7 +226,9 @@ class Sessions:
         if goodbye:
             members.remove(client)
         else:
-            members = self._groups.setdefault(group, _Members())
+            if group not in self._groups:
+                self._groups[group], self._names = _Members(), None
+            members = self._groups[group]
             members.put(client, Session(topics, self._clock.now_ms()))
 
     def version(self, group: str, terms: Mapping[str, Terms]) -> int:
@@ -232,7 +247,8 @@ class Sessions:
             if session.last_ms > oldest_ms:
                 return members
             members.remove(client)
-        self._groups.pop(group, None)
+        if self._groups.pop(group, None) is not None:
+            self._names = None
         return _NOBODY
 
     def clients(self, group: str, topic: str) -> list[str]:
@@ -247,9 +263,27 @@ class Sessions:
         """The number of live clients of a group."""
         return len(self._alive(group).sessions)
 
-    def listed(self, group: str) -> list[tuple[str, str, Session]]:
-        """(group, client, session) of the live clients of one group, or of all, by name."""
-        names = [group] if group else sorted(self._groups)
-        return [
-            (name, client, session) for name in names for client, session in sorted(self._alive(name).sessions.items())
-        ]
+    def listed(
+        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
+    ) -> list[tuple[str, str, Session]]:
+        """(group, client, session) of the live clients of one group, or of all, by name.
+
+        At most `rows_max` of those behind a (group, client); 0 = all. A page costs its rows, and what is sorted anew
+        when somebody has come or gone.
+        """
+        found = []
+        for name in self._from(behind[0]) if not group else [group][: group >= behind[0]]:
+            members = self._alive(name)
+            names = members.names()
+            for place in range(bisect.bisect_right(names, behind[1]) if name == behind[0] else 0, len(names)):
+                found.append((name, names[place], members.sessions[names[place]]))
+                if len(found) == rows_max:
+                    return found
+        return found
+
+    def _from(self, group: str) -> Iterator[str]:
+        """The names of the groups from one on, as they are now."""
+        if self._names is None:
+            self._names = sorted(self._groups)
+        names = self._names
+        return itertools.islice(names, bisect.bisect_left(names, group), None)

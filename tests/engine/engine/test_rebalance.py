@@ -197,6 +197,49 @@ def test_a_version_tells_who_reads_what_however_the_sessions_came_about(seed: in
     assert len(set(seen.values())) == len(seen) > 10
 
 
+def paged(sessions: Sessions, group: str, size: int) -> list[tuple[str, str]]:
+    """All pages of a list, joined."""
+    found: list[tuple[str, str]] = []
+    while rows := sessions.listed(group, found[-1] if found else ("", ""), size):
+        assert len(rows) <= size
+        found += [row[:2] for row in rows]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_pages_of_a_list_of_sessions_join_to_the_whole_while_clients_come_and_go(seed: int) -> None:
+    chance, clock = random.Random(seed), FakeClock()
+    sessions = Sessions(clock)
+    for _ in range(200):
+        group, client = chance.choice("fgh"), chance.choice(["a", "b", "c d", "e"])
+        sessions.heartbeat(group, client, frozenset("t"), chance.random() < 0.3)
+        clock.advance(chance.choice([0, SECOND, SESSION_MS // 4]))
+        for named in ("", "g"):
+            whole = [row[:2] for row in sessions.listed(named)]
+            assert whole == sorted(whole)
+            assert paged(sessions, named, chance.randint(1, 4)) == whole
+        assert {name for name, _ in paged(sessions, "", 2)} == {name for name in "fgh" if sessions.count(name)}
+
+
+@pytest.mark.parametrize("groups", [1, 20])
+def test_a_page_of_sessions_costs_the_same_among_ten_times_as_many(groups: int) -> None:
+    """Between two pages clients renew their sessions; nobody comes or goes."""
+
+    def page(count: int) -> Callable[[], object]:
+        sessions = Sessions(FakeClock())
+        for number in range(count):
+            sessions.heartbeat(f"g{number % groups}", f"c{number}", frozenset("t"), False)
+        sessions.listed("")
+
+        def listed() -> None:
+            sessions.heartbeat("g0", "c0", frozenset("t"), False)
+            assert len(sessions.listed("", ("g0", "c0"), 20)) == 20
+
+        return listed
+
+    assert grows(page(200), page(2000)) < 1.1
+
+
 def test_a_group_that_nobody_reads_any_more_leaves_nothing() -> None:
     clock = FakeClock()
     sessions = Sessions(clock)

@@ -5,6 +5,7 @@ UpdateOffsets, QueryOffsets …   offsets.py                SetConsumeMode      
 SendBack                        send_back.py              ListSessions                     consumers.py
 """
 
+import sys
 from collections.abc import Mapping
 
 from google.protobuf.message import Message
@@ -119,9 +120,11 @@ class PullingService(Service):
         return pb.UnlockQueuesResponse()
 
     async def ListSessions(self, raw: bytes) -> Message:
-        """Consumers with their messages in flight, and the producer streams, which have no group."""
+        """Consumers with their messages in flight, and the producer streams, which have no group and come last."""
         request = read(pb.ListSessionsRequest, raw)
-        consumers, streams = await self._engine.clients(requests.group_name(request.group) if request.group else "")
+        page, group = pages.asked(request), requests.group_name(request.group) if request.group else ""
+        rows_max = page["rows_max"] and page["rows_max"] + 1  # one more shows that there is another page
+        consumers, streams = await self._engine.clients(group, _behind(page["after"]), rows_max)
         sessions = [
             pb.ClientSession(
                 client_id=row.client,
@@ -228,6 +231,13 @@ def _sent_back(entry: pb.SentBack, field: str) -> SentBack | Refused:
 
 def _client(client: str) -> str:
     return check_text(client, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
+
+
+def _behind(token: str) -> tuple[str, str]:
+    """The group and client of the last row of a page of sessions: "0 group client", or "1  client" of a stream."""
+    kind, _, named = token.partition(" ")
+    group, _, client = named.partition(" ")
+    return (chr(sys.maxunicode), "") if kind == "1" else (group, client)
 
 
 def _read_topic(topic: str) -> str:
