@@ -129,5 +129,5 @@ def wait_until(event: threading.Condition, clock: Clock, due_ms: int | None, idl
 
 
 async def pause(seconds: float) -> None:
-    """Sleeps on the real clock, to keep a rate: no promise to a client depends on it."""
+    """Sleeps on the real clock, to keep a rate, or (0) to let others run: no promise to a client depends on it."""
     await asyncio.sleep(max(0.0, seconds))

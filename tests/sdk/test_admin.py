@@ -210,6 +210,10 @@ async def test_long_lists_are_asked_for_page_by_page(client: Any, monkeypatch: p
     assert [topic.name for topic in await client.list_topics()] == [TOPIC, *names]
     assert [group.name for group in await client.list_groups()] == [GROUP, *(f"of-{name}" for name in names)]
     assert [owner.owner for owner in await client.owners(GROUP)] == [f"owner-of-{name}" for name in names]
+    stats = await client.stats()
+    assert [row.topic for row in stats.topics if not row.topic.startswith("%DLQ%")] == [TOPIC, *names]
+    assert [(row.group, row.topic) for row in stats.groups] == [(GROUP, TOPIC)]
+    assert stats.store.map_bytes
     leases = await client.leases(max_leases=5)
     assert (len({lease.checkpoint_id for lease in leases.leases}), leases.total) == (5, 7)
     assert len((await client.leases(max_leases=100)).leases) == 7

@@ -159,8 +159,8 @@ def test_numbers_of_topics_and_groups_are_filtered_by_name(shop: Stubs) -> None:
         for group in (GROUP, "audit"):
             shop.pop(topic, group)
 
-    def shown(**names: str) -> tuple[list[str], list[tuple[str, str]]]:
-        answer = shop.admin.GetStats(pb.GetStatsRequest(**names), timeout=CALL_S)
+    def shown(topic: str = "", group: str = "") -> tuple[list[str], list[tuple[str, str]]]:
+        answer = shop.admin.GetStats(pb.GetStatsRequest(topic=topic, group=group), timeout=CALL_S)
         topics = [row.topic for row in answer.topics]
         return topics, [(row.group, row.topic) for row in answer.groups]
 
@@ -262,6 +262,32 @@ def test_leases_come_soonest_first_those_of_owners_included(shop: Stubs, clock: 
         lease.due_ms for lease in answer.leases[:2]
     ]
     assert leases(shop, max_leases=2).total == 3
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 7, 100])
+@pytest.mark.parametrize("group", ["", "audit"])
+def test_the_pages_of_all_numbers_join_to_the_whole_topics_first(shop: Stubs, size: int, group: str) -> None:
+    shop.create_group("audit")
+    for number in range(3):
+        shop.create_topic(f"t{number}", queues=1)
+        for each in (GROUP, "audit"):
+            shop.pop(f"t{number}", each)
+    whole = shop.admin.GetStats(pb.GetStatsRequest(group=group), timeout=CALL_S)
+    assert not whole.next_page_token
+    joined, token, most = pb.GetStatsResponse(), "", len(whole.topics) + len(whole.groups) + 2
+    for _ in range(most):
+        asked = pb.GetStatsRequest(group=group, page_size=size, page_token=token)
+        page = shop.admin.GetStats(asked, timeout=CALL_S)
+        assert len(page.topics) + len(page.groups) <= size
+        assert page.store.map_bytes == whole.store.map_bytes
+        assert not (page.topics and joined.groups), "no topic behind a group"
+        joined.topics.extend(page.topics)
+        joined.groups.extend(page.groups)
+        if not (token := page.next_page_token):
+            break
+    assert not token
+    assert list(joined.topics) == list(whole.topics)
+    assert sorted(map(str, joined.groups)) == sorted(map(str, whole.groups))
 
 
 def test_leases_are_filtered_by_group_and_topic(shop: Stubs) -> None:

@@ -1846,22 +1846,28 @@ class ClientSession(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., last_seen_ms: _Optional[int] = ..., in_flight: _Optional[int] = ..., stream: bool = ...) -> None: ...
 
 class GetStatsRequest(_message.Message):
-    __slots__ = ("topic", "group")
+    __slots__ = ("topic", "group", "page_size", "page_token")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class GetStatsResponse(_message.Message):
-    __slots__ = ("topics", "groups", "store")
+    __slots__ = ("topics", "groups", "store", "next_page_token")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[TopicStats]
     groups: _containers.RepeatedCompositeFieldContainer[GroupStats]
     store: StoreStats
-    def __init__(self, topics: _Optional[_Iterable[_Union[TopicStats, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStats, _Mapping]]] = ..., store: _Optional[_Union[StoreStats, _Mapping]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicStats, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStats, _Mapping]]] = ..., store: _Optional[_Union[StoreStats, _Mapping]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class QueueStats(_message.Message):
     __slots__ = ("queue", "min_offset", "max_offset")

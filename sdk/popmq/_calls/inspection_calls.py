@@ -42,7 +42,8 @@ _ANSWER_S = 5.0
 
 def stats(topic: str, group: str) -> Call[Stats]:
     """Numbers by topic and group."""
-    return Call("Admin.GetStats", pb.GetStatsRequest(topic=topic, group=group), _read_stats)
+    request = pb.GetStatsRequest(topic=topic, group=group)
+    return Call("Admin.GetStats", request, _read_stats, pages=Pages("topics", also="groups"))
 
 
 def info() -> Call[BrokerInfo]:
@@ -66,7 +67,7 @@ def set_max_size(size: int) -> Call[StoreStats]:
 def _read_stats(reply: pb.GetStatsResponse, _retried: bool) -> Stats:
     return Stats(
         tuple(_read_topic_stats(row) for row in reply.topics),
-        tuple(read_group_stats(row) for row in reply.groups),
+        tuple(read_group_stats(row) for row in sorted(reply.groups, key=attrgetter("group", "topic"))),
         same_names(StoreStats, reply.store),
     )
 

@@ -37,11 +37,15 @@ class Call(Generic[T]):
 
 
 class Pages(NamedTuple):
-    """How a list is asked for page by page: its rows in an answer, its size in a request, the rows wanted (0 = all)."""
+    """How a list is asked for page by page: its rows in an answer, its size in a request, the rows wanted (0 = all).
+
+    `also`: another list of the same answer, whose rows count for the same pages.
+    """
 
     rows: str
     size: str = "page_size"
     most: int = 0
+    also: str = ""
 
     def next(self, request: Any, whole: Any) -> bool:
         """Sets the request to the page behind what has come; returns whether there is one. `whole` None: the first."""
@@ -54,7 +58,8 @@ class Pages(NamedTuple):
 
     def add(self, whole: Any, page: Any) -> None:
         """Adds a page to those before it."""
-        getattr(whole, self.rows).extend(getattr(page, self.rows))
+        for rows in filter(None, (self.rows, self.also)):
+            getattr(whole, rows).extend(getattr(page, rows))
         whole.next_page_token = page.next_page_token
 
 

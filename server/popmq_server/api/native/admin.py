@@ -161,17 +161,27 @@ class AdminService:
         self._engine.forget(group=group, topic=topic)
 
     async def GetStats(self, raw: bytes) -> Message:
-        """Numbers of topics, groups and the store. Each part is a consistent view; the parts may differ in time."""
+        """Numbers of topics, groups and the store. Each part is a consistent view; the parts may differ in time.
+
+        In pages the topics come first. A token says what a page begins with, and behind which row: "t name", "g place".
+        """
         request = read(pb.GetStatsRequest, raw)
-        topic = requests.browsed_name(request.topic) if request.topic else ""
+        page, topic = pages.asked(request), requests.browsed_name(request.topic) if request.topic else ""
         group = requests.group_name(request.group) if request.group else ""
-        topics = await self._engine.ask(queries.Topics(topic))
-        groups = await self._engine.ask(queries.Groups(topic, group))
-        return pb.GetStatsResponse(
-            topics=[self._topic_stats(row) for row in topics],
-            groups=[self._native.group_stats(row) for row in sorted(groups, key=lambda row: (row.group, row.topic))],
-            store=await self._store_stats(),
-        )
+        kind, _, after = page["after"].partition(" ")
+        answer, left = pb.GetStatsResponse(), page["rows_max"]
+        if kind != "g":
+            topics = await self._engine.ask(queries.Topics(name=topic, after=after, rows_max=left))
+            await pages.in_turns(topics, lambda row: answer.topics.append(self._topic_stats(row)))
+            after, left = "", left and left - len(topics)
+            answer.next_page_token = f"t {topics.after}" if topics.after else "g "
+        if not page["rows_max"] or (left and not answer.next_page_token.startswith("t")):
+            groups = await self._engine.ask(queries.Groups(topic=topic, group=group, after=after, rows_max=left))
+            groups.sort(key=lambda row: (row.group, row.topic))
+            await pages.in_turns(groups, lambda row: answer.groups.append(self._native.group_stats(row)))
+            answer.next_page_token = f"g {groups.after}" if groups.after else ""
+        answer.store.CopyFrom(await self._store_stats())
+        return answer
 
     def _topic_stats(self, row: TopicNumbers) -> pb.TopicStats:
         return pb.TopicStats(

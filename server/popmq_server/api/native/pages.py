@@ -4,14 +4,17 @@ A token is where the next page begins, as the engine says it: a name, or a key i
 usable over restarts. What comes or goes between two pages is on none or one of them; nothing else is left out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypedDict, TypeVar
 
 from popmq_server.api.native.requests import ENTRIES_MAX
+from popmq_server.clock import pause
 from popmq_server.errors import not_a_page
 from popmq_server.model.message import check_range
 
 R = TypeVar("R")
+#: Rows of an answer that are made in one turn of the event loop: some milliseconds.
+ROWS_A_TURN = 500
 
 
 class Sized(Protocol):
@@ -42,6 +45,14 @@ def key_of(token: str) -> bytes:
         return bytes.fromhex(token)
     except ValueError:
         raise not_a_page(token) from None
+
+
+async def in_turns(rows: Sequence[R], add: Callable[[R], None]) -> None:
+    """Adds each row to an answer; lets other calls run in between."""
+    for number, row in enumerate(rows, 1):
+        add(row)
+        if number % ROWS_A_TURN == 0:
+            await pause(0)
 
 
 def cut(rows: list[R], request: Sized, name: Callable[[R], str]) -> tuple[list[R], str]:
