@@ -135,9 +135,9 @@ search: setup ## STEPS=500000 of all random machines against their models, from 
 	@echo "search: $(or $(STEPS),100000) steps; a finding ends it, and is told with the line that repeats it"
 	@nice -n 15 $(BIN)/python -m tests.engine.search.searching $(or $(STEPS),100000) $(or $(SEED),1)
 
-chaos-spark: setup build/delta/ready ## 100,000 messages through both modes of the Spark source while all is killed, and a table
+chaos-spark: setup build/delta/ready ## BATCHES=50 of each query through both modes of the Spark source while all is killed, and a table
 	@echo "chaos-spark: both modes into Parquet, Delta and a topic (ten minutes on a quiet machine)"
-	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/test_chaos.py
+	@POPMQ_CAMPAIGN=whole POPMQ_CHAOS_BATCHES=$(BATCHES) $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/test_chaos.py
 
 spark-examples: setup .venv/examples ## the scripts of examples/spark; what they make is compared
 	@echo "spark-examples: windows, joins, states, tables, bodies, Connect, a pipeline (ten minutes)"

@@ -106,6 +106,8 @@ def _into_delta(table: str, name: str) -> "Callable[[DataFrame, int], None]":
 
 def main(endpoint: str, folder: Path, rows_per_trigger: int, master: str, paths: Sequence[str]) -> None:
     os.environ.update(java_environment(), SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+    # Every Java here lives for a minute: with these it takes a quarter less CPU.
+    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     os.environ.update(SPARK_LOCAL_HOSTNAME="localhost", SPARK_WORKER_DIR=str(folder / "executors"))
     from pyspark.sql import SparkSession
 

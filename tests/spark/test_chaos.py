@@ -1,6 +1,8 @@
 """Both modes of the source into a table and into a topic, while driver, Python workers, broker and tasks are killed.
 
-    make chaos-spark       100,000 messages, 200 micro-batches, some twenty kills, and a table of the outcome
+    make chaos-spark       100,000 messages, 200 micro-batches, twenty kills, and a table of the outcome
+
+BATCHES=20 makes it shorter: so many micro-batches of each query, with 2,000 messages each.
 
 The whole form runs on executors of their own (local-cluster) with speculation, and also into Delta, on a Spark for
 which there is a Delta: `make chaos-spark` installs it into build/delta. A killed driver takes longer to come back than
@@ -41,7 +43,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-MESSAGES, ROWS_PER_TRIGGER = (100_000, 3_000) if WHOLE else (600, 200)
+#: Micro-batches of each query.
+BATCHES = int(os.environ.get("POPMQ_CHAOS_BATCHES") or 50) if WHOLE else 3
+ROWS_PER_TRIGGER = 2_000 if WHOLE else 200
+MESSAGES = BATCHES * ROWS_PER_TRIGGER
 MASTER = "local-cluster[2,1,1024]" if WHOLE else "local[2,4]"
 #: A Python with a Spark that has a Delta.
 DELTA_PYTHON = Path("build/delta/bin/python")
@@ -49,13 +54,39 @@ DELTA_PYTHON = Path("build/delta/bin/python")
 SHORT = ("lease-table", "offsets-topic")
 WITH_DELTA = WHOLE and DELTA_PYTHON.exists()
 PATHS = (*SHORT, *(("lease-topic", "offsets-table") if WHOLE else ()), *(("lease-delta", "offsets-delta") * WITH_DELTA))
-#: What is killed, in this order in the short form and at random in the whole one.
+#: What is killed, in this order in the short form; each once in every round of the whole one.
 VICTIMS = ("worker", "broker", "driver", *(("executor",) * WHOLE))
-KILLS = 20 if WHOLE else len(VICTIMS)
+KILLS = max(1, BATCHES // 10) * len(VICTIMS)
 #: What a victim's command line has. Of Python workers the newest is killed: the oldest one forks the others.
 PROCESSES = {"worker": b"pyspark.daemon", "executor": b"CoarseGrainedExecutorBackend"}
 #: Longer than any driver takes; a run that hangs ends here.
 DRIVER_S = 1800.0 if WHOLE else 100.0
+
+
+class Kills:
+    """What is killed next, and after how many micro-batches; and what was killed."""
+
+    def __init__(self) -> None:
+        self.done = Counter[str]()
+        self._dice = random.Random()
+        self._round: list[str] = []
+        self._choose()
+
+    @property
+    def over(self) -> bool:
+        return self.done.total() == KILLS
+
+    def hit(self) -> None:
+        self.done[self.victim] += 1
+        self._choose()
+
+    def _choose(self) -> None:
+        if not self._round:
+            self._round = self._dice.sample(VICTIMS, len(VICTIMS)) if WHOLE else [*VICTIMS]
+        self.victim, *self._round = self._round
+        self.batches = self._dice.randint(1, 8) if WHOLE else 1
+        #: Looks at the driver after those: any moment of a micro-batch.
+        self.looks = self._dice.randrange(40) if WHOLE else 0
 
 
 class Driver:
@@ -109,7 +140,7 @@ class Driver:
 
 @pytest.mark.timeout(0 if WHOLE else 300)
 def test_each_message_is_in_each_place_once_whatever_is_killed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    dice, kills = random.Random(), Counter[str]()
+    kills = Kills()
     with BrokerProcess(tmp_path / "broker", own_session=True) as broker, popmq.Client(broker.endpoint) as client:
         client.create_topic("in", queues=4)
         sent = Counter(str(number) for number in range(MESSAGES))
@@ -119,9 +150,9 @@ def test_each_message_is_in_each_place_once_whatever_is_killed(request: pytest.F
         for first in range(0, MESSAGES, 250):
             client.send("in", bodies[first : first + 250])
         began, drivers = time.monotonic(), 0
-        while not (tmp_path / "tables.json").exists() and (WHOLE or kills.total() < KILLS):
+        while not (tmp_path / "tables.json").exists() and (WHOLE or not kills.over):
             drivers += 1
-            run(Driver(broker.endpoint, tmp_path), broker, dice, kills)
+            run(Driver(broker.endpoint, tmp_path), broker, kills)
             assert drivers <= KILLS + 3, (tmp_path / "driver.log").read_text()[-3000:]
         if not WHOLE:
             spark: SparkSession = request.getfixturevalue("spark")
@@ -130,26 +161,26 @@ def test_each_message_is_in_each_place_once_whatever_is_killed(request: pytest.F
         found |= {path: in_topic(client, path) for path in PATHS if path.endswith("-topic")}
         groups = {f"{row.group}": row for row in client.stats("in").groups}
     batches = {path: sum(1 for _ in (tmp_path / f"checkpoint-{path}" / "commits").glob("[0-9]*")) for path in PATHS}
-    show(found, sent, batches, f"{drivers} drivers, kills: {dict(kills)}, {time.monotonic() - began:.0f} s")
+    show(found, sent, batches, f"{drivers} drivers, kills: {dict(kills.done)}, {time.monotonic() - began:.0f} s")
     assert found == dict.fromkeys(PATHS, sent)
     assert {(row.ready, row.retry, row.in_flight) for row in groups.values()} == {(0, 0, 0)}
-    assert set(kills) == set(VICTIMS)
+    assert kills.done == dict.fromkeys(VICTIMS, KILLS // len(VICTIMS))
 
 
-def run(driver: Driver, broker: BrokerProcess, dice: random.Random, kills: Counter[str]) -> None:
-    """One driver, until it ends or is killed. Each kill waits for a new micro-batch, to have something to hit."""
+def run(driver: Driver, broker: BrokerProcess, kills: Kills) -> None:
+    """One driver, until it ends or is killed. Each kill waits for new micro-batches, to have something to hit."""
     deadline, seen = time.monotonic() + DRIVER_S, driver.batches()
     try:
         while driver.ended() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-            if kills.total() == KILLS:
+            if kills.over:
                 if not WHOLE:
                     return
-            elif driver.batches() > seen + (dice.randrange(12) if WHOLE else 0):
-                seen = driver.batches()
-                victim = dice.choice(VICTIMS) if WHOLE else VICTIMS[kills.total()]
-                if hit(victim, driver, broker):
-                    kills[victim] += 1
+            elif driver.batches() >= seen + kills.batches:
+                kills.looks -= 1
+                if kills.looks < 0 and hit(kills.victim, driver, broker):
+                    kills.hit()
+                    seen = driver.batches()
     finally:
         driver.kill()
 
