@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 DEFAULT_ENDPOINT = "127.0.0.1:8081"
 
+#: Messages of one pull, as in the reference: a slow handler does not make others wait for a thousand of them.
+PULL_MESSAGES = 32
+
 #: Of every connection. An answer is at most 16 MiB and one message of 4 MiB (Pop.max_bytes is soft). A broker that
 #: disappeared is noticed by a ping within 40 s, and only while a call is under way: an idle client sends nothing. One
 #: that restarts is found again within a second: gRPC's own default backs off up to 2 minutes. `min_reconnect` is, in

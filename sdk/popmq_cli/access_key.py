@@ -1,5 +1,7 @@
 """`popmq access-key`: keys for a broker that asks who calls (`popmq serve --access-keys FILE`)."""
 
+from __future__ import annotations
+
 import sys
 from argparse import ArgumentTypeError
 from datetime import UTC, datetime, timedelta

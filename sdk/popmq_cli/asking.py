@@ -1,5 +1,7 @@
 """Shared by all commands that call a broker: connection options, output, errors and exit codes."""
 
+from __future__ import annotations
+
 import functools
 import math
 import os

@@ -1,5 +1,7 @@
 """`popmq backup`: a copy of a running broker's store, into a folder or to standard output."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import pathlib

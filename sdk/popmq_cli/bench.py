@@ -1,5 +1,7 @@
 """`popmq bench`: what a broker does for this machine, by a small load on a topic of its own."""
 
+from __future__ import annotations
+
 import threading
 import time
 import uuid

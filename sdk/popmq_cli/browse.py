@@ -1,5 +1,7 @@
 """`popmq browse`: the messages of a topic as they stand there, without an effect on any group."""
 
+from __future__ import annotations
+
 from datetime import datetime
 from typing import Literal
 

@@ -1,5 +1,7 @@
 """`popmq client`: official RocketMQ 5 clients, asked over the streams that they keep open."""
 
+from __future__ import annotations
+
 import click
 
 import popmq

@@ -1,5 +1,7 @@
 """Completes the names of topics and groups in a shell: asks the broker, briefly; without an answer there is no name."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 
 import click

@@ -1,5 +1,7 @@
 """`popmq consume`: a consumer for the shell. It prints messages, or runs a program for each of them."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -10,10 +10,8 @@ else names an endpoint, so that no secret of one broker is sent to another.
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -28,7 +26,7 @@ Context = Mapping[str, Any]
 class Contexts:
     """The contexts of one file; `selected` is "" for none."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
         self.selected = ""
         self.by_name: dict[str, dict[str, Any]] = {}
@@ -52,8 +50,11 @@ class Contexts:
 
     def save(self) -> None:
         """Replaces the file in one step: a reader sees the old or the new one."""
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, part = tempfile.mkstemp(dir=self._path.parent, prefix=".contexts-")  # mode 600
+        import tempfile  # which only a change needs
+
+        folder = os.path.dirname(self._path)
+        os.makedirs(folder, exist_ok=True, mode=0o700)
+        handle, part = tempfile.mkstemp(dir=folder, prefix=".contexts-")  # mode 600
         try:
             with os.fdopen(handle, "w") as file:
                 json.dump({"selected": self.selected, "contexts": self.by_name}, file, indent=2)
@@ -66,15 +67,15 @@ class Contexts:
             raise
 
 
-def _private(path: Path, mode: int) -> None:
+def _private(path: str, mode: int) -> None:
     if mode & _OTHERS_MAY:
         raise click.ClickException(f"{path} may hold secrets and others may read it: chmod 600 {path}")
 
 
-def path() -> Path:
+def path() -> str:
     """Where the contexts of this user are."""
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "popmq" / "contexts.json"
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(home, "popmq", "contexts.json")
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """`popmq delayed` and `popmq recall`: messages that are scheduled for later."""
 
+from __future__ import annotations
+
 import time
 from datetime import datetime
 

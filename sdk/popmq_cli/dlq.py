@@ -1,5 +1,7 @@
 """`popmq dlq …`: dead letters, their reasons, and delivering them again."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple

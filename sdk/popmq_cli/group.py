@@ -1,5 +1,7 @@
 """`popmq group …`: the control plane of groups."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any

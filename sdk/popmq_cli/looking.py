@@ -1,5 +1,7 @@
 """`popmq message`, `popmq peek` and `popmq sessions`: read-only views of messages and clients."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from datetime import datetime
 

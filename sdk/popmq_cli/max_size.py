@@ -1,5 +1,7 @@
 """`popmq max-size`: the limit of the data file of a running broker."""
 
+from __future__ import annotations
+
 import click
 
 import popmq

@@ -1,5 +1,7 @@
 """`popmq message-groups …`: message groups of FIFO topics that wait, are locked, or are stopped by a failure."""
 
+from __future__ import annotations
+
 import click
 
 import popmq

@@ -7,6 +7,8 @@ topics: the leases end, and the next run sends these messages again. A TO that s
 create --unique-ids) answers that it has them, so there each is stored once.
 """
 
+from __future__ import annotations
+
 import sys
 
 import click

@@ -1,5 +1,7 @@
 """`popmq offsets …` and `popmq mode`: where a group stands in a topic, and how it reads it."""
 
+from __future__ import annotations
+
 from datetime import datetime
 
 import click

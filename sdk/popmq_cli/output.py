@@ -3,6 +3,8 @@
 Results go to stdout, everything else (progress, what was done, errors) to stderr, so that a pipe carries only results.
 """
 
+from __future__ import annotations
+
 import base64
 import dataclasses
 import json
@@ -13,7 +15,8 @@ from typing import Any, TypeVar
 
 import click
 
-from popmq import Delivery, Message, errors
+import popmq
+from popmq import errors
 
 Row = Sequence[Any]
 T = TypeVar("T")
@@ -95,7 +98,7 @@ class Output:
 
 def plain(value: Any) -> Any:
     """A value as JSON knows it. A message's body is text under `body`, or base64 under `body_base64`."""
-    if isinstance(value, Delivery | Message):
+    if isinstance(value, popmq.Delivery | popmq.Message):
         return _plain_message(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -113,7 +116,7 @@ def told(error: errors.PopMQError) -> dict[str, Any]:
     return {name: getattr(error, name) for name in ("message", "code", "field", "action", "retryable")}
 
 
-def _plain_message(delivery: Delivery | Message) -> dict[str, Any]:
+def _plain_message(delivery: popmq.Delivery | popmq.Message) -> dict[str, Any]:
     raw = delivery.body.encode() if isinstance(delivery.body, str) else bytes(delivery.body)
     body = text_of(raw)
     fields = {
@@ -126,7 +129,7 @@ def _plain_message(delivery: Delivery | Message) -> dict[str, Any]:
     return {"body": body, **fields}
 
 
-def heading(delivery: Delivery, *more: str) -> str:
+def heading(delivery: popmq.Delivery, *more: str) -> str:
     """One line about a message: where it stands, `more`, and what is set of it."""
     parts = [
         f"queue {delivery.queue} offset {delivery.offset}",

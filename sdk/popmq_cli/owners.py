@@ -1,5 +1,7 @@
 """`popmq owners …`: durable readers (Spark queries, batch jobs) and what they hold."""
 
+from __future__ import annotations
+
 import click
 
 import popmq

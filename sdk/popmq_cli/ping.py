@@ -1,5 +1,7 @@
 """`popmq ping`: whether a broker answers, and how fast."""
 
+from __future__ import annotations
+
 import time
 
 import click

@@ -1,5 +1,7 @@
 """`popmq pop`: leases messages and prints them."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,5 +1,7 @@
 """`popmq revive …`: the revive topic: leases, their clients and their deadlines."""
 
+from __future__ import annotations
+
 import time
 
 import click

@@ -6,6 +6,8 @@
 `queue`, `offset` and `stored_ms` say where a message was; an import does not ask for them.
 """
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import json

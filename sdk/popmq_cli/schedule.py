@@ -1,5 +1,7 @@
 """`popmq schedule …`: what the broker sends at the times of a cron expression."""
 
+from __future__ import annotations
+
 import sys
 import time
 from typing import Any, get_args

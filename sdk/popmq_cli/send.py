@@ -1,5 +1,7 @@
 """`popmq send`: messages from arguments, from a file, or from standard input."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Iterable, Iterator

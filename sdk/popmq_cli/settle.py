@@ -1,5 +1,7 @@
 """`popmq ack`, `extend`, `release`, `reject`: settle leased messages by their handles."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """`popmq stats`: what is ready, in flight, retried, dead; once or watched."""
 
+from __future__ import annotations
+
 import sys
 import time
 from typing import Any

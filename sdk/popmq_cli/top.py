@@ -1,5 +1,7 @@
 """`popmq top`: groups and topics, live, sorted, and down to the leases of a group."""
 
+from __future__ import annotations
+
 import os
 import select
 import sys
@@ -93,7 +95,7 @@ def _ask_again(client: popmq.Client, screen: Screen, before: Numbers) -> Numbers
     return numbers
 
 
-def _drawn(client: popmq.Client, screen: Screen, numbers: Numbers, room: "ConsoleDimensions") -> Any:
+def _drawn(client: popmq.Client, screen: Screen, numbers: Numbers, room: ConsoleDimensions) -> Any:
     """The screen: one table, and the help below it."""
     from rich import box
     from rich.console import Group

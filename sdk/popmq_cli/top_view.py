@@ -1,5 +1,7 @@
 """What `popmq top` shows and what a key does. Pure: numbers and keys in, rows out; popmq_cli/top.py draws."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple

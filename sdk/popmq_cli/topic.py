@@ -1,5 +1,7 @@
 """`popmq topic …`: the control plane of topics."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

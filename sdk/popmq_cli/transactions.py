@@ -1,5 +1,7 @@
 """`popmq transactions …`: half messages that nobody ended, and how an operator ends them."""
 
+from __future__ import annotations
+
 import click
 
 import popmq

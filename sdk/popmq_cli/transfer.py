@@ -1,5 +1,7 @@
 """`popmq export` and `popmq import`: the messages of a topic as a file, and back."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import pathlib

@@ -6,6 +6,8 @@ message … in orders, queue 3 offset 17
     2026-11-21 01:02:10.002  +6.88s   popped    attempt 1 · worker-1 · until 01:03:10
 """
 
+from __future__ import annotations
+
 import click
 
 import popmq

@@ -1,5 +1,7 @@
 """`popmq work app:worker`: runs a popmq.Worker, in this process or in several."""
 
+from __future__ import annotations
+
 import importlib
 import logging
 import os

@@ -58,7 +58,7 @@ async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(
     lossy: Any, wire: LossyWire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for room in ("_async", "_sync"):  # no send waits for others: only the end of the request can let a2 and a3 go
-        monkeypatch.setattr(f"popmq.{room}.send_gatherer.GATHER_S_MAX", 0.0)
+        monkeypatch.setattr(f"popmq.{room}.background.send_gatherer.GATHER_S_MAX", 0.0)
     await lossy.create_topic("letters", type="FIFO")
     begun, another = threading.Event(), threading.Event()
 

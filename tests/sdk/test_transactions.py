@@ -237,7 +237,7 @@ async def test_a_checker_of_a_topic_that_is_not_there_says_so_and_waits_for_it(
     connect: Connect, client: Any, until_ended: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for room in ("_async", "_sync"):
-        monkeypatch.setattr(f"popmq.{room}.checker.REFUSED_AGAIN_S", 0.01)
+        monkeypatch.setattr(f"popmq.{room}.background.checker.REFUSED_AGAIN_S", 0.01)
     checks: list[str] = []
 
     def check(question: popmq.TransactionCheck) -> str:

@@ -1,14 +1,16 @@
 """The control plane of a client: topics, groups, schedules."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from popmq._async.schedules import AsyncSchedules
 from popmq._async.subscriptions import AsyncSubscriptions
 from popmq._async.transport.wire import Wire
-from popmq._calls import admin_calls, inspection_calls
-from popmq._calls.backup import Backup, Told
+from popmq._calls import admin_calls
+from popmq._calls.later import Later
 from popmq.duration import Duration, seconds_of, seconds_or_none
-from popmq.stats import BrokerInfo, StoreStats
 from popmq.topic import (
     DEFAULT_EXPIRY_S,
     Group,
@@ -22,6 +24,15 @@ from popmq.topic import (
     TopicType,
 )
 from popmq_proto.v1 import popmq_pb2 as pb
+
+if TYPE_CHECKING:
+    from popmq._calls import backup as _backup
+    from popmq._calls import inspection_calls
+    from popmq._calls.backup import Told
+    from popmq.stats import BrokerInfo, StoreStats
+else:
+    inspection_calls = Later("popmq._calls.inspection_calls")
+    _backup = Later("popmq._calls.backup")
 
 
 class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
@@ -194,6 +205,6 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         `rate`: bytes a second, at most, from 1 MiB; 0: 64 MiB. `told` gets (bytes so far, about how many there will
         be). Never tried again: after any error what was written is no backup. Raises Busy, StorageFull, Incomplete.
         """
-        coming = Backup(write, told)
+        coming = _backup.Backup(write, told)
         await self._wire.listen("Admin.Backup", pb.BackupRequest(bytes_per_s=rate), coming.take)
         return coming.whole()

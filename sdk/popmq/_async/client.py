@@ -1,50 +1,60 @@
 """AsyncClient: what a program asks of a broker."""
 
+from __future__ import annotations
+
 import os
-import platform
-import uuid
+import socket
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from popmq._async.admin import AsyncAdmin
-from popmq._async.checker import Checker
+from popmq._async.client_parts import ClientParts
 from popmq._async.closing import AsyncClosing
-from popmq._async.consuming.consumer import AsyncConsumer
-from popmq._async.consuming.heartbeats import Heartbeats
-from popmq._async.consuming.leases import Leases
-from popmq._async.consuming.parts import Parts
-from popmq._async.consuming.scheduler import Scheduler
-from popmq._async.consuming.settler import Settler
 from popmq._async.inspection import AsyncInspection
 from popmq._async.owners import AsyncOwners
 from popmq._async.pulling import AsyncPulling
-from popmq._async.requests import AsyncRequests, Replies
-from popmq._async.send_gatherer import SendGatherer
+from popmq._async.requests import AsyncRequests
 from popmq._async.sinks import AsyncSinks
 from popmq._async.transactions import AsyncTransactions
 from popmq._async.transport.wire import Wire
-from popmq._calls import pop_calls, send_calls
+from popmq._calls import pop_calls
+from popmq._calls.later import Later
 from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise
 from popmq._consuming.clock import Clock, SystemClock
-from popmq._consuming.consume_options import ConsumeOptions
-from popmq._consuming.guard import Guard, OnError, check_on_error
 from popmq._transport.connection import Transport, connection
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
 from popmq.duration import Duration, seconds_of, seconds_or_none
-from popmq.message import Body, Delivery, Message, SendReceipt
-from popmq.stats import ClientStats
 from popmq.topic import Assignment, Session
 
 if TYPE_CHECKING:
+    from popmq import message as _message
+    from popmq._async.consuming.consumer import AsyncConsumer
     from popmq._async.consuming.pull_consumer import AsyncPullConsumer
+    from popmq._calls import send_calls
+    from popmq._consuming import guard as _guarding
+    from popmq._consuming.guard import Guard, OnError
+    from popmq.message import Body, Delivery, Message, SendReceipt
+    from popmq.stats import ClientStats
+else:
+    _guarding = Later("popmq._consuming.guard")
+    _message = Later("popmq.message")
+    send_calls = Later("popmq._calls.send_calls")
 
 #: What names a delivery: itself, or its handle (then the call needs the group, too).
-Handle = Delivery | str
+Handle: TypeAlias = "Delivery | str"
 
 
 class AsyncClient(
-    AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, AsyncOwners, AsyncSinks, AsyncRequests, AsyncClosing
+    ClientParts,
+    AsyncAdmin,
+    AsyncTransactions,
+    AsyncInspection,
+    AsyncPulling,
+    AsyncOwners,
+    AsyncSinks,
+    AsyncRequests,
+    AsyncClosing,
 ):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
@@ -69,21 +79,10 @@ class AsyncClient(
         client_key: str | os.PathLike[str] | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self.client_id = client_id or f"{platform.node()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        clock = clock or SystemClock()
+        self.client_id = client_id or f"{socket.gethostname()[:80]}-{os.getpid()}-{os.urandom(4).hex()}"
+        self._clock = clock or SystemClock()
         reached = connection(endpoint, tls, tls_ca, access_key, secret, transport, client_cert, client_key)
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
-        numbering = send_calls.Numbering()
-        self._gatherer = SendGatherer(self._wire, numbering)
-        self._checker = Checker(self._wire, self.client_id)
-        scheduler = Scheduler(clock)
-        leases = Leases(self._wire, clock, scheduler)
-        settler = Settler(self._wire, clock, leases)
-        heartbeats = Heartbeats(self._wire, clock, scheduler, self.client_id)
-        self._parts = Parts(
-            self._wire, clock, scheduler, leases, settler, self.client_id, numbering, heartbeats, self.reply
-        )
-        self._replies = Replies(self._wire, self.client_id, numbering)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()
 
@@ -98,14 +97,13 @@ class AsyncClient(
             await consumer.close()
         for puller in list(self._pull_consumers):
             await puller.close()
-        await self._replies.stop()
-        await self._checker.stop()
-        await self._parts.settler.stop()
-        await self._parts.scheduler.stop()
+        await self._stop_parts()
         await self._wire.close()
 
     def client_stats(self) -> ClientStats:
         """What this client has done so far."""
+        from popmq.stats import ClientStats
+
         gather = self._gatherer
         return ClientStats(self._wire.calls, self._wire.retries, gather.sent, gather.requests, gather.waiting())
 
@@ -132,7 +130,7 @@ class AsyncClient(
         message was stored.
         """
         given, one = send_calls.listed(messages)
-        rows = send_calls.message_rows(given, self._parts.numbering.message_id)
+        rows = send_calls.message_rows(given, self._numbering.message_id)
         with self._wire.telemetry.sending(topic, rows):
             results = all_or_raise(await self._gatherer.send_all(topic, rows))
         return results[0] if one else results
@@ -184,7 +182,7 @@ class AsyncClient(
             invisible=invisible,
             queues=queues,
             max_bytes=max_bytes,
-            attempt_id=attempt_id or self._parts.numbering.attempt_id(),
+            attempt_id=attempt_id or self._numbering.attempt_id(),
             filter=pop_calls.filter_row(tag, sql),
             guard=self._guard,
             lite_topics=lite_topics,
@@ -222,7 +220,10 @@ class AsyncClient(
         Messages of one message group come one after another: the next one when the last is settled, also with several
         workers. When one fails, those behind it come again behind it; other message groups go on.
         """
-        check_on_error(on_error)
+        from popmq._async.consuming.consumer import AsyncConsumer  # what only sends or asks does without
+        from popmq._consuming.consume_options import ConsumeOptions
+
+        _guarding.check_on_error(on_error)
         wanted = pop_calls.filter_row(tag, sql)
         options = ConsumeOptions(
             topic,
@@ -350,7 +351,7 @@ class AsyncClient(
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts
-        return Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now(), self.reply)
+        return _guarding.Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now(), self.reply)
 
     async def _change(
         self, deliveries: Handle | Iterable[Handle], group: str, name: str, change: Callable[[str], Any]
@@ -365,7 +366,7 @@ class AsyncClient(
         entry: Callable[[str], Any],
         build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
     ) -> Any:
-        one = isinstance(deliveries, (Delivery, str))
+        one = isinstance(deliveries, (_message.Delivery, str))
         rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]
         results: list[Any] = [None] * len(rows)
         for some_group, indices in pop_calls.by_group(rows, group):

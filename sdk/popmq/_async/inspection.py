@@ -1,25 +1,34 @@
 """What a client looks at: numbers, leases, sessions, single messages and their lives."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 from popmq._async.transport.wire import Wire
-from popmq._calls import inspection_calls
-from popmq.life import MessageLife
-from popmq.message import Delivery
-from popmq.stats import (
-    AccessKeys,
-    ClientAnswer,
-    ClientSession,
-    DelayedMessages,
-    Found,
-    Leases,
-    Owner,
-    Page,
-    Redriven,
-    Stats,
-)
-from popmq.transaction import HalfMessages
+from popmq._calls.later import Later
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from popmq._calls import inspection_calls
+    from popmq.life import MessageLife
+    from popmq.message import Delivery
+    from popmq.stats import (
+        AccessKeys,
+        ClientAnswer,
+        ClientSession,
+        DelayedMessages,
+        Found,
+        Leases,
+        Owner,
+        Page,
+        Redriven,
+        Stats,
+    )
+    from popmq.transaction import HalfMessages
+else:
+    inspection_calls = Later("popmq._calls.inspection_calls")
 
 
 class AsyncInspection:

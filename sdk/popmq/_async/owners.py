@@ -1,12 +1,20 @@
 """Owners as a client sees them: leases that outlive a process. See popmq.owner."""
 
+from __future__ import annotations
+
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from popmq._async.transport.wire import Wire
-from popmq._calls import owner_calls
+from popmq._calls.later import Later
 from popmq._calls.pop_calls import filter_row
-from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start
+
+if TYPE_CHECKING:
+    from popmq._calls import owner_calls
+    from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
+else:
+    owner_calls = Later("popmq._calls.owner_calls")
 
 
 class AsyncOwners:

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from popmq._async.consuming.parts import Parts
 from popmq._async.transport.wire import Wire
-from popmq._calls import pull_calls
+from popmq._calls.later import Later
 from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise, filter_row
-from popmq._calls.pull_calls import PULL_MESSAGES
-from popmq._consuming.guard import OnError
-from popmq._consuming.pull_options import PullOptions, pull_options
+from popmq.config import PULL_MESSAGES
 from popmq.duration import Duration
-from popmq.message import Delivery
-from popmq.process_queue import FlowControl
-from popmq.pull import Pulled, PulledColumns, QueueLocks, Strategy
 from popmq.topic import Start
 
 if TYPE_CHECKING:
-    # Its modules take as long to import as all others: a client that pulls nothing does without them.
+    from pathlib import Path
+
+    from popmq import message as _message
+    from popmq._async.consuming.parts import Parts
     from popmq._async.consuming.pull_consumer import AsyncPullConsumer
     from popmq._async.consuming.share import Share
+    from popmq._calls import pull_calls
+    from popmq._consuming import pull_options as _pull_options
+    from popmq._consuming.guard import OnError
+    from popmq._consuming.pull_options import PullOptions
+    from popmq.message import Delivery
+    from popmq.process_queue import FlowControl
+    from popmq.pull import Pulled, PulledColumns, QueueLocks, Strategy
+else:
+    pull_calls = Later("popmq._calls.pull_calls")
+    _pull_options = Later("popmq._consuming.pull_options")
+    _message = Later("popmq.message")
 
 
 class AsyncPulling:
@@ -122,7 +129,7 @@ class AsyncPulling:
 
         Raises WrongConsumeMode, TopicNotFound, GroupNotFound; MessageNotFound, InvalidField, PartlyRefused.
         """
-        rows = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
+        rows = [deliveries] if isinstance(deliveries, _message.Delivery) else list(deliveries)
         results: list[Any] = [None] * len(rows)
         for topic, group, indices in pull_calls.by_place(rows):
             entries = [pull_calls.pulled_back(rows[index], delay, reason, reject, max_attempts) for index in indices]
@@ -173,7 +180,7 @@ class AsyncPulling:
         from popmq._async.consuming.share import GroupShare
 
         self._refuse_second(topic, group, queues)
-        options = pull_options(
+        options = _pull_options.pull_options(
             topic, group, tag, sql, start, max_messages, wait, flow, on_error, until_idle, strategy, queues, orderly
         )
         return self._pulling(options, GroupShare(self._parts, options))
@@ -199,7 +206,9 @@ class AsyncPulling:
         and passed over: there is no retry topic. (`delivery.release(delay=…)` hands it out again.)
         The other parameters are those of `pull_consume`.
         """
-        options = pull_options(topic, "", tag, sql, start, max_messages, wait, flow, on_error, until_idle)
+        options = _pull_options.pull_options(topic, "", tag, sql, start, max_messages, wait, flow, on_error, until_idle)
+        from pathlib import Path
+
         from popmq._async.consuming.share import EveryQueue
 
         file = None if offsets is None else Path(offsets)

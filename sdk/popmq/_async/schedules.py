@@ -1,9 +1,18 @@
 """Schedules as a client sees them. See popmq.schedule."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from popmq._async.transport.wire import Wire
-from popmq._calls import schedule_calls
-from popmq.message import Body, Message
-from popmq.schedule import Missed, Schedule
+from popmq._calls.later import Later
+
+if TYPE_CHECKING:
+    from popmq._calls import schedule_calls
+    from popmq.message import Body, Message
+    from popmq.schedule import Missed, Schedule
+else:
+    schedule_calls = Later("popmq._calls.schedule_calls")
 
 
 class AsyncSchedules:

@@ -1,20 +1,28 @@
 """Exactly-once sinks as a client sees them. See popmq.sink."""
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
 
-from popmq._async.consuming.parts import Parts
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
 from popmq._async.transport.wire import Wire
-from popmq._calls import send_calls, sink_calls
+from popmq._calls.later import Later
 from popmq.errors import PopMQError
-from popmq.message import Message
-from popmq.sink import BatchCommit, StageName
+
+if TYPE_CHECKING:
+    from popmq._calls import send_calls, sink_calls
+    from popmq.message import Message
+    from popmq.sink import BatchCommit, StageName
+else:
+    send_calls = Later("popmq._calls.send_calls")
+    sink_calls = Later("popmq._calls.sink_calls")
 
 
 class AsyncSinks:
     """Stage messages, and commit or drop what was staged."""
 
     _wire: Wire
-    _parts: Parts
+    _numbering: send_calls.Numbering
 
     async def stage(
         self,
@@ -33,7 +41,7 @@ class AsyncSinks:
         committed is dropped 24 h after its last piece. Raises TopicNotFound, Forbidden, StorageFull, RateLimited,
         InvalidField.
         """
-        rows = send_calls.message_rows(messages, self._parts.numbering.message_id)
+        rows = send_calls.message_rows(messages, self._numbering.message_id)
         return await self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece))
 
     async def commit_batch(self, sink: str, batch: int, stages: Sequence[StageName]) -> BatchCommit:

@@ -1,12 +1,21 @@
 """How a group reads a topic, as a client sees it: filter, consume mode, offsets, message groups."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 from popmq._async.transport.wire import Wire
-from popmq._calls import subscription_calls
-from popmq.stats import MessageGroups, QueueOffsets
+from popmq._calls.later import Later
 from popmq.topic import Start, Subscription
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from popmq._calls import subscription_calls
+    from popmq.stats import MessageGroups, QueueOffsets
+else:
+    subscription_calls = Later("popmq._calls.subscription_calls")
 
 
 class AsyncSubscriptions:

@@ -6,7 +6,8 @@ from operator import attrgetter
 from typing import Any
 
 from popmq._calls.admin_calls import same_names
-from popmq._calls.pop_calls import Call, Pages, error_of, filter_row, moment_ms, paged, read_delivery
+from popmq._calls.deliveries import read_delivery
+from popmq._calls.pop_calls import Call, Pages, error_of, filter_row, moment_ms, paged
 from popmq.life import GroupLife, LifeEvent, MessageLife
 from popmq.message import Delivery
 from popmq.stats import (

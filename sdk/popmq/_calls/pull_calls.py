@@ -4,16 +4,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from popmq._calls.columns import asked, read_columns
-from popmq._calls.pop_calls import ENTRIES_MAX, Call, InvisibleTimeResult, error_of, ms, read_delivery
+from popmq._calls.deliveries import read_delivery
+from popmq._calls.pop_calls import ENTRIES_MAX, Call, InvisibleTimeResult, error_of, ms
 from popmq._consuming.outcome import Outcome, Reject, Release
 from popmq._consuming.reason import clip
 from popmq.errors import PopMQError
 from popmq.message import Delivery, DeliveryGuard
 from popmq.pull import Pulled, PulledColumns, QueueLocks
 from popmq_proto.v1 import popmq_pb2 as pb
-
-#: Messages of one pull, as in the reference: a slow handler does not make others wait for a thousand of them.
-PULL_MESSAGES = 32
 
 RETRY_PREFIX = "%RETRY%"
 

@@ -1,17 +1,21 @@
 """Requests of sending, as pure functions: messages, delays, transactions. Each builds a Call, like those of _calls."""
 
+from __future__ import annotations
+
 import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from popmq._calls.pop_calls import ENTRIES_MAX, Call, error_of, moment_ms, ms, read_delivery
+from popmq._calls.pop_calls import ENTRIES_MAX, Call, error_of, moment_ms, ms
 from popmq.duration import seconds_of
 from popmq.errors import InvalidField, PopMQError
 from popmq.message import BODY_TYPES, Body, Message, SendReceipt, wrong_body
-from popmq.transaction import Resolution, TransactionCheck
 from popmq_proto.v1 import popmq_pb2 as pb
+
+if TYPE_CHECKING:
+    from popmq.transaction import Resolution, TransactionCheck
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 SEND_BYTES_MAX = 15 * 1024 * 1024  # of 16 MiB: the rest is for what frames the messages
@@ -196,5 +200,8 @@ def checked(transaction_id: str, resolution: Any) -> pb.SessionRequest:
 
 def read_check(row: pb.TransactionCheck) -> TransactionCheck:
     """The broker's question."""
+    from popmq._calls.deliveries import read_delivery
+    from popmq.transaction import TransactionCheck
+
     message = read_delivery(pb.Delivery(message=row.message), row.topic)
     return TransactionCheck(row.transaction_id, row.topic, row.check, message)

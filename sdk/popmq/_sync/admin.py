@@ -1,15 +1,17 @@
 # Written by sdk/twin.py from popmq/_async/admin.py: change that one.
 """The control plane of a client: topics, groups, schedules."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
 
-from popmq._calls import admin_calls, inspection_calls
-from popmq._calls.backup import Backup, Told
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from popmq._calls import admin_calls
+from popmq._calls.later import Later
 from popmq._sync.schedules import Schedules
 from popmq._sync.subscriptions import Subscriptions
 from popmq._sync.transport.wire import Wire
 from popmq.duration import Duration, seconds_of, seconds_or_none
-from popmq.stats import BrokerInfo, StoreStats
 from popmq.topic import (
     DEFAULT_EXPIRY_S,
     Group,
@@ -23,6 +25,15 @@ from popmq.topic import (
     TopicType,
 )
 from popmq_proto.v1 import popmq_pb2 as pb
+
+if TYPE_CHECKING:
+    from popmq._calls import backup as _backup
+    from popmq._calls import inspection_calls
+    from popmq._calls.backup import Told
+    from popmq.stats import BrokerInfo, StoreStats
+else:
+    inspection_calls = Later("popmq._calls.inspection_calls")
+    _backup = Later("popmq._calls.backup")
 
 
 class Admin(Schedules, Subscriptions):
@@ -195,6 +206,6 @@ class Admin(Schedules, Subscriptions):
         `rate`: bytes a second, at most, from 1 MiB; 0: 64 MiB. `told` gets (bytes so far, about how many there will
         be). Never tried again: after any error what was written is no backup. Raises Busy, StorageFull, Incomplete.
         """
-        coming = Backup(write, told)
+        coming = _backup.Backup(write, told)
         self._wire.listen("Admin.Backup", pb.BackupRequest(bytes_per_s=rate), coming.take)
         return coming.whole()

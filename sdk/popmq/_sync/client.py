@@ -1,50 +1,62 @@
 # Written by sdk/twin.py from popmq/_async/client.py: change that one.
 """Client: what a program asks of a broker."""
 
+from __future__ import annotations
+
 import os
-import platform
-import uuid
+import socket
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from popmq._calls import pop_calls, send_calls
+from popmq._calls import pop_calls
+from popmq._calls.later import Later
 from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise
 from popmq._consuming.clock import Clock, SystemClock
-from popmq._consuming.consume_options import ConsumeOptions
-from popmq._consuming.guard import Guard, OnError, check_on_error
 from popmq._sync.admin import Admin
-from popmq._sync.checker import Checker
+from popmq._sync.client_parts import ClientParts
 from popmq._sync.closing import Closing
-from popmq._sync.consuming.consumer import Consumer
-from popmq._sync.consuming.heartbeats import Heartbeats
-from popmq._sync.consuming.leases import Leases
-from popmq._sync.consuming.parts import Parts
-from popmq._sync.consuming.scheduler import Scheduler
-from popmq._sync.consuming.settler import Settler
 from popmq._sync.inspection import Inspection
 from popmq._sync.owners import Owners
 from popmq._sync.pulling import Pulling
-from popmq._sync.requests import Replies, Requests
-from popmq._sync.send_gatherer import SendGatherer
+from popmq._sync.requests import Requests
 from popmq._sync.sinks import Sinks
 from popmq._sync.transactions import Transactions
 from popmq._sync.transport.wire import Wire
 from popmq._transport.connection import Transport, connection
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
 from popmq.duration import Duration, seconds_of, seconds_or_none
-from popmq.message import Body, Delivery, Message, SendReceipt
-from popmq.stats import ClientStats
 from popmq.topic import Assignment, Session
 
 if TYPE_CHECKING:
+    from popmq import message as _message
+    from popmq._calls import send_calls
+    from popmq._consuming import guard as _guarding
+    from popmq._consuming.guard import Guard, OnError
+    from popmq._sync.consuming.consumer import Consumer
     from popmq._sync.consuming.pull_consumer import PullConsumer
+    from popmq.message import Body, Delivery, Message, SendReceipt
+    from popmq.stats import ClientStats
+else:
+    _guarding = Later("popmq._consuming.guard")
+    _message = Later("popmq.message")
+    send_calls = Later("popmq._calls.send_calls")
 
 #: What names a delivery: itself, or its handle (then the call needs the group, too).
-Handle = Delivery | str
+Handle: TypeAlias = "Delivery | str"
 
 
-class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests, Closing):
+class Client(
+    ClientParts,
+    Admin,
+    Transactions,
+    Inspection,
+    Pulling,
+    Owners,
+    Sinks,
+    Requests,
+    Closing,
+):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; unset: of host, process and a random part.
@@ -68,21 +80,10 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests, 
         client_key: str | os.PathLike[str] | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self.client_id = client_id or f"{platform.node()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        clock = clock or SystemClock()
+        self.client_id = client_id or f"{socket.gethostname()[:80]}-{os.getpid()}-{os.urandom(4).hex()}"
+        self._clock = clock or SystemClock()
         reached = connection(endpoint, tls, tls_ca, access_key, secret, transport, client_cert, client_key)
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
-        numbering = send_calls.Numbering()
-        self._gatherer = SendGatherer(self._wire, numbering)
-        self._checker = Checker(self._wire, self.client_id)
-        scheduler = Scheduler(clock)
-        leases = Leases(self._wire, clock, scheduler)
-        settler = Settler(self._wire, clock, leases)
-        heartbeats = Heartbeats(self._wire, clock, scheduler, self.client_id)
-        self._parts = Parts(
-            self._wire, clock, scheduler, leases, settler, self.client_id, numbering, heartbeats, self.reply
-        )
-        self._replies = Replies(self._wire, self.client_id, numbering)
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[PullConsumer] = weakref.WeakSet()
 
@@ -97,14 +98,13 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests, 
             consumer.close()
         for puller in list(self._pull_consumers):
             puller.close()
-        self._replies.stop()
-        self._checker.stop()
-        self._parts.settler.stop()
-        self._parts.scheduler.stop()
+        self._stop_parts()
         self._wire.close()
 
     def client_stats(self) -> ClientStats:
         """What this client has done so far."""
+        from popmq.stats import ClientStats
+
         gather = self._gatherer
         return ClientStats(self._wire.calls, self._wire.retries, gather.sent, gather.requests, gather.waiting())
 
@@ -129,7 +129,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests, 
         message was stored.
         """
         given, one = send_calls.listed(messages)
-        rows = send_calls.message_rows(given, self._parts.numbering.message_id)
+        rows = send_calls.message_rows(given, self._numbering.message_id)
         with self._wire.telemetry.sending(topic, rows):
             results = all_or_raise(self._gatherer.send_all(topic, rows))
         return results[0] if one else results
@@ -181,7 +181,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests, 
             invisible=invisible,
             queues=queues,
             max_bytes=max_bytes,
-            attempt_id=attempt_id or self._parts.numbering.attempt_id(),
+            attempt_id=attempt_id or self._numbering.attempt_id(),
             filter=pop_calls.filter_row(tag, sql),
             guard=self._guard,
             lite_topics=lite_topics,
@@ -219,7 +219,10 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests, 
         Messages of one message group come one after another: the next one when the last is settled, also with several
         workers. When one fails, those behind it come again behind it; other message groups go on.
         """
-        check_on_error(on_error)
+        from popmq._consuming.consume_options import ConsumeOptions
+        from popmq._sync.consuming.consumer import Consumer  # what only sends or asks does without
+
+        _guarding.check_on_error(on_error)
         wanted = pop_calls.filter_row(tag, sql)
         options = ConsumeOptions(
             topic,
@@ -347,7 +350,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests, 
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts
-        return Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now(), self.reply)
+        return _guarding.Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now(), self.reply)
 
     def _change(
         self, deliveries: Handle | Iterable[Handle], group: str, name: str, change: Callable[[str], Any]
@@ -362,7 +365,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests, 
         entry: Callable[[str], Any],
         build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
     ) -> Any:
-        one = isinstance(deliveries, (Delivery, str))
+        one = isinstance(deliveries, (_message.Delivery, str))
         rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]
         results: list[Any] = [None] * len(rows)
         for some_group, indices in pop_calls.by_group(rows, group):

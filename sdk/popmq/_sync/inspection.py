@@ -1,26 +1,35 @@
 # Written by sdk/twin.py from popmq/_async/inspection.py: change that one.
 """What a client looks at: numbers, leases, sessions, single messages and their lives."""
 
-from collections.abc import Sequence
-from datetime import datetime
+from __future__ import annotations
 
-from popmq._calls import inspection_calls
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from popmq._calls.later import Later
 from popmq._sync.transport.wire import Wire
-from popmq.life import MessageLife
-from popmq.message import Delivery
-from popmq.stats import (
-    AccessKeys,
-    ClientAnswer,
-    ClientSession,
-    DelayedMessages,
-    Found,
-    Leases,
-    Owner,
-    Page,
-    Redriven,
-    Stats,
-)
-from popmq.transaction import HalfMessages
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from popmq._calls import inspection_calls
+    from popmq.life import MessageLife
+    from popmq.message import Delivery
+    from popmq.stats import (
+        AccessKeys,
+        ClientAnswer,
+        ClientSession,
+        DelayedMessages,
+        Found,
+        Leases,
+        Owner,
+        Page,
+        Redriven,
+        Stats,
+    )
+    from popmq.transaction import HalfMessages
+else:
+    inspection_calls = Later("popmq._calls.inspection_calls")
 
 
 class Inspection:

@@ -1,13 +1,21 @@
 # Written by sdk/twin.py from popmq/_async/owners.py: change that one.
 """Owners as a client sees them: leases that outlive a process. See popmq.owner."""
 
-from collections.abc import Collection
+from __future__ import annotations
 
-from popmq._calls import owner_calls
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from popmq._calls.later import Later
 from popmq._calls.pop_calls import filter_row
 from popmq._sync.transport.wire import Wire
-from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start
+
+if TYPE_CHECKING:
+    from popmq._calls import owner_calls
+    from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
+else:
+    owner_calls = Later("popmq._calls.owner_calls")
 
 
 class Owners:

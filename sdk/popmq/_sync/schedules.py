@@ -1,10 +1,19 @@
 # Written by sdk/twin.py from popmq/_async/schedules.py: change that one.
 """Schedules as a client sees them. See popmq.schedule."""
 
-from popmq._calls import schedule_calls
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from popmq._calls.later import Later
 from popmq._sync.transport.wire import Wire
-from popmq.message import Body, Message
-from popmq.schedule import Missed, Schedule
+
+if TYPE_CHECKING:
+    from popmq._calls import schedule_calls
+    from popmq.message import Body, Message
+    from popmq.schedule import Missed, Schedule
+else:
+    schedule_calls = Later("popmq._calls.schedule_calls")
 
 
 class Schedules:

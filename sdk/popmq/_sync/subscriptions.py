@@ -1,13 +1,22 @@
 # Written by sdk/twin.py from popmq/_async/subscriptions.py: change that one.
 """How a group reads a topic, as a client sees it: filter, consume mode, offsets, message groups."""
 
-from collections.abc import Mapping
-from datetime import datetime
+from __future__ import annotations
 
-from popmq._calls import subscription_calls
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from popmq._calls.later import Later
 from popmq._sync.transport.wire import Wire
-from popmq.stats import MessageGroups, QueueOffsets
 from popmq.topic import Start, Subscription
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from popmq._calls import subscription_calls
+    from popmq.stats import MessageGroups, QueueOffsets
+else:
+    subscription_calls = Later("popmq._calls.subscription_calls")
 
 
 class Subscriptions:

@@ -1,19 +1,28 @@
 # Written by sdk/twin.py from popmq/_async/transactions.py: change that one.
 """Transactions as a client sees them: half messages that become visible when the rest of the work is done."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
-from popmq._calls import send_calls
+from popmq._calls.later import Later
 from popmq._calls.pop_calls import all_or_raise
-from popmq._sync.checker import Checker
 from popmq._sync.transport.wire import Wire
 from popmq.errors import PartlyRefused, PopMQError
-from popmq.message import Body, Message, SendReceipt
-from popmq.transaction import OnCheck, Resolution
+
+if TYPE_CHECKING:
+    from popmq import message as _message
+    from popmq._calls import send_calls
+    from popmq._sync.background.checker import Checker
+    from popmq.message import Body, Message, SendReceipt
+    from popmq.transaction import OnCheck, Resolution
+else:
+    send_calls = Later("popmq._calls.send_calls")
+    _message = Later("popmq.message")
 
 log = logging.getLogger("popmq.transactions")
 
@@ -53,7 +62,7 @@ class Transaction:
         try:
             sent: list[SendReceipt] = self._client.send(self.topic, [_half(message) for message in given])
         except PartlyRefused as error:
-            self.receipts += [result for result in error.results if isinstance(result, SendReceipt)]
+            self.receipts += [result for result in error.results if isinstance(result, _message.SendReceipt)]
             raise
         self.receipts += sent
         return sent[0] if one else sent
@@ -146,4 +155,6 @@ class Transactions:
 
 
 def _half(message: Message | Body) -> Message:
-    return replace(message, transaction=True) if isinstance(message, Message) else Message(message, transaction=True)
+    if isinstance(message, _message.Message):
+        return replace(message, transaction=True)
+    return _message.Message(message, transaction=True)

@@ -7,11 +7,9 @@ A signature covers only a time: whoever reads it on the network can use it, so u
 secret is neither sent nor shown.
 """
 
-import hmac
 import os
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from popmq.errors import InvalidField
@@ -50,6 +48,8 @@ class Signer:
         """The headers of a call."""
         if time.monotonic() - self._signed_at >= _SIGN_EVERY_S:
             moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            import hmac  # which loads OpenSSL
+
             mac = hmac.new(self._secret, moment.encode(), "sha1").hexdigest()
             signed = f"MQv2-HMAC-SHA1 Credential={self.access_key}, SignedHeaders=x-mq-date-time, Signature={mac}"
             self._headers = ("x-mq-date-time", moment), ("authorization", signed)
@@ -69,7 +69,7 @@ class Connection:
     tls: bool = False
     tls_ca: str | None = field(default=None, repr=False)
     signer: Signer | None = None
-    client_cert: tuple[Path, Path] | None = None
+    client_cert: tuple[str, str] | None = None
 
     def headers(self) -> Headers | None:
         """The headers of each call; None without a key."""
@@ -126,7 +126,7 @@ def connection(
     return Connection(endpoint, chosen, with_tls, ca, _signer(access_key, secret), shown)
 
 
-def _client_cert(cert: FilePath | None, key: FilePath | None) -> tuple[Path, Path] | None:
+def _client_cert(cert: FilePath | None, key: FilePath | None) -> tuple[str, str] | None:
     """The files of a client certificate, once seen to be readable; None without one."""
     if bool(cert) != bool(key):
         missing = "client_key" if cert else "client_cert"
@@ -140,7 +140,7 @@ def _client_cert(cert: FilePath | None, key: FilePath | None) -> tuple[Path, Pat
         return None
     _read("client_cert", cert)
     _read("client_key", key)
-    return Path(cert), Path(key)
+    return os.fspath(cert), os.fspath(key)
 
 
 def _transport(given: str | None) -> Transport:
@@ -174,7 +174,8 @@ def _signer(access_key: str | None, secret: str | None) -> Signer | None:
 def _read(what: str, path: str | os.PathLike[str]) -> str:
     """The text of a file."""
     try:
-        return Path(path).read_text()
+        with open(path) as file:
+            return file.read()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a text"
         raise InvalidField(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -42,5 +43,5 @@ def credentials(connection: Connection) -> grpc.ChannelCredentials | None:
     if not connection.client_cert:
         return grpc.ssl_channel_credentials(root)
     connection.tls_context()  # grpcio would only log what is wrong with the files, and no call would say it
-    chain, key = (path.read_bytes() for path in connection.client_cert)
+    chain, key = (Path(file).read_bytes() for file in connection.client_cert)
     return grpc.ssl_channel_credentials(root, key, chain)

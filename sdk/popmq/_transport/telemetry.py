@@ -11,16 +11,20 @@ OpenTelemetry is never imported here: a program that has a provider has imported
 look into sys.modules. A span of `receive` is made when messages came, so that idle long polls make none.
 """
 
+from __future__ import annotations
+
 import importlib
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from popmq.errors import PopMQError
-from popmq.message import Delivery
 from popmq_proto.v1 import popmq_pb2 as pb
+
+if TYPE_CHECKING:
+    from popmq.message import Delivery
 
 SCOPE = "popmq"
 #: Upper ends of the durations in seconds, as the conventions want them.
@@ -151,7 +155,7 @@ class Telemetry:
         found.operations.record(time.perf_counter() - began, shared)
         found.consumed.add(len(deliveries), shared)
 
-    def processing(self, delivery: Delivery) -> "Processing | None":
+    def processing(self, delivery: Delivery) -> Processing | None:
         """Begins the span of a handler, which is the current one until its `end`. None: there is no provider."""
         found = library()
         if found is None:

@@ -71,7 +71,9 @@ def addresses(where: Target) -> list[Address]:
     """The addresses of a target. Raises OSError."""
     if where.path:
         return [(socket.AF_UNIX, where.path)]
-    found = socket.getaddrinfo(where.host, int(where.port), type=socket.SOCK_STREAM)
+    # As bytes, if it is ASCII: Python imports a database of names for text.
+    host = where.host.encode() if where.host.isascii() else where.host
+    found = socket.getaddrinfo(host, int(where.port), type=socket.SOCK_STREAM)
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]
 
 

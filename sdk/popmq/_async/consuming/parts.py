@@ -27,3 +27,14 @@ class Parts:
     numbering: Numbering
     heartbeats: Heartbeats
     reply: Callable[[Delivery, Message | Body], Any]  # of the client
+
+
+def parts_of(
+    wire: Wire, clock: Clock, client_id: str, numbering: Numbering, reply: Callable[[Delivery, Message | Body], Any]
+) -> Parts:
+    """The parts of a client, which is given by what it is made from."""
+    scheduler = Scheduler(clock)
+    leases = Leases(wire, clock, scheduler)
+    settler = Settler(wire, clock, leases)
+    heartbeats = Heartbeats(wire, clock, scheduler, client_id)
+    return Parts(wire, clock, scheduler, leases, settler, client_id, numbering, heartbeats, reply)

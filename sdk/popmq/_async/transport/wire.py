@@ -50,7 +50,7 @@ class Wire:
         with self._counting:
             self.calls += 1
         while True:
-            self._check()
+            self.check()
             try:
                 left = tries.start(time.monotonic())
                 reply = await self._channel.unary(call.method, call.request, left, stop)
@@ -82,7 +82,7 @@ class Wire:
 
         Raises the error that ended it; Stopped once `stop` is set; ClientClosed.
         """
-        self._check()
+        self.check()
         try:
             await self._channel.converse(method, hello, answer, stop)
         except CallFailed as refused:
@@ -93,7 +93,7 @@ class Wire:
 
         Raises the error that ended it, and what `take` raises; ClientClosed.
         """
-        self._check()
+        self.check()
         try:
             await self._channel.listen(method, request, take)
         except CallFailed as refused:
@@ -129,7 +129,8 @@ class Wire:
         self._closing.set()
         await self._channel.close()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises ClientClosed when no call can be made any more."""
         if self._closing.is_set():
             raise ClientClosed("this client is closed")
         if self.forked():

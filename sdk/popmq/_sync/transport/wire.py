@@ -51,7 +51,7 @@ class Wire:
         with self._counting:
             self.calls += 1
         while True:
-            self._check()
+            self.check()
             try:
                 left = tries.start(time.monotonic())
                 reply = self._channel.unary(call.method, call.request, left, stop)
@@ -83,7 +83,7 @@ class Wire:
 
         Raises the error that ended it; Stopped once `stop` is set; ClientClosed.
         """
-        self._check()
+        self.check()
         try:
             self._channel.converse(method, hello, answer, stop)
         except CallFailed as refused:
@@ -94,7 +94,7 @@ class Wire:
 
         Raises the error that ended it, and what `take` raises; ClientClosed.
         """
-        self._check()
+        self.check()
         try:
             self._channel.listen(method, request, take)
         except CallFailed as refused:
@@ -130,7 +130,8 @@ class Wire:
         self._closing.set()
         self._channel.close()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises ClientClosed when no call can be made any more."""
         if self._closing.is_set():
             raise ClientClosed("this client is closed")
         if self.forked():

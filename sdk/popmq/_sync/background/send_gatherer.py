@@ -1,4 +1,4 @@
-# Written by sdk/twin.py from popmq/_async/send_gatherer.py: change that one.
+# Written by sdk/twin.py from popmq/_async/background/send_gatherer.py: change that one.
 """Gathers the sends of many callers into few requests. popmq._calls.send_batching decides; this waits and calls."""
 
 import copy

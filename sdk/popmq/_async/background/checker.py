@@ -5,15 +5,20 @@ hello (topics) ──▶ welcome ──▶ check ──▶ the topic's callback 
    └─────── a pause, longer each time, whenever the stream ends ◀────────────────┘
 """
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING
 
 from popmq._async.concurrency import Lock, Stop, Worker, finished
 from popmq._async.transport.wire import Wire
 from popmq._calls import send_calls
 from popmq._transport.call_retries import Stopped
 from popmq.errors import ClientClosed, PopMQError, TryLater
-from popmq.transaction import OnCheck
 from popmq_proto.v1 import popmq_pb2 as pb
+
+if TYPE_CHECKING:
+    from popmq.transaction import OnCheck
 
 log = logging.getLogger("popmq.transactions")
 

@@ -1,4 +1,4 @@
-# Written by sdk/twin.py from popmq/_async/checker.py: change that one.
+# Written by sdk/twin.py from popmq/_async/background/checker.py: change that one.
 """Answers the broker's checks of half messages that nobody ended: one stream for all topics of a client.
 
 hello (topics) ──▶ welcome ──▶ check ──▶ the topic's callback ──▶ checked ──▶ the next check …
@@ -6,15 +6,20 @@ hello (topics) ──▶ welcome ──▶ check ──▶ the topic's callback 
    └─────── a pause, longer each time, whenever the stream ends ◀────────────────┘
 """
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING
 
 from popmq._calls import send_calls
 from popmq._sync.concurrency import Lock, Stop, Worker, finished
 from popmq._sync.transport.wire import Wire
 from popmq._transport.call_retries import Stopped
 from popmq.errors import ClientClosed, PopMQError, TryLater
-from popmq.transaction import OnCheck
 from popmq_proto.v1 import popmq_pb2 as pb
+
+if TYPE_CHECKING:
+    from popmq.transaction import OnCheck
 
 log = logging.getLogger("popmq.transactions")
 

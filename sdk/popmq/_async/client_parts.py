@@ -1,0 +1,67 @@
+"""The parts of a client, each made by the first call that needs it: who only asks for a list needs none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from popmq._async.transport.wire import Wire
+from popmq._calls.later import made_once
+from popmq._consuming.clock import Clock
+
+if TYPE_CHECKING:
+    from popmq._async.background.checker import Checker
+    from popmq._async.background.replies import Replies
+    from popmq._async.background.send_gatherer import SendGatherer
+    from popmq._async.consuming.parts import Parts
+    from popmq._calls.send_calls import Numbering
+
+
+class ClientParts:
+    """What works beside the calls of a client."""
+
+    client_id: str
+    reply: Any  # of the client: typed there
+    _wire: Wire
+    _clock: Clock
+
+    @made_once
+    def _numbering(self) -> Numbering:
+        from popmq._calls.send_calls import Numbering
+
+        return Numbering()
+
+    @made_once
+    def _gatherer(self) -> SendGatherer:
+        from popmq._async.background.send_gatherer import SendGatherer
+
+        return SendGatherer(self._wire, self._numbering)
+
+    @made_once
+    def _checker(self) -> Checker:
+        from popmq._async.background.checker import Checker
+
+        return Checker(self._wire, self.client_id)
+
+    @made_once
+    def _replies(self) -> Replies:
+        from popmq._async.background.replies import Replies
+
+        return Replies(self._wire, self.client_id, self._numbering)
+
+    @made_once
+    def _parts(self) -> Parts:
+        from popmq._async.consuming.parts import parts_of
+
+        self._wire.check()
+        return parts_of(self._wire, self._clock, self.client_id, self._numbering, self.reply)
+
+    async def _stop_parts(self) -> None:
+        """Tells the broker how deliveries ended, and ends what runs in the background."""
+        made = self.__dict__
+        if "_replies" in made:
+            await self._replies.stop()
+        if "_checker" in made:
+            await self._checker.stop()
+        if "_parts" in made:
+            await self._parts.settler.stop()
+            await self._parts.scheduler.stop()

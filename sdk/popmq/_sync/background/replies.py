@@ -1,0 +1,131 @@
+# Written by sdk/twin.py from popmq/_async/background/replies.py: change that one.
+"""Requests that wait for a reply. Replies come through a LITE topic, in which each client has a lite topic of its own.
+
+    request ──▶ topic ──▶ consumer ──▶ reply ──▶ popmq-replies/CLIENT ──▶ the waiting caller, by correlation id
+
+A background worker pops the client's lite topic while somebody waits. Replies are stored like all messages, so they
+survive a restart of the broker. The lite topic is removed when it was idle for an hour.
+"""
+
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from popmq._calls import admin_calls, pop_calls, requests
+from popmq._calls.requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, WAIT_S
+from popmq._calls.send_calls import Numbering
+from popmq._sync.concurrency import Event, Lock, Stop, Worker
+from popmq._sync.transport.wire import Wire
+from popmq._transport.call_retries import Stopped
+from popmq.errors import AlreadyExists, PermissionDenied, TryLater
+from popmq.message import Body, Delivery, Message
+from popmq.topic import Group, LiteTopics
+
+log = logging.getLogger("popmq.client")
+
+Send = Callable[..., Any]
+
+
+class Waiting:
+    """One caller of `request`."""
+
+    def __init__(self) -> None:
+        self.come = Event()
+        self.reply: Delivery | None = None
+
+
+class Replies:
+    """The replies to one client."""
+
+    def __init__(self, wire: Wire, client_id: str, numbering: Numbering) -> None:
+        self._wire = wire
+        self._client_id = client_id
+        self._numbering = numbering
+        #: Nobody can guess it: whoever may read the topic must not find the replies to others.
+        self._lite_topic = uuid.uuid4().hex
+        self._waiting: dict[str, Waiting] = {}
+        self._changing = Lock()
+        self._stop = Stop()
+        self._made = False
+        self._worker = Worker("popmq-replies", self._step)
+
+    def request(self, send: Send, topic: str, message: Message | Body, timeout: float) -> Delivery:
+        """Sends the message, and waits for its reply."""
+        until = time.monotonic() + timeout
+        self._make()
+        correlation_id, caller = uuid.uuid4().hex, Waiting()
+        asked = requests.request(message, f"{REPLIES}/{self._lite_topic}", correlation_id)
+        with self._changing:
+            self._waiting[correlation_id] = caller
+        try:
+            self._worker.bind()
+            send(topic, asked)
+            self._worker.wake()
+            caller.come.wait(max(0.0, until - time.monotonic()))
+        finally:
+            with self._changing:
+                del self._waiting[correlation_id]
+        if caller.reply is None:
+            raise requests.no_answer(topic, timeout)
+        return requests.answer(caller.reply)
+
+    def _make(self) -> None:
+        """Makes the topic and the group, once. Without the right to, they have to be there."""
+        if self._made:
+            return
+        lite = LiteTopics(ttl=REPLY_TTL_S)
+        topic = admin_calls.create_topic(REPLIES, None, "LITE", None, None, 0.0, lite, "READ_WRITE")
+        with contextlib.suppress(AlreadyExists, PermissionDenied):
+            self._wire.run(topic)
+        with contextlib.suppress(AlreadyExists, PermissionDenied):
+            self._wire.run(admin_calls.create_group(Group(REPLIES)))
+        self._made = True
+
+    def _step(self) -> float | None:
+        """Takes what has come for this client; None: nobody waits."""
+        if not self._waiting or self._stop.is_set():
+            return None
+        pop = pop_calls.pop(
+            REPLIES,
+            REPLIES,
+            client_id=self._client_id,
+            max_messages=32,
+            wait=WAIT_S,
+            invisible=None,
+            queues=(),
+            max_bytes=0,
+            attempt_id=self._numbering.attempt_id(),
+            filter=None,
+            guard=lambda _: ACKED,
+            lite_topics=(self._lite_topic,),
+        )
+        try:
+            deliveries = (self._wire.run(pop, self._stop)).deliveries
+            if deliveries:
+                self._wire.run(pop_calls.ack(REPLIES, [delivery.handle for delivery in deliveries]))
+        except Stopped:
+            return None
+        except TryLater as error:
+            log.debug("no replies for now: %s", error)
+            return 1.0
+        for delivery in deliveries:
+            self._take(delivery)
+        return 0.0
+
+    def _take(self, delivery: Delivery) -> None:
+        correlation_id = delivery.properties.get(CORRELATION_ID, "")
+        with self._changing:
+            caller = self._waiting.get(correlation_id)
+        if caller is None:
+            log.info("a reply came too late, nobody waits for it: correlation id %s", correlation_id)
+            return
+        caller.reply = delivery
+        caller.come.set()
+
+    def stop(self) -> None:
+        """Ends the waiting for replies."""
+        self._stop.set()
+        self._worker.stop()
