@@ -36,6 +36,8 @@ from popmq_server.topics.log import Log
 
 #: Stored messages reported for one id. Ids should be unique: more are an error of the producers.
 LIVES_MAX = 100
+#: Bytes of messages that one piece reads for the ids in them; what comes behind is not reported. One is always read.
+READ_BYTES_MAX = 32 << 20
 
 #: By place, the CheckPoints that hold the message there.
 Holding = dict[MessagePlace, list[Held]]
@@ -84,7 +86,13 @@ def lives(tx: Tx, command: WhyPiece) -> list[MessageLife] | Walk:
 
 
 def _seen(tx: Tx, command: WhyPiece) -> Seen:
-    log = [found for spotted in command.found if spotted.stage == LOG and (found := _stored(tx, command, spotted))]
+    log, left = list[Stored](), READ_BYTES_MAX
+    for spotted in command.found:
+        if spotted.stage == LOG and left > 0:
+            spot = index.spot(tx.kv, spotted.topic_id, U64.unpack(spotted.key)[0])
+            left -= spot.size if spot is not None else 0
+            if spot is not None and (found := _stored(tx, command, spotted.topic_id, spot)) is not None:
+                log.append(found)
     return Seen(log, [dead_letter for found in log if (dead_letter := _dead_letter(tx, found)) is not None])
 
 
@@ -124,7 +132,8 @@ def _lives(tx: Tx, command: WhyPiece, seen: Seen, held: Holding) -> list[Message
         held,
     )
     lives += [_given_up(found) for found in log if found.topic.name == GIVE_UP_TOPIC and not _gone_ms(tx, found)]
-    lives += [life for spotted in command.found if (life := _not_visible(tx, command, spotted)) is not None]
+    waiting = (spotted for spotted in command.found if spotted.stage != LOG)
+    lives += [life for spotted in waiting if (life := _not_visible(tx, command, spotted)) is not None]
     if not lives:
         raise Refused(
             "MESSAGE_NOT_FOUND",
@@ -135,11 +144,10 @@ def _lives(tx: Tx, command: WhyPiece, seen: Seen, held: Holding) -> list[Message
     return sorted(lives, key=lambda life: -life.stored_ms)
 
 
-def _stored(tx: Tx, command: WhyPiece, spotted: Spotted) -> Stored | None:
+def _stored(tx: Tx, command: WhyPiece, topic_id: int, spot: Spot) -> Stored | None:
     """The message at a position of the log, if it has the id; of an unreadable one only the hash is known to match."""
-    topic = tx.state.topics.get(spotted.topic_id)
-    spot = index.spot(tx.kv, spotted.topic_id, U64.unpack(spotted.key)[0])
-    if topic is None or spot is None:
+    topic = tx.state.topics.get(TopicId(topic_id))
+    if topic is None:
         return None
     log = Log(tx.kv)
     read = log.fetch(topic.topic_id, spot.position, spot.size)
@@ -310,7 +318,7 @@ def _given_up(found: Stored) -> MessageLife:
 def _not_visible(tx: Tx, command: WhyPiece, spotted: Spotted) -> MessageLife | None:
     """A delayed message with its due time, or a half one with its next check back; None when it has moved meanwhile."""
     topic = tx.state.topics.get(spotted.topic_id)
-    if topic is None or spotted.stage == LOG:
+    if topic is None:
         return None
     if spotted.stage == DELAYED:
         raw = tx.kv.get("sched", spotted.key[4:] + spotted.key[:4])

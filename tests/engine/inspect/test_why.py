@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.commands.inspection import Event
+from popmq_server.commands.inspection import Event, MessageLife
 from popmq_server.delivery import sweep
+from popmq_server.engine import in_pieces
 from popmq_server.inspect import message_status, trace
+from popmq_server.inspect import why as why_module
 from popmq_server.model.message import Extra
 from tests.engine.dead_letters import died, piece
 from tests.engine.lives import has, life, state, story, traced, why
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, numbered, refusal, refusals
+from tests.engine.work import calls
 
 # ── How it stands ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -376,3 +379,19 @@ def test_asking_changes_nothing(rig: Rig) -> None:
     assert not rig.commit(ask.Trace("a"), ask.WhyPiece("b", tuple(traced(rig, "b")))).wrote
     assert {name: rig.read(name) for name in before} == before
     assert bodies(rig.pop()) == []
+
+
+def test_an_id_of_ever_more_messages_costs_no_more_than_the_bytes_that_a_piece_reads(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(why_module, "READ_BYTES_MAX", 8_000)
+    rig.pair()
+    newest, work = [], []
+    for count in (40, 360):
+        rig.do(ask.Send("t", tuple(message("x" * 1_000, "same") for _ in range(count))))
+        found = tuple(traced(rig, "same"))[: in_pieces.SPOTS_MAX]
+        answers: list[list[MessageLife]] = []
+        work.append(calls(lambda some=found, told=answers: told.append(rig.do(ask.WhyPiece("same", some)))))  # type: ignore[misc]
+        newest.append([one.offset for one in answers[0]])
+    assert newest == [[*range(39, 31, -1)], [*range(399, 391, -1)]]
+    assert work[1] < 1.1 * work[0]

@@ -147,6 +147,9 @@ class Clients(Broker):
         acks = [AckStep(group, [one]) for one in some]
         acks += [AckStep(other, handles[2:3]), AckStep(group, handles[3:])]
         self.commands([*(reversed(acks) if turned else acks), between, step, asked, step, asked, step])
+        handles = self.popped(step._replace(messages=3))
+        release = ChangeStep(group, [(Pick(0, "good"), "release", 0, False, 0)])  # the last of them
+        self.commands([AckStep(group, handles[:1]), release, AckStep(group, handles[-1:])])
 
     @rule(group=draws.groups, topic=draws.topics, count=st.integers(2, 5), number=st.integers(1, 30))
     def equal_pops_of_which_a_put_finds_no_page(self, group: str, topic: str, count: int, number: int) -> None:
