@@ -9,16 +9,18 @@ import logging
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from popmq_server import logs
 from popmq_server.clock import SystemClock
 from popmq_server.console_process import ConsoleProcess, arguments
 from popmq_server.errors import CommitFailed, StartError
 from popmq_server.options import Options, address
-from popmq_server.reloading import Reload
-from popmq_server.serving import Serving
 from popmq_server.settings import Settings, parse
 from popmq_server.supervision import Supervisor
+
+if TYPE_CHECKING:
+    from popmq_server.serving import Serving
 
 EXIT_IO = 74
 EXIT_CONFIG = 78
@@ -35,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     logs.start(settings.options.log_level, settings.options.log_format)
     log.info("settings: %s", settings)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.disable()  # until `_settle`: what the start makes stays, and looking through it again and again takes a tenth
     try:
         return asyncio.run(_serve(argv, settings))
     except CommitFailed as error:
@@ -43,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     except StartError as error:
         print(f"popmq: {error}", file=sys.stderr)
         return EXIT_CONFIG
+    finally:
+        gc.enable()
 
 
 async def _serve(argv: list[str] | None, settings: Settings) -> int:
@@ -50,6 +55,9 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
 
     On a signal it closes the port, lets running calls end (options.DRAIN_S) and unlocks the folder.
     """
+    from popmq_server.reloading import Reload  # the broker: nine tenths of the start, and wrong settings end before it
+    from popmq_server.serving import Serving
+
     options, stop = settings.options, asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -78,7 +86,7 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
     return 0
 
 
-async def _console(options: Options, serving: Serving) -> ConsoleProcess:
+async def _console(options: Options, serving: "Serving") -> ConsoleProcess:
     """The console, started if a port was named for it."""
     console = ConsoleProcess(*arguments(options, serving.port, serving.certificate))
     if options.console_port:
@@ -89,13 +97,14 @@ async def _console(options: Options, serving: Serving) -> ConsoleProcess:
 def _settle() -> None:
     """Excludes the objects made by the start from garbage collection; they live until the process ends.
 
-    A collection of the oldest generation would block the writer for 30 ms: the modules alone are 50,000 objects.
+    A collection of the oldest generation would block the writer for 30 ms: the modules alone are 50,000 objects. There
+    is none before either, which would take a tenth of the start: less than a thousand of them are garbage.
     """
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
-def _said(options: Options, serving: Serving) -> str:
+def _said(options: Options, serving: "Serving") -> str:
     """The lines that report the open ports. One text: a reader may close the pipe after the first line."""
     lines = [f"ready on {address(options.host, serving.port)}"]
     if serving.certificate is not None:

@@ -7,9 +7,8 @@ import logging
 import pathlib
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from popmq_server.access.certificate import Certificate, development
 from popmq_server.access.known_keys import Keys
 from popmq_server.api.server import Server
 from popmq_server.clock import Clock, pause
@@ -20,6 +19,9 @@ from popmq_server.monitoring.metrics import Metrics, Seen
 from popmq_server.monitoring.port import Health, MonitoringPort
 from popmq_server.options import DRAIN_S, Options, Unnamed
 from popmq_server.storage.formats import FORMAT
+
+if TYPE_CHECKING:  # only a broker with TLS loads cryptography
+    from popmq_server.access.certificate import Certificate
 
 log = logging.getLogger("popmq")
 
@@ -89,8 +91,10 @@ class Serving:
         else:
             self.certificate, self._served = made.cert, made
 
-    def _certificate(self) -> Certificate:
+    def _certificate(self) -> "Certificate":
         """The configured certificate, or the development certificate in the data folder."""
+        from popmq_server.access.certificate import Certificate, development
+
         options = self._options
         if options.tls_cert and options.tls_key:
             return Certificate(options.tls_cert, options.tls_key, self._clock, options.tls_client_ca)

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf import duration_pb2, timestamp_pb2
@@ -22,7 +22,6 @@ from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs
 from popmq_server.access.admission import admit
-from popmq_server.access.certificate import Certificate, Pair
 from popmq_server.access.guarded import Guarded
 from popmq_server.access.known_keys import Keys
 from popmq_server.api import auditing
@@ -49,6 +48,9 @@ from popmq_server.errors import Refused, StartError
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT, address
+
+if TYPE_CHECKING:
+    from popmq_server.access.certificate import Certificate, Pair
 
 log = logging.getLogger("popmq.api")
 
@@ -235,7 +237,7 @@ class Server:
         self._rocketmq.routes.advertise(host, bound)
         return bound
 
-    def open_tls(self, host: str, port: int, certificate: Certificate, client_required: bool = False) -> None:
+    def open_tls(self, host: str, port: int, certificate: "Certificate", client_required: bool = False) -> None:
         """Binds the port with TLS. Each new connection asks for the certificate, with grpcio on a thread of its own.
 
         `client_required`: nobody connects without a client certificate; grpcio asks for one only then.
@@ -304,11 +306,11 @@ def _described() -> DescriptorPool:
     return pool
 
 
-def _configuration(pair: Pair) -> Any:
+def _configuration(pair: "Pair") -> Any:
     return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)], pair.client_ca or None)
 
 
-def _replaced(certificate: Certificate) -> Callable[[], Any]:
+def _replaced(certificate: "Certificate") -> Callable[[], Any]:
     """What grpcio asks for a new certificate; None means unchanged."""
     served = certificate.pair
 

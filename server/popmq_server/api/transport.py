@@ -13,14 +13,16 @@ import socket
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 
 import popmq_http2
 from popmq_http2 import Call, Limits, Method
-from popmq_server.access.certificate import Certificate, Pair
 from popmq_server.errors import StartError
+
+if TYPE_CHECKING:
+    from popmq_server.access.certificate import Certificate, Pair
 
 _ALPN = ["h2"]
 _BACKLOG = 1024
@@ -160,7 +162,7 @@ def _bound(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
-def tls_context(certificate: Certificate, client_required: bool) -> ssl.SSLContext:
+def tls_context(certificate: "Certificate", client_required: bool) -> ssl.SSLContext:
     """A context that checks for a new certificate at each connection: files may be replaced at any time.
 
     With authorities of clients it asks for a client's certificate; `client_required`: nobody connects without one.
@@ -178,7 +180,7 @@ def tls_context(certificate: Certificate, client_required: bool) -> ssl.SSLConte
     return listening
 
 
-def _context(pair: Pair, client_required: bool) -> ssl.SSLContext:
+def _context(pair: "Pair", client_required: bool) -> ssl.SSLContext:
     """Loads a pair. Python reads certificates from files only: these have mode 600, and are deleted at once."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(_ALPN)
