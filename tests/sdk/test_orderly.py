@@ -43,7 +43,7 @@ async def test_handlers_beside_each_other_keep_the_order_of_each_queue(client: A
                 out.discard(delivery.queue)
 
     async with consumer:
-        workers = [asyncio.ensure_future(work()) for _ in range(4)]
+        workers = [asyncio.ensure_future(work()) for _ in range(8)]  # two for a queue
         await eventually(lambda: holds_all(seen))
         for worker in workers:
             worker.cancel()
