@@ -19,10 +19,10 @@ TRANSPORT := grpcio
 TRANSPORT_TESTS := $(addprefix tests/wire/test_,serving.py tls.py access_keys.py cancelled.py waiting.py process.py \
 	neighbours.py limits.py fuzz.py backup.py v2_telemetry.py v2_faces.py) tests/sdk/test_restart.py
 
-# What meets other versions of the dependencies: what uses gRPC, Protobuf, LMDB, the parser or the terminal, and one
-# Spark query. The engine's own rules see none of them.
+# What meets other versions of the dependencies: what uses gRPC, Protobuf, LMDB, the parser, the terminal or the web
+# framework, and one Spark query. The engine's own rules see none of them.
 INSTALLED_TESTS := $(TRANSPORT_TESTS) $(addprefix tests/,wire/test_metrics.py sdk/test_send.py sdk/test_retry.py \
-	sdk/test_retry_errors.py sdk/test_consume.py http2 cli spark engine/storage engine/filters)
+	sdk/test_retry_errors.py sdk/test_consume.py http2 cli console spark engine/storage engine/filters)
 
 # A virtual environment with a pip that knows --group. One that works is kept: made again by another Python it breaks.
 define venv

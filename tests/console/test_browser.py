@@ -48,6 +48,13 @@ PAGES = {
     "keys": "/keys",
 }
 WIDE, NARROW = 1280, 360
+#: On how many lines the text of an element is.
+LINES = (
+    "const text = document.createRange(); text.selectNodeContents(arguments[0]); return text.getClientRects().length"
+)
+#: The cells whose content lies outside of their table, which hides it.
+CUT = """return [...document.querySelectorAll("table")].flatMap(table => [...table.querySelectorAll("td *")].filter(
+    one => one.getBoundingClientRect().right > table.getBoundingClientRect().right + 1).map(one => one.textContent))"""
 
 
 class Chromium:
@@ -136,6 +143,8 @@ def fill(client: popmq.Client) -> None:
     client.send("orders", [popmq.Message.json({"order": number}) for number in range(2, 200)])
     client.reject(client.pop("orders", "packing", max_messages=20), "Traceback …\nValueError: nothing fits")
     client.pop("orders", "billing", max_messages=5, invisible=600)
+    client.heartbeat("billing", ["orders"])
+    client.heartbeat("analytics", ["orders"])
     client.attach_owner("analytics", "query-1", lease=600, topic="orders")
     client.send("later", [popmq.Message(f"later {number}", delay=3600) for number in range(2)])
     client.send("payments", [popmq.Message(f"pay {number}", transaction=True) for number in range(2)])
@@ -147,17 +156,33 @@ def fill(client: popmq.Client) -> None:
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_every_page_fits_its_window_and_runs_without_a_complaint(chromium: Chromium, width: int, theme: str) -> None:
     chromium.looks(width, theme)
-    wide = []
+    wide, cut = [], []
     for name, path in PAGES.items():
         chromium.open(path)
         assert chromium.find("h1").text
         chromium.shoot(f"{name}-{width}-{theme}")
         if chromium.driver.execute_script("return document.documentElement.scrollWidth > innerWidth"):
             wide.append(name)
-    assert wide == []
+        cut += [f"{name}: {text}" for text in chromium.driver.execute_script(CUT)]
+    assert (wide, cut) == ([], [])
     complaints = [entry["message"] for entry in chromium.driver.get_log("browser") if entry["level"] == "SEVERE"]
     assert [line for line in complaints if "favicon" not in line] == []
     chromium.looks(WIDE, "light")
+
+
+def test_sessions_are_shown_and_leases_name_their_client_on_one_line(site: Site, chromium: Chromium) -> None:
+    for group in ("billing", "analytics"):  # sessions end by themselves
+        site.client.heartbeat(group, ["orders"])
+    chromium.open("/sessions")
+    rows = [row.text for row in chromium.driver.find_elements(By.CSS_SELECTOR, "tbody tr")]
+    assert sorted(row.split()[1] for row in rows) == ["analytics", "billing"]
+    assert all(site.client.client_id in row for row in rows)
+    chromium.open("/leases")
+    code = chromium.find("tbody td code")
+    assert code.text == code.get_attribute("title") == site.client.client_id
+    assert chromium.driver.execute_script(LINES, code) == 1, "the client's id is broken over lines"
+    cut = chromium.driver.execute_script("return arguments[0].scrollWidth > arguments[0].clientWidth", code)
+    assert not cut, "the client's id is cut off"
 
 
 def test_an_open_page_follows_the_numbers_and_keeps_what_was_typed(site: Site, chromium: Chromium) -> None:
