@@ -64,7 +64,7 @@ class Decoder:
     """Decodes the header blocks of one connection, with the dynamic table of its client's encoder."""
 
     # Entries are appended, and the index counts from the end: no entry moves when one is added.
-    __slots__ = ("_bytes", "_bytes_max", "_table", "version")
+    __slots__ = ("_bytes", "_bytes_max", "_table", "fresh", "version")
 
     def __init__(self) -> None:
         self._table: list[Header] = []  # the newest last
@@ -72,6 +72,8 @@ class Decoder:
         self._bytes_max = TABLE_BYTES
         #: Increases with every change of the table.
         self.version = 0
+        #: Of the last block: the places of the pairs that were written out. The others are those of earlier blocks.
+        self.fresh: list[int] = []
 
     def decode(self, block: bytes, list_bytes_max: int) -> list[Header]:
         """Returns the pairs of a block. Raises CompressionError, TooManyHeaders."""
@@ -84,6 +86,7 @@ class Decoder:
 
     def _decode(self, block: bytes, left: int) -> list[Header]:
         headers: list[Header] = []
+        self.fresh = []
         at, end, table = 0, len(block), self._table
         while at < end:
             first = block[at]
@@ -102,6 +105,7 @@ class Decoder:
                 at = self._resize(block, at)
                 continue
             else:
+                self.fresh.append(len(headers))
                 header, at = self._literal(block, at, 6 if first & 0x40 else 4)
                 if first & 0x40:
                     self._add(header)
@@ -128,7 +132,9 @@ class Decoder:
             at += 1
         else:
             index, at = _number(block, at, bits)
-        if index:
+        if index > _STATIC_COUNT and index - _STATIC_COUNT <= len(self._table):
+            name = self._table[_STATIC_COUNT - index][0]
+        elif index:
             name = self._entry(index)[0]
         else:
             name, at = _text(block, at)
@@ -141,6 +147,7 @@ class Decoder:
         if size > TABLE_BYTES:
             raise CompressionError(f"a table of {size} bytes exceeds the announced limit")
         self._bytes_max = size
+        self.version += 1
         self._evict()
         return at
 
@@ -148,11 +155,12 @@ class Decoder:
         """Adds an entry. One larger than the table empties it and is not kept (RFC 7541, section 4.4)."""
         self._bytes += len(header[0]) + len(header[1]) + _ENTRY_BYTES
         self._table.append(header)
-        self._evict()
+        self.version += 1
+        if self._bytes > self._bytes_max:
+            self._evict()
 
     def _evict(self) -> None:
         """Removes the oldest entries until the others fit."""
-        self.version += 1
         gone = 0
         while self._bytes > self._bytes_max:
             name, value = self._table[gone]

@@ -64,6 +64,22 @@ class Inbox:
         if self._size >= self._need:
             self._cut(data if len(self._pieces) == 1 else b"".join(self._pieces))
 
+    def add_whole(self, data: bytes) -> bool:
+        """Takes the bytes of a DATA frame that are one message, as those of most calls are, and the end.
+
+        False: they are not, or `add` has to refuse them.
+        """
+        size = len(data) - PREFIX_BYTES
+        if self._size or size < 0 or data[0] or int.from_bytes(data[1:PREFIX_BYTES], "big") != size:
+            return False
+        if size > self._limits.message_bytes or self._buffered.bytes + len(data) > self._limits.requests_bytes:
+            return False
+        self._buffered.bytes += size + _MESSAGE_BYTES
+        self.waiting += len(data)
+        self.messages.append(data[PREFIX_BYTES:])
+        self.ended = True
+        return True
+
     def end(self) -> None:
         """Notes that the client sends no more. Raises Aborted in the middle of a message."""
         self.ended = True

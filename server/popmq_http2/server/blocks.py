@@ -5,6 +5,8 @@ from popmq_http2.hpack import TABLE_BYTES, Header, encode, remembered, resized
 STATUS_200 = b"\x88"
 CONTENT_TYPE: Header = (b"content-type", b"application/grpc")
 OK: Header = (b"grpc-status", b"0")
+#: Both blocks once the reader's table has their entries.
+KNOWN_BEGIN, KNOWN_OK = b"\x88\xbf", b"\xbe"
 #: The size of both entries in the reader's table.
 _REMEMBERED_BYTES = sum(len(name) + len(value) + 32 for name, value in (CONTENT_TYPE, OK))
 
@@ -34,7 +36,7 @@ class Blocks:
         if not self._remember:
             return self._with(STATUS_200 + encode([CONTENT_TYPE]))
         if self._known:
-            return self._with(b"\x88\xbe" if self._known == 1 else b"\x88\xbf")
+            return self._with(b"\x88\xbe" if self._known == 1 else KNOWN_BEGIN)
         self._known = 1
         return self._with(STATUS_200 + remembered(*CONTENT_TYPE))
 
@@ -43,9 +45,14 @@ class Blocks:
         if not self._remember or not self._known:
             return self._with(encode([OK]))
         if self._known == 2:
-            return self._with(b"\xbe")
+            return self._with(KNOWN_OK)
         self._known = 2
         return self._with(remembered(*OK))
+
+    @property
+    def settled(self) -> bool:
+        """Whether `begin` is now KNOWN_BEGIN, and `ok` KNOWN_OK."""
+        return self._known == 2 and not self._prefix
 
     def plain(self, block: bytes) -> bytes:
         """A block that changes no table."""

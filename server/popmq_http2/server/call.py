@@ -38,7 +38,6 @@ class Call:
     __slots__ = (
         "_callbacks",
         "_deadline_s",
-        "_initial",
         "_outlet",
         "_trailing",
         "_waiter",
@@ -51,6 +50,7 @@ class Call:
         "head",
         "in_line",
         "inbox",
+        "initial",
         "is_over",
         "method",
         "pending",
@@ -72,7 +72,8 @@ class Call:
         self.inbox = inbox
         self._callbacks: list[Callable[[Call], Any]] = []
         self._deadline_s = None if head.timeout_s is None else monotonic() + head.timeout_s
-        self._initial: Metadata = ()
+        #: Metadata that goes before the first message.
+        self.initial: Metadata = ()
         self._trailing: Metadata = ()
         self._waiter: asyncio.Future[None] | None = None
         #: Bytes that the client and we may still send; the rest of the content-length, or below 0 without one.
@@ -141,8 +142,8 @@ class Call:
 
         It tells the client of a stream without messages yet that its call has arrived.
         """
-        self._initial = tuple(metadata)
-        written(self._initial)  # raises here, in the handler
+        self.initial = tuple(metadata)
+        written(self.initial)  # raises here, in the handler
         self._outlet.begin(self)
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
@@ -173,9 +174,9 @@ class Call:
 
     # ── For the connection ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def put(self, message: bytes) -> None:
-        """Sends the only message of a call, without waiting."""
-        self._outlet.write(self, message)
+    def answer(self, message: bytes) -> None:
+        """Sends the only message of a call, and OK, without waiting."""
+        self._outlet.answer(self, message)
 
     def end(self, code: Code, message: str, metadata: Metadata = ()) -> None:
         """Ends the call after all messages; has no effect on an ended call."""
@@ -183,7 +184,7 @@ class Call:
 
     def initial_block(self) -> bytes:
         """The header block of the initial metadata."""
-        return encode(written(self._initial)) if self._initial else b""
+        return encode(written(self.initial)) if self.initial else b""
 
     def trailers_block(self, code: Code, message: str, metadata: Metadata) -> bytes:
         """The block that ends the response: INTERNAL if the handler set metadata that HTTP/2 cannot carry."""

@@ -13,6 +13,7 @@ transport is full, only answers to frames are added.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
@@ -40,7 +41,7 @@ from popmq_http2.frames import (
 from popmq_http2.hpack import encode
 from popmq_http2.limits import Limits
 from popmq_http2.server.addresses import certificate_names
-from popmq_http2.server.blocks import CONTENT_TYPE, OK, STATUS_200, Blocks
+from popmq_http2.server.blocks import CONTENT_TYPE, KNOWN_BEGIN, KNOWN_OK, OK, STATUS_200, Blocks
 from popmq_http2.server.call import Call
 from popmq_http2.status import Code, Metadata
 
@@ -49,6 +50,8 @@ TURN_BYTES = 256 << 10
 TRANSPORT_BYTES = 1 << 20
 
 _END = END_HEADERS | END_STREAM
+#: Most answers of one message: the head and the header of their DATA frame; the trailers.
+_KNOWN_HEAD, _KNOWN_END = struct.Struct(f">HBBBI{len(KNOWN_BEGIN)}sHBBBI"), struct.Struct(f">HBBBI{len(KNOWN_OK)}s")
 
 
 class Outlet:
@@ -122,6 +125,17 @@ class Outlet:
         call.fresh += (b"\0" + U32.pack(size), message)
         call.queued += size + 5
         self.unsent += size + 5
+        self._add(call)
+
+    def answer(self, call: Call, message: bytes) -> None:
+        """Queues the only message of a call, and OK."""
+        if call.ending is not None:
+            return
+        size = len(message) + 5
+        call.fresh += (b"\0" + U32.pack(size - 5), message)
+        call.queued += size
+        self.unsent += size
+        call.ending = call.trailers_block(Code.OK, "", ()) if call.has_trailing else b""
         self._add(call)
 
     def end(self, call: Call, code: Code, message: str = "", metadata: Metadata = ()) -> None:
@@ -253,7 +267,10 @@ class Outlet:
     def _pump(self, call: Call) -> None:
         """Writes the frames of one call that may leave now."""
         if call.ending == b"" and not call.begun and call.queued <= self._fits(call):
-            self._pump_whole(call)
+            if self._blocks.settled and call.queued and call.inbox.ended and not call.initial:
+                self._pump_known(call)
+            else:
+                self._pump_whole(call)
             return
         if call.fresh:
             self._pump_messages(call)
@@ -265,6 +282,22 @@ class Outlet:
     def _fits(self, call: Call) -> int:
         """How many bytes of a call may leave in one frame now."""
         return min(self.window, call.window_out, self.frame_bytes)
+
+    def _pump_known(self, call: Call) -> None:
+        """Writes such an answer as `_pump_whole` does, once the reader's table has both header blocks."""
+        size, stream_id = call.queued, call.stream_id
+        begin = (0, len(KNOWN_BEGIN), HEADERS, END_HEADERS, stream_id, KNOWN_BEGIN)
+        self._out.append(_KNOWN_HEAD.pack(*begin, size >> 8, size & 0xFF, DATA, 0, stream_id))
+        self._out += call.fresh
+        self._out.append(_KNOWN_END.pack(0, len(KNOWN_OK), HEADERS, _END, stream_id, KNOWN_OK))
+        call.begun = True
+        call.fresh.clear()
+        call.queued = 0
+        self.window -= size
+        self.unsent -= size
+        self._budget.earn(size // POINT_BYTES + CALL_POINTS)
+        self.moved_s = monotonic()
+        self._closed(call)
 
     def _pump_whole(self, call: Call) -> None:
         """Writes an answer that fits into one frame, as those of most unary calls do, from head to trailers."""

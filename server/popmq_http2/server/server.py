@@ -165,9 +165,10 @@ class Server:
         try:
             asked = (call,) if method.streams_in else (call.inbox.take(), call)
             if not method.streams_out:
-                call.put(await method.handler(*asked))
+                call.answer(await method.handler(*asked))
             else:
                 await _stream(call, method.handler(*asked))
+                call.end(Code.OK, "")
         except Aborted as aborted:
             call.end(aborted.code, aborted.message, aborted.metadata)
         except asyncio.CancelledError:
@@ -175,8 +176,6 @@ class Server:
         except Exception as error:
             log.exception("the handler of %s raised", call.path)
             call.end(Code.UNKNOWN, f"the handler raised {type(error).__name__}")
-        else:
-            call.end(Code.OK, "")
         finally:
             if call.streams is not None:
                 call.streams.stopped()

@@ -118,6 +118,9 @@ class Streams:
             if call.body_left < 0 or (ends and call.body_left):
                 raise StreamFault(call.stream_id, PROTOCOL_ERROR, "the DATA are not as long as content-length says")
         refused = call.head.refusal is not None
+        if ends and not refused and call.inbox.add_whole(data):
+            self._server.fed(call)
+            return
         try:
             if data and not refused:
                 call.inbox.add(data)
