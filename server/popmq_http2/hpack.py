@@ -64,7 +64,7 @@ class Decoder:
     """Decodes the header blocks of one connection, with the dynamic table of its client's encoder."""
 
     # Entries are appended, and the index counts from the end: no entry moves when one is added.
-    __slots__ = ("_bytes", "_bytes_max", "_table", "fresh", "version")
+    __slots__ = ("_bytes", "_bytes_max", "_table", "version")
 
     def __init__(self) -> None:
         self._table: list[Header] = []  # the newest last
@@ -72,8 +72,6 @@ class Decoder:
         self._bytes_max = TABLE_BYTES
         #: Increases with every change of the table.
         self.version = 0
-        #: Of the last block: the places of the pairs that were written out. The others are those of earlier blocks.
-        self.fresh: list[int] = []
 
     def decode(self, block: bytes, list_bytes_max: int) -> list[Header]:
         """Returns the pairs of a block. Raises CompressionError, TooManyHeaders."""
@@ -86,7 +84,6 @@ class Decoder:
 
     def _decode(self, block: bytes, left: int) -> list[Header]:
         headers: list[Header] = []
-        self.fresh = []
         at, end, table = 0, len(block), self._table
         while at < end:
             first = block[at]
@@ -105,7 +102,6 @@ class Decoder:
                 at = self._resize(block, at)
                 continue
             else:
-                self.fresh.append(len(headers))
                 header, at = self._literal(block, at, 6 if first & 0x40 else 4)
                 if first & 0x40:
                     self._add(header)
@@ -132,9 +128,7 @@ class Decoder:
             at += 1
         else:
             index, at = _number(block, at, bits)
-        if index > _STATIC_COUNT and index - _STATIC_COUNT <= len(self._table):
-            name = self._table[_STATIC_COUNT - index][0]
-        elif index:
+        if index:
             name = self._entry(index)[0]
         else:
             name, at = _text(block, at)

@@ -3,10 +3,9 @@
 The code is canonical, so the code lengths of the symbols define it: codes of one length are consecutive numbers in the
 order of their symbols, and the first code of a length follows from the last one of the length before.
 
-The decoder consumes a byte at a time, in two steps of four bits that are joined when they first occur. A state is an
-inner node of the code's tree; a step from a state with four bits yields the next state, the completed symbols (at most
-one: the shortest code has five bits), and whether the string may end there: the rest must be at most seven one-bits,
-the start of EOS.
+The decoder consumes four bits at a time. A state is an inner node of the code's tree; a step from a state with four
+bits yields the next state, the completed symbols (at most one: the shortest code has five bits), and whether the string
+may end there: the rest must be at most seven one-bits, the start of EOS.
 """
 
 import functools
@@ -72,40 +71,23 @@ def _steps() -> list[tuple[Step, ...]]:
 
 
 _known: dict[bytes, bytes] = {}
-#: The step of a byte from a state, by both (state << 8 | byte): the next state << 8, and the completed symbols. At most
-#: 256 for each of the 256 states.
-_byte_steps: dict[int, tuple[int, bytes]] = {}
-
-
-def _byte_step(place: int) -> tuple[int, bytes]:
-    """Joins the two steps of a byte. Raises ValueError for EOS."""
-    steps = _steps()
-    state, first, _ = steps[place >> 8][place >> 4 & 15]
-    state, second, _ = steps[state][place & 15] if state >= 0 else (state, b"", False)
-    if state < 0:
-        raise ValueError("EOS in a Huffman string")
-    found = _byte_steps[place] = state << 8, first + second
-    return found
-
-
-@functools.cache
-def _ends() -> frozenset[int]:
-    """The states << 8 in which a string may end: the start, and up to seven one-bits after a symbol."""
-    steps = _steps()
-    return frozenset({0} | {state << 8 for step in steps for state, _, may_end in step if may_end})
 
 
 def decode(raw: bytes) -> bytes:
     """Decodes a string. Raises ValueError for EOS inside, or invalid padding."""
     if (known := _known.get(raw)) is not None:
         return known
-    parts, state, steps = [], 0, _byte_steps
+    text, state, may_end, steps = bytearray(), 0, True, _steps()
     for byte in raw:
-        state, symbols = steps.get(state | byte) or _byte_step(state | byte)
-        parts.append(symbols)
-    if state not in _ends():
+        state, symbol, _ = steps[state][byte >> 4]
+        text += symbol
+        state, symbol, may_end = steps[state][byte & 15]
+        text += symbol
+        if state < 0:
+            raise ValueError("EOS in a Huffman string")
+    if not may_end:
         raise ValueError("a Huffman string has wrong padding")
-    found = b"".join(parts)
+    found = bytes(text)
     if len(raw) <= _KNOWN_BYTES:
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
