@@ -21,8 +21,10 @@ _short_tag_hash = functools.lru_cache(maxsize=4096)(tag_hash)
 def with_hashes(command: Send | Stage) -> Send | Stage:
     """The same command, with the messages as the store takes them."""
     given = command.entries
-    if len(given) < _BATCH_MIN:
-        entries: Entries = tuple([_hashed(entry) if isinstance(entry, NewMessage) else entry for entry in given])
+    if len(given) == 1 and isinstance(given[0], NewMessage):
+        entries: Entries = (_hashed(given[0]),)
+    elif len(given) < _BATCH_MIN:
+        entries = tuple([_hashed(entry) if isinstance(entry, NewMessage) else entry for entry in given])
     elif {*map(type, given)} == {NewMessage}:
         entries = _all_hashed(cast(Sequence[NewMessage], given))
     else:
