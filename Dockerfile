@@ -1,5 +1,5 @@
 # The broker, as a small image: docker run -p 8081:8081 -p 8082:8082 -v popmq:/data popmq
-# Every RUN is a make target, and tests/test_packaging.py runs these lines too, so that this file cannot rot unseen.
+# Every RUN is a make target, and tests/release/test_packaging.py runs these lines too, so that this file cannot rot unseen.
 
 # The full image has make; its Python stands where that of the slim one does, so the environment can be copied.
 FROM python:3.13 AS build

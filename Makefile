@@ -16,13 +16,16 @@ FAST := not slow and not browser and not spark and not chaos and not polyglot an
 
 # What `make test` runs a second time on the other transport: the calls in which a transport can be seen.
 TRANSPORT := grpcio
-TRANSPORT_TESTS := $(addprefix tests/wire/test_,serving.py tls.py access_keys.py cancelled.py waiting.py process.py \
-	neighbours.py limits.py fuzz.py backup.py v2_telemetry.py v2_faces.py) tests/sdk/test_restart.py
+TRANSPORT_TESTS := $(addprefix tests/wire/,serving/test_serving.py access/test_tls.py access/test_access_keys.py \
+	delivering/test_cancelled.py delivering/test_waiting.py serving/test_process.py refusing/test_neighbours.py \
+	refusing/test_limits.py refusing/test_fuzz.py serving/test_backup.py rocketmq/test_v2_telemetry.py \
+	rocketmq/test_v2_faces.py) tests/sdk/calling/test_restart.py
 
 # What meets other versions of the dependencies: what uses gRPC, Protobuf, LMDB, the parser, the terminal or the web
 # framework, and one Spark query. The engine's own rules see none of them.
-INSTALLED_TESTS := $(TRANSPORT_TESTS) $(addprefix tests/,wire/test_metrics.py sdk/test_send.py sdk/test_retry.py \
-	sdk/test_retry_errors.py sdk/test_consume.py http2 cli console spark engine/storage engine/filters)
+INSTALLED_TESTS := $(TRANSPORT_TESTS) $(addprefix tests/,wire/serving/test_metrics.py sdk/sending/test_send.py \
+	sdk/calling/test_retry.py sdk/calling/test_retry_errors.py sdk/test_consume.py http2 cli console spark \
+	engine/storage engine/filters)
 
 # A virtual environment with a pip that knows --group. One that works is kept: made again by another Python it breaks.
 define venv
@@ -137,11 +140,11 @@ search: setup ## STEPS=500000 of all random machines against their models, from 
 
 chaos-spark: setup build/delta/ready ## BATCHES=50 of each query through both modes of the Spark source while all is killed, and a table
 	@echo "chaos-spark: both modes into Parquet, Delta and a topic (ten minutes on a quiet machine)"
-	@POPMQ_CAMPAIGN=whole POPMQ_CHAOS_BATCHES=$(BATCHES) $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/test_chaos.py
+	@POPMQ_CAMPAIGN=whole POPMQ_CHAOS_BATCHES=$(BATCHES) $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/real/test_chaos.py
 
 spark-examples: setup .venv/examples ## the scripts of examples/spark; what they make is compared
 	@echo "spark-examples: windows, joins, states, tables, bodies, Connect, a pipeline (ten minutes)"
-	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m spark tests/spark/test_examples.py
+	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m spark tests/spark/real/test_examples.py
 .venv/examples: .venv/ready
 	@$(BIN)/python $(PIP_INSTALL) --group examples
 	@touch $@

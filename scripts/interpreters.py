@@ -21,8 +21,18 @@ OLDEST = (3, 11)
 NEWEST = (3, 16)
 #: What another interpreter can change: threads, asyncio, typing at run time, the C extensions of the dependencies.
 TESTS = (
-    *("tests/sdk/test_send.py", "tests/sdk/test_consume.py", "tests/sdk/test_worker.py", "tests/sdk/test_values.py"),
-    *("tests/sdk/test_requests.py", "tests/wire/test_limits.py", "tests/engine/filters", "tests/engine/schedules"),
+    *(
+        "tests/sdk/sending/test_send.py",
+        "tests/sdk/test_consume.py",
+        "tests/sdk/workers/test_worker.py",
+        "tests/sdk/calling/test_values.py",
+    ),
+    *(
+        "tests/sdk/sending/test_requests.py",
+        "tests/wire/refusing/test_limits.py",
+        "tests/engine/filters",
+        "tests/engine/schedules",
+    ),
     *("tests/http2", "tests/cli/test_messages.py"),
 )
 FAST = "not slow and not browser and not spark and not chaos and not polyglot and not interop and not twin"

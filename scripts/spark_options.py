@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from popmq_spark.offsets_options import BATCH_OPTIONS, STREAM_OPTIONS
+from popmq_spark.offsets.offsets_options import BATCH_OPTIONS, STREAM_OPTIONS
 from popmq_spark.options import OPTIONS, Option
-from popmq_spark.write_options import WRITE_OPTIONS
+from popmq_spark.writing.write_options import WRITE_OPTIONS
 
 PAGE = Path(__file__).parent.parent / "docs" / "spark.md"
 

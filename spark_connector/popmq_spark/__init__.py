@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from popmq_spark.draining import Drain
+    from popmq_spark.lease.draining import Drain
 
 __all__ = ["drain", "register"]
 
@@ -28,8 +28,8 @@ def drain(spark: "SparkSession", name: str, **options: Any) -> "Drain":
     """A `with` block that empties a topic once: `drain.rows` are acked when the block ends without an error.
 
     `name` names the job: a drain that did not come to its end is repeated by the next one of its name. `options` are
-    those of `mode=lease`. What is promised, and what is not: `popmq_spark.draining`.
+    those of `mode=lease`. What is promised, and what is not: `popmq_spark.lease.draining`.
     """
-    from popmq_spark.draining import Drain
+    from popmq_spark.lease.draining import Drain
 
     return Drain(spark, name, options)

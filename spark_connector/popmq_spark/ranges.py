@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from popmq_spark.plan import OffsetError
+from popmq_spark.lease.plan import OffsetError
 
 VERSION = 2
 

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from popmq_spark.offsets_options import OffsetsOptions
+from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.options import OptionError, Options
 from popmq_spark.schema import check_projection, full_schema
-from popmq_spark.write_options import WriteOptions
+from popmq_spark.writing.write_options import WriteOptions
 
 if TYPE_CHECKING:
-    from popmq_spark.write import BatchWriter, StreamWriter
+    from popmq_spark.writing.write import BatchWriter, StreamWriter
 
 
 class PopMQDataSource(DataSource):
     """`spark.read.format("popmq")`, and `readStream`, `write` and `writeStream`.
 
-    Options: `popmq_spark.options.OPTIONS`, `popmq_spark.offsets_options`, `popmq_spark.write_options.WRITE_OPTIONS`;
-    columns: `popmq_spark.schema`, `popmq_spark.rows`. What is wrong with the options of a read is raised by `load()`,
-    what is wrong with a user's schema, or with a sink, when the query starts.
+    Options: `popmq_spark.options.OPTIONS`, `popmq_spark.offsets.offsets_options`,
+    `popmq_spark.writing.write_options.WRITE_OPTIONS`; columns: `popmq_spark.schema`, `popmq_spark.rows`. What is wrong
+    with the options of a read is raised by `load()`, what is wrong with a user's schema, or with a sink, when the query
+    starts.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -52,8 +53,8 @@ class PopMQDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from popmq_spark.columns import arrow_schema
-        from popmq_spark.offsets_stream import OffsetsStreamReader
-        from popmq_spark.stream import PopMQStreamReader
+        from popmq_spark.lease.stream import PopMQStreamReader
+        from popmq_spark.offsets.offsets_stream import OffsetsStreamReader
 
         check_projection(schema)
         if self._mode and not self._leases:
@@ -62,8 +63,8 @@ class PopMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from popmq_spark.columns import arrow_schema
-        from popmq_spark.draining import DrainReader
-        from popmq_spark.range_reader import reader_of
+        from popmq_spark.lease.draining import DrainReader
+        from popmq_spark.offsets.range_reader import reader_of
 
         check_projection(schema)
         if "drainplan" in {name.lower() for name in self.options}:
@@ -72,7 +73,7 @@ class PopMQDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
         from popmq_spark.rows import check_columns
-        from popmq_spark.write import StreamWriter
+        from popmq_spark.writing.write import StreamWriter
 
         options = WriteOptions.parse(self.options, streaming=True)
         check_columns(schema, bool(options.topic))
@@ -80,7 +81,7 @@ class PopMQDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         from popmq_spark.rows import check_columns
-        from popmq_spark.write import BatchWriter
+        from popmq_spark.writing.write import BatchWriter
 
         if overwrite:
             raise OptionError("popmq: a topic is not overwritten; write with mode append, or purge the topic before")

@@ -9,8 +9,8 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 import popmq
+from popmq_spark.lease.part import connect
 from popmq_spark.options import Reading
-from popmq_spark.part import connect
 
 Given = TypeVar("Given", bound=Reading)
 

@@ -6,7 +6,7 @@ import pytest
 import popmq
 from popmq.testing import Broker
 from tests.cli.conftest import Cli
-from tests.wire.v2 import Obliging
+from tests.wire.rocketmq.v2 import Obliging
 
 
 def test_a_topic_has_types_quotas_and_bounds(run: Cli, client: popmq.Client) -> None:

@@ -28,8 +28,8 @@ from popmq_server.errors import StartError
 from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.repair import repair_folder
 from popmq_server.storage.folder import DATA_FILE
-from tests.engine.data_files import PAGE, database, first_leaf
 from tests.engine.rig import HOUR, Rig
+from tests.engine.traffic.data_files import PAGE, database, first_leaf
 
 MAP_BYTES = 1 << 26
 TOPICS = ("a", "b")

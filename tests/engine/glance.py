@@ -12,7 +12,7 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, RQ_KEY, RQ_VALUE, STAT_KEY
 from popmq_server.topics.log import Log
 from popmq_server.writer import handlers
-from tests.engine.search.model_facts import RetryRow, Stand
+from tests.engine.search.model.model_facts import RetryRow, Stand
 
 
 class Glance(NamedTuple):

@@ -23,9 +23,9 @@ from popmq_server.fsck.check import check_folder
 from tests.fuzz.target import Running, errors
 from tests.wire import world as worlds
 from tests.wire.contract import errors_of_page
-from tests.wire.mutation import Mutator
+from tests.wire.refusing.mutation import Mutator
+from tests.wire.rocketmq.v2 import CLIENT, PREFIX, V2, message, resource
 from tests.wire.stubs import GROUP, TOPIC, Stubs, handles, read_refusal
-from tests.wire.v2 import CLIENT, PREFIX, V2, message, resource
 
 #: Requests after which the broker gets a new store: wrong requests delete what the next ones need.
 RENEW = 400

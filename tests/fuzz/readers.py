@@ -22,7 +22,7 @@ from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.storage import history_rows
 from popmq_server.storage.keys import HIST_KEY, NEVER, U32
 from popmq_server.storage.rows import RowReader
-from tests.engine.data_files import PAGE, Image
+from tests.engine.traffic.data_files import PAGE, Image
 from tests.fuzz.target import Running
 
 TOPIC_ID, GROUP_ID = TopicId(7), GroupId(2)

@@ -11,7 +11,7 @@ import pytest
 import popmq
 from popmq.testing import Broker, FakeClock
 from tests.sdk import programs
-from tests.sdk.lossy import LossyWire
+from tests.sdk.calling.lossy import LossyWire
 from tests.sdk.threads import InThreads
 
 TOPIC, GROUP = "orders", "billing"

@@ -13,7 +13,7 @@ import popmq
 from harness.broker_process import own_port
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
-from tests.spark.microbatch import MicroBatches
+from tests.spark.reading.microbatch import MicroBatches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ import popmq
 from harness.broker_process import own_port
 from popmq_server.embedded import EmbeddedBroker
 from popmq_spark.options import OptionError, Options
-from tests.spark.microbatch import MicroBatches, ids
-from tests.wire.signing import secret_of, write_keys
+from tests.spark.reading.microbatch import MicroBatches, ids
+from tests.wire.access.signing import secret_of, write_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

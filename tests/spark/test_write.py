@@ -12,11 +12,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 import popmq
-from popmq_spark import part, write
+from popmq_spark.lease import part
 from popmq_spark.options import OptionError
 from popmq_spark.schema import SchemaError
 from popmq_spark.source import PopMQDataSource
-from popmq_spark.write import BadRowError, BatchWriter, StreamWriter, WriteError, Written
+from popmq_spark.writing import write
+from popmq_spark.writing.write import BadRowError, BatchWriter, StreamWriter, WriteError, Written
 from tests.spark.conftest import TOPIC, Broker
 
 Writer = StreamWriter | BatchWriter

@@ -121,7 +121,7 @@ def make(rig: Rig, name: str, kind: str, queues: int = 2, **more: Any) -> None:
 
 def in_order(rig: Rig) -> None:
     """Message group a is leased and more of it waits, b is free; in group strict, c is stopped."""
-    from tests.engine.traffic_fifo import fifo_message
+    from tests.engine.traffic.traffic_fifo import fifo_message
 
     make(rig, "accounts", "FIFO")
     rig.group("ledger")
@@ -136,8 +136,8 @@ def in_order(rig: Rig) -> None:
 
 def in_time(rig: Rig) -> None:
     """Delayed by both clocks; half messages that are open and committed."""
-    from tests.engine.traffic_timing import ending, later
-    from tests.engine.traffic_timing import send as places
+    from tests.engine.traffic.traffic_timing import ending, later
+    from tests.engine.traffic.traffic_timing import send as places
 
     make(rig, "mail", "DELAY")
     rig.group("post")
@@ -158,7 +158,7 @@ def chosen(rig: Rig) -> None:
     make(rig, "single", "NORMAL", 1, unique_ids_ms=HOUR)
     send(rig, "single", message("s1"), message("s1"))
     make(rig, "urgent", "PRIORITY", 3)
-    from tests.engine.traffic_timing import later
+    from tests.engine.traffic.traffic_timing import later
 
     send(rig, "urgent", later("low", priority=0), later("high", priority=2))
 

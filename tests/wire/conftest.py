@@ -17,8 +17,8 @@ from popmq_server.fsck.check import check_folder
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.producer import DEALS
+from tests.wire.rocketmq.v2 import V2
 from tests.wire.stubs import Stubs
-from tests.wire.v2 import V2
 
 
 @pytest.fixture

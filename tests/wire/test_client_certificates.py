@@ -22,7 +22,7 @@ from popmq_server.access.certificate import DEVELOPMENT_CERT
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import StartError
 from popmq_server.settings import SettingError, load
-from tests.wire.signing import secret_of, signed
+from tests.wire.access.signing import secret_of, signed
 from tests.wire.stubs import CALL_S, read_refusal
 
 KEYS = f"""

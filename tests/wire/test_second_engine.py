@@ -18,8 +18,8 @@ from popmq_server.clock import FakeClock
 from popmq_server.engine.capabilities import CAPABILITIES
 from popmq_server.monitoring.metrics import Metrics
 from tests.engine.stub import HAS, StubEngine
+from tests.wire.rocketmq.v2 import V2, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal
-from tests.wire.v2 import V2, message, resource
 
 SECOND = 1_000
 

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.model.handles import make_handle, read_handle
+from tests.wire.rocketmq.v2 import CLIENT, Obliging
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
-from tests.wire.v2 import CLIENT, Obliging
 
 OWNER = "query"
 OTHER_TOPIC, OTHER_GROUP, LATER, LEDGER = "flights", "audit", "later", "ledger"

@@ -6,7 +6,7 @@ short command. Those that describe requests and answers of one kind are imported
     if TYPE_CHECKING:
         from popmq import _owner_calls
     else:
-        _owner_calls = Later("popmq._owner_calls")
+        _owner_calls = Later("popmq._calls.owner_calls")
 """
 
 import importlib

@@ -29,7 +29,6 @@ from popmq_server.api.asking import ClientCallsService
 from popmq_server.api.authentication import Authentication
 from popmq_server.api.keys import KeyService
 from popmq_server.api.native.admin import AdminService
-from popmq_server.api.native.filtering import FilteringService
 from popmq_server.api.native.looking import InspectionService
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.operating import OperatingService
@@ -108,7 +107,6 @@ class Server:
         parts: tuple[Any, ...] = (
             native,
             AdminService(engine, native, metrics, rates),
-            FilteringService(engine),
             OperatingService(engine),
             OrderingService(engine),
             PullingService(engine, native, metrics),

@@ -10,7 +10,7 @@ import pytest
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.storage.lmdb import MapFull
 from popmq_server.storage.store import Store, reading
-from tests.engine.data_files import scribble
+from tests.engine.traffic.data_files import scribble
 
 #: A value that takes one page of its own.
 PAGE_VALUE = b"x" * 4080

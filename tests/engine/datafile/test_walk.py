@@ -16,8 +16,8 @@ from popmq_server.errors import StartError
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.storage.folder import DATA_FILE
 from popmq_server.storage.store import Store
-from tests.engine.data_files import PAGE, Image, database, first_leaf, meta_of, scribble
 from tests.engine.rig import Rig
+from tests.engine.traffic.data_files import PAGE, Image, database, first_leaf, meta_of, scribble
 
 
 def found_in(folder: Path) -> list[str]:

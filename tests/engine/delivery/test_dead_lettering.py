@@ -24,7 +24,7 @@ from popmq_server.topics import topic
 from tests.engine.conftest import MakeRig
 from tests.engine.pull_steps import RETRY, commit, pull, pulling
 from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, deliveries, message, refusal, refusals
-from tests.engine.traffic import group
+from tests.engine.traffic.traffic import group
 
 LARGE = 1 << 20
 COUNT = 20

@@ -25,7 +25,7 @@ from popmq_server.model.records import RETRY_QUEUE, Stat
 from popmq_server.storage.keys import hash8
 from tests.engine import lites
 from tests.engine.rig import HOUR, Delivery, Rig, message
-from tests.engine.traffic_fifo import fifo_message
+from tests.engine.traffic.traffic_fifo import fifo_message
 
 KEEP = 72 * HOUR
 #: Pops of one example: each queue has several turns.

@@ -15,7 +15,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.model.handles import make_handle
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Delivery, Rig, bodies, numbered, refusals, sending
-from tests.engine.traffic import Traffic
+from tests.engine.traffic.traffic import Traffic
 
 
 def test_only_what_was_not_acked_of_a_batch_comes_back(rig: Rig) -> None:

@@ -25,7 +25,7 @@ from popmq_server.storage.keys import CQ_KEY
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.pull_steps import RETRY, texts
 from tests.engine.rig import HOUR, MINUTE, SECOND, message, sending, verdict
-from tests.engine.traffic import group
+from tests.engine.traffic.traffic import group
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.rig import MINUTE, SECOND, Delivery, deliveries, sending, verdict
-from tests.engine.traffic import group
+from tests.engine.traffic.traffic import group
 
 KEY = ("g", "t")
 #: No commit takes so long.

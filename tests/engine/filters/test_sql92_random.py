@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from popmq_server.errors import Refused
 from popmq_server.filters import filter as filters
 from popmq_server.filters import sql92
-from tests.engine import sql_oracle as oracle
+from tests.engine.filters import sql_oracle as oracle
 
 
 @settings(max_examples=150)

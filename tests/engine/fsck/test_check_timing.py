@@ -13,7 +13,7 @@ from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, TDONE_KEY, U32
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import HOUR, Rig
-from tests.engine.traffic_timing import later, send, timed_pair
+from tests.engine.traffic.traffic_timing import later, send, timed_pair
 
 Break = Callable[[Transaction], object]
 

@@ -14,8 +14,8 @@ from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.repair import repair_folder
 from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE
 from popmq_server.storage.keys import U32, U64
-from tests.engine.data_files import PAGE, database, first_leaf, quarantine
 from tests.engine.rig import DAY, Rig, bodies, numbered
+from tests.engine.traffic.data_files import PAGE, database, first_leaf, quarantine
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from popmq_server.operate import message_groups
 from popmq_server.sending import delay, transaction
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import HOUR, KEEP, MINUTE, Rig, message
-from tests.engine.traffic_fifo import fifo_message
-from tests.engine.traffic_timing import later, timed_pair
+from tests.engine.traffic.traffic_fifo import fifo_message
+from tests.engine.traffic.traffic_timing import later, timed_pair
 from tests.engine.work import calls, grows
 
 SMALL, LARGE = 60, 600

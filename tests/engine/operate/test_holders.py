@@ -12,9 +12,9 @@ from popmq_server.state import checkpoints
 from tests.engine.conftest import MakeRig
 from tests.engine.dead_letters import died
 from tests.engine.lives import story, traced
-from tests.engine.resting import leases
 from tests.engine.rig import HOUR, KEEP, Rig, bodies, deliveries, numbered
-from tests.engine.traffic_fifo import in_order
+from tests.engine.traffic.resting import leases
+from tests.engine.traffic.traffic_fifo import in_order
 from tests.engine.work import calls
 
 SMALL, LARGE = 200, 2000

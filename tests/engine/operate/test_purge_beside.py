@@ -16,7 +16,7 @@ from popmq_server.monitoring.metrics import Metrics
 from popmq_server.operate import purge
 from popmq_server.options import Options
 from tests.engine.rig import HOUR, KEEP, MINUTE, Rig, bodies, deliveries, refusal, sending, verdict
-from tests.engine.traffic import emptied, group
+from tests.engine.traffic.traffic import emptied, group
 
 LOST_S = 60
 

@@ -25,10 +25,10 @@ from tests.engine.rig import (
     refusal,
     refusals,
 )
-from tests.engine.traffic import emptied
-from tests.engine.traffic_fifo import fifo_pair, send_fifo
-from tests.engine.traffic_timing import ending, handle_of, later
-from tests.engine.traffic_timing import send as send_places
+from tests.engine.traffic.traffic import emptied
+from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo
+from tests.engine.traffic.traffic_timing import ending, handle_of, later
+from tests.engine.traffic.traffic_timing import send as send_places
 
 
 class Lived:

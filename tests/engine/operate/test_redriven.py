@@ -13,7 +13,7 @@ from popmq_server.model.outgoing import Outgoing
 from popmq_server.storage.keys import RQ_VALUE
 from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, numbered, parsed
-from tests.engine.traffic_fifo import in_order
+from tests.engine.traffic.traffic_fifo import in_order
 
 # ── FIFO ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,7 +9,7 @@ from popmq_server.delivery import invalidated, sweep
 from tests.engine.dead_letters import died, piece
 from tests.engine.lives import story
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, parsed
-from tests.engine.traffic_fifo import in_order
+from tests.engine.traffic.traffic_fifo import in_order
 
 #: What retention drops goes by chunks: here each message has one.
 pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")

@@ -24,7 +24,7 @@ from tests.engine.pull_steps import (
     texts,
 )
 from tests.engine.rig import DAY, HOUR, MINUTE, Delivery, Rig, bodies, deliveries, numbered, refusal, refusals, sealing
-from tests.engine.traffic_fifo import fifo_pair, send_fifo
+from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo
 
 
 @pytest.fixture

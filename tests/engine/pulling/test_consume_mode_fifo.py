@@ -15,7 +15,7 @@ from tests.engine.pull_steps import (
     switch,
 )
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, deliveries, numbered, sealing
-from tests.engine.traffic_fifo import fifo_pair, send_fifo
+from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo
 
 
 def test_message_groups_go_to_the_retry_topic_in_their_order(rig: Rig) -> None:

@@ -35,7 +35,7 @@ from tests.engine.rig import (
     sealing,
     sending,
 )
-from tests.engine.traffic_fifo import fifo_pair, send_fifo
+from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo
 
 EARLIEST, LATEST = ("EARLIEST", 0), ("LATEST", 0)
 

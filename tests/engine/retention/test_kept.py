@@ -18,7 +18,7 @@ from popmq_server.retention import kept, retention
 from popmq_server.retention.chunks import Chunk
 from popmq_server.retention.kept import Keeping
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, numbered
-from tests.engine.traffic_fifo import in_order
+from tests.engine.traffic.traffic_fifo import in_order
 from tests.engine.work import calls
 
 #: Chunks are held and copied here: these tests make them by sending one by one.

@@ -12,8 +12,8 @@ from typing import Any
 
 from popmq_server import commands as ask
 from popmq_server.model.leased import Leased
-from tests.engine.search.model_facts import must
-from tests.engine.steps import PopStep
+from tests.engine.search.model.model_facts import must
+from tests.engine.search.steps import PopStep
 
 #: A step, its command, its result, and where the group stood behind it.
 Ran = tuple[Any, Any, Any, Any]

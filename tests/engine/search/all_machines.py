@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from tests.engine.search.machine_full import Full
-from tests.engine.search.machine_lites import LiteLives
-from tests.engine.search.machine_schedules import Scheduled
 from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Sinks, Timed
+from tests.engine.search.sides.machine_full import Full
+from tests.engine.search.sides.machine_lites import LiteLives
+from tests.engine.search.sides.machine_schedules import Scheduled
 
 #: Machines, and how many examples of each are searched when time is short.
 MACHINES: dict[type[RuleBasedStateMachine], int] = {

@@ -33,16 +33,16 @@ from popmq_server.state.jobs import RETRY_MS
 from popmq_server.storage.keys import hash8
 from popmq_server.topics.log import is_readable
 from popmq_server.writer.batch import Committed
-from tests.engine.draws import DELAYS_MS, GROUPS, TOPICS
 from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.glance import Glance, glances
 from tests.engine.rig import HOUR, MINUTE, Rig, parsed
-from tests.engine.search import model
-from tests.engine.search import model_facts as facts
 from tests.engine.search.alike import Ran, joined
-from tests.engine.search.machine_holds import Holds
-from tests.engine.search.model_facts import QUIET_MS, Answer, Content, Seen, Stand, Where, must
-from tests.engine.steps import Draft, ListenStep, SendStep
+from tests.engine.search.draws import DELAYS_MS, GROUPS, TOPICS
+from tests.engine.search.model import model
+from tests.engine.search.model import model_facts as facts
+from tests.engine.search.model.model_facts import QUIET_MS, Answer, Content, Seen, Stand, Where, must
+from tests.engine.search.sides.machine_holds import Holds
+from tests.engine.search.steps import Draft, ListenStep, SendStep
 
 RECORD_HEAD = 20
 #: What is known of a half message that is given up for its age: topic and message id.

@@ -5,18 +5,18 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from tests.engine import draws
-from tests.engine.draws import GROUPS
 from tests.engine.rig import HOUR, MINUTE
+from tests.engine.search import draws
+from tests.engine.search.draws import GROUPS
 from tests.engine.search.machine import choosing
-from tests.engine.search.machine_ages import CHOSEN, Ageing
-from tests.engine.search.machine_closing import Closing
-from tests.engine.search.machine_operators import Filtering, Moving, Operators, Repairing
-from tests.engine.search.machine_owners import Readers
-from tests.engine.search.machine_pulls import Pulling
-from tests.engine.search.machine_stages import Staging
-from tests.engine.search.machine_times import Timing
-from tests.engine.steps import AckStep, PopStep
+from tests.engine.search.sides.machine_ages import CHOSEN, Ageing
+from tests.engine.search.sides.machine_closing import Closing
+from tests.engine.search.sides.machine_operators import Filtering, Moving, Operators, Repairing
+from tests.engine.search.sides.machine_owners import Readers
+from tests.engine.search.sides.machine_pulls import Pulling
+from tests.engine.search.sides.machine_stages import Staging
+from tests.engine.search.sides.machine_times import Timing
+from tests.engine.search.steps import AckStep, PopStep
 
 EVERY_KIND = ("normal", "unique", "fifo", "delay", "transaction", "priority")
 

@@ -19,7 +19,7 @@ from popmq_server.state.jobs import Timed
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.faults import Fault, failing, failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import HOUR, SECOND, Rig, message, parsed, refusal, refusals
-from tests.engine.traffic_timing import (
+from tests.engine.traffic.traffic_timing import (
     asked,
     dead_letters,
     ending,

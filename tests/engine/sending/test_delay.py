@@ -13,7 +13,7 @@ from popmq_server.errors import Refused
 from popmq_server.sending import placing
 from popmq_server.sending.release_delayed import WALL_LOOK_MS
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, refusal
-from tests.engine.traffic_timing import (
+from tests.engine.traffic.traffic_timing import (
     delayed,
     later,
     make_topic,

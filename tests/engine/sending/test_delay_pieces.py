@@ -14,7 +14,7 @@ from popmq_server.state import jobs, space
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.faults import Fault, failing, failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import DAY, SECOND, Rig, bodies, refusal, sending
-from tests.engine.traffic_timing import (
+from tests.engine.traffic.traffic_timing import (
     delayed,
     fill,
     later,

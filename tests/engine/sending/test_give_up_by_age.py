@@ -10,7 +10,7 @@ from popmq_server.sending import transaction
 from popmq_server.sending.check_back import GIVE_UPS_AT_ONCE, HALF_KEEP_MS, LOOK_EVERY_MS
 from popmq_server.sending.transaction import Half
 from tests.engine.rig import SECOND, Rig, refusal
-from tests.engine.traffic_timing import (
+from tests.engine.traffic.traffic_timing import (
     asked,
     dead_letters,
     ending,

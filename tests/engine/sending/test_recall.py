@@ -15,7 +15,7 @@ from popmq_server.model.handles import read_recall, recall_text
 from popmq_server.operate.purge import PURGE_KEYS_MAX
 from tests.engine.faults import Fault, failing, killed_before_answer, killed_before_commit
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusal
-from tests.engine.traffic_timing import (
+from tests.engine.traffic.traffic_timing import (
     TimedTraffic,
     delayed,
     fill,

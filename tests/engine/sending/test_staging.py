@@ -12,7 +12,7 @@ from popmq_server.sending import publishing, staging
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message, numbered, parsed, refusal, refusals
 from tests.engine.stages import commit, committing, dropping, left, stage, staging_of
-from tests.engine.traffic_timing import delayed, later, make_topic, texts, timed_pair
+from tests.engine.traffic.traffic_timing import delayed, later, make_topic, texts, timed_pair
 
 
 @pytest.fixture(autouse=True)

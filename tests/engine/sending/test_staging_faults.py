@@ -16,7 +16,7 @@ from popmq_server.storage.lmdb import Transaction
 from tests.engine.faults import failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import DAY, MINUTE, SECOND, Rig, message, numbered
 from tests.engine.stages import commit, committing, left, stage, staging_of
-from tests.engine.traffic_timing import texts
+from tests.engine.traffic.traffic_timing import texts
 from tests.engine.work import calls
 
 

@@ -19,7 +19,7 @@ from popmq_server.state import space
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.faults import failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, message, refusal, refusals
-from tests.engine.traffic_timing import (
+from tests.engine.traffic.traffic_timing import (
     delayed,
     ending,
     halves,

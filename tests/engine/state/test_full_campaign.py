@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import WHOLE
-from tests.engine.full_map import lived
+from tests.engine.search.full_map import lived
 
 HISTORIES = 200 if WHOLE else 12
 

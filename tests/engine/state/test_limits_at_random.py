@@ -17,7 +17,7 @@ from popmq_server.retention import retention
 from popmq_server.sending import unique
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import DAY, MINUTE, SECOND, Rig, message, parsed
-from tests.engine.traffic import TOPICS, Traffic, group
+from tests.engine.traffic.traffic import TOPICS, Traffic, group
 
 MIB = 1 << 20
 

@@ -21,8 +21,8 @@ from popmq_server.state import checkpoints, space
 from popmq_server.state.lite_watch import wake_key
 from popmq_server.topics import backlog, index_merge, topic_round
 from tests.engine.conftest import MakeRig
-from tests.engine.resting import leases
 from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered, refusals, sending
+from tests.engine.traffic.resting import leases
 from tests.engine.work import calls, grows
 
 SMALL, LARGE = 200, 2000

@@ -12,8 +12,8 @@ from popmq_server.commands import queries
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.storage import table
 from tests.engine.conftest import MakeRig
-from tests.engine.resting import COMMIT, leases
 from tests.engine.rig import SECOND, Rig, bodies, numbered
+from tests.engine.traffic.resting import COMMIT, leases
 from tests.engine.work import calls
 
 #: What an idle lease of one message may cost: most of it is one entry of a dictionary, and one more for its attempt id.

@@ -22,7 +22,7 @@ from tests.engine.dead_letters import all_again
 from tests.engine.lives import why
 from tests.engine.pull_steps import committed, finish, pull, texts
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, message, numbered
-from tests.engine.traffic_timing import delayed, ending, halves
+from tests.engine.traffic.traffic_timing import delayed, ending, halves
 
 STORES = Path(__file__).parents[2] / "stores"
 KEPT = {int(path.name.split(".")[0].removeprefix("format-")): path for path in sorted(STORES.glob("format-*.mdb.xz"))}

@@ -12,7 +12,7 @@ from popmq_server.errors import Refused
 from tests.engine import lites
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import MINUTE, SECOND, Rig, bodies, refusal, sealing, sending
-from tests.engine.traffic_timing import ending, later, send, timed_pair
+from tests.engine.traffic.traffic_timing import ending, later, send, timed_pair
 
 READS = {
     "Pop": ask.Pop("t", "g"),

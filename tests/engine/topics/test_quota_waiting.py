@@ -19,7 +19,7 @@ from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.writer import batch, core, handlers
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, bodies, deliveries, message, numbered, sending, verdict
-from tests.engine.traffic import group
+from tests.engine.traffic.traffic import group
 
 #: A test that hangs has lost a wake; this is when it says so.
 LOST_S = 60

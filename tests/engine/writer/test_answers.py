@@ -22,7 +22,7 @@ from popmq_server.writer.answers import NEXT_GROUP
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import MINUTE, Rig, message, refusal, sealing
-from tests.engine.traffic import group
+from tests.engine.traffic.traffic import group
 
 MIB = 1 << 20
 BOUND = 4 * MIB

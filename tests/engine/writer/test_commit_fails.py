@@ -23,7 +23,7 @@ from popmq_server.writer import handlers
 from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.rig import Rig, bodies, refusal, refusals, sending
-from tests.engine.traffic import Traffic
+from tests.engine.traffic.traffic import Traffic
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from tests.engine import lites
 from tests.engine.conftest import MakeRig
 from tests.engine.dead_letters import all_again, died
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, refusals
-from tests.engine.traffic_timing import (
+from tests.engine.traffic.traffic_timing import (
     asked,
     delayed,
     ending,

@@ -21,8 +21,8 @@ from popmq_server.writer import handlers
 from tests.engine import lites
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import MINUTE, SECOND, Rig, parsed
-from tests.engine.traffic import Traffic, group
-from tests.engine.traffic_fifo import fifo_message
+from tests.engine.traffic.traffic import Traffic, group
+from tests.engine.traffic.traffic_fifo import fifo_message
 
 GROUPS_OF_COMMANDS = 120
 

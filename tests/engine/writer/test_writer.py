@@ -22,7 +22,7 @@ from popmq_server.writer.core import Core
 from popmq_server.writer.writer import Writer
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import MINUTE, refusal, sending
-from tests.engine.traffic import group
+from tests.engine.traffic.traffic import group
 
 #: Nothing here takes so long; a test that waits for it has failed.
 LATE_S = 30

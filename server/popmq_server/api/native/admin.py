@@ -1,4 +1,4 @@
-"""popmq.v1.Admin: topics, groups, statistics."""
+"""popmq.v1.Admin: topics, groups and their filters, statistics."""
 
 from google.protobuf.message import Message
 
@@ -8,6 +8,7 @@ from popmq_server.api.native import pages, requests, responses
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import read
 from popmq_server.commands import queries
+from popmq_server.commands.filtering import EVERY_MESSAGE
 from popmq_server.commands.numbers import TopicNumbers
 from popmq_server.engine.engine import Admin
 from popmq_server.errors import invalid
@@ -145,6 +146,17 @@ class AdminService:
         """Groups by name, all or a page."""
         rows = await self._engine.ask(queries.GroupSettings(**pages.asked(read(pb.ListGroupsRequest, raw))))
         return pb.ListGroupsResponse(groups=[responses.group(group) for group in rows], next_page_token=rows.after)
+
+    async def SetFilter(self, raw: bytes) -> Message:
+        """Sets a group's filter, from the next Pop on: docs/filters.md.
+
+        Messages already filtered out do not come back; retries are filtered too.
+        """
+        request = read(pb.SetFilterRequest, raw)
+        wanted = requests.wanted(request) or EVERY_MESSAGE
+        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        made = await self._engine.execute(commands.SetFilter(topic, group, wanted))
+        return pb.SetFilterResponse(subscription=responses.subscription(topic, made))
 
     async def DeleteGroup(self, raw: bytes) -> Message:
         """Also deletes the group's positions, leases, retries and dead letters."""

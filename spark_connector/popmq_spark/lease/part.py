@@ -1,0 +1,174 @@
+"""Reads one task's part of an epoch: pops its chunks under sealed tokens and gives them to Spark as Arrow batches.
+
+Runs in an executor. A task may run again after a failure, beside itself (speculation), or once for each action of a
+`foreachBatch`: the tokens are in the `Part`, so every run gets the same rows.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+import popmq
+from popmq_spark.columns import fields_of, to_arrow
+from popmq_spark.lease.plan import Plan, Slice
+from popmq_spark.options import Broker, Options
+from popmq_spark.queue_ends import DataLoss, lose
+
+_log = logging.getLogger("popmq_spark")
+
+#: Spark keeps an executor's Python process for many tasks, and the connection with it. The key holds the process id
+#: because those processes are forked: a connection must not be used on both sides of a fork.
+_clients: dict[tuple[int, Broker, float], popmq.Client] = {}
+
+
+class LeaseLoss(RuntimeError):
+    """Others popped messages of a batch that Spark reads again, after its lease ran out (option failOnLeaseLoss)."""
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """What `read` needs. Spark pickles it into the task."""
+
+    broker: Broker
+    group: str
+    owner: str
+    generation: int
+    epoch: int
+    part: int
+    slices: tuple[Slice, ...]  # read one after the other
+    chunk_rows: int
+    tag: str | None  # of the plan, not of the options: a batch is read again through its own filter
+    sql: str | None
+    lease: float
+    patience: float
+    fail_on_data_loss: bool
+    fail_on_lease_loss: bool
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, plan: Plan, part: int, generation: int, options: Options, schema: pa.Schema) -> Self:
+        return cls(
+            broker=options.broker,
+            group=options.group,
+            owner=plan.owner,
+            generation=generation,
+            epoch=plan.epoch,
+            part=part,
+            slices=tuple(plan.slices(part)),
+            chunk_rows=plan.chunk_rows,
+            tag=plan.tag,
+            sql=plan.sql,
+            lease=options.invisible_time,
+            patience=options.broker_unavailable_timeout,
+            fail_on_data_loss=options.fail_on_data_loss,
+            fail_on_lease_loss=options.fail_on_lease_loss,
+            schema=schema,
+        )
+
+    def token(self, of: Slice, chunk: int) -> popmq.Token:
+        return popmq.Token(self.owner, self.generation, self.epoch, self.part, chunk, share=of.share, upto=of.upto)
+
+
+def read_part(part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows of the part, one batch for each chunk that holds any.
+
+    The next chunk is fetched while Spark takes the current one. Errors: DataLoss, LeaseLoss, and of popmq.errors Fenced
+    (a newer run of the query has taken over), FilterConflict, and Unavailable after brokerUnavailableTimeout.
+    """
+    try:
+        for of in part.slices:
+            for sealed in _chunks(part, of):
+                _check(part, sealed)
+                if len(sealed.columns):
+                    yield to_arrow(sealed.columns, of.topic, part.epoch, part.schema)
+    except popmq.errors.EpochAlreadyAcked as error:
+        if part.fail_on_data_loss:
+            raise DataLoss(
+                f"popmq: epoch {part.epoch} of group {part.group} was acked before; its messages are not repeated. "
+                "An older copy of the checkpoint is in use, or its logs are written asynchronously. To go on without "
+                "them set failOnDataLoss to false"
+            ) from error
+        _log.warning("epoch %d of group %s was acked before: read as empty", part.epoch, part.group)
+
+
+def _chunks(part: Part, of: Slice) -> Iterator[popmq.SealedBatch]:
+    with ThreadPoolExecutor(1, "popmq-ahead") as ahead:
+        coming = ahead.submit(_pop, part, of, 0)
+        for following in range(1, of.chunks + 1):
+            try:
+                sealed = coming.result()
+            except popmq.errors.TopicNotFound:
+                lose(part.fail_on_data_loss, f"the topic {of.topic!r} was deleted before epoch {part.epoch} was read")
+                return
+            last = sealed.end or following == of.chunks
+            if not last:
+                coming = ahead.submit(_pop, part, of, following)
+            yield sealed
+            if last:
+                return
+
+
+def _pop(part: Part, of: Slice, chunk: int) -> popmq.SealedBatch:
+    return client_of(part.broker, part.patience).pop_sealed(
+        of.topic,
+        part.group,
+        part.token(of, chunk),
+        max_messages=part.chunk_rows,
+        max_bytes=of.chunk_bytes,
+        lease=part.lease,
+        tag=part.tag,
+        sql=part.sql,
+        columns=fields_of(part.schema),
+    )
+
+
+def client_of(broker: Broker, patience: float) -> popmq.Client:
+    """This process's client of a broker, which stays connected for later tasks."""
+    key = os.getpid(), broker, patience
+    if key not in _clients:
+        _clients[key] = connect(broker, patience)
+    return _clients[key]
+
+
+def connect(broker: Broker, patience: float) -> popmq.Client:
+    """A client whose calls are retried for `patience` seconds, because a failed call ends a task or the query."""
+    return popmq.Client(
+        broker.endpoint,
+        timeouts=popmq.Timeouts.all(patience),
+        tls=broker.tls,
+        tls_ca=broker.tls_ca or None,
+        access_key=broker.access_key or None,
+        secret=broker.secret or None,
+    )
+
+
+def _check(part: Part, sealed: popmq.SealedBatch) -> None:
+    """Checks that every sealed message was read or is accounted for: otherwise it would be acked without being read."""
+    here = len(sealed.columns)
+    if here + sealed.torn_stolen + sealed.torn_lost != sealed.count:
+        raise DataLoss(f"popmq: {here} of {sealed.count} messages arrived in epoch {part.epoch}, part {part.part}")
+    if sealed.torn_lost:
+        _complain(
+            part.fail_on_data_loss and DataLoss,
+            f"popmq: {sealed.torn_lost} messages of epoch {part.epoch} are gone: retention dropped them, or they are "
+            "damaged. To go on without them set failOnDataLoss to false",
+        )
+    if sealed.torn_stolen:
+        _complain(
+            part.fail_on_lease_loss and LeaseLoss,
+            f"popmq: {sealed.torn_stolen} messages of epoch {part.epoch} went to other consumers of group "
+            f"{part.group} while the lease was over; they may be read twice. Set exclusiveOwner, or a longer "
+            "invisibleTime; to go on set failOnLeaseLoss to false",
+        )
+
+
+def _complain(error: type[RuntimeError] | bool, text: str) -> None:
+    if isinstance(error, type):
+        raise error(text)
+    _log.warning(text)

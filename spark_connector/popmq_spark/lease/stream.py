@@ -1,0 +1,175 @@
+"""The streaming reader: plans epochs in the driver, lets tasks pop them, acks what Spark has committed.
+
+Spark's driver runs one object of this class in one process for the whole query; `read` runs in the executors on a copy
+that was pickled from yet another process, so nothing that a method leaves in `self` reaches `read`: all it needs is in
+the `Part`. The order in which Spark calls, for batch N:
+
+    latestOffset(start)      `start` is in Spark's commit log: everything up to it is acked here, and nowhere else
+      → offsets/N            the plan is durable before anything is popped under it
+    partitions(start, end)   → read() × parts, as often as Spark likes
+      → commits/N            and the next latestOffset acks
+
+Spark may never call commit() for the last batch, and stop() tells nothing about success; neither is needed.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+import popmq
+from popmq_spark.lease.owner import Owner
+from popmq_spark.lease.part import Part, read_part
+from popmq_spark.lease.plan import Cap, Plan
+from popmq_spark.options import ROWS_MAX, Options
+from popmq_spark.queue_ends import topics_of
+from popmq_spark.ranges import admitted, parts_of
+from popmq_spark.triggered import LOOK_SECONDS, TriggeredReader
+
+_log = logging.getLogger("popmq_spark")
+
+
+class PopMQStreamReader(TriggeredReader[Options]):
+    """One query's reader."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        super().__init__(options, schema)
+        self._owner: Owner | None = None
+        self._bounded = False  # in a run with availableNow
+        self._bound: dict[str, popmq.Position] | None = None  # what that run reads up to
+
+    def initialOffset(self) -> dict[str, Any]:
+        """A new owner each time: Spark calls this more than once and passes the answer that it uses as `start`."""
+        return Plan(owner=uuid.uuid4().hex).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Takes the positions that this run reads up to; a new group's first latestOffset takes them."""
+        self._bounded = True
+        try:
+            self._bound = {topic: found.upto for topic, found in self._ask(self._topics()).items()}
+        except popmq.errors.GroupNotFound:
+            _log.info("the group %s is new", self._options.group)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Acks up to `start`, then plans the next epoch, or returns `start` itself when nothing is due.
+
+        A topic that comes during the query is read from its first message.
+
+        Errors: TopicNotFound, Fenced; Unavailable after brokerUnavailableTimeout.
+        """
+        before = Plan.from_json(start)
+        topics = self._topics()
+        owner = self._hold(before.owner, [] if before.epoch else topics)
+        owner.attach(topics, "earliest")
+        if owner.acked_epoch > before.epoch:
+            _log.warning("epoch %d is acked, the checkpoint knows %d: going on", owner.acked_epoch, before.epoch)
+        owner.ack_up_to(before.epoch)
+        ready = self._due(topics, limit)
+        if not any(ready.values()):
+            return start
+        return self._plan(owner.name, max(before.epoch, owner.acked_epoch) + 1, ready, limit).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Part]:
+        """One task for each part of `end`. The plan in `end` is used even when the options have changed since."""
+        plan = Plan.from_json(end)
+        if plan.epoch == Plan.from_json(start).epoch:
+            return []
+        owner = self._hold(plan.owner)
+        return [Part.of(plan, number, owner.generation, self._options, self._schema) for number in range(plan.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in an executor, perhaps several times and concurrently: each run returns the same rows."""
+        assert isinstance(partition, Part)
+        return read_part(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Does nothing in most cases: latestOffset has acked already. Spark calls this late or never."""
+        plan = Plan.from_json(end)
+        try:
+            self._hold(plan.owner).ack_up_to(plan.epoch)
+        except popmq.errors.TryLater as error:
+            _log.info("epoch %d is acked at the next trigger: %s", plan.epoch, error)
+
+    def stop(self) -> None:
+        """Closes what is open. Acks and releases nothing: Spark also calls it after a failure."""
+        if self._owner:
+            self._owner.stop()
+        self._owner = None
+        super().stop()
+
+    def _topics(self) -> list[str]:
+        return topics_of(self._connected(), self._options.wanted)
+
+    def _hold(self, name: str, topics: Sequence[str] = ()) -> Owner:
+        """The owner; `topics`: those that a new query begins with."""
+        if self._owner is None or self._owner.name != name:
+            if self._owner:
+                self._owner.stop()
+            self._owner = Owner(self._connected(), self._options, name, topics)
+        return self._owner
+
+    # ── What is there ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ask(self, topics: Iterable[str], min_ready: int = 0, wait: float = 0.0) -> dict[str, popmq.Availability]:
+        """What the group can read of each topic now; in a bounded run, what of it lies below the bound."""
+        client, group, bound = self._connected(), self._options.group, self._bound or {}
+        return {topic: client.wait_available(topic, group, min_ready, wait, bound.get(topic)) for topic in topics}
+
+    def _wait(self, topics: list[str]) -> dict[str, popmq.Availability]:
+        """Waits for minRowsPerTrigger, up to longPollTimeout. One topic is waited for at the broker."""
+        options = self._options
+        if len(topics) == 1:
+            return self._ask(topics, options.min_rows_per_trigger, options.long_poll_timeout)
+        deadline = self.clock() + options.long_poll_timeout
+        while True:
+            found = self._ask(topics)
+            left = deadline - self.clock()
+            if sum(row.ready for row in found.values()) >= options.min_rows_per_trigger or left <= 0:
+                return found
+            self.sleep(min(LOOK_SECONDS, left))
+
+    def _due(self, topics: list[str], limit: ReadLimit) -> dict[str, int]:
+        """How many rows of each topic the next epoch may plan with; none = wait for more."""
+        if self._bounded:
+            bound = self._bound
+            found = self._ask(topics if bound is None else [topic for topic in topics if topic in bound])
+            if bound is None:
+                self._bound = {topic: row.upto for topic, row in found.items()}
+        else:
+            found = self._ask(topics) if isinstance(limit, ReadAllAvailable) else self._wait(topics)
+        self._report(found)
+        ready = {topic: row.ready for topic, row in found.items()}
+        return ready if self._is_due(sum(ready.values()), limit, self._bounded) else {}
+
+    def _plan(self, owner: str, epoch: int, ready: dict[str, int], limit: ReadLimit) -> Plan:
+        options = self._options
+        cap = min(sum(ready.values()), limit.max_rows if isinstance(limit, ReadMaxRows) else ROWS_MAX)
+        shares = admitted({(topic, 0): rows for topic, rows in ready.items()}, cap)
+        bound = self._bound or {}
+        return Plan(
+            owner=owner,
+            epoch=epoch,
+            parts=parts_of(cap, options.min_partitions, options.max_records_per_partition, options.max_partitions),
+            topics={topic: Cap(rows, bound.get(topic)) for (topic, _), rows in shares.items() if rows},
+            cap_bytes=options.max_bytes_per_trigger,
+            tag=options.tag,
+            sql=options.sql,
+        )
+
+    def _report(self, found: dict[str, popmq.Availability]) -> None:
+        rows = {
+            topic: {
+                "ready": row.ready,
+                "inFlight": row.stats.in_flight,
+                "backoff": row.stats.backoff,
+                "oldestAgeMs": round(row.stats.oldest_age * 1000),
+            }
+            for topic, row in found.items()
+        }
+        together = {name: sum(row[name] for row in rows.values()) for name in ("ready", "inFlight", "backoff")}
+        oldest = max((row["oldestAgeMs"] for row in rows.values()), default=0)
+        self._progress = {**together, "oldestAgeMs": oldest, "topics": rows}

@@ -1,0 +1,252 @@
+"""The streaming reader of `mode=offsets`: plans ranges of offsets in the driver, and lets tasks pull them.
+
+Spark's own log holds the ranges, and nothing else decides what is read: the broker keeps no state about the query. So
+nothing has to be acked, no lease runs out, and two drivers on one checkpoint do no more harm than with any other
+source. A group is committed behind Spark's log, so that operators see the lag and retention waits. In the order of
+Spark's calls (stream.py):
+
+    latestOffset(start)      `start` is in Spark's commit log: a group's offsets are committed here, for lag only
+      → offsets/N            the ranges are durable
+    partitions(start, end)   → read() × parts, as often as Spark likes: the same offsets
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+
+import popmq
+from popmq_spark.offsets.offsets_options import OffsetsOptions
+from popmq_spark.offsets.range_part import RangePart, read_ranges
+from popmq_spark.options import OptionError
+from popmq_spark.positions import Place
+from popmq_spark.queue_ends import Ends, ends_of, lose, place_in, topics_of
+from popmq_spark.ranges import Positions, Ranges, Span, admitted, parts_of
+from popmq_spark.triggered import LOOK_SECONDS, TriggeredReader
+
+_log = logging.getLogger("popmq_spark")
+
+#: Topic and queue → messages.
+Behind = dict[tuple[str, int], int]
+
+
+class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
+    """One query's reader."""
+
+    def __init__(self, options: OffsetsOptions, schema: pa.Schema) -> None:
+        super().__init__(options, schema)
+        self._bound: Positions | None = None  # of a run with availableNow
+        self._joined: set[str] = set()  # topics that the group is known to pull
+        self._committed: Positions = {}  # by this process
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Says only that nothing was read: where the query begins is decided, and durable, with its first range."""
+        return Ranges(begun=False).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Takes the ends that this run reads up to."""
+        ends = self._ends()
+        self._bound = {topic: {queue: row.max_offset for queue, row in rows.items()} for topic, rows in ends.items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Commits `start`, then plans the next ranges, or returns `start` itself when nothing is due.
+
+        A new query that does not begin at the first message plans at once, even nothing: its beginning is then durable.
+        Errors: TopicNotFound, DataLoss; OptionError for a group that pops; Unavailable after brokerUnavailableTimeout.
+        """
+        before = Ranges.from_json(start)
+        self._commit(before.positions)
+        deadline = self.clock() + self._options.long_poll_timeout
+        while True:
+            ends = self._ends()
+            positions = self._positions(before, ends)
+            behind = self._behind(positions, ends)
+            if self._is_due(sum(behind.values()), limit, self._bound is not None):
+                rows = self._rows(behind, ends, limit)
+                return self._plan(positions, admitted(behind, rows)).to_json()
+            if not before.begun and self._options.starting_offsets != "earliest":
+                return self._plan(positions, {}).to_json()
+            left = deadline - self.clock()
+            if left <= 0 or self._bound is not None:
+                return start
+            self.sleep(min(LOOK_SECONDS, left))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePart]:
+        """One task for each share of the ranges in `end`, whatever the options are now."""
+        plan = Ranges.from_json(end)
+        options = self._options
+        return [
+            RangePart(
+                broker=options.broker,
+                spans=spans,
+                tag=plan.tag,
+                sql=plan.sql,
+                patience=options.broker_unavailable_timeout,
+                fail_on_data_loss=options.fail_on_data_loss,
+                schema=self._schema,
+            )
+            for spans in plan.shares()
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in an executor, perhaps several times and concurrently: each run returns the same rows."""
+        assert isinstance(partition, RangePart)
+        return read_ranges(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Commits the offsets of the group, if latestOffset has not done so already."""
+        self._commit(Ranges.from_json(end).positions)
+
+    def _ends(self) -> Ends:
+        return ends_of(self._connected(), topics_of(self._connected(), self._options.wanted))
+
+    # ── Where the query stands ───────────────────────────────────────────────────────────────────────────────────
+
+    def _positions(self, before: Ranges, ends: Ends) -> Positions:
+        """Where the next ranges begin. Queues and topics that came during the query begin at their first message."""
+        if not before.begun:
+            return self._beginning(ends)
+        self._join(ends, "earliest")
+        positions = before.positions
+        for topic in sorted(set(positions) - set(ends)):
+            gone = f"the topic {topic!r} is gone, and with it what the query had not read of it"
+            lose(self._options.fail_on_data_loss, gone)
+        return {topic: self._still_there(topic, rows, positions.get(topic, {})) for topic, rows in ends.items()}
+
+    def _beginning(self, ends: Ends) -> Positions:
+        """Where a new query begins: where its group stands in a topic, else at startingOffsets."""
+        client, options = self._connected(), self._options
+        positions = place_in(client, options.starting_offsets, ends)
+        if not options.group:
+            return positions
+        self._join(ends, options.starting_offsets, positions)
+        stands = ends_of(client, ends, options.group)
+        return {topic: {queue: row.committed for queue, row in rows.items()} for topic, rows in stands.items()}
+
+    def _still_there(self, topic: str, rows: Mapping[int, popmq.QueueOffsets], at: Mapping[int, int]) -> dict[int, int]:
+        """The positions in one topic; the first message where those there are gone.
+
+        A queue that is shorter than what was read of it shows that its topic is another one of the same name.
+        """
+        fail = self._options.fail_on_data_loss
+        firsts = {queue: row.min_offset for queue, row in rows.items()}
+        if any(offset > rows[queue].max_offset for queue, offset in at.items() if queue in rows):
+            lose(fail, f"the topic {topic!r} is shorter than what the query has read of it: it was created anew")
+            return firsts
+        for queue in (queue for queue, offset in at.items() if offset < firsts.get(queue, 0)):
+            gone = (
+                f"messages {at[queue]} to {firsts[queue] - 1} of queue {queue} of topic {topic!r} were dropped before "
+                "the query read them. Keep messages longer, or name a group: retention keeps what it has not committed"
+            )
+            lose(fail, gone)
+        return {queue: max(at.get(queue, 0), first) for queue, first in firsts.items()}
+
+    # ── The group: for lag and retention only ────────────────────────────────────────────────────────────────────
+
+    def _join(self, ends: Ends, start: Place, positions: Positions | None = None) -> None:
+        """Makes the group one that pulls the topics; one that is new to a topic begins at `start`, or at `positions`.
+
+        Raises OptionError for a group that pops a topic: its consumers would lose their messages to this query.
+        """
+        client, group = self._connected(), self._options.group
+        for topic in sorted(set(ends) - self._joined) if group else ():
+            stands = self._stands(topic)
+            if min(stands.values()) < 0:
+                by_name = start if isinstance(start, str | datetime) else None
+                client.set_consume_mode(topic, group, "PULL", start=by_name or "earliest")
+                stands = positions[topic] if positions and by_name is None else {}
+            self._expect_pulling(topic, stands)
+            self._joined.add(topic)
+
+    def _stands(self, topic: str) -> dict[int, int]:
+        """The group's committed offsets. One that is not there is created, for which an access key needs `admin`."""
+        client, group = self._connected(), self._options.group
+        try:
+            rows = client.query_offsets(topic, group)
+        except popmq.errors.GroupNotFound:
+            client.create_group(group)
+            rows = client.query_offsets(topic, group)
+        return {row.queue: row.committed for row in rows}
+
+    def _expect_pulling(self, topic: str, stands: dict[int, int]) -> None:
+        """Commits where the group stands, which changes nothing, and is refused if the group pops the topic."""
+        group = self._options.group
+        try:
+            for queue, offset in stands.items():
+                self._connected().update_offsets(topic, group, {queue: offset})
+        except popmq.errors.WrongConsumeMode as error:
+            raise OptionError(
+                f"popmq: the group {group} pops the topic {topic}; with mode=offsets take a group of its own, or none"
+            ) from error
+
+    def _commit(self, positions: Positions) -> None:
+        """Commits what Spark has committed. Never raises: what is read does not depend on it."""
+        if not self._options.group or positions == self._committed:
+            return
+        for topic, offsets in positions.items():
+            moved = {q: at for q, at in offsets.items() if self._committed.get(topic, {}).get(q) != at}
+            try:
+                for some in batched(sorted(moved.items())):
+                    self._connected().update_offsets(topic, self._options.group, dict(some))
+            except popmq.PopMQError as error:
+                _log.warning("the offsets of group %s in %s are not committed: %s", self._options.group, topic, error)
+                return
+        self._committed = positions
+
+    # ── What the next micro-batch takes ──────────────────────────────────────────────────────────────────────────
+
+    def _behind(self, positions: Positions, ends: Ends) -> Behind:
+        """Messages of each queue that may be planned; in a bounded run those below its bound."""
+        behind = {}
+        for topic, rows in ends.items():
+            for queue, row in rows.items():
+                end = row.max_offset
+                if self._bound is not None:
+                    end = min(end, self._bound.get(topic, {}).get(queue, 0))
+                behind[topic, queue] = max(end - positions[topic][queue], 0)
+        self._report(positions, ends)
+        return behind
+
+    def _report(self, positions: Positions, ends: Ends) -> None:
+        """Remembers the backlog: Spark asks for it right after latestOffset, and the broker need not be asked again."""
+        topics = {
+            topic: sum(row.max_offset - positions[topic][queue] for queue, row in rows.items())
+            for topic, rows in ends.items()
+        }
+        self._progress = {"behind": sum(topics.values()), "topics": topics}
+
+    def _rows(self, behind: Behind, ends: Ends, limit: ReadLimit) -> int:
+        """How many rows the limits admit. Bytes are estimated by the mean size of a topic's stored messages."""
+        rows = sum(behind.values())
+        if not isinstance(limit, ReadMaxRows):
+            return rows
+        size = sum(count * _mean_size(ends[topic][queue]) for (topic, queue), count in behind.items())
+        by_bytes = int(rows * self._options.max_bytes_per_trigger / size) if size else rows
+        return max(1, min(rows, limit.max_rows, by_bytes))
+
+    def _plan(self, positions: Positions, rows: Behind) -> Ranges:
+        """Every queue has a span, though it may be empty: the plan also says where the next one begins."""
+        options = self._options
+        spans = tuple(
+            Span(topic, queue, at, at + rows.get((topic, queue), 0))
+            for topic, offsets in positions.items()
+            for queue, at in offsets.items()
+        )
+        total = sum(rows.values())
+        parts = parts_of(total, options.min_partitions, options.max_records_per_partition, options.max_partitions)
+        return Ranges(spans, parts, options.tag, options.sql)
+
+
+def _mean_size(row: popmq.QueueOffsets) -> float:
+    """Bytes of a stored message of this queue's topic, an estimate."""
+    return row.bytes_behind / max(row.max_offset - row.min_offset, 1)
+
+
+def batched(offsets: list[tuple[int, int]], size: int = 1024) -> Iterator[list[tuple[int, int]]]:
+    """Pieces that one request takes."""
+    for first in range(0, len(offsets), size):
+        yield offsets[first : first + size]

@@ -1,0 +1,123 @@
+"""Reads one task's ranges: pulls them by offset, without a group, and gives them to Spark as Arrow batches.
+
+Runs in an executor, perhaps several times and beside itself: the offsets are in the `RangePart`, so every run gets the
+same rows as long as retention keeps them. The broker stores nothing about it.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+import popmq
+from popmq.pull import PulledColumns
+from popmq_spark.columns import fields_of, to_arrow
+from popmq_spark.lease.part import client_of
+from popmq_spark.options import Broker
+from popmq_spark.queue_ends import lose
+from popmq_spark.ranges import Span
+
+#: Rows and bytes of one Pull: larger answers cost memory and gain nothing. The broker counts bodies that it does not
+#: send, since it reads them: without bodies an answer may therefore stand for more.
+PULL_ROWS, PULL_BYTES, PULL_BYTES_WITHOUT_BODY = 4_000, 4 << 20, 8 << 20
+
+#: The queue is shorter than the range: its topic was deleted, and another one of its name was created.
+_SHORTER = ("OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY", "NO_MESSAGE_IN_QUEUE", "NO_MATCHED_LOGIC_QUEUE")
+
+
+@dataclass(frozen=True)
+class RangePart(InputPartition):
+    """What `read` needs. Spark pickles it into the task."""
+
+    broker: Broker
+    spans: tuple[Span, ...]  # read one after the other
+    tag: str | None  # of the plan, not of the options: a batch is read again through its own filter
+    sql: str | None
+    patience: float  # seconds for which a request is repeated
+    fail_on_data_loss: bool
+    schema: pa.Schema
+    keys: frozenset[str] | None = None  # drops other keys before rows are made
+
+
+def read_ranges(part: RangePart) -> Iterator[pa.RecordBatch]:
+    """The rows of the spans, one batch for each Pull that found any; the next one runs while Spark takes its rows.
+
+    Errors: DataLoss; of popmq.errors InvalidFilter, and Unavailable after brokerUnavailableTimeout.
+    """
+    with ThreadPoolExecutor(1, "popmq-ahead") as ahead:
+        for span in part.spans:
+            for columns in _pages(part, span, ahead):
+                if len(columns):
+                    yield to_arrow(columns, span.topic, None, part.schema, part.keys)
+
+
+def _pages(part: RangePart, span: Span, ahead: ThreadPoolExecutor) -> Iterator[popmq.Columns]:
+    """The answers for one span, in order.
+
+    Each is asked for when the one before has arrived: only its `next_offset` says where it begins, since a filter or a
+    bound in bytes may end an answer anywhere.
+    """
+    at = span.start
+    coming = ahead.submit(_pull, part, span, at)
+    while at < span.end:
+        try:
+            page = coming.result()
+        except popmq.errors.TopicNotFound:
+            lose(part.fail_on_data_loss, f"the topic {span.topic!r} was deleted before {span} was read")
+            return
+        at = _checked(part, span, at, page)
+        if at < span.end:
+            coming = ahead.submit(_pull, part, span, at)
+        yield page.columns
+
+
+def _pull(part: RangePart, span: Span, at: int) -> PulledColumns:
+    """One request, repeated by the client while the broker is away. Only what Spark asked for is sent."""
+    columns = fields_of(part.schema, part.keys is not None)
+    return client_of(part.broker, part.patience).pull_columns(
+        span.topic,
+        span.queue,
+        at,
+        span.end,
+        PULL_ROWS,
+        max_bytes=PULL_BYTES if "body" in columns else PULL_BYTES_WITHOUT_BODY,
+        tag=part.tag,
+        sql=part.sql,
+        columns=columns,
+    )
+
+
+def _checked(part: RangePart, span: Span, at: int, page: PulledColumns) -> int:
+    """Where to go on; every message from `at` up to there was read, was filtered out, or is complained of as lost."""
+    if page.status in _SHORTER:
+        lose(
+            part.fail_on_data_loss,
+            f"queue {span.queue} of topic {span.topic!r} ends at offset {page.max_offset}, but offsets {at} to "
+            f"{span.end - 1} are to be read: the topic was deleted and created anew",
+        )
+        return span.end
+    behind = min(page.next_offset, span.end)
+    missing = _missing(part, span, page, behind - at)
+    if missing:
+        lose(
+            part.fail_on_data_loss,
+            f"{missing} messages of queue {span.queue} of topic {span.topic!r} between offsets {at} and {behind - 1} "
+            "are gone: retention or a purge dropped them, or they are damaged. Keep messages longer, or name a group: "
+            "retention keeps what it has not committed",
+        )
+    return behind
+
+
+def _missing(part: RangePart, span: Span, page: PulledColumns, examined: int) -> int:
+    """How many of the examined messages no longer exist.
+
+    Below the first offset all do not. A filter hides how many are missing elsewhere; numbers of a retry topic have
+    gaps, and so has a dead-letter topic after a redrive.
+    """
+    if page.status == "OFFSET_TOO_SMALL":
+        return examined
+    if part.tag is not None or part.sql is not None or span.topic.startswith("%"):
+        return 0
+    return examined - len(page.columns)

@@ -1,0 +1,277 @@
+"""Writes rows to topics: at least once, or exactly once with batches that are staged and then committed.
+
+    task      write(rows)        at least once: sent at once; exactly once: staged, in no queue (docs/sinks.md)
+              → Written          what was staged, for the driver
+    driver    commit(messages)   exactly once: commits the batch under its number; a repeat is known by it
+              abort(messages)    drops what is known; the broker drops the rest
+
+Spark makes a new writer for each call in the driver, so all that `commit` needs is in the `Written`s. A task learns the
+query and the batch from its TaskContext: the id of a streaming query stays the same over restarts, and after a failure
+Spark runs the same batch number again.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+import popmq
+from popmq_spark.lease.part import client_of
+from popmq_spark.rows import Row, rows
+from popmq_spark.writing.write_options import WriteOptions
+
+_log = logging.getLogger("popmq_spark")
+
+#: Where Spark tells a task which query and batch it belongs to.
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+#: Bytes of the bodies of one request; the broker takes 16 MiB.
+REQUEST_BYTES_MAX = 8 << 20
+#: What is kept of the body of a row that was refused for its size.
+BAD_BODY_BYTES_MAX = 1 << 20
+
+
+#: Errors that another row would not have.
+_FAULTS_OF_A_ROW = (popmq.errors.InvalidField, popmq.errors.TopicNotFound)
+
+
+class BadRowError(ValueError):
+    """A row cannot be a message. The text says why; the option badRowTopic lets the query go on without it."""
+
+
+class WriteError(RuntimeError):
+    """Spark does not tell what an exactly-once sink needs to know."""
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task wrote: the rows that it sent or staged, and its stages if they are to be committed."""
+
+    rows: int
+    bad_rows: int
+    sink: str = ""
+    batch: int = 0
+    stages: tuple[popmq.StageName, ...] = ()
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The sink of a streaming query.
+
+    Spark pickles it into its tasks and makes a new one for each commit and abort: it keeps nothing but its options.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Runs in an executor, for each task of a batch; each attempt stages under ids of its own."""
+        options = self._options
+        if not options.delivery:
+            return _write(options, iterator, Sending(options))
+        query, batch = _task_property(QUERY_ID), _task_property(BATCH_ID)
+        return _write(options, iterator, Staging(options, options.txn_app_id or query, int(batch)))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commits what the winning attempts staged. Raises StageNotFound: then Spark repeats the batch."""
+        _commit(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Drops what the finished tasks staged."""
+        _abort(self._options, messages)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """The sink of a batch write; exactly once by txnAppId and txnVersion."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Runs in an executor, for each task."""
+        options = self._options
+        if options.txn_version is None:
+            return _write(options, iterator, Sending(options))
+        return _write(options, iterator, Staging(options, options.txn_app_id, options.txn_version))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commits what the winning attempts staged."""
+        _commit(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Drops what the finished tasks staged."""
+        _abort(self._options, messages)
+
+
+def _task_property(name: str) -> str:
+    context = TaskContext.get()
+    value = context.getLocalProperty(name) if context else None
+    if not value:
+        raise WriteError(
+            f"popmq: Spark does not tell the task its {name}, which delivery = exactly-once needs; "
+            "write in foreachBatch with txnAppId and txnVersion, or with delivery = at-least-once"
+        )
+    return value
+
+
+def _client(options: WriteOptions) -> popmq.Client:
+    """This process's client: a task and the driver's commit wait as long for a broker that is away as a read does.
+
+    It stays connected, because Spark uses a Python process for many tasks.
+    """
+    return client_of(options.broker, options.broker_unavailable_timeout)
+
+
+class Sending:
+    """Sends rows at once."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._client = _client(options)
+
+    def put(self, topic: str, messages: list[popmq.Message]) -> list[popmq.PopMQError | None]:
+        """Returns None or the error for each message.
+
+        A request that is retried by the client is stored once; a task that Spark repeats sends its rows again.
+        """
+        try:
+            self._client.send(topic, messages)
+        except popmq.errors.PartlyRefused as refused:
+            return [refused.errors.get(place) for place in range(len(messages))]
+        except popmq.errors.InvalidField as error:  # of one message alone; several are PartlyRefused
+            if len(messages) > 1:
+                raise
+            return [error]
+        return [None] * len(messages)
+
+    def written(self, good: int, bad: int) -> Written:
+        return Written(good, bad)
+
+
+class Staging:
+    """Stages rows: one stage for each topic that the task meets."""
+
+    def __init__(self, options: WriteOptions, sink: str, batch: int) -> None:
+        """`sink` and `batch` say what the driver commits; the id of the attempt keeps two attempts apart."""
+        self._client = _client(options)
+        self._sink = sink
+        self._batch = batch
+        self._attempt = uuid4().hex
+        self._pieces: dict[str, int] = {}
+        self._staged: dict[str, int] = {}
+
+    def put(self, topic: str, messages: list[popmq.Message]) -> list[popmq.PopMQError | None]:
+        """Returns None or the error for each message."""
+        piece = self._pieces.get(topic, 0)
+        stage_id = self._stage_id(topic)
+        results = self._client.stage(
+            topic, messages, sink=self._sink, batch=self._batch, stage_id=stage_id, piece=piece
+        )
+        self._pieces[topic] = piece + 1
+        self._staged[topic] = self._staged.get(topic, 0) + sum(result is None for result in results)
+        return results
+
+    def _stage_id(self, topic: str) -> str:
+        """Of this attempt and topic: 32 digits, and the number of the topic in this task."""
+        return f"{self._attempt}-{[*self._pieces, topic].index(topic)}"
+
+    def written(self, good: int, bad: int) -> Written:
+        stages = [
+            popmq.StageName(self._stage_id(topic), topic, count) for topic, count in self._staged.items() if count
+        ]
+        return Written(good, bad, self._sink, self._batch, tuple(stages))
+
+
+def _write(options: WriteOptions, batches: Iterator[pa.RecordBatch], out: Sending | Staging) -> Written:
+    """Writes all rows in requests, one topic each, and applies the policy for bad rows."""
+    good = bad = 0
+    for topic, request in _requests(options, batches):
+        refused = [(row, row.reason) for row in request if row.message is None]
+        sound = [row for row in request if row.message is not None]
+        refused += _put(out, topic, sound)
+        good, bad = good + len(request) - len(refused), bad + len(refused)
+        if refused:
+            _set_aside(options, out, refused)
+    return out.written(good, bad)
+
+
+def _put(out: Sending | Staging, topic: str, sound: list[Row]) -> list[tuple[Row, str]]:
+    """Writes rows of one topic; returns those that the broker refused for what they are."""
+    messages = [row.message for row in sound if row.message is not None]
+    if not messages:
+        return []
+    try:
+        results = out.put(topic, messages)
+    except popmq.errors.TopicNotFound as error:
+        results = [error] * len(messages)
+    refused: list[tuple[Row, str]] = []
+    for row, result in zip(sound, results, strict=True):
+        if result is not None and not isinstance(result, _FAULTS_OF_A_ROW):
+            raise result
+        if result is not None:
+            refused.append((row, result.message))
+    return refused
+
+
+def _requests(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, list[Row]]]:
+    """Rows of one topic each, in order within the topic, within the bounds of a request.
+
+    Rows of several topics are gathered side by side: a request of one row for each change of topic would be slow.
+    """
+    waiting: dict[str, tuple[list[Row], int]] = {}
+    for row in (row for batch in batches for row in rows(batch, options.topic)):
+        found, size = waiting.get(row.topic, ([], 0))
+        size += len(row.message.body) if row.message else 0
+        if found and size > REQUEST_BYTES_MAX:
+            yield row.topic, found
+            found, size = [], size
+        found.append(row)
+        waiting[row.topic] = found, size
+        if len(found) == options.max_rows_per_request:
+            yield row.topic, found
+            del waiting[row.topic]
+    yield from ((topic, found) for topic, (found, _) in waiting.items())
+
+
+def _set_aside(options: WriteOptions, out: Sending | Staging, refused: Sequence[tuple[Row, str]]) -> None:
+    """Writes bad rows to badRowTopic; without one they fail the task."""
+    if not options.bad_row_topic:
+        row, reason = refused[0]
+        raise BadRowError(
+            f"popmq: {len(refused)} rows for topic {row.topic!r} cannot be sent; the first: {reason}. "
+            "Filter them, or name a topic that takes them: badRowTopic"
+        )
+    left = _put(out, options.bad_row_topic, [_bad_row(row, reason) for row, reason in refused])
+    if left:
+        raise BadRowError(f"popmq: badRowTopic {options.bad_row_topic!r} refuses a row, too: {left[0][1]}")
+
+
+def _bad_row(row: Row, reason: str) -> Row:
+    """The beginning of the body of a bad row (a zero byte if it has none), its topic and the reason."""
+    body = bytes(row.message.body) if row.message else row.body or b""  # type: ignore[arg-type]
+    kept = body[:BAD_BODY_BYTES_MAX] or b"\0"
+    properties = {"bad_row_topic": row.topic, "bad_row_reason": reason[:1000]}
+    return Row("", popmq.Message(kept, properties=properties))
+
+
+# A batch without tasks has no message, and so no name of the sink: nothing is committed, and nothing needs to be.
+def _commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    written = [message for message in messages if isinstance(message, Written) and message.sink]
+    if not written:
+        return
+    ((sink, batch),) = {(message.sink, message.batch) for message in written}
+    stages = [stage for message in written for stage in message.stages]
+    done = _client(options).commit_batch(sink, batch, stages)
+    if done.duplicate:
+        _log.warning("batch %d of %s was committed before; its rows are in the topic once", batch, sink)
+
+
+def _abort(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Never raises: what stays is dropped by the broker."""
+    for message in messages:
+        if isinstance(message, Written) and message.stages:
+            try:
+                _client(options).drop_stages(message.sink, message.stages)
+            except popmq.PopMQError as error:
+                _log.info("stages of batch %d are left to the broker: %s", message.batch, error)

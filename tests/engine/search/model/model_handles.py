@@ -1,0 +1,233 @@
+"""The rules of ack, extend, release and reject, and of leases that run out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tests.engine.search.model.model_facts import NEVER_GIVEN, Entry, Handle, Lease, View, must
+from tests.engine.search.model.model_fifo import MessageGroups
+from tests.engine.search.model.model_pops import undone
+
+BEHIND = "the message before it in its message group failed"
+EXPIRED = "lease expired"
+
+
+class How(NamedTuple):
+    """What a change asks for."""
+
+    kind: str
+    delay_ms: int | None
+    uncounted: bool
+    reason: str
+
+
+class Handles(MessageGroups):
+    """What clients do with their deliveries, and time if they do nothing."""
+
+    def find(self, group: str, handle: Handle) -> Entry | str:
+        """The undone member that a handle names, or the code."""
+        lease = self.leases.get(handle.ck_id)
+        if lease is None or (lease.group, lease.topic) not in self.views or not self._lives(lease):
+            return "INVALID_HANDLE" if handle.ck_id >= NEVER_GIVEN else "HANDLE_LAPSED"
+        if lease.nonce != handle.nonce or handle.member >= len(lease.members) or lease.group != group:
+            return "INVALID_HANDLE"
+        entry = lease.members[handle.member]
+        if entry.lease is not lease or entry.state not in ("leased", "bound"):
+            return "HANDLE_LAPSED"
+        return entry
+
+    def _forget(self, which: Any) -> None:
+        super()._forget(which)
+        self.leases = {number: lease for number, lease in self.leases.items() if not which(lease.group, lease.topic)}
+
+    def _lives(self, lease: Lease) -> bool:
+        """An owner's CheckPoint lives as long as its token."""
+        if lease.owner:
+            owner = self.groups[lease.group].owners.get(lease.owner)
+            return owner is not None and any(token.lease is lease for token in owner.tokens.values())
+        return bool(undone(lease))
+
+    def view_of(self, entry: Entry) -> View:
+        assert entry.lease is not None
+        return self.views[(entry.lease.group, entry.lease.topic)]
+
+    def ack(self, group: str, handles: list[Handle], answer: Any) -> None:
+        """`answer`: a code for each handle, "" for done; or one code."""
+        if group not in self.groups:
+            return must(answer == "GROUP_NOT_FOUND", "ack", answer)
+        found = [self.find(group, handle) for handle in handles]
+        seen: set[int] = set()
+        expected = []
+        for one in found:
+            if isinstance(one, str):
+                expected.append(one)
+            else:
+                expected.append("HANDLE_LAPSED" if id(one) in seen else "")
+                seen.add(id(one))
+        must(answer == expected, "ack", answer, expected)
+        for one, code in zip(found, expected, strict=True):
+            if not isinstance(one, str) and not code:
+                view = self.view_of(one)
+                view.over(one, "done")
+                view.acked += 1
+        return None
+
+    # ── Changes ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def change(self, group: str, changes: list[tuple[Handle, How]], answer: Any) -> None:
+        """`answer`: (visible ms, dead) or a code for each; those that want the same of one lease go together."""
+        if group not in self.groups:
+            return must(answer == "GROUP_NOT_FOUND", "change", answer)
+        results: list[Any] = [None] * len(changes)
+        wanted: dict[tuple[int, int, How], list[tuple[int, Entry]]] = {}
+        seen: set[int] = set()
+        for place, (handle, how) in enumerate(changes):
+            found = self.find(group, handle)
+            if isinstance(found, str):
+                results[place] = found
+            elif (found.lease is not None and found.lease.owner) or id(found) in seen:
+                results[place] = "INVALID_FIELD"
+            else:
+                seen.add(id(found))
+                wanted.setdefault((handle.ck_id, found.part, how), []).append((place, found))
+        entered = self.entered
+        for (ck_id, _, how), alike in wanted.items():
+            lease = self.leases[ck_id]
+            still = [entry for _, entry in alike if entry in undone(lease)]
+            without = self._without_room(lease, still, how)
+            refused = {place for place, entry in alike if entry in without and answer[place] == "STORAGE_FULL"}
+            for place in refused:
+                results[place] = "STORAGE_FULL"
+            alike = [(place, entry) for place, entry in alike if place not in refused]
+            still = [entry for _, entry in alike if entry in undone(lease)]
+            told = self._change(lease, still, how, entered)
+            for place, entry in alike:
+                results[place] = told.get(id(entry), "HANDLE_LAPSED")
+        must(answer == results, "change", answer, results)
+        return None
+
+    def _without_room(self, lease: Lease, entries: list[Entry], how: How) -> list[Entry]:
+        """Those that stay leased on a full disk: dead letters to be, and the rest of their message groups."""
+        if not self.full or how.kind == "extend":
+            return []
+        settings, tried = self.groups[lease.group], entries
+        if how.kind == "release":
+            entries = sorted(entries, key=lease.members.index)
+            tried = list(_first(entries).values()) if entries and entries[0].message_group else entries
+            if how.uncounted or (settings.stops and entries and entries[0].message_group):
+                return []
+            tried = [one for one in tried if one.attempts >= settings.max_attempts]
+        locked = {one.message_group for one in tried} - {""}
+        return [one for one in entries if one in tried or one.message_group in locked]
+
+    def _change(self, lease: Lease, entries: list[Entry], how: How, entered: int) -> dict[int, tuple[int, bool]]:
+        """The answer to each of them, by its id."""
+        entries.sort(key=lease.members.index)
+        if how.kind == "extend":
+            return self._extend(lease, entries, how)
+        if how.kind == "reject":
+            for entry in entries:
+                self.dead_letter(lease.group, lease.topic, entry, how.reason)
+            return {id(entry): (self.now_ms, True) for entry in entries}
+        if entries and entries[0].message_group:
+            return self._release_in_order(lease, entries, how)
+        return {id(entry): self._release(lease, entry, how, entered) for entry in entries}
+
+    def _extend(self, lease: Lease, entries: list[Entry], how: How) -> dict[int, tuple[int, bool]]:
+        """Members that are extended without the rest of their part are on their own from then on."""
+        due_ms = self.now_ms + (how.delay_ms or 0)
+        whole = [entry for entry in undone(lease) if entries and entry.part == entries[0].part] == entries
+        for entry in entries:
+            entry.due_ms = due_ms
+            if not whole:
+                entry.part = 1 + lease.members.index(entry)
+        return {id(entry): (due_ms, False) for entry in entries}
+
+    def _release(self, lease: Lease, entry: Entry, how: How, entered: int) -> tuple[int, bool]:
+        settings, view = self.groups[lease.group], self.view_of(entry)
+        if entry.attempts >= settings.max_attempts and not how.uncounted:
+            self.dead_letter(lease.group, lease.topic, entry, how.reason or "no attempts left")
+            return self.now_ms, True
+        delay_ms = self._delay_ms(lease, entry, how)
+        entry.attempts -= how.uncounted
+        entry.reason = how.reason
+        if delay_ms:
+            entry.state, entry.due_ms, entry.lease = "backoff", self.now_ms + delay_ms, None
+        else:
+            self.come_back(view, entry, entered)
+        return self.now_ms + delay_ms, False
+
+    def _delay_ms(self, lease: Lease, entry: Entry, how: How) -> int:
+        table = self.groups[lease.group].delays_ms
+        return how.delay_ms if how.delay_ms is not None else table[min(entry.attempts, len(table)) - 1]
+
+    def _release_in_order(self, lease: Lease, entries: list[Entry], how: How) -> dict[int, tuple[int, bool]]:
+        """The first of each message group has failed; those behind it in the lease go back, and were not tried."""
+        settings, view = self.groups[lease.group], self.views[(lease.group, lease.topic)]
+        failed = _first(entries)
+        out = [one for one in failed.values() if one.attempts >= settings.max_attempts and not how.uncounted]
+        dead = [] if settings.stops else out
+        behind = [
+            one
+            for one in undone(lease)
+            if one not in failed.values() and (one in entries or self._is_behind(lease, one, failed, dead))
+        ]
+        told = {id(one): (self.now_ms, False) for one in entries}
+        for one in out:
+            told[id(one)] = self.now_ms, one in dead
+            self.fail(lease.group, lease.topic, one, how.reason or "no attempts left")
+        for one in behind:
+            one.attempts, one.reason = one.attempts - 1, BEHIND
+            self.come_back(view, one, 0)
+        for one in failed.values():
+            if one not in out:
+                told[id(one)] = self._release(lease, one, how, 0)
+        return told
+
+    def _is_behind(self, lease: Lease, one: Entry, failed: dict[str, Entry], dead: list[Entry]) -> bool:
+        """Behind a failure that is not over: when the first is dead, the client goes on with the next."""
+        first = failed.get(one.message_group)
+        return first is not None and first not in dead and lease.members.index(first) < lease.members.index(one)
+
+    # ── Time ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def expire(self, group: str, topic: str, view: View, entered: int) -> bool:
+        """Leases that ran out, and delays that are over, soonest first; whether there were any.
+
+        While the disk is known to be full nothing becomes a dead letter: it stays leased.
+        """
+        due = [entry for entry in view.of("leased", "backoff") if entry.due_ms <= self.now_ms]
+        parts: dict[tuple[int, int, int], list[Entry]] = {}
+        moved = 0
+        for entry in due:
+            moved += entry.state == "backoff"
+            if entry.state == "backoff":
+                self.come_back(view, entry, entered)
+            elif entry.lease is not None:
+                parts.setdefault((entry.due_ms, entry.lease.ck_id, entry.part), []).append(entry)
+        for (_, ck_id, _), entries in sorted(parts.items()):
+            tried = list(_first(undone(self.leases[ck_id])).values())
+            for entry in entries:
+                dies = entry.attempts >= self.groups[group].max_attempts
+                follows = bool(entry.message_group) and view.mode == "POP" and entry not in tried
+                stops = self.groups[group].stops and entry.message_group and view.mode == "POP"
+                if dies and not follows and not stops and self.now_ms < self.quiet_until_ms:
+                    continue
+                moved += 1
+                if follows:
+                    entry.attempts, entry.reason = entry.attempts - 1, EXPIRED
+                    self.come_back(view, entry, entered)
+                elif dies:
+                    self.fail(group, topic, entry, EXPIRED)
+                else:
+                    entry.reason = EXPIRED
+                    self.come_back(view, entry, entered)
+        return moved > 0
+
+
+def _first(entries: list[Entry]) -> dict[str, Entry]:
+    """The first of each message group."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        found.setdefault(entry.message_group, entry)
+    return found

@@ -1,0 +1,187 @@
+"""Lite topics at random: sent to, read by groups, left alone for hours, removed and made anew, over crashes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from popmq_server import commands as ask
+from popmq_server.commands import queries
+from popmq_server.model.handles import Handle as EngineHandle
+from popmq_server.topics.log import is_readable
+from tests.engine import lites
+from tests.engine.dead_letters import all_again
+from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig
+from tests.engine.search.model import model_lites
+from tests.engine.search.model.model_facts import Handle, must
+
+NAMES = ("ann", "bob", "cat", "dan")
+names = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True)
+groups = st.sampled_from(["g", "g", "h"])
+KEEP_MS, TTL_MS = 2 * HOUR, 3 * HOUR
+MOST = 32
+
+
+class LiteLives(RuleBasedStateMachine):
+    """One LITE topic, two groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="popmq-lites-"))
+        self.rig = Rig(self.folder / "data", map_bytes=1 << 26)
+        self.rig.do(ask.CreateTopic("chat", 1, False, KEEP_MS, "LITE", lite_ttl_ms=TTL_MS))
+        for group in ("g", "h"):
+            self.rig.group(group)
+        self.model = model_lites.Lites(self.rig.now, KEEP_MS, TTL_MS)
+        self.sent = 0
+
+    def teardown(self) -> None:
+        self.rig.abandon()
+        shutil.rmtree(self.folder)
+
+    # ── Clients ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(names=names, count=st.integers(1, 4))
+    def send(self, names: list[str], count: int) -> None:
+        for name in names:
+            for _ in range(count):
+                self.sent += 1
+                text = f"{name}:{self.sent}"
+                (place,) = lites.send(self.rig, text).places or ()
+                assert isinstance(place, ask.Place)
+                self.model.send(name, text, place.offset)
+        self.settle()
+
+    @rule(group=groups, names=names, long=st.booleans())
+    def pop(self, group: str, names: list[str], long: bool) -> None:
+        self.popped(group, names, long)
+
+    def popped(self, group: str, names: list[str], long: bool) -> list[Delivery]:
+        invisible_ms = 12 * HOUR if long else MINUTE
+        rows = lites.pop(self.rig, *names, group=group, max_messages=MOST, invisible_ms=invisible_ms)
+        told = [(row.body, row.offset, row.handle) for row in rows]
+        self.learn()
+        self.model.pop(group, names, MOST, told, self.rig.now + invisible_ms)  # type: ignore[arg-type]
+        self.settle()
+        return rows
+
+    @rule(group=groups, how=st.sampled_from(["ack", "ack", "release", "reject"]), count=st.integers(1, 6))
+    def finish(self, group: str, how: str, count: int) -> None:
+        """One after another: what was released with one before it has lapsed."""
+        for _ in range(count):
+            if leased := self.model.leases(group):
+                name, offset, handle = leased[0]
+                self.finish_one(group, name, offset, Handle(*handle), how)
+        self.settle()
+
+    def finish_one(self, group: str, name: str, offset: int, handle: Handle, how: str) -> None:
+        if how == "ack":
+            results = self.rig.do(ask.Ack(group, (EngineHandle(*handle),))).results
+            must(results == [None], "ack", results)
+        else:
+            change = ask.Change(EngineHandle(*handle), how, 0, False, "")
+            (result,) = self.rig.do(ask.ChangeInvisibleTime(group, (change,)))
+            must(isinstance(result, tuple), how, result)
+        self.model.finish(group, name, offset, how)
+
+    @rule(client=st.sampled_from("cd"), action=st.sampled_from(["ADD", "REPLACE", "REMOVE", "DROP"]), names=names)
+    def subscribe(self, client: str, action: str, names: list[str]) -> None:
+        """Who watches a lite topic holds it; that it goes is judged by what the group has got only."""
+        lites.sync(self.rig, client, action, *names)
+        self.settle()
+
+    # ── Operators ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(group=groups)
+    def redrive(self, group: str) -> None:
+        """A millisecond later: a dead letter knows its lite topic by its name and by when it died."""
+        self.pass_time(1)
+        failures = all_again(self.rig, group=group)
+        must(len(failures) == self.model.redrive(group), "dead letters that stay", failures, self.model.dead)
+        self.settle()
+
+    @rule()
+    def purge(self) -> None:
+        self.pass_time(1)
+        self.rig.do(ask.PurgeTopic("chat"))
+        self.model.forget_all()
+        self.settle()
+
+    @rule(clean=st.booleans())
+    def start_again(self, clean: bool) -> None:
+        if clean:
+            self.rig.restart()
+        else:
+            self.rig.crash()
+
+    # ── Time ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(ms=st.sampled_from([SECOND, MINUTE, MINUTE, 10 * MINUTE, HOUR, HOUR]), times=st.integers(1, 4))
+    def time_passes(self, ms: int, times: int) -> None:
+        for _ in range(times):
+            self.pass_time(ms)
+            self.settle()
+
+    @rule(group=groups, names=names, back=st.booleans(), hours=st.integers(3, 8))
+    def what_is_not_finished_is_left_alone_for_hours(
+        self, group: str, names: list[str], back: bool, hours: int
+    ) -> None:
+        """Leased, or released: longer than messages are kept and idle lite topics stay."""
+        self.send(names, 2)
+        self.popped(group, names, True)
+        if back:
+            self.finish(group, "release", MOST)
+        self.time_passes(HOUR, hours)
+        self.popped(group, names, True)
+        self.finish(group, "ack", MOST)
+
+    @rule(names=names)
+    def all_is_done_and_nobody_comes(self, names: list[str]) -> None:
+        """Then every lite topic is removed, after its time and a few looks; and a message makes it anew."""
+        self.time_passes(13 * HOUR, 1)  # leases are over, and so is every watch
+        for group in ("g", "h"):
+            while self.popped(group, list(NAMES), True):
+                self.finish(group, "ack", MOST)
+        for ms in (2 * MINUTE, MINUTE, TTL_MS, MINUTE):
+            self.time_passes(ms, 1)
+        must(not self.model.lives, "idle, and still there", self.model.lives)
+        self.send(names, 1)
+
+    def pass_time(self, ms: int) -> None:
+        self.rig.skip(ms)
+        self.model.pass_time(ms)
+
+    def settle(self) -> None:
+        """Leases run out before anything is removed: time has its turn as a whole."""
+        self.model.timed()
+        self.rig.settle()
+        self.learn()
+
+    def learn(self) -> None:
+        state = self.rig.core.state
+        parent, found = state.ids[("t", "chat")], dict[str, set[int]]()
+        with self.rig.reading() as kv:
+            for (of, name), topic_id in state.lite_ids.items():
+                if of == parent:
+                    end = state.queue_max.get((topic_id, 0), 0)
+                    found[name] = {offset for offset in range(end) if is_readable(kv, topic_id, 0, offset)}
+        self.model.learn(found)
+
+    # ── What must hold after every step ──────────────────────────────────────────────────────────────────────────
+
+    @invariant()
+    def everything_is_as_in_the_model(self) -> None:
+        must(lites.lites(self.rig) == len(self.model.lives), "lite topics", self.model.lives)
+        for row in self.rig.look(queries.Groups("chat", "")):
+            readers = [life.readers[row.group] for life in self.model.lives.values() if row.group in life.readers]
+            leased, waiting = sum(len(one.leased) for one in readers), sum(len(one.waiting) for one in readers)
+            must((row.in_flight, row.waiting) == (leased, waiting), "numbers", row, leased, waiting)
+            must(row.acked == self.model.acked.get(row.group, 0), "acked", row, self.model.acked)
+            must(row.dropped == 0, "dropped", row)
+            must(row.dead == len(self.model.dead.get(row.group, [])), "dead letters", row, self.model.dead)
+        findings = self.rig.findings()
+        must(not findings, *findings)

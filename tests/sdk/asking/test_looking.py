@@ -1,0 +1,185 @@
+"""Single messages: looked up, peeked at, asked why, redriven; topics purged, offsets moved, modes switched."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import Broker, FakeClock
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.sdk.calling.lossy import LossyWire
+from tests.sdk.conftest import GROUP, TOPIC, Connect
+
+
+@pytest.fixture(autouse=True)
+def _by_the_fake_clock(popmq_clock: FakeClock) -> None:
+    """Events have the times that the test gives them."""
+
+
+def texts(deliveries: Any) -> list[str]:
+    return [delivery.text() for delivery in deliveries]
+
+
+async def test_messages_are_looked_up_by_key_and_by_id_newest_first(
+    client: Any, advance: Any, popmq_clock: FakeClock
+) -> None:
+    for number in range(3):
+        await client.send(TOPIC, popmq.Message(str(number), key="same", message_id=f"m{number}"))
+        await advance(1.0)
+    found = await client.look_up(TOPIC, key="same")
+    assert (texts(found.deliveries), found.more) == (["2", "1", "0"], False)
+    assert texts((await client.look_up(TOPIC, message_id="m1")).deliveries) == ["1"]
+    assert texts((await client.look_up(TOPIC, key="same", max_messages=2)).deliveries) == ["2", "1"]
+    middle = popmq_clock.now() - 2.0
+    since = await client.look_up(TOPIC, key="same", since=datetime.fromtimestamp(middle, UTC))
+    assert texts(since.deliveries) == ["2", "1"]
+    assert texts((await client.look_up(TOPIC, key="same", until=middle)).deliveries) == ["1", "0"]
+    assert (await client.look_up(TOPIC, key="other")).deliveries == ()
+    with pytest.raises(errors.TopicNotFound):
+        await client.look_up("nowhere", key="same")
+
+
+async def test_peek_shows_what_the_next_pop_would_deliver_and_changes_nothing(client: Any) -> None:
+    await client.send(TOPIC, ["a", "b"])
+    (first,) = await client.pop(TOPIC, GROUP, max_messages=1)
+    await client.release(first, delay=0.0)
+    for _ in range(2):
+        peeked = await client.peek(TOPIC, GROUP)
+        assert sorted((each.text(), each.attempt, each.handle) for each in peeked) == [("a", 2, ""), ("b", 1, "")]
+    popped = await client.pop(TOPIC, GROUP)
+    assert sorted((each.text(), each.attempt) for each in popped) == [("a", 2), ("b", 1)]
+    with pytest.raises(RuntimeError, match="it was browsed"):
+        peeked[0].ack()
+
+
+async def test_why_tells_the_life_of_a_message_for_each_group(
+    client: Any, advance: Any, popmq_clock: FakeClock
+) -> None:
+    await client.create_group("audit")
+    await client.pop(TOPIC, "audit")
+    born = popmq_clock.now_ms()
+    receipt = await client.send(TOPIC, popmq.Message("x", message_id="m1"))
+    (delivery,) = await client.pop(TOPIC, GROUP, invisible=60.0)
+    await client.extend(delivery, 120.0)
+    await advance(1.0)
+    await client.release(delivery, delay=0.0, reason="not today")
+    (again,) = await client.pop(TOPIC, GROUP)
+    await client.ack(again)
+    (life,) = await client.why("m1")
+    assert (life.topic, life.queue, life.offset) == (TOPIC, receipt.queue, receipt.offset)
+    assert (life.place, life.stored_ms) == ("stored", born)
+    groups = {group.group: group for group in life.groups}
+    assert {name: group.state for name, group in groups.items()} == {GROUP: "acked", "audit": "ready"}
+    told = [event.what for event in groups[GROUP].events]
+    assert [what for what in told if what in ("popped", "released", "acked")] == [
+        "popped",
+        "released",
+        "popped",
+        "acked",
+    ]
+    popped = next(event for event in groups[GROUP].events if event.what == "popped")
+    assert (popped.client_id, popped.attempt, popped.time_ms) == (client.client_id, 1, born)
+    released = next(event for event in groups[GROUP].events if event.what == "released")
+    assert (released.reason, released.time_ms) == ("not today", born + 1000)
+    assert [group.group for group in (await client.why("m1", TOPIC, "audit"))[0].groups] == ["audit"]
+
+
+async def test_why_of_what_is_not_visible_says_where_it_is(client: Any, popmq_clock: FakeClock) -> None:
+    await client.create_topic("mail", type="DELAY")
+    await client.send("mail", popmq.Message("x", message_id="later", delay=60.0))
+    await client.send("mail", popmq.Message("x", message_id="half", transaction=True))
+    (life,) = await client.why("later")
+    assert (life.place, life.due_ms) == ("delayed", popmq_clock.now_ms() + 60_000)
+    assert (await client.why("half"))[0].place == "half"
+    with pytest.raises(errors.MessageNotFound):
+        await client.why("nobody's")
+
+
+async def test_dead_letters_are_delivered_again_some_or_all(client: Any) -> None:
+    await client.send(TOPIC, [popmq.Message(str(number), message_id=f"m{number}") for number in range(4)])
+    await client.reject(await client.pop(TOPIC, GROUP))
+    assert (await client.redrive(GROUP, offsets=[0])).redriven == 1
+    done = await client.redrive(GROUP, message_ids=["m2", "m9"])
+    assert done.redriven == 1
+    assert [(failure.message_id, type(failure.error)) for failure in done.failures] == [("m9", errors.MessageNotFound)]
+    assert sorted((each.text(), each.attempt) for each in await client.pop(TOPIC, GROUP)) == [("0", 1), ("2", 1)]
+    assert (await client.redrive(GROUP, topic=TOPIC)).redriven == 2
+    assert sorted(texts(await client.pop(TOPIC, GROUP))) == ["1", "3"]
+    assert (await client.stats(TOPIC, GROUP)).groups[0].dead == 0
+
+
+async def test_a_purged_topic_is_empty_and_goes_on(client: Any) -> None:
+    await client.send(TOPIC, ["a", "b", "c"])
+    popped = await client.pop(TOPIC, GROUP, max_messages=1)
+    assert await client.purge_topic(TOPIC) == 3
+    with pytest.raises(errors.HandleLapsed):
+        await client.ack(popped)
+    assert await client.pop(TOPIC, GROUP) == []
+    await client.send(TOPIC, "d")
+    assert texts(await client.pop(TOPIC, GROUP)) == ["d"]
+
+
+async def test_offsets_are_asked_for_reset_and_cloned(client: Any, advance: Any, popmq_clock: FakeClock) -> None:
+    await client.create_group("audit")
+    queue = (await client.send(TOPIC, ["a", "b"]))[0].queue
+    await advance(10.0)
+    middle = popmq_clock.now()
+    while (await client.send(TOPIC, "c")).queue != queue:
+        pass
+    await client.ack([each for each in await client.pop(TOPIC, GROUP, queues=[queue]) if each.text() != "c"])
+    (row,) = [each for each in await client.query_offsets(TOPIC, GROUP, at=middle) if each.queue == queue]
+    assert (row.min_offset, row.max_offset, row.at_timestamp) == (0, 3, 2)
+    assert (await client.query_offsets(TOPIC))[queue].committed == -1
+    assert (await client.reset_offsets(TOPIC, GROUP, {queue: 1}))[queue] == 1
+    assert texts(await client.pop(TOPIC, GROUP, queues=[queue])) == ["b", "c"]
+    moved = await client.reset_offsets(TOPIC, GROUP, datetime.fromtimestamp(middle, UTC))
+    assert moved[queue] == 2
+    assert await client.clone_offsets(TOPIC, GROUP, "audit") == moved
+    assert texts(await client.pop(TOPIC, "audit", queues=[queue])) == ["c"]
+    assert len(set((await client.reset_offsets(TOPIC, GROUP, "latest")).values()) - {0}) >= 1
+    assert await client.pop(TOPIC, GROUP) == []
+
+
+async def test_a_group_is_switched_while_it_reads(client: Any) -> None:
+    await client.send(TOPIC, ["a", "b"])
+    (first,) = await client.pop(TOPIC, GROUP, max_messages=1)
+    await client.ack(first)
+    read = await client.set_consume_mode(TOPIC, GROUP, "pull")
+    assert read.mode == "PULL"
+    with pytest.raises(errors.WrongConsumeMode):
+        await client.pop(TOPIC, GROUP)
+    assert (await client.stats(TOPIC, GROUP)).groups[0].mode == "PULL"
+    assert (await client.set_consume_mode(TOPIC, GROUP, "POP", share_number=3)).share_number == 3
+    assert texts(await client.pop(TOPIC, GROUP)) == ["b"]
+
+
+async def test_sessions_are_those_of_consumers_and_of_checkers(client: Any) -> None:
+    await client.create_topic("payments", type="TRANSACTION")
+    await client.heartbeat(GROUP, [TOPIC])
+    client.transaction_checker("payments", lambda check: None)
+    while len(shown := await client.sessions()) < 2:
+        pass
+    assert {(each.group, each.topics, each.stream) for each in shown} == {
+        (GROUP, (TOPIC,), False),
+        ("", ("payments",), True),
+    }
+    assert [each.client_id for each in await client.sessions(GROUP)] == [client.client_id]
+
+
+async def test_only_official_clients_that_are_connected_can_be_asked(client: Any) -> None:
+    await client.send(TOPIC, b"x")
+    for asked in (client.client_stack("nobody"), client.verify_message("nobody", TOPIC, 0, 0)):
+        with pytest.raises(errors.ClientNotFound, match="nobody"):
+            await asked
+
+
+async def test_what_an_official_client_answers_is_reported(connect: Connect, popmq_broker: Broker) -> None:
+    with LossyWire(popmq_broker.endpoint) as wire:
+        for name, kind in [("GetClientStack", pb.GetClientStackResponse), ("VerifyMessage", pb.VerifyMessageResponse)]:
+            answer = kind(code="OK", text="main: waiting").SerializeToString()
+            wire.plan[name] = [lambda _forward, answer=answer: answer]
+        client = connect(wire.endpoint)
+        stack, verified = await client.client_stack("worker"), await client.verify_message("worker", TOPIC, 0, 1)
+    assert stack == verified == popmq.ClientAnswer("OK", "main: waiting")

@@ -1,0 +1,85 @@
+"""Errors and limits of a call that is tried again: codes, statuses, numbers of tries, timeouts."""
+
+import time
+from typing import Any
+
+import grpc
+import pytest
+
+import popmq
+from popmq import errors
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.sdk.calling.lossy import HANG, REFUSE, LossyWire
+from tests.sdk.conftest import QUICK, TOPIC, Connect
+
+
+@pytest.mark.parametrize("code", sorted(set(pb.Code.keys()) - {"CODE_UNSPECIFIED"}))
+async def test_every_code_of_the_contract_is_raised_as_its_class(lossy: Any, wire: LossyWire, code: str) -> None:
+    info = pb.ErrorInfo(code=code, message="why", field="topic", action="do this")
+    wire.plan["Send"] = [(grpc.StatusCode.FAILED_PRECONDITION, info)]
+    with pytest.raises(errors.BY_CODE[code]) as raised:
+        await lossy.send(TOPIC, b"x")
+    error = raised.value
+    assert (error.code, error.field, error.action, error.retryable) == (code, "topic", "do this", False)
+    assert str(error) == "why (do this)"
+    assert len(wire.seen["Send"]) == 1
+
+
+async def test_a_code_of_a_newer_broker_is_still_our_error(lossy: Any, wire: LossyWire) -> None:
+    info = pb.ErrorInfo.FromString(b"\x08\x63\x12\x0dsomething new")  # code 99
+    wire.plan["Send"] = [(grpc.StatusCode.FAILED_PRECONDITION, info)]
+    with pytest.raises(errors.PopMQError, match="something new") as raised:
+        await lossy.send(TOPIC, b"x")
+    assert raised.value.code == "CODE_99"
+
+
+@pytest.mark.parametrize(
+    "status", [status for status in grpc.StatusCode if status not in (grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE)]
+)
+async def test_every_status_without_details_is_our_error(
+    connect: Connect, wire: LossyWire, status: grpc.StatusCode
+) -> None:
+    client = connect(wire.endpoint, retry=popmq.Retry(tries=1))
+    wire.plan["ListTopics"] = [status]
+    with pytest.raises(errors.PopMQError, match=r"said by the test|in time"):
+        await client.list_topics()
+
+
+async def test_a_busy_broker_is_asked_again_no_sooner_than_it_wants(lossy: Any, wire: LossyWire) -> None:
+    busy = pb.ErrorInfo(code=pb.BUSY, message="busy", retryable=True, retry_after_ms=60)
+    wire.plan["Send"] = [(grpc.StatusCode.RESOURCE_EXHAUSTED, busy)]
+    start = time.monotonic()
+    await lossy.send(TOPIC, b"x")
+    assert time.monotonic() - start >= 0.06
+
+
+async def test_tries_are_bounded_when_asked(connect: Connect, wire: LossyWire) -> None:
+    client = connect(wire.endpoint, retry=popmq.Retry(first=0.001, tries=3))
+    wire.plan["ListTopics"] = [REFUSE] * 5
+    with pytest.raises(errors.Unavailable, match="refused by the test"):
+        await client.list_topics()
+    assert len(wire.seen["ListTopics"]) == 3
+
+
+async def test_a_broker_that_stays_away_is_given_up_at_the_timeout(connect: Connect) -> None:
+    with LossyWire("127.0.0.1:1") as nowhere:
+        gone = nowhere.endpoint
+    client = connect(gone, timeouts=popmq.Timeouts.all(1.0), retry=QUICK)
+    with pytest.raises(errors.Unavailable, match=f"no broker answers at {gone}") as raised:
+        await client.list_topics()
+    assert "popmq serve" in raised.value.action
+    assert client.client_stats().retries > 1
+
+
+async def test_a_deadline_in_a_later_try_tells_what_went_wrong_before(connect: Connect, wire: LossyWire) -> None:
+    client = connect(wire.endpoint, timeouts=popmq.Timeouts(admin=0.3), retry=QUICK)
+    wire.plan["ListTopics"] = [REFUSE, HANG]
+    with pytest.raises(errors.Unavailable, match="refused by the test"):
+        await client.list_topics()
+
+
+async def test_a_broker_that_does_not_answer_meets_the_deadline(connect: Connect, wire: LossyWire) -> None:
+    client = connect(wire.endpoint, timeouts=popmq.Timeouts(send=0.1))
+    wire.plan["Send"] = [HANG]
+    with pytest.raises(errors.DeadlineExceeded, match="whether it was done is not known"):
+        await client.send(TOPIC, b"x")

@@ -1,0 +1,150 @@
+"""Consumers whose group is switched between POP and PULL while they run, and whose topic is made anew under them."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from tests.sdk.conftest import GROUP, eventually
+from tests.sdk.pulling.pulls import committed, handle, later, next_of, pulling, queues_of, soon, take
+
+NARROW = "narrow"
+
+
+async def logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    """Whether a line says so; others go on meanwhile."""
+    await asyncio.sleep(0)
+    return text in caplog.text
+
+
+async def has_no_queues(consumer: Any) -> bool:
+    await asyncio.sleep(0)
+    return not queues_of(consumer)
+
+
+async def switched(client: Any, mode: str, topic: str = NARROW) -> None:
+    await client.set_consume_mode(topic, GROUP, mode)
+
+
+@pytest.fixture
+async def narrow(client: Any) -> Any:
+    """A client with a topic of one queue, so that one pull brings all."""
+    await client.create_topic(NARROW, queues=1)
+    return client
+
+
+# ── A loop that pops ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_loop_that_pops_waits_while_its_group_pulls_and_goes_on(
+    narrow: Any, guard: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await narrow.send(NARROW, "a")
+    async with narrow.consume(NARROW, GROUP) as consumer:
+        assert await take(consumer, guard, 1) == ["a"]
+        waiting = soon(consumer)
+        await switched(narrow, "PULL")
+        await eventually(partial(logged, caplog, "and tries again"))
+        await narrow.send(NARROW, "b")
+        assert not waiting.done()
+        await switched(narrow, "POP")
+        async with guard(await waiting) as delivery:
+            assert delivery.text() == "b"
+
+
+async def test_a_loop_that_begins_in_a_group_that_pulls_says_so(narrow: Any) -> None:
+    await switched(narrow, "PULL")
+    async with narrow.consume(NARROW, GROUP) as consumer:
+        with pytest.raises(errors.WrongConsumeMode):
+            await next_of(consumer)
+
+
+async def test_a_loop_that_ends_when_idle_ends_with_the_switch_and_says_so(narrow: Any, guard: Any) -> None:
+    """It cannot tell that nothing is left."""
+    await narrow.send(NARROW, "a")
+    async with narrow.consume(NARROW, GROUP, until_idle=600.0) as consumer:
+        await take(consumer, guard, 1)
+        waiting = soon(consumer)
+        await switched(narrow, "PULL")
+        with pytest.raises(errors.WrongConsumeMode):
+            await waiting
+
+
+# ── A loop that pulls ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_nothing_that_was_pulled_ahead_is_delivered_once_the_consumer_knows_of_the_switch(
+    narrow: Any, guard: Any
+) -> None:
+    await narrow.send(NARROW, [f"m{number}" for number in range(10)])
+    async with narrow.pull_consume(NARROW, GROUP) as consumer:
+        await take(consumer, guard, 3)
+        await switched(narrow, "POP")
+        await eventually(partial(has_no_queues, consumer))
+        waiting = soon(consumer)
+        popped = await narrow.pop(NARROW, GROUP, 100)
+        assert len(popped) == 10  # none of them was committed before the switch
+        await narrow.ack(popped)
+        await narrow.send(NARROW, "after")
+        assert not waiting.done()
+        async with guard((await narrow.pop(NARROW, GROUP, 100))[0]) as delivery:
+            assert delivery.text() == "after"
+
+
+async def test_a_message_that_cannot_be_sent_back_because_of_the_switch_is_not_delivered_again(
+    narrow: Any, guard: Any
+) -> None:
+    await narrow.send(NARROW, ["a", "b"])
+    flow = popmq.FlowControl(count=0)  # pulls no further, so only its send-back can tell it of the switch
+    async with narrow.pull_consume(NARROW, GROUP, flow=flow) as consumer:
+        kept = await next_of(consumer)
+        await switched(narrow, "POP")
+        waiting = soon(consumer)
+        kept.release()
+        await eventually(partial(has_no_queues, consumer))
+        (first, second) = await narrow.pop(NARROW, GROUP, 100)
+        assert sorted([first.text(), second.text()]) == ["a", "b"]
+        await narrow.ack([first, second])
+        waiting.cancel()
+
+
+async def test_a_consumer_that_missed_a_switch_forth_and_back_begins_where_the_group_stands(
+    narrow: Any, guard: Any, advance: Any
+) -> None:
+    """What was popped meanwhile is done: a commit of what it had pulled before would bring it again."""
+    await narrow.send(NARROW, [f"m{number}" for number in range(4)])
+    async with narrow.pull_consume(NARROW, GROUP) as consumer:
+        await take(consumer, guard, 1)
+        await switched(narrow, "POP")
+        await narrow.ack(await narrow.pop(NARROW, GROUP, 100))
+        await switched(narrow, "PULL")
+        await narrow.send(NARROW, "new")
+        seen: list[str] = []
+        while "new" not in seen:
+            waiting = soon(consumer)
+            await eventually(partial(later, advance, waiting))  # one that saw the switch looks again after 20 s
+            seen.append((await handle(guard, await waiting)).text())
+    assert (await committed(narrow, NARROW)) == {0: 5}
+    assert "m0" not in seen
+
+
+async def test_a_loop_over_a_topic_that_was_deleted_and_made_anew_reads_it_from_its_first_message(
+    narrow: Any, guard: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await narrow.send(NARROW, ["a", "b", "c"])
+    flow = popmq.FlowControl(count=0)  # it holds messages, and asks for no more: it misses that the topic was gone
+    async with narrow.pull_consume(NARROW, GROUP, flow=flow, start="latest") as consumer:
+        waiting = soon(consumer)
+        await eventually(partial(pulling, consumer))
+        await narrow.send(NARROW, ["d", "e"])
+        kept = await waiting
+        await narrow.delete_topic(NARROW)
+        await narrow.create_topic(NARROW, queues=1)
+        await narrow.send(NARROW, [f"new{number}" for number in range(8)])
+        kept.release()
+        await eventually(partial(logged, caplog, "created again"))
+        assert await take(consumer, guard, 8) == [f"new{number}" for number in range(8)]
+    assert (await committed(narrow, NARROW)) == {0: 8}

@@ -1,0 +1,385 @@
+"""Who reads which queue: consumers that come, go, fall silent and are switched off; and offsets that were no place."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import Broker
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.sdk.calling.lossy import REFUSE, LossyWire
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+from tests.sdk.pulling.pulls import (
+    asked_for_locks,
+    committed,
+    each_queue,
+    handle,
+    later,
+    next_of,
+    pulling,
+    pulling_later,
+    queues_of,
+    shared_out,
+    soon,
+    take,
+)
+
+pytestmark = pytest.mark.usefixtures("popmq_clock")
+
+QUICK = popmq.Retry(first=0.001, longest=0.01)
+#: Whoever waits longer than this for a heartbeat has missed a change.
+HEARTBEAT_S = 30.0
+
+
+async def cached(consumer: Any, messages: int) -> bool:
+    await asyncio.sleep(0)
+    return bool(sum(state.cached for state in consumer.queues()) == messages)
+
+
+async def begin(consumer: Any) -> Any:
+    """Starts a consumer that nobody takes deliveries from; the task that waits for the first one."""
+    waiting = soon(consumer)
+    await eventually(partial(pulling, consumer))
+    return waiting
+
+
+@pytest.mark.parametrize(
+    ("strategy", "sizes"), [("AVG", [4, 4]), ("CIRCLE", [4, 4]), ("CONSISTENT_HASH", [1, 7]), ("MACHINE_ROOM", [4, 4])]
+)
+async def test_two_consumers_share_the_queues_without_overlap(
+    connect: Connect, client: Any, advance: Any, strategy: str, sizes: list[int]
+) -> None:
+    clients = [connect(client_id=name) for name in ("room@a", "room@b")]
+    consumers = [each.pull_consume(TOPIC, GROUP, strategy=strategy) for each in clients]
+    await begin(consumers[0])
+    soon(consumers[1])
+    await eventually(lambda: shared_out(consumers, sizes, advance))
+    for consumer in consumers:
+        await consumer.close()
+
+
+async def test_with_more_consumers_than_queues_some_are_idle(connect: Connect, client: Any, advance: Any) -> None:
+    await client.create_topic("narrow", queues=2)
+    consumers = [connect().pull_consume("narrow", GROUP) for _ in range(3)]
+    for consumer in consumers:
+        soon(consumer)
+    await eventually(lambda: shared_out(consumers, [0, 1, 1], advance))
+    for consumer in consumers:
+        await consumer.close()
+
+
+async def test_who_leaves_hands_its_queues_on_at_the_committed_offset(
+    connect: Connect, client: Any, guard: Any, advance: Any
+) -> None:
+    consumers = [connect().pull_consume(TOPIC, GROUP) for _ in range(2)]
+    first, second = [soon(consumer) for consumer in consumers]
+    await eventually(lambda: shared_out(consumers, [4, 4], advance))
+    await each_queue(client, TOPIC, 8, 4)
+    seen = [(await handle(guard, await first)).text(), *await take(consumers[0], guard, 9)]
+    await consumers[0].close()
+    seen += [(await handle(guard, await second)).text(), *await take(consumers[1], guard, 15)]
+    await eventually(lambda: shared_out(consumers, [8, 0], advance))
+    seen += await take(consumers[1], guard, 6)
+    assert Counter(seen) == Counter(f"{number}" for number in range(32))
+    await consumers[1].close()
+    assert await committed(client) == dict.fromkeys(range(8), 4)
+
+
+async def test_what_is_cached_of_a_queue_that_went_is_not_delivered(
+    connect: Connect, client: Any, guard: Any, advance: Any
+) -> None:
+    await each_queue(client, TOPIC, 8, 2)
+    async with client.pull_consume(TOPIC, GROUP) as one:
+        await handle(guard, await next_of(one))
+        await eventually(lambda: cached(one, 15))
+        async with connect().pull_consume(TOPIC, GROUP) as other:
+            soon(other)
+            await eventually(lambda: shared_out([one, other], [4, 4], advance))
+            mine, waiting = queues_of(one), soon(one)
+            while sum(state.cached - state.in_hand for state in one.queues()):
+                delivery = await waiting
+                assert delivery.queue in mine
+                delivery.ack()
+                waiting = soon(one)
+            one.stop()
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_restart_of_the_broker_moves_no_queue(
+    connect: Connect, client: Any, guard: Any, advance: Any, popmq_broker: Broker, orderly: bool
+) -> None:
+    consumers = [connect().pull_consume(TOPIC, GROUP, orderly=orderly) for _ in range(2)]
+    waiting = [soon(consumer) for consumer in consumers]
+    await eventually(lambda: shared_out(consumers, [4, 4], advance))
+    before = [queues_of(consumer) for consumer in consumers]
+    await asyncio.to_thread(popmq_broker.restart)
+    await each_queue(client, TOPIC, 8, 1)
+    for delivery in [await each for each in waiting]:
+        delivery.ack()
+    for consumer in consumers:
+        await take(consumer, guard, 3)
+    await each_queue(client, TOPIC, 8, 1)
+    for _ in range(12):
+        await advance(5.0)
+        assert [queues_of(consumer) for consumer in consumers] == before
+    for consumer in consumers:
+        await take(consumer, guard, 4)
+        await consumer.close()
+    assert await committed(client) == dict.fromkeys(range(8), 2)
+
+
+async def test_a_strategy_that_nobody_knows_is_refused(client: Any) -> None:
+    with pytest.raises(errors.InvalidField, match="none of AVG, CIRCLE"):
+        client.pull_consume(TOPIC, GROUP, strategy="RANDOM")
+
+
+async def test_named_queues_are_read_and_no_others(client: Any, guard: Any) -> None:
+    await each_queue(client, TOPIC, 8, 2)
+    async with client.pull_consume(TOPIC, GROUP, queues=[3, 5]) as consumer:
+        waiting = await begin(consumer)
+        assert queues_of(consumer) == {3, 5}
+        (await waiting).ack()
+        await take(consumer, guard, 3)
+    assert [queue for queue, offset in (await committed(client)).items() if offset] == [3, 5]
+
+
+async def test_a_named_queue_that_the_topic_does_not_have_ends_the_loop(client: Any) -> None:
+    consumer = client.pull_consume(TOPIC, GROUP, queues=[3, 99])
+    with pytest.raises(errors.InvalidField, match="no queue 99"):
+        await next_of(consumer)
+    await consumer.close()
+
+
+async def test_queues_that_the_topic_gets_later_are_read_from_their_first_message(
+    client: Any, guard: Any, advance: Any
+) -> None:
+    async with client.pull_consume(TOPIC, GROUP, start="latest") as consumer:
+        waiting = await begin(consumer)
+        await client.update_topic(TOPIC, queues=9)
+        for _ in range(9):
+            await client.send(TOPIC, "x")
+        await advance(HEARTBEAT_S)
+        seen = {(await waiting).queue} | {(await next_of(consumer)).queue for _ in range(8)}
+        assert seen == set(range(9))
+
+
+async def test_a_consumer_waits_while_its_group_pops(client: Any, guard: Any, advance: Any) -> None:
+    await client.send(TOPIC, ["a", "b"])
+    async with client.pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 1)
+        await advance(5.0)
+        await client.set_consume_mode(TOPIC, GROUP, "POP")
+        await advance(HEARTBEAT_S)
+        assert queues_of(consumer) == set()
+        (popped,) = await client.pop(TOPIC, GROUP)
+        assert popped.text() == "b"
+        await client.set_consume_mode(TOPIC, GROUP, "PULL")
+        await advance(HEARTBEAT_S)
+        delivery = await handle(guard, await next_of(consumer))
+        assert (delivery.text(), delivery.attempt) == ("b", 2)  # it was leased, and came back as a retry
+
+
+async def test_what_is_in_hand_keeps_no_queue_when_the_group_pops(client: Any, guard: Any, advance: Any) -> None:
+    await client.send(TOPIC, ["a", "b"])
+    async with client.pull_consume(TOPIC, GROUP) as consumer:
+        kept = await next_of(consumer)
+        await client.set_consume_mode(TOPIC, GROUP, "POP")
+        await advance(HEARTBEAT_S)
+        assert queues_of(consumer) == set()
+        await client.ack(await client.pop(TOPIC, GROUP, 2))
+        await client.set_consume_mode(TOPIC, GROUP, "PULL")
+        await eventually(lambda: shared_out([consumer], [8], advance))
+        kept.ack()
+        await client.send(TOPIC, "c")
+        assert await take(consumer, guard, 1) == ["c"]
+
+
+async def test_what_was_not_committed_before_the_switch_is_popped(client: Any, guard: Any, advance: Any) -> None:
+    await client.send(TOPIC, "a")
+    async with client.pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 1)
+        await client.set_consume_mode(TOPIC, GROUP, "POP")
+        await advance(5.0)
+        assert queues_of(consumer) == set()
+        assert [delivery.text() for delivery in await client.pop(TOPIC, GROUP)] == ["a"]
+
+
+async def test_a_topic_that_is_deleted_ends_the_loop(client: Any, guard: Any, advance: Any) -> None:
+    await client.send(TOPIC, "x")
+    consumer = client.pull_consume(TOPIC, GROUP)
+    await take(consumer, guard, 1)
+    waiting = soon(consumer)
+    await client.delete_topic(TOPIC)
+    await eventually(lambda: later(advance, waiting))
+    with pytest.raises(errors.TopicNotFound, match=f"popmq topic create {TOPIC}"):
+        await waiting
+    await consumer.close()
+
+
+# ── Through a wire that says what a test wants ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
+    with LossyWire(popmq_broker.endpoint) as wire:
+        yield wire
+
+
+def answer(status: str, next_offset: int) -> Callable[[Any], bytes]:
+    """What the wire says instead of the broker."""
+    response = pb.PullResponse(status=status, next_offset=next_offset, max_offset=100)
+    return lambda _forward: response.SerializeToString()
+
+
+@pytest.mark.parametrize("status", ["OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"])
+async def test_an_offset_that_is_no_place_is_corrected_and_the_queue_begun_again_there(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any, status: str
+) -> None:
+    await client.create_topic("narrow", queues=2)
+    await each_queue(client, "narrow", 2, 3)
+    wire.plan["Pull"] = [answer(status, 2)]
+    async with connect(wire.endpoint).pull_consume("narrow", GROUP, queues=[1]) as consumer:
+        waiting = soon(consumer)
+        await eventually(lambda: pulled(wire, 1))
+        await eventually(lambda: gone_on(advance, waiting))
+        delivery = await handle(guard, await waiting)
+        assert (delivery.queue, delivery.offset) == (1, 2)
+    assert await committed(client, "narrow") == {0: 0, 1: 3}
+
+
+async def gone_on(advance: Any, waiting: Any) -> bool:
+    await advance(0.0)  # what is due now is done
+    return bool(waiting.done())
+
+
+async def pulled(wire: LossyWire, times: int) -> bool:
+    await asyncio.sleep(0)
+    return len(wire.seen["Pull"]) >= times
+
+
+@pytest.mark.parametrize(
+    "status", ["OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING", "OFFSET_OVERFLOW_ONE"]
+)
+async def test_an_answer_without_messages_moves_the_pull_and_the_commit_on(
+    connect: Connect, client: Any, wire: LossyWire, advance: Any, status: str
+) -> None:
+    await client.create_topic("narrow", queues=2)
+    await each_queue(client, "narrow", 2, 3)
+    wire.plan["Pull"] = [answer(status, 2)]
+    reading = connect(wire.endpoint).pull_consume("narrow", GROUP, queues=[1])
+    async with reading as consumer:
+        delivery = await next_of(consumer)
+        assert (delivery.queue, delivery.offset) == (1, 2)
+        await advance(5.0)
+        assert await committed(client, "narrow") == {0: 0, 1: 2}
+        delivery.ack()
+
+
+async def test_a_pull_holds_as_long_as_it_was_asked_to_and_takes_a_batch(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any
+) -> None:
+    await client.send(TOPIC, "x")
+    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 1)
+    requests = [pb.PullRequest.FromString(request) for request in wire.seen["Pull"]]
+    assert {(request.wait_ms, request.max_messages) for request in requests} == {(15_000, 32)}
+
+
+async def test_a_client_sends_one_heartbeat_a_group_with_all_its_topics(
+    connect: Connect, client: Any, wire: LossyWire, advance: Any
+) -> None:
+    await client.create_topic("second")
+    member = connect(wire.endpoint)
+    consumers = [member.pull_consume(TOPIC, GROUP), member.consume("second", GROUP)]
+    await begin(consumers[0])
+    soon(consumers[1])
+    await eventually(lambda: parked(client, "second"))
+    wire.seen["Heartbeat"].clear()
+    await advance(HEARTBEAT_S)
+    (beat,) = [pb.HeartbeatRequest.FromString(request) for request in wire.seen["Heartbeat"]]
+    assert (sorted(beat.topics), beat.goodbye) == ([TOPIC, "second"], False)
+    await consumers[0].close()
+    await consumers[1].close()
+    first, last = [pb.HeartbeatRequest.FromString(request) for request in wire.seen["Heartbeat"][1:]]
+    assert (list(first.topics), first.goodbye, last.goodbye) == (["second"], False, True)
+
+
+async def parked(client: Any, topic: str) -> bool:
+    """Whether a pop of the group waits."""
+    return any(numbers.waiters for numbers in (await client.stats(topic, GROUP)).groups)
+
+
+async def test_a_queue_that_somebody_else_has_locked_is_not_read_until_it_is_free(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
+) -> None:
+    await client.set_consume_mode(TOPIC, GROUP, "PULL")
+    await client.send(TOPIC, ["a"])
+    other = connect()
+    locks = await other.lock_queues(TOPIC, GROUP, list(range(8)))
+    assert (sorted(locks.queues), locks.seconds) == (list(range(8)), 60.0)
+    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, orderly=True) as consumer:
+        waiting = soon(consumer)
+        await eventually(lambda: asked_for_locks(wire, 3, advance))
+        assert (consumer.queues(), wire.seen["Pull"], waiting.done()) == ([], [], False)
+        await other.unlock_queues(TOPIC, GROUP)
+        await advance(1.0)
+        delivery = await handle(guard, await waiting)
+        assert delivery.text() == "a"
+        assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
+    assert len((await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues) == 8
+
+
+async def test_of_many_consumers_that_begin_at_once_one_says_where(
+    connect: Connect, client: Any, wire: LossyWire, advance: Any
+) -> None:
+    await client.create_topic("wide", queues=16)
+    consumers = [connect(wire.endpoint).pull_consume("wide", GROUP, start="latest", queues=[n]) for n in range(4)]
+    for consumer in consumers:
+        soon(consumer)
+    for consumer in consumers:  # who finds queue 0 locked by one that begins tries again a second later
+        await eventually(partial(pulling_later, consumer, advance))
+    assert len(wire.seen["SetConsumeMode"]) == 1
+    for consumer in consumers:
+        await consumer.close()
+
+
+async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    await asyncio.sleep(0)
+    return text in caplog.text
+
+
+async def released(advance: Any, client: Any) -> bool:
+    await advance(0.0)
+    return any(numbers.backoff for numbers in (await client.stats(TOPIC, GROUP)).groups)
+
+
+async def test_what_failed_just_before_the_end_is_sent_back_before_the_last_commit(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any
+) -> None:
+    await client.send(TOPIC, "bad")
+    wire.plan["SendBack"] = [REFUSE] * 3
+    async with connect(wire.endpoint, retry=QUICK).pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 1, fails=["bad"])
+    assert sum((await committed(client)).values()) == 1
+    assert (await client.stats(TOPIC, GROUP)).groups[0].backoff == 1
+
+
+async def test_a_send_back_that_fails_is_tried_again_and_nothing_is_lost(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.send(TOPIC, "bad")
+    member = connect(wire.endpoint, retry=QUICK, timeouts=popmq.Timeouts(settle=0.05))
+    wire.plan["SendBack"] = [REFUSE] * 1000
+    async with member.pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 1, fails=["bad"])
+        await eventually(lambda: told(caplog, "cannot send messages back, next try in"))
+        wire.plan["SendBack"].clear()
+        await eventually(lambda: released(advance, client))
+        await advance(10.0)
+        again = await handle(guard, await next_of(consumer))
+        assert again.attempt == 2

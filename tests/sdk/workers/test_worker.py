@@ -1,0 +1,347 @@
+"""The worker: functions and coroutines that handle messages, what they take, and how their messages end."""
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TypedDict
+
+import pytest
+
+import popmq
+from popmq.testing import Broker, FakeClock
+from popmq.worker import BadPayload
+from tests.sdk.workers.workers import sent_to
+
+
+@dataclass
+class Line:
+    article: str
+    count: int = 1
+
+
+@dataclass
+class Order:
+    number: int
+    lines: list[Line]
+    placed: datetime | None = None
+
+
+class Mail(TypedDict, total=False):
+    to: str
+    kind: Literal["plain", "html"]
+
+
+def taken_by(broker: Broker, function: Any, *messages: Any, **options: Any) -> list[popmq.testing.Handled]:
+    """What a worker of one handler did with messages."""
+    worker = popmq.Worker()
+    worker.on("orders", group="billing", **options)(function)
+    sent_to(broker, worker, *messages)
+    return broker.work(worker)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Any:
+    """One broker for what needs no clock and a topic of its own only."""
+    with popmq.testing.broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def fresh(shared: Broker) -> Any:
+    """The shared broker without topics and groups."""
+    yield shared
+    client = shared.client()
+    for topic in client.list_topics():
+        client.delete_topic(topic.name)
+    for group in client.list_groups():
+        client.delete_group(group.name)
+    client.close()
+
+
+def test_a_function_runs_in_a_thread_and_a_coroutine_in_the_loop(fresh: Broker) -> None:
+    worker = popmq.Worker()
+    where: list[tuple[str, bool]] = []
+
+    @worker.on("orders", group="threads", concurrency=2)
+    def blocks(body: str) -> None:
+        where.append((body, threading.current_thread().name.startswith("popmq-")))
+
+    @worker.on("orders", group="loop")
+    async def awaits(body: str) -> None:
+        await asyncio.sleep(0)
+        where.append((body, asyncio.get_running_loop().is_running()))
+
+    client = sent_to(fresh, worker, "one", "two")
+    assert [each.outcome for each in fresh.work(worker)] == ["acked"] * 4
+    assert sorted(where) == [("one", True), ("one", True), ("two", True), ("two", True)]
+    assert [(row.acked, row.in_flight) for row in client.stats("orders").groups] == [(2, 0), (2, 0)]
+    assert blocks("by hand") is None
+
+
+def test_as_many_messages_are_handled_at_a_time_as_the_concurrency(fresh: Broker) -> None:
+    together = threading.Barrier(4, timeout=30)
+    done = taken_by(fresh, lambda delivery: together.wait(), *"abcdefgh", concurrency=4)
+    assert [each.outcome for each in done] == ["acked"] * 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "value"),
+    [
+        (bytes, b"\xff\x00", b"\xff\x00"),
+        (str, "é", "é"),
+        (int, b"5", 5),
+        (float, b"5", 5.0),
+        (dict[str, list[int]], b'{"a": [1]}', {"a": [1]}),
+        (tuple[int, str], b'[1, "a"]', (1, "a")),
+        (Literal["a", 1], b"1", 1),
+        (
+            Order,
+            b'{"number": 1, "lines": [{"article": "pen"}], "placed": "2030-01-31T12:00:00+00:00", "new": 1}',
+            Order(1, [Line("pen")], datetime(2030, 1, 31, 12, tzinfo=UTC)),
+        ),
+        (Mail, b'{"to": "a@b", "kind": "html"}', {"to": "a@b", "kind": "html"}),
+    ],
+)
+def test_the_annotation_says_what_a_handler_gets(fresh: Broker, kind: Any, body: Any, value: Any) -> None:
+    def handler(payload: Any) -> Any:
+        return payload
+
+    handler.__annotations__["payload"] = kind
+    (done,) = taken_by(fresh, handler, body)
+    assert (done.outcome, done.result) == ("acked", value)
+
+
+def test_models_of_pydantic_and_structs_of_msgspec_are_made_by_their_libraries(fresh: Broker) -> None:
+    pydantic, msgspec = pytest.importorskip("pydantic"), pytest.importorskip("msgspec")
+    model = pydantic.create_model("Model", number=(int, pydantic.Field(ge=1)))
+    struct = msgspec.defstruct("Struct", [("number", int)])
+    for group, kind in (("pydantic", model), ("msgspec", struct)):
+        worker = popmq.Worker()
+
+        def handler(payload: Any) -> Any:
+            return payload.number
+
+        handler.__annotations__["payload"] = kind
+        worker.on("orders", group=group)(handler)
+        sent_to(fresh, worker)
+        fresh.client().send("orders", ['{"number": 7}', '{"number": "seven"}'])
+        handled = {each.delivery.body: (each.outcome, each.result) for each in fresh.work(worker)}
+        assert handled == {b'{"number": 7}': ("acked", 7), b'{"number": "seven"}': ("rejected", None)}
+        fresh.client().delete_topic("orders")
+
+
+def test_a_handler_takes_the_delivery_beside_the_payload_or_alone(fresh: Broker) -> None:
+    def both(delivery: popmq.Delivery, payload: dict[str, int], unit: str = "EUR") -> Any:
+        return delivery.key, payload, unit
+
+    (done,) = taken_by(fresh, both, popmq.Message(b'{"a": 1}', key="k"))
+    assert done.result == ("k", {"a": 1}, "EUR")
+    (done,) = taken_by(fresh, lambda delivery: delivery.key, popmq.Message("x", key="alone"), concurrency=1)
+    assert done.result == "alone"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"{", "the body is no JSON"),
+        (b'{"number": 1}', "the body has no field 'lines', which Order needs"),
+        (b'{"number": true, "lines": []}', "the body.number is True, not int"),
+        (b'{"number": 1, "lines": [{"article": "a"}, {"article": 5}]}', r"the body.lines\[1\].article is 5, not str"),
+        (b'{"number": 1, "lines": [], "placed": "noon"}', "the body.placed is 'noon', not"),
+    ],
+)
+def test_a_body_of_another_type_is_a_dead_letter_that_says_where_it_is_wrong(
+    fresh: Broker, body: bytes, text: str
+) -> None:
+    def handler(order: Order) -> None:
+        raise AssertionError("not called")
+
+    (done,) = taken_by(fresh, handler, body)
+    with pytest.raises(BadPayload, match=text):
+        raise done.error or AssertionError
+    (dead,) = fresh.client().browse("%DLQ%billing").deliveries
+    assert dead.dead_letter is not None
+    assert dead.dead_letter.reason == str(done.error)
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda: None, "has to take one payload, one popmq.Delivery, or both"),
+        (lambda a, *, b: None, "needs 'b' by keyword"),
+        (eval("lambda order: 1", {}), ""),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused_when_it_is_registered(function: Any, text: str) -> None:
+    if text:
+        with pytest.raises(TypeError, match=text):
+            popmq.Worker().on("orders", group="billing")(function)
+    else:
+        popmq.Worker().on("orders", group="billing")(function)
+
+
+def test_a_type_that_json_cannot_become_is_refused_when_it_is_registered() -> None:
+    def handler(payload: threading.Thread) -> None: ...
+
+    with pytest.raises(TypeError, match="a body cannot be read as"):
+        popmq.Worker().on("orders", group="billing")(handler)
+    popmq.Worker().on("orders", group="billing", convert=lambda delivery: threading.Thread())(handler)
+
+
+def test_an_error_releases_with_the_backoff_of_the_group_until_its_attempts_are_used_up(
+    popmq_broker: Broker, popmq_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = popmq.Worker()
+
+    @worker.on("orders", group="billing")
+    def fails(delivery: popmq.Delivery) -> None:
+        raise ValueError("no such customer")
+
+    client = popmq_broker.client()
+    client.create_group("billing", max_attempts=2, backoff=[60.0])
+    sent_to(popmq_broker, worker, "x")
+    assert [each.outcome for each in popmq_broker.work(worker)] == ["released"]
+    assert popmq_broker.work(worker) == []
+    popmq_clock.advance(60_000)
+    assert [each.delivery.attempt for each in popmq_broker.work(worker)] == [2]
+    (dead,) = client.browse("%DLQ%billing").deliveries
+    assert dead.dead_letter is not None
+    assert dead.dead_letter.reason.startswith("ValueError: no such customer")
+    assert "the handler of message" in caplog.text
+
+
+def test_reject_and_retry_later_say_how_a_message_ends(popmq_broker: Broker, popmq_clock: FakeClock) -> None:
+    worker = popmq.Worker()
+
+    @worker.on("orders", group="billing")
+    async def decides(delivery: popmq.Delivery) -> None:
+        if delivery.body == b"bad":
+            raise popmq.Reject("no such customer")
+        if delivery.attempt == 1:
+            raise popmq.RetryLater("10m", reason="closed")
+
+    client = sent_to(popmq_broker, worker, "bad", "later")
+    assert sorted(each.outcome for each in popmq_broker.work(worker)) == ["rejected", "released"]
+    popmq_clock.advance(599_000)
+    assert popmq_broker.work(worker) == []
+    popmq_clock.advance(1_000)
+    assert [each.outcome for each in popmq_broker.work(worker)] == ["acked"]
+    (dead,) = client.browse("%DLQ%billing").deliveries
+    assert dead.dead_letter is not None
+    assert dead.dead_letter.reason == "no such customer"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), StopIteration()])
+def test_an_error_that_is_meant_for_others_fails_the_message_and_not_the_worker(
+    fresh: Broker, error: BaseException
+) -> None:
+    def fails(delivery: popmq.Delivery) -> None:
+        if delivery.body == b"bad":
+            raise error
+
+    done = taken_by(fresh, fails, "bad", "good", concurrency=1)
+    assert {each.delivery.body: each.outcome for each in done} == {b"bad": "released", b"good": "acked"}
+
+
+class Notes(popmq.Middleware):
+    """Writes down what it sees."""
+
+    def __init__(self, name: str, notes: list[str], fails_in: str = "") -> None:
+        self.name, self.notes, self.fails_in = name, notes, fails_in
+
+    def note(self, what: str) -> None:
+        self.notes.append(f"{self.name} {what}")
+        if what == self.fails_in:
+            raise RuntimeError(f"{self.name} {what}")
+
+    async def started(self, worker: popmq.Worker) -> None:
+        self.note("started")
+
+    def before(self, delivery: popmq.Delivery) -> None:
+        self.note("before")
+
+    async def after(self, delivery: popmq.Delivery, result: Any) -> None:
+        self.note(f"after {result}")
+
+    def failed(self, delivery: popmq.Delivery, error: Exception) -> None:
+        self.note(f"failed {type(error).__name__}")
+
+    def stopped(self, worker: popmq.Worker) -> None:
+        self.note("stopped")
+
+
+def test_middleware_surrounds_a_handler_the_first_one_outermost(fresh: Broker) -> None:
+    notes: list[str] = []
+    worker = popmq.Worker(middleware=[Notes("a", notes)])
+    worker.use(Notes("b", notes))
+    worker.on("orders", group="billing")(lambda delivery: 1)
+    sent_to(fresh, worker, "x")
+    fresh.work(worker)
+    assert notes == [
+        *("a started", "b started", "a before", "b before"),
+        *("b after 1", "a after 1", "b stopped", "a stopped"),
+    ]
+
+
+def test_a_middleware_that_raises_before_fails_the_message_and_after_changes_nothing(fresh: Broker) -> None:
+    notes: list[str] = []
+    inner = Notes("b", notes, fails_in="before")
+    worker = popmq.Worker(middleware=[Notes("a", notes, fails_in="failed RuntimeError"), inner])
+    worker.on("orders", group="billing")(lambda delivery: 1)
+    sent_to(fresh, worker, "x")
+    assert [each.outcome for each in fresh.work(worker)] == ["released"]
+    assert notes[2:6] == ["a before", "b before", "b failed RuntimeError", "a failed RuntimeError"]
+    inner.fails_in = "after 1"
+    fresh.client().send("orders", "y")
+    assert [each.outcome for each in fresh.work(worker)] == ["acked"]
+
+
+def test_a_context_that_middleware_sets_reaches_a_handler_in_its_thread(fresh: Broker) -> None:
+    from contextvars import ContextVar
+
+    tenant: ContextVar[str] = ContextVar("tenant")
+
+    class Tenant(popmq.Middleware):
+        def before(self, delivery: popmq.Delivery) -> None:
+            tenant.set(delivery.key)
+
+    worker = popmq.Worker(middleware=[Tenant()])
+    worker.on("orders", group="billing")(lambda delivery: (delivery.body.decode(), tenant.get()))
+    sent_to(fresh, worker, popmq.Message("a", key="a"), popmq.Message("b", key="b"))
+    assert sorted(each.result for each in fresh.work(worker)) == [("a", "a"), ("b", "b")]
+
+
+def test_a_test_runs_what_handlers_send_to_each_other(fresh: Broker) -> None:
+    worker, client = popmq.Worker(), fresh.client()
+
+    @worker.on("mails", group="mailer")
+    def mails(text: str) -> str:
+        return text
+
+    @worker.on("orders", group="billing")
+    def bills(text: str) -> None:
+        client.send("mails", f"bill of {text}")
+
+    @worker.on("orders", group="settling")
+    def settles(delivery: popmq.Delivery) -> None:
+        delivery.reject("by hand")
+
+    sent_to(fresh, worker, "one")
+    handled = fresh.work(worker)
+    assert sorted((each.delivery.group, each.outcome, each.result) for each in handled) == [
+        ("billing", "acked", None),
+        ("mailer", "acked", "bill of one"),
+        ("settling", "settled", None),
+    ]
+
+
+def test_fast_handlers_pop_many_messages_at_a_time(fresh: Broker) -> None:
+    worker = popmq.Worker()
+
+    @worker.on("orders", group="billing", concurrency=2)
+    async def fast(delivery: popmq.Delivery) -> None: ...
+
+    client = sent_to(fresh, worker, *map(str, range(2000)))
+    assert len(fresh.work(worker)) == 2000
+    assert client.stats("orders").groups[0].acked == 2000

@@ -1,0 +1,95 @@
+"""Serving and stopping a worker: what its end finishes, releases and leaves to others."""
+
+import asyncio
+import threading
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import Broker
+from tests.sdk.workers.workers import sent_to
+
+
+async def test_stop_finishes_what_runs_and_leaves_the_rest_to_others_at_once(popmq_broker: Broker) -> None:
+    worker, begun = popmq.Worker(popmq_broker.endpoint), asyncio.Event()
+    going_on = asyncio.Event()
+
+    @worker.on("orders", group="billing", concurrency=1)
+    async def slow(delivery: popmq.Delivery) -> None:
+        begun.set()
+        await going_on.wait()
+
+    client = await asyncio.to_thread(sent_to, popmq_broker, worker, *"abc")
+    serving = asyncio.create_task(worker.serve())
+    await begun.wait()
+    worker.stop()
+    going_on.set()
+    assert await serving is True
+    (row,) = (await asyncio.to_thread(client.stats, "orders")).groups
+    assert (row.acked, row.in_flight, row.ready + row.retry) == (1, 0, 2)
+    assert {each.attempt for each in await asyncio.to_thread(client.pop, "orders", "billing")} == {1}
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+async def test_the_second_stop_releases_what_runs_without_counting_the_attempt(
+    popmq_broker: Broker, blocks: bool
+) -> None:
+    worker, begun, never = popmq.Worker(popmq_broker.endpoint), threading.Event(), threading.Event()
+
+    if blocks:
+
+        @worker.on("orders", group="billing")
+        def stays(delivery: popmq.Delivery) -> None:
+            begun.set()
+            never.wait(60)
+
+    else:
+
+        @worker.on("orders", group="billing")
+        async def hangs(delivery: popmq.Delivery) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+    client = await asyncio.to_thread(sent_to, popmq_broker, worker, "x")
+    serving = asyncio.create_task(worker.serve())
+    assert await asyncio.to_thread(begun.wait, 60)
+    worker.stop()
+    worker.stop()
+    assert await serving is False
+    never.set()
+    (again,) = await asyncio.to_thread(client.pop, "orders", "billing")
+    assert again.attempt == 1
+
+
+async def test_a_worker_whose_group_is_not_there_says_so(popmq_broker: Broker) -> None:
+    worker = popmq.Worker(popmq_broker.endpoint)
+    worker.on("orders", group="billing")(lambda delivery: None)
+    with pytest.raises(errors.GroupNotFound):
+        await worker.serve()
+    with pytest.raises(RuntimeError, match="no handler"):
+        await popmq.Worker(popmq_broker.endpoint).serve()
+    with pytest.raises(ValueError, match="concurrency is 0"):
+        worker.on("orders", group="billing", concurrency=0)(lambda delivery: None)
+
+
+async def test_slow_handlers_hold_no_message_ahead(popmq_broker: Broker) -> None:
+    """A message behind an hour of work is for another process."""
+    worker, all_begun = popmq.Worker(popmq_broker.endpoint), asyncio.Event()
+    begun: list[str] = []
+
+    @worker.on("orders", group="billing", concurrency=4)
+    async def hangs(text: str) -> None:
+        begun.append(text)
+        if len(begun) == 4:
+            all_begun.set()
+        await asyncio.Event().wait()
+
+    client = await asyncio.to_thread(sent_to, popmq_broker, worker, *"abcdefghijkl")
+    serving = asyncio.create_task(worker.serve())
+    await all_begun.wait()
+    (row,) = (await asyncio.to_thread(client.stats, "orders")).groups
+    assert (row.in_flight, row.ready) == (4, 8)
+    worker.stop()
+    worker.stop()
+    await serving

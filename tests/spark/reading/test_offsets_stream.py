@@ -1,0 +1,365 @@
+"""mode=offsets, called as Spark calls it: ranges in Spark's own log, read by offset, exactly the same again."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+import popmq
+from popmq_spark.lease.plan import OffsetError
+from popmq_spark.offsets.range_part import RangePart
+from popmq_spark.options import OptionError
+from popmq_spark.queue_ends import DataLoss
+from tests.spark.conftest import TOPIC, Broker
+from tests.spark.reading.microbatch import CRASH_POINTS, Crash, MicroBatches, Row, ids
+
+Make = Callable[..., MicroBatches]
+
+
+@pytest.fixture
+def query(broker: Broker) -> Make:
+    """A query in mode=offsets; as a group only if one is named."""
+
+    def make(**options: Any) -> MicroBatches:
+        made = broker.query(mode="offsets", **options)
+        if "group" not in options:
+            del made.options["group"]
+        return made
+
+    return make
+
+
+def bodies(rows: list[Row]) -> list[str]:
+    return sorted((row["body"].decode().strip(".") for row in rows), key=int)
+
+
+def numbers(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
+def test_every_message_is_read_once_in_batches_of_the_limit_and_nothing_is_leased(broker: Broker, query: Make) -> None:
+    sent = broker.send(47)
+    stream = query(maxRowsPerTrigger=20, minPartitions=3)
+    assert stream.run() == 3
+    assert [len(stream.sink[batch]) for batch in range(3)] == [20, 20, 7]
+    assert sorted(ids(stream.rows())) == sorted(sent)
+    assert broker.client.stats().groups == ()
+    assert {(row["delivery_attempt"], row["popmq_epoch"]) for row in stream.rows()} == {(None, None)}
+
+
+@pytest.mark.parametrize("crash", CRASH_POINTS)
+def test_a_driver_that_dies_anywhere_repeats_its_batch_with_the_same_rows(
+    broker: Broker, query: Make, crash: str
+) -> None:
+    sent = broker.send(30)
+    stream = query(maxRowsPerTrigger=20)
+    with pytest.raises(Crash):
+        stream.trigger(crash=crash)
+    sent += broker.send(10)
+    broker.restart()
+    stream.start(maxRowsPerTrigger=7, minPartitions=4)
+    stream.run()
+    assert sorted(ids(stream.rows())) == sorted(sent)
+    assert all(stream.repeated[batch] == stream.sink[batch] for batch in stream.repeated)
+
+
+def test_a_batch_is_read_again_as_it_was_planned_also_when_the_filter_has_changed(broker: Broker, query: Make) -> None:
+    broker.client.send(TOPIC, [popmq.Message(str(number), tag="ab"[number % 2]) for number in range(10)])
+    stream = query(tag="a")
+    with pytest.raises(Crash):
+        stream.trigger(crash="rows stored")
+    del stream.options["tag"]
+    stream.start(sql="TAGS = 'b'")
+    stream.trigger()
+    assert bodies(stream.repeated[0]) == bodies(stream.sink[0]) == ["0", "2", "4", "6", "8"]
+    broker.client.send(TOPIC, [popmq.Message(str(number), tag="ab"[number % 2]) for number in range(10, 14)])
+    stream.run()
+    assert bodies(stream.sink[1]) == ["11", "13"]
+
+
+def test_two_answers_of_initial_offset_do_not_change_where_the_first_batch_begins(broker: Broker, query: Make) -> None:
+    broker.send(10)
+    stream = query(startingOffsets="latest")
+    reader = stream.start()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(100))
+    broker.send(5)
+    later = reader.latestOffset(end, ReadMaxRows(100))
+    assert sum(len(stream.read(part)) for part in reader.partitions(reader.initialOffset(), later)) == 5
+
+
+def test_latest_is_durable_with_the_first_trigger_before_there_is_a_message(broker: Broker, query: Make) -> None:
+    broker.send(10)
+    stream = query(startingOffsets="latest")
+    assert stream.trigger()
+    stream.stop()
+    late = broker.send(6)
+    stream.run()
+    assert sorted(ids(stream.rows())) == sorted(late)
+
+
+def test_more_tasks_than_queues_share_the_rows_evenly_and_fewer_tasks_read_several_queues(
+    broker: Broker, query: Make
+) -> None:
+    sent = broker.send(100)
+    for options, sizes in (
+        ({"minPartitions": 8}, [12, 13] * 4),
+        ({"maxPartitions": 2, "maxRecordsPerPartition": 10}, [50, 50]),
+    ):
+        stream = query(**options)
+        stream.trigger()
+        reads = [stream.read(part) for part in stream.parts()]
+        assert [len(rows) for rows in reads] == sizes
+        assert sorted(ids(row for rows in reads for row in rows)) == sorted(sent)
+
+
+def test_a_queue_that_comes_during_the_stream_is_read_from_its_first_message(broker: Broker, query: Make) -> None:
+    sent = broker.send(8)
+    stream = query()
+    stream.run()
+    broker.client.update_topic(TOPIC, queues=9)
+    sent += broker.send(45)
+    stream.run()
+    assert sorted(ids(stream.rows())) == sorted(sent)
+    assert {row["queue_id"] for row in stream.rows()} == set(range(9))
+
+
+def test_a_topic_that_comes_to_match_the_pattern_is_read_from_its_first_message(broker: Broker, query: Make) -> None:
+    stream = query(topicPattern="ord.*|pay.*", startingOffsets="latest")
+    del stream.options["topic"]
+    stream.run()
+    broker.client.create_topic("payments", queues=2)
+    broker.client.create_topic("refunds")
+    for topic in (TOPIC, "payments", "refunds"):
+        broker.client.send(topic, [topic])
+    stream.run()
+    assert sorted(row["topic"] for row in stream.rows()) == [TOPIC, "payments"]
+    reader = stream.reader
+    assert reader
+    assert reader.reportLatestOffset() == {"behind": 0, "topics": {TOPIC: 0, "payments": 0}}
+
+
+def test_several_topics_are_one_stream(broker: Broker, query: Make) -> None:
+    broker.client.create_topic("payments")
+    broker.send(10)
+    broker.client.send("payments", ["p"])
+    stream = query(topics=f"{TOPIC}, payments", maxRowsPerTrigger=4)
+    del stream.options["topic"]
+    stream.run()
+    assert len(stream.rows()) == 11
+
+
+@pytest.mark.parametrize(
+    ("start", "read"),
+    [
+        ("earliest", numbers(20)),
+        ("latest", []),
+        ("a time", numbers(20)[10:]),
+        ('{"orders": {"0": 5, "1": -1, "2": -2}}', ["0", "1", "2", "3", "4"]),
+    ],
+)
+def test_a_stream_begins_where_its_option_says(broker: Broker, query: Make, start: str, read: list[str]) -> None:
+    broker.send(10)
+    broker.clock.advance(1_000)
+    since = broker.clock.now_ms()
+    broker.client.send(TOPIC, numbers(20)[10:])
+    if start.startswith("{"):
+        queues = {row.queue: row for row in broker.client.query_offsets(TOPIC)}
+        place = {queue: row.max_offset for queue, row in queues.items()}
+        first = next(row["queue_id"] for row in _all(query) if row["body"] == b"0")
+        start = json.dumps({TOPIC: {str(queue): -2 if queue == first else at for queue, at in place.items()}})
+        read = bodies([row for row in _all(query) if row["queue_id"] == first])
+    stream = query(startingOffsets=str(since) if start == "a time" else start)
+    stream.run()
+    assert bodies(stream.rows()) == read
+
+
+def _all(query: Make) -> list[Row]:
+    stream = query()
+    stream.run()
+    return stream.rows()
+
+
+def test_available_now_reads_up_to_the_ends_at_its_start_by_the_limit(broker: Broker, query: Make) -> None:
+    early = broker.send(25)
+    stream = query(maxRowsPerTrigger=10)
+    stream.start(available_now=True)
+    late = []
+    while stream.trigger():
+        late += broker.send(7)
+    assert sorted(ids(stream.rows())) == sorted(early)
+    assert len(stream.sink) == 3
+    stream.start(available_now=True)
+    stream.run()
+    assert sorted(ids(stream.rows())) == sorted(early + late)
+
+
+def test_once_reads_everything_in_one_batch(broker: Broker, query: Make) -> None:
+    sent = broker.send(25)
+    stream = query(maxRowsPerTrigger=10, maxBytesPerTrigger="1m")
+    assert stream.run_once()
+    assert sorted(ids(stream.sink[0])) == sorted(sent)
+
+
+def test_bytes_admit_as_many_rows_as_fit_by_their_mean_size(broker: Broker, query: Make) -> None:
+    broker.send(40, size=100_000)
+    stream = query(maxBytesPerTrigger="1m")
+    stream.trigger()
+    assert 8 <= len(stream.sink[0]) <= 11
+
+
+def test_few_rows_wait_for_more_until_they_have_waited_long_enough(broker: Broker, query: Make) -> None:
+    now = [0.0]
+    stream = query(minRowsPerTrigger=10, maxTriggerDelay="60s")
+    stream.clock = lambda: now[0]
+    broker.send(9)
+    assert not stream.trigger()
+    now[0] = 59.0
+    assert not stream.trigger()
+    now[0] = 60.0
+    assert stream.trigger()
+    broker.send(10)
+    assert stream.trigger()
+    assert [len(rows) for rows in stream.sink.values()] == [9, 10]
+
+
+def test_an_idle_trigger_looks_again_until_its_time_is_over(broker: Broker, query: Make) -> None:
+    now = [0.0]
+    stream = query(longPollTimeout="500ms")
+    stream.clock = lambda: now[0]
+    reader: Any = stream.start()
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] > 0.2:
+            broker.send(1)
+
+    reader.sleep = sleep
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadMaxRows(10)) is not start
+    assert 0.2 < now[0] < 0.3
+    reader.sleep = lambda seconds: now.__setitem__(0, now[0] + seconds)
+    end = reader.latestOffset(start, ReadMaxRows(10))
+    assert reader.latestOffset(end, ReadMaxRows(10)) is end
+
+
+# ── What is lost ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("read_before", [False, True], ids=["planned", "unread"])
+def test_what_retention_dropped_fails_with_what_to_do_or_is_passed_over(
+    broker: Broker, query: Make, read_before: bool
+) -> None:
+    broker.send(20)
+    stream = query()
+    if read_before:
+        stream.run()
+        broker.send(20)
+    else:
+        with pytest.raises(Crash):
+            stream.trigger(crash="offsets written")
+    broker.client.purge_topic(TOPIC)
+    kept = broker.send(10)
+    stream.start()
+    with pytest.raises(DataLoss, match=r"name a group: retention keeps .* set failOnDataLoss to false"):
+        stream.run()
+    stream.start(failOnDataLoss="false")
+    stream.run()
+    assert set(ids(stream.rows())) >= set(kept)
+    assert len(stream.rows()) == 10 + 20 * read_before
+
+
+def test_a_topic_that_was_created_anew_is_a_loss_and_not_an_endless_wait(broker: Broker, query: Make) -> None:
+    broker.send(20)
+    stream = query()
+    stream.run()
+    broker.client.delete_topic(TOPIC)
+    broker.client.create_topic(TOPIC, queues=4)
+    with pytest.raises(DataLoss, match="created anew"):
+        stream.trigger()
+    again = broker.send(6)
+    stream.start(failOnDataLoss="false")
+    stream.run()
+    assert sorted(ids(stream.rows())[20:]) == sorted(again)
+
+
+# ── The group ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def committed(broker: Broker, group: str = "lag") -> int:
+    return sum(row.committed for row in broker.client.query_offsets(TOPIC, group))
+
+
+def test_a_group_shows_the_lag_and_is_committed_only_behind_spark_s_own_log(broker: Broker, query: Make) -> None:
+    broker.send(30)
+    stream = query(group="lag", maxRowsPerTrigger=10)
+    stream.trigger()
+    assert committed(broker) == 0
+    stream.trigger()
+    assert committed(broker) == 10
+    stream.run()
+    assert committed(broker) == 30
+    assert broker.group("lag").ready == 0
+
+
+def test_a_new_checkpoint_goes_on_where_the_group_stands(broker: Broker, query: Make) -> None:
+    broker.send(30)
+    stream = query(group="lag")
+    stream.run()
+    late = broker.send(5)
+    other = query(group="lag")
+    other.run()
+    assert sorted(ids(other.rows())) == sorted(late)
+
+
+def test_a_group_that_pops_the_topic_is_refused_and_unharmed(broker: Broker, query: Make) -> None:
+    broker.send(3)
+    broker.client.create_group("workers")
+    broker.client.pop(TOPIC, "workers", 1)
+    with pytest.raises(OptionError, match="the group workers pops the topic orders"):
+        query(group="workers").trigger()
+    assert len(broker.client.pop(TOPIC, "workers", 10)) == 2
+
+
+def test_what_is_read_does_not_depend_on_the_group(broker: Broker, query: Make) -> None:
+    sent = broker.send(20)
+    stream = query(group="lag", maxRowsPerTrigger=10)
+    stream.trigger()
+    broker.client.delete_group("lag")
+    stream.run()
+    assert sorted(ids(stream.rows())) == sorted(sent)
+
+
+def test_a_checkpoint_of_the_other_mode_is_refused_with_what_to_do(broker: Broker, query: Make) -> None:
+    broker.send(3)
+    leased = broker.query()
+    leased.run()
+    stream = query()
+    stream.offsets, stream.commits = leased.offsets, leased.commits
+    with pytest.raises(OffsetError, match=r"mode=offsets reads offsets of version 2; .* start with a new checkpoint"):
+        stream.trigger()
+
+
+def test_columns_that_are_not_asked_for_are_not_sent(
+    broker: Broker, query: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.send(3, size=1000)
+    stream = query()
+    stream.trigger()
+    (part,) = stream.parts()
+    assert isinstance(part, RangePart)
+    without = replace(part, schema=part.schema.remove(part.schema.get_field_index("body")))
+    asked: list[bool] = []  # for the body
+    pull = popmq.Client.pull_columns
+
+    def pull_columns(client: popmq.Client, *place: Any, **how: Any) -> Any:
+        asked.append("body" in how["columns"])
+        return pull(client, *place, **how)
+
+    monkeypatch.setattr(popmq.Client, "pull_columns", pull_columns)
+    assert len(stream.read(without)) == len(stream.read(part)) == 3
+    assert set(asked[: len(asked) // 2]) == {False}
+    assert set(asked[len(asked) // 2 :]) == {True}

@@ -1,0 +1,126 @@
+"""A Spark driver that is meant to be killed: queries from one topic into tables and topics, each to its end.
+
+    python -m tests.spark.real.chaos_driver ENDPOINT FOLDER ROWS_PER_TRIGGER MASTER PATH…
+
+A path is a mode of the source and a sink: lease-table (Parquet), offsets-topic, lease-delta. Tasks fail now and then,
+and so does the Delta sink, before and after its write: then the query is started again. A driver that is started again
+goes on from the checkpoints in FOLDER. At the end it writes what the tables hold to FOLDER/tables.json.
+"""
+
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from popmq_spark.java import java_environment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: Of first attempts; a second one never fails, or tasks would run out of attempts.
+TASK_FAILURES = 0.05
+#: Of Delta's batches, each before and after the write.
+SINK_FAILURES = 0.02
+#: Restarts of one query by its driver.
+RESTARTS_MAX = 50
+#: For Spark 4.2: there is none for 4.3 yet.
+DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+
+def flaky(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    """Passes rows on, and fails some tasks after their first rows."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context
+    fails = context.attemptNumber() == 0 and random.random() < TASK_FAILURES
+    for batch in batches:
+        yield batch
+        if fails:
+            raise OSError("this task fails once")
+
+
+def move(spark: "SparkSession", endpoint: str, folder: Path, rows_per_trigger: int, paths: Sequence[str]) -> None:
+    """Runs all queries to the end of the topic, and writes what their tables hold."""
+    queries = {path: _start(spark, endpoint, folder, rows_per_trigger, path) for path in paths}
+    for path, query in queries.items():
+        _finish(query, lambda path=path: _start(spark, endpoint, folder, rows_per_trigger, path))  # type: ignore[misc]
+    tables = {path: path.partition("-")[2] for path in paths if not path.endswith("-topic")}
+    bodies = {}
+    for path, sink in tables.items():
+        rows = spark.read.format("parquet" if sink == "table" else sink).load(str(folder / path))
+        bodies[path] = [row.body.decode() for row in rows.collect()]
+    (folder / "tables.new").write_text(json.dumps(bodies))
+    (folder / "tables.new").rename(folder / "tables.json")
+
+
+def _finish(query: "StreamingQuery", start: "Callable[[], StreamingQuery]") -> None:
+    """Waits for a query, and starts it again when its sink failed."""
+    from pyspark.errors import StreamingQueryException
+
+    for _ in range(RESTARTS_MAX):
+        try:
+            query.awaitTermination()
+            return
+        except StreamingQueryException as error:
+            print("query failed, again:", str(error)[:2000], flush=True)
+            query = start()
+    raise RuntimeError(f"a query failed {RESTARTS_MAX} times")
+
+
+def _start(spark: "SparkSession", endpoint: str, folder: Path, rows_per_trigger: int, path: str) -> "StreamingQuery":
+    mode, _, sink = path.partition("-")
+    source = spark.readStream.format("popmq").option("endpoint", endpoint).option("topic", "in")
+    source = source.option("mode", mode).option("group", path).option("minPartitions", 2)
+    if mode == "lease":
+        source = source.option("invisibleTime", "2s")
+    rows = source.option("maxRowsPerTrigger", rows_per_trigger).load().select("body")
+    writer = rows.mapInArrow(flaky, rows.schema).writeStream.trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(folder / f"checkpoint-{path}"))
+    if sink == "table":
+        return writer.format("parquet").option("path", str(folder / path)).start()
+    if sink == "delta":
+        return writer.foreachBatch(_into_delta(str(folder / path), path)).start()
+    writer = writer.format("popmq").option("endpoint", endpoint).option("topic", path)
+    return writer.option("delivery", "exactly-once").start()
+
+
+def _into_delta(table: str, name: str) -> "Callable[[DataFrame, int], None]":
+    """Stores a batch under its number, so that a repeat is dropped; fails now and then, before or after."""
+
+    def store(rows: "DataFrame", batch: int) -> None:
+        if random.random() < SINK_FAILURES:
+            raise OSError("this sink fails before its write")
+        writer = rows.write.format("delta").option("txnAppId", name).option("txnVersion", batch)
+        writer.mode("append").save(table)
+        if random.random() < SINK_FAILURES:
+            raise OSError("this sink fails after its write")
+
+    return store
+
+
+def main(endpoint: str, folder: Path, rows_per_trigger: int, master: str, paths: Sequence[str]) -> None:
+    os.environ.update(java_environment(), SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+    # Every Java here lives for a minute: with these it takes a quarter less CPU.
+    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    os.environ.update(SPARK_LOCAL_HOSTNAME="localhost", SPARK_WORKER_DIR=str(folder / "executors"))
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    builder = builder.config("spark.speculation", "true").config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.task.maxFailures", "8").config("spark.log.level", "ERROR")
+    if any(path.endswith("-delta") for path in paths):
+        builder = builder.config("spark.jars.packages", DELTA)
+        builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    spark = builder.config("spark.local.dir", str(folder / "spark")).getOrCreate()
+    move(spark, endpoint, folder, rows_per_trigger, paths)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:])

@@ -1,0 +1,221 @@
+"""Both modes of the source into a table and into a topic, while driver, Python workers, broker and tasks are killed.
+
+    make chaos-spark       100,000 messages, 200 micro-batches, twenty kills, and a table of the outcome
+
+BATCHES=20 makes it shorter: so many micro-batches of each query, with 2,000 messages each.
+
+The whole form runs on executors of their own (local-cluster) with speculation, and also into Delta, on a Spark for
+which there is a Delta: `make chaos-spark` installs it into build/delta. A killed driver takes longer to come back than
+its leases of two seconds last. The short form has a few messages and one kill of each kind; the tests' own Spark
+finishes what the killed driver left. At the end every place holds each message exactly once, and every group has acked
+everything.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+import popmq
+from harness.broker_process import BrokerProcess
+from tests.conftest import WHOLE
+from tests.spark.real.chaos_driver import move
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    # py4j leaves sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+#: Micro-batches of each query.
+BATCHES = int(os.environ.get("POPMQ_CHAOS_BATCHES") or 50) if WHOLE else 3
+ROWS_PER_TRIGGER = 2_000 if WHOLE else 200
+MESSAGES = BATCHES * ROWS_PER_TRIGGER
+MASTER = "local-cluster[2,1,1024]" if WHOLE else "local[2,4]"
+#: A Python with a Spark that has a Delta.
+DELTA_PYTHON = Path("build/delta/bin/python")
+#: What messages pass through: a mode of the source, and a sink.
+SHORT = ("lease-table", "offsets-topic")
+WITH_DELTA = WHOLE and DELTA_PYTHON.exists()
+PATHS = (*SHORT, *(("lease-topic", "offsets-table") if WHOLE else ()), *(("lease-delta", "offsets-delta") * WITH_DELTA))
+#: What is killed, in this order in the short form; each once in every round of the whole one.
+VICTIMS = ("worker", "broker", "driver", *(("executor",) * WHOLE))
+KILLS = max(1, BATCHES // 10) * len(VICTIMS)
+#: What a victim's command line has. Of Python workers the newest is killed: the oldest one forks the others.
+PROCESSES = {"worker": b"pyspark.daemon", "executor": b"CoarseGrainedExecutorBackend"}
+#: Longer than any driver takes; a run that hangs ends here.
+DRIVER_S = 1800.0 if WHOLE else 100.0
+
+
+class Kills:
+    """What is killed next, and after how many micro-batches; and what was killed."""
+
+    def __init__(self) -> None:
+        self.done = Counter[str]()
+        self._dice = random.Random()
+        self._round: list[str] = []
+        self._choose()
+
+    @property
+    def over(self) -> bool:
+        return self.done.total() == KILLS
+
+    def hit(self) -> None:
+        self.done[self.victim] += 1
+        self._choose()
+
+    def _choose(self) -> None:
+        if not self._round:
+            self._round = self._dice.sample(VICTIMS, len(VICTIMS)) if WHOLE else [*VICTIMS]
+        self.victim, *self._round = self._round
+        self.batches = self._dice.randint(1, 8) if WHOLE else 1
+        #: Looks at the driver after those: any moment of a micro-batch.
+        self.looks = self._dice.randrange(40) if WHOLE else 0
+
+
+class Driver:
+    """The processes of one driver: Java, Python runners, Python workers. All are in one session of their own."""
+
+    def __init__(self, endpoint: str, folder: Path) -> None:
+        self._folder = folder
+        python = str(DELTA_PYTHON) if WITH_DELTA else sys.executable
+        command = [python, "-W", "ignore", "-m", "tests.spark.real.chaos_driver", endpoint, str(folder)]
+        with (folder / "driver.log").open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, str(ROWS_PER_TRIGGER), MASTER, *PATHS], stdout=log, stderr=log, start_new_session=True
+            )
+
+    def ended(self) -> int | None:
+        return self._process.poll()
+
+    def batches(self) -> int:
+        """Micro-batches that are planned, of all queries: files of Spark's own log. 0 until every query has one.
+
+        Spark refuses a checkpoint whose driver died while it wrote the very first of these files.
+        """
+        planned = [sum(1 for _ in (self._folder / f"checkpoint-{path}/offsets").glob("[0-9]*")) for path in PATHS]
+        return sum(planned) if all(planned) else 0
+
+    def kill(self) -> None:
+        """Kills everything that it started, Java first."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        for pid in self._pids(b""):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    def kill_one(self, text: bytes) -> bool:
+        """Kills the newest of its processes whose command line has the text; False when there is none now."""
+        found = self._pids(text)
+        if found:
+            os.kill(max(found), signal.SIGKILL)
+        return bool(found)
+
+    def _pids(self, text: bytes) -> list[int]:
+        """Processes of the session whose command line has the text."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and os.getsid(int(entry.name)) == self._process.pid:
+                    found += [int(entry.name)] if text in (entry / "cmdline").read_bytes() else []
+            except OSError:
+                continue
+        return found
+
+
+@pytest.mark.timeout(0 if WHOLE else 300)
+def test_each_message_is_in_each_place_once_whatever_is_killed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    kills = Kills()
+    with BrokerProcess(tmp_path / "broker", own_session=True) as broker, popmq.Client(broker.endpoint) as client:
+        client.create_topic("in", queues=4)
+        sent = Counter(str(number) for number in range(MESSAGES))
+        for path in PATHS:
+            client.create_topic(path, queues=2)
+        bodies = [*sent]
+        for first in range(0, MESSAGES, 250):
+            client.send("in", bodies[first : first + 250])
+        began, drivers = time.monotonic(), 0
+        while not (tmp_path / "tables.json").exists() and (WHOLE or not kills.over):
+            drivers += 1
+            run(Driver(broker.endpoint, tmp_path), broker, kills)
+            assert drivers <= KILLS + 3, (tmp_path / "driver.log").read_text()[-3000:]
+        if not WHOLE:
+            spark: SparkSession = request.getfixturevalue("spark")
+            move(spark, broker.endpoint, tmp_path, ROWS_PER_TRIGGER, PATHS)
+        found = tables(tmp_path)
+        found |= {path: in_topic(client, path) for path in PATHS if path.endswith("-topic")}
+        groups = {f"{row.group}": row for row in client.stats("in").groups}
+    batches = {path: sum(1 for _ in (tmp_path / f"checkpoint-{path}" / "commits").glob("[0-9]*")) for path in PATHS}
+    show(found, sent, batches, f"{drivers} drivers, kills: {dict(kills.done)}, {time.monotonic() - began:.0f} s")
+    assert found == dict.fromkeys(PATHS, sent)
+    assert {(row.ready, row.retry, row.in_flight) for row in groups.values()} == {(0, 0, 0)}
+    assert kills.done == dict.fromkeys(VICTIMS, KILLS // len(VICTIMS))
+
+
+def run(driver: Driver, broker: BrokerProcess, kills: Kills) -> None:
+    """One driver, until it ends or is killed. Each kill waits for new micro-batches, to have something to hit."""
+    deadline, seen = time.monotonic() + DRIVER_S, driver.batches()
+    try:
+        while driver.ended() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+            if kills.over:
+                if not WHOLE:
+                    return
+            elif driver.batches() >= seen + kills.batches:
+                kills.looks -= 1
+                if kills.looks < 0 and hit(kills.victim, driver, broker):
+                    kills.hit()
+                    seen = driver.batches()
+    finally:
+        driver.kill()
+
+
+def hit(victim: str, driver: Driver, broker: BrokerProcess) -> bool:
+    if victim in PROCESSES:
+        return driver.kill_one(PROCESSES[victim])
+    if victim == "broker":
+        broker.kill()
+        broker.start()
+    else:
+        driver.kill()
+    return True
+
+
+def tables(folder: Path) -> dict[str, Counter[str]]:
+    return {path: Counter(bodies) for path, bodies in json.loads((folder / "tables.json").read_text()).items()}
+
+
+def in_topic(client: popmq.Client, topic: str) -> Counter[str]:
+    """What a reader finds. The broker publishes a committed batch in pieces: until the numbers stand still."""
+    found: Counter[str] = Counter()
+    for row in client.query_offsets(topic):
+        at = row.min_offset
+        while at < row.max_offset:
+            page = client.pull_columns(topic, row.queue, at, row.max_offset, 4_000)
+            found.update(body.decode() for body in page.columns.body)
+            at = page.next_offset
+    return found
+
+
+def show(found: dict[str, Counter[str]], sent: Counter[str], batches: dict[str, int], what: str) -> None:
+    title = f"{MESSAGES:,} messages, {sum(batches.values())} micro-batches, {what}"
+    table = Table("place", "micro-batches", "messages", "missing", "more than once", title=title)
+    for place, counted in found.items():
+        numbers: Iterable[int] = (counted.total(), (sent - counted).total(), (counted - sent).total())
+        table.add_row(place, str(batches[place]), *(f"{number:,}" for number in numbers))
+    Console(width=100).print(table)

@@ -1,0 +1,103 @@
+"""The audit log: who did what as an operator, with which outcome; and nothing for polls of numbers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api import auditing
+from popmq_server.embedded import EmbeddedBroker
+from tests.wire.access.signing import KEYS, SignedStubs, write_keys
+from tests.wire.stubs import CALL_S, Stubs, refusal
+
+
+class Lines(logging.Handler):
+    """The fields of each line, with the method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fields: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.fields.append({"method": record.getMessage(), **record.__dict__["fields"]})
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    found = Lines()
+    auditing.log.addHandler(found)
+    yield found
+    auditing.log.removeHandler(found)
+
+
+def test_every_call_of_admin_is_audited_but_for_polls() -> None:
+    methods = {method.name for method in pb.DESCRIPTOR.services_by_name["Admin"].methods}
+    left_out = {method for method in methods if not auditing.is_audited(method)}
+    assert left_out == {
+        "GetTopic", "ListTopics", "GetGroup", "ListGroups", "GetStats", "ListLeases", "ListOwners", "ListSessions",
+        "ListMessageGroups", "ListDelayed", "ListTransactions", "GetInfo", "ListAccessKeys",
+        "GetSchedule", "ListSchedules",
+    }  # fmt: skip
+
+
+def test_a_change_is_written_with_key_address_outcome_and_request(tmp_path: Path, lines: Lines) -> None:
+    write_keys(tmp_path / "keys.toml", KEYS)
+    with EmbeddedBroker(tmp_path / "data", sync="none", access_keys=tmp_path / "keys.toml") as broker:
+        with SignedStubs(broker.endpoint, "operator") as operator:
+            operator.create_topic("orders")
+            operator.admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+        with SignedStubs(broker.endpoint, "sender") as sender:
+            refusal(sender.admin.DeleteTopic, pb.DeleteTopicRequest(name="orders"))
+        with Stubs(broker.endpoint) as stranger:
+            refusal(stranger.admin.DeleteTopic, pb.DeleteTopicRequest(name="orders"))
+    made, denied = lines.fields
+    assert "127.0.0.1" in made.pop("peer")
+    assert 'name: "orders"' in made.pop("request")
+    assert made == {"method": "CreateTopic", "key": "operator", "code": "OK"}
+    assert (denied["method"], denied["key"], denied["code"]) == ("DeleteTopic", "sender", "PERMISSION_DENIED")
+
+
+def test_without_access_keys_the_line_has_no_key(stubs: Stubs, lines: Lines) -> None:
+    refusal(stubs.admin.DeleteTopic, pb.DeleteTopicRequest(name="nowhere"))
+    (line,) = lines.fields
+    assert (line["key"], line["code"], line["request"]) == ("", "TOPIC_NOT_FOUND", 'name: "nowhere"')
+
+
+def test_a_stream_is_written_when_it_ends(stubs: Stubs, lines: Lines) -> None:
+    assert list(stubs.admin.Backup(pb.BackupRequest(), timeout=CALL_S))
+    assert [(line["method"], line["code"]) for line in lines.fields] == [("Backup", "OK")]
+
+
+def test_a_bug_and_a_request_that_is_none_are_written_too(
+    stubs: Stubs, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise ValueError("a bug")
+
+    call: Any = stubs.channel.unary_unary("/popmq.v1.Admin/DeleteTopic")
+    with pytest.raises(grpc.RpcError):
+        call(b"\xff\xff", timeout=CALL_S)
+    monkeypatch.setattr("popmq_server.api.native.admin.read", fail)
+    refusal(stubs.admin.DeleteTopic, pb.DeleteTopicRequest(name="x"))
+    assert [line["code"] for line in lines.fields] == ["INVALID_FIELD", "INTERNAL"]
+    assert lines.fields[0]["request"] == "2 bytes that are no request"
+
+
+def test_a_long_request_is_cut(stubs: Stubs, lines: Lines) -> None:
+    refusal(stubs.admin.DeleteTopic, pb.DeleteTopicRequest(name="x" * 5_000))
+    assert len(lines.fields[0]["request"]) == auditing.REQUEST_MAX + 1
+
+
+def test_the_level_of_the_log_does_not_silence_the_audit() -> None:
+    before = logging.getLogger().level
+    logging.getLogger().setLevel(logging.ERROR)
+    try:
+        assert auditing.log.isEnabledFor(logging.INFO)
+    finally:
+        logging.getLogger().setLevel(before)

@@ -1,0 +1,127 @@
+"""apache.rocketmq.v2: careless and hostile clients: what is kept of them, and what they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_proto.v1 import popmq_pb2 as native
+from popmq_server.api.rocketmq import clients as registry
+from popmq_server.api.rocketmq.call import Call
+from popmq_server.api.rocketmq.clients import Clients, Outlet
+from popmq_server.api.rocketmq.telemetry import TelemetryService
+from popmq_server.clock import FakeClock
+from popmq_server.errors import Refused
+from tests.wire.rocketmq.v2 import V2, message, resource
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
+
+
+class Silent:
+    """An engine that has nothing to say."""
+
+    async def execute(self, command: Any) -> Any:
+        return (0, 0)
+
+
+def test_clients_are_bounded_and_those_go_first_that_were_silent_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some programs make an id for each call. Who has a stream stays."""
+    monkeypatch.setattr(registry, "CLIENTS_MAX", 10)
+
+    async def scenario() -> set[str]:
+        engine: Any = Silent()
+        clock = FakeClock()
+        clients = Clients(engine, clock)
+        for number in range(100):
+            client = clients.heard(Call(str(number), "JAVA", "", lambda: None))
+            if not number:
+                await clients.attach(client, Outlet(lambda _: None))
+            clock.advance(1)
+        return {client.client_id for client in clients._clients.values()}
+
+    kept = asyncio.run(scenario())
+    assert len(kept) <= 10
+    assert {"0", "99", "98"} <= kept
+
+
+def test_a_client_id_is_not_endless(shop: Stubs, v2: V2) -> None:
+    with V2(v2.endpoint, client_id="c" * 512) as long, V2(v2.endpoint, client_id="c" * 513) as longer:
+        assert long.code("Heartbeat", client_type=pb.PRODUCER) == "OK"
+        assert longer.code("Heartbeat", client_type=pb.PRODUCER) == "BAD_REQUEST"
+
+
+def test_settings_name_so_many_topics_at_most(shop: Stubs, v2: V2) -> None:
+    with v2.telemetry() as telemetry:
+        topics = [resource(f"t{number}") for number in range(1025)]
+        assert telemetry.agree(publishing=pb.Publishing(topics=topics[:2])).status.code == pb.OK
+        assert telemetry.agree(publishing=pb.Publishing(topics=topics)).status.code == pb.BAD_REQUEST
+
+
+def test_a_route_repeats_no_more_of_a_request_than_it_has_to(shop: Stubs, v2: V2) -> None:
+    """Each queue repeats topic and endpoints: a large request must not become an answer of gigabytes."""
+    many = pb.Endpoints(scheme=pb.IPv4, addresses=[pb.Address(host="10.0.0.1", port=8081)] * 65)
+    assert v2.code("QueryRoute", topic=resource(TOPIC), endpoints=many) == "ILLEGAL_ACCESS_POINT"
+    long = pb.Endpoints(scheme=pb.DOMAIN_NAME, addresses=[pb.Address(host="h" * 256, port=8081)])
+    assert v2.code("QueryRoute", topic=resource(TOPIC), endpoints=long) == "ILLEGAL_ACCESS_POINT"
+    unknown_field = b"\xfa\x01\x80\x08" + b"x" * 1024
+    topic = resource(TOPIC).SerializeToString() + unknown_field
+    raw = b"\x0a" + bytes([len(topic) & 127 | 128, len(topic) >> 7]) + topic
+    assert rpc.QueryRouteRequest.FromString(raw).topic.name == TOPIC
+    answer = v2.raw("QueryRoute", raw)
+    assert rpc.QueryRouteResponse.FromString(answer).status.code == pb.OK
+    assert len(answer) < 1024
+
+
+def test_leases_of_a_topic_that_was_deleted_are_over_and_clients_stop_asking(shop: Stubs, v2: V2) -> None:
+    """Push consumers repeat an ack for ever unless they hear OK or INVALID_RECEIPT_HANDLE."""
+    v2.send(message())
+    (found,) = v2.receive().messages
+    shop.admin.DeleteTopic(native.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
+    assert v2.ack(found).status.code == pb.INVALID_RECEIPT_HANDLE
+    names: dict[str, Any] = {"topic": resource(TOPIC), "group": resource(GROUP)}
+    handle = found.system_properties.receipt_handle
+    assert v2.code("ChangeInvisibleDuration", receipt_handle=handle, **names) == "INVALID_RECEIPT_HANDLE"
+    assert v2.code("ForwardMessageToDeadLetterQueue", receipt_handle=handle, **names) == "OK"
+
+
+def test_filters_of_groups_that_are_not_there_are_not_told(
+    shop: Stubs, v2: V2, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log is for operators: nobody writes into it by asking for what there is not."""
+    with caplog.at_level(logging.WARNING, "popmq.api"):
+        for tag in ("a", "b"):
+            v2.receive(group="nobody", filter_expression=pb.FilterExpression(type=pb.TAG, expression=tag))
+    assert not caplog.records
+
+
+class Busy:
+    """An engine that is busy."""
+
+    async def execute(self, command: Any) -> Any:
+        raise Refused("BUSY", "too much waits")
+
+    ask = execute
+
+
+def test_a_broker_that_is_busy_agrees_to_no_settings() -> None:
+    """Some clients take the first answer for good: an ordered group must not be told that it has no order."""
+
+    async def scenario() -> pb.Status:
+        engine: Any = Busy()
+        clients = Clients(engine, FakeClock())
+        service, heard = TelemetryService(engine, clients), list[bytes]()
+        call = Call("c", "PYTHON", "", lambda: None)
+
+        async def write(raw: bytes) -> None:
+            heard.append(raw)
+
+        settings = pb.Settings(subscription=pb.Subscription(group=resource(GROUP)))
+        raw = rpc.TelemetryCommand(settings=settings).SerializeToString()
+        assert not await service._take(raw, call, clients.heard(call), Outlet(write))
+        return rpc.TelemetryCommand.FromString(heard[0]).status
+
+    assert asyncio.run(scenario()).code == pb.TOO_MANY_REQUESTS

@@ -1,0 +1,261 @@
+"""Every code that docs/rocketmq.md says is answered: something provokes it, and nothing else is listed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_proto.v1 import popmq_pb2 as native
+from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
+from tests.wire.access.signing import write_keys
+from tests.wire.rocketmq.v2 import V2, message, resource
+from tests.wire.stubs import GROUP, TOPIC, Stubs
+
+PAGE = Path(__file__).parents[3] / "docs" / "rocketmq.md"
+Provoke = Callable[[Stubs, V2, pytest.MonkeyPatch], int]
+PROVOKED: dict[str, Provoke] = {}
+#: Provoked beside what they belong to.
+ELSEWHERE = {"LITE_TOPIC_QUOTA_EXCEEDED", "LITE_SUBSCRIPTION_QUOTA_EXCEEDED", "UNAUTHORIZED"}
+
+
+def listed() -> dict[str, int]:
+    """The codes of the page's table."""
+    rows = re.findall(r"^\| (\d{5}) \| ([A-Z_]+) \|", PAGE.read_text(), re.MULTILINE)
+    return {name: int(number) for number, name in rows}
+
+
+def provokes(provoke: Provoke) -> Provoke:
+    """Enters a function under the code that it is named after."""
+    PROVOKED[provoke.__name__.upper()] = provoke
+    return provoke
+
+
+def code(answer: Any) -> int:
+    number: int = answer.status.code
+    return number
+
+
+def sent(v2: V2, **system: Any) -> int:
+    return code(v2.send(message(**system)))
+
+
+def route(v2: V2, topic: str, **endpoints: Any) -> int:
+    return code(v2.call("QueryRoute", topic=resource(topic), endpoints=pb.Endpoints(**endpoints)))
+
+
+def offset(v2: V2, name: str, group: str = GROUP, **fields: Any) -> int:
+    queue = pb.MessageQueue(topic=resource(TOPIC), id=0)
+    return code(v2.call(name, group=resource(group), message_queue=queue, **fields))
+
+
+@provokes
+def ok(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return sent(v2)
+
+
+@provokes
+def multiple_results(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    v2.send(message())
+    (good,) = v2.receive().messages
+    bad = pb.Message(system_properties=pb.SystemProperties(message_id="x", receipt_handle="nonsense"))
+    return code(v2.ack(good, bad))
+
+
+@provokes
+def bad_request(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return code(rpc.SendMessageResponse.FromString(v2.raw("SendMessage", b"\xff")))
+
+
+@provokes
+def illegal_access_point(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return route(v2, TOPIC, scheme=pb.IPv4, addresses=[pb.Address(host="", port=1)])
+
+
+@provokes
+def illegal_topic(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return route(v2, "a b")
+
+
+@provokes
+def illegal_consumer_group(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return v2.receive(group="a b").code
+
+
+@provokes
+def illegal_message_tag(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return sent(v2, tag="a|b")
+
+
+@provokes
+def illegal_message_key(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return sent(v2, keys=[" "])
+
+
+@provokes
+def illegal_message_group(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return sent(v2, message_group="g" * 64)
+
+
+@provokes
+def illegal_message_property_key(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return sent(v2, properties={"KEYS": "x"})
+
+
+@provokes
+def invalid_transaction_id(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return code(v2.call("EndTransaction", topic=resource(TOPIC), transaction_id="nonsense", resolution=pb.COMMIT))
+
+
+@provokes
+def illegal_message_id(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return sent(v2, message_id="")
+
+
+@provokes
+def illegal_filter_expression(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return v2.receive(filter_expression=pb.FilterExpression(type=pb.SQL, expression="a >")).code
+
+
+@provokes
+def illegal_polling_time(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return v2.receive(poll_ms=-1).code
+
+
+@provokes
+def illegal_invisible_time(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return v2.receive(invisible_s=43_201).code
+
+
+@provokes
+def invalid_receipt_handle(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    nobody = pb.Message(system_properties=pb.SystemProperties(message_id="x", receipt_handle="nonsense"))
+    return code(v2.ack(nobody))
+
+
+@provokes
+def message_property_conflict_with_type(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return sent(v2, message_group="g")
+
+
+@provokes
+def unrecognized_client_type(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return code(v2.call("Heartbeat"))
+
+
+@provokes
+def message_corrupted(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return code(v2.send())
+
+
+@provokes
+def client_id_required(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    with V2(v2.endpoint, client_id="") as nobody:
+        return code(nobody.call("Heartbeat"))
+
+
+@provokes
+def illegal_offset(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return offset(v2, "UpdateOffset", offset=-1)
+
+
+@provokes
+def illegal_lite_topic(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return sent(v2, lite_topic="a.b")
+
+
+@provokes
+def invalid_client_properties(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    with v2.telemetry() as telemetry:
+        return code(telemetry.agree(publishing=pb.Publishing(), client_properties={"1": ""}))
+
+
+@provokes
+def message_not_found(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return v2.receive().code
+
+
+@provokes
+def topic_not_found(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return route(v2, "nobody")
+
+
+@provokes
+def consumer_group_not_found(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return v2.receive(group="nobody").code
+
+
+@provokes
+def offset_not_found(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return offset(v2, "GetOffset")
+
+
+@provokes
+def message_body_too_large(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return code(v2.send(message(b"x" * ((4 << 20) + 1))))
+
+
+@provokes
+def message_body_empty(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return code(v2.send(message(b"")))
+
+
+@provokes
+def forbidden(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    shop.create_topic("closed", permission=native.READ_ONLY)
+    return code(v2.send(message(topic="closed")))
+
+
+@provokes
+def precondition_failed(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    v2.receive()  # the group pops
+    return offset(v2, "UpdateOffset", offset=0)
+
+
+@provokes
+def too_many_requests(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    shop.create_topic("narrow", quota=native.Quota(send_messages_per_s=1))
+    return [code(v2.send(message(topic="narrow"))) for _ in range(4)][-1]
+
+
+@provokes
+def message_properties_too_large(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return sent(v2, properties={"a": "x" * (16 << 10)})
+
+
+@provokes
+def internal_server_error(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    patch.setattr("popmq_server.api.rocketmq.sending.messages.new_message", broken)
+    return sent(v2)
+
+
+@pytest.mark.parametrize("name", PROVOKED)
+def test_every_code_is_answered_to_what_the_page_says(
+    shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    assert pb.Code.Name(PROVOKED[name](shop, v2, monkeypatch)) == name
+
+
+def test_the_page_lists_what_is_provoked_by_its_number() -> None:
+    assert listed() == {name: pb.Code.Value(name) for name in listed()}
+    assert listed().keys() == PROVOKED.keys() | ELSEWHERE
+
+
+def test_without_an_access_key_every_call_is_unauthorized(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    write_keys(keys, {"root": ["*"]})
+    with (
+        EmbeddedBroker(tmp_path / "data", clock=FakeClock(), sync="none", access_keys=keys) as broker,
+        V2(broker.endpoint) as nobody,
+    ):
+        assert nobody.code("Heartbeat", client_type=pb.PRODUCER) == "UNAUTHORIZED"
+        assert pb.Code.Name(nobody.receive().code) == "UNAUTHORIZED"

@@ -1,0 +1,202 @@
+"""apache.rocketmq.v2: how long a client holds what it received, and what becomes of it when the client goes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_proto.v1 import popmq_pb2 as v1
+from popmq_server.api.native.native import NativeService
+from popmq_server.api.rocketmq.call import Call
+from popmq_server.api.rocketmq.clients import Clients
+from popmq_server.api.rocketmq.receiving import ReceiveService
+from popmq_server.api.rocketmq.remembered import Held
+from popmq_server.clock import FakeClock
+from popmq_server.commands import ChangeInvisibleTime, Pop, Popped, Query
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.monitoring.rates import Rates
+from tests.wire.gate import Gate
+from tests.wire.gone import Gone
+from tests.wire.parked import Parked
+from tests.wire.rocketmq.v2 import PREFIX, V2, bodies, code, later, message, resource
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
+
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+
+
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> Gone:
+    return Gone(monkeypatch)
+
+
+def test_a_lease_lasts_as_long_as_asked(shop: Stubs, v2: V2, clock: FakeClock) -> None:
+    v2.send(message())
+    v2.receive(invisible_s=15)
+    clock.advance(15 * SECOND - 1)
+    assert code(v2) == "MESSAGE_NOT_FOUND"
+    clock.advance(1)
+    assert bodies(v2.receive()) == [b"body"]
+
+
+def test_with_auto_renew_it_lasts_a_minute_whatever_is_asked(shop: Stubs, v2: V2, clock: FakeClock) -> None:
+    """One client names 30 s beside auto_renew."""
+    v2.send(message())
+    v2.receive(auto_renew=True, invisible_duration={"seconds": 30})
+    clock.advance(MINUTE - 1)
+    with V2(v2.endpoint, client_id="other") as other:
+        assert code(other) == "MESSAGE_NOT_FOUND"
+        clock.advance(1)
+        assert bodies(other.receive()) == [b"body"]
+
+
+def test_with_auto_renew_it_lasts_while_the_client_is_heard_of(shop: Stubs, v2: V2, clock: FakeClock) -> None:
+    v2.send(message())
+    (found,) = v2.receive(auto_renew=True).messages
+    with V2(v2.endpoint, client_id="other") as other:
+        for _ in range(20):
+            clock.advance(30 * SECOND)
+            v2.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
+            assert code(other) == "MESSAGE_NOT_FOUND"
+        assert v2.ack(found).status.code == pb.OK
+
+
+def test_with_auto_renew_it_is_back_at_once_when_the_client_ends(shop: Stubs, v2: V2) -> None:
+    v2.send(message())
+    v2.receive(auto_renew=True)
+    v2.call("NotifyClientTermination", group=resource(GROUP))
+    with V2(v2.endpoint, client_id="other") as other:
+        (found,) = other.receive().messages
+    assert found.system_properties.delivery_attempt == 2
+
+
+def test_no_client_keeps_a_message_for_more_than_three_hours(shop: Stubs, v2: V2, clock: FakeClock) -> None:
+    v2.send(message())
+    v2.receive(auto_renew=True)
+    with V2(v2.endpoint, client_id="other") as other:
+        for _ in range(3 * HOUR // (30 * SECOND) - 1):
+            clock.advance(30 * SECOND)
+            v2.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
+        assert code(other) == "MESSAGE_NOT_FOUND"
+        clock.advance(30 * SECOND)
+        assert bodies(other.receive()) == [b"body"]
+
+
+def test_the_same_attempt_again_gets_the_same_messages_uncounted(shop: Stubs, v2: V2) -> None:
+    v2.send(message())
+    first = v2.receive(auto_renew=True, attempt_id="try").messages
+    assert v2.receive(auto_renew=True, attempt_id="try").messages == first
+    with V2(v2.endpoint, client_id="other") as other:
+        assert code(other, auto_renew=True, attempt_id="try") == "MESSAGE_NOT_FOUND"
+
+
+def test_an_empty_answer_is_not_remembered_with_its_attempt(shop: Stubs, v2: V2) -> None:
+    assert code(v2, attempt_id="try") == "MESSAGE_NOT_FOUND"
+    v2.send(message())
+    assert bodies(v2.receive(attempt_id="try")) == [b"body"]
+
+
+# ── Clients that go ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_client_that_stops_waiting_takes_nothing(shop: Stubs, v2: V2, parked: Parked, gone: Gone) -> None:
+    call = later(v2, poll_ms=20 * SECOND)
+    parked.wait_for(1)
+    call.cancel()
+    gone.wait_for(1)
+    shop.send(b"a")
+    assert bodies(v2.receive(poll_ms=SECOND)) == [b"a"]
+
+
+@pytest.mark.parametrize("attempt_id", ["", "try"])
+def test_what_a_client_that_has_gone_was_not_told_is_back_at_once_uncounted(
+    shop: Stubs, v2: V2, gate: Gate, gone: Gone, attempt_id: str
+) -> None:
+    """With an attempt id too: a client that never asks for it again would keep it hidden while it lives."""
+    v2.send(message())
+    with gate.closed():
+        call = later(v2, auto_renew=True, attempt_id=attempt_id, queue=-1)
+        gate.wait_for(1)
+        call.cancel()
+        gone.wait_for(1)
+    (found,) = v2.receive(poll_ms=10 * SECOND).messages
+    assert found.system_properties.delivery_attempt == 1
+
+
+class Desk:
+    """An engine that answers one Pop and notes what it is asked then."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    async def ask(self, query: Query[Any]) -> Any:
+        return [Shares(0)]
+
+    async def execute(self, command: Any) -> Any:
+        self.told.append(command)
+        return (0, 0)
+
+    async def pop(self, command: Pop, wait_ms: int) -> Popped:
+        data = v1.Message(message_id="m", body=b"x").SerializeToString()
+        return Popped([(data, 1, 0, number, 1, b"%d" % number) for number in range(4)], 1, 2, 0)
+
+
+class Shares(NamedTuple):
+    share_number: int
+
+
+@pytest.mark.parametrize(
+    ("read", "tried", "untold"),
+    [(1, [], [0, 1, 2, 3]), (2, [0], [1, 2, 3]), (3, [1], [2, 3]), (5, [3], []), (6, [], [])],
+)
+def test_a_stream_that_breaks_off_gives_back_what_was_not_written(
+    read: int, tried: list[int], untold: list[int]
+) -> None:
+    """What was being handed over when the stream broke may have arrived, or be why it broke: that counts."""
+
+    async def scenario() -> list[Any]:
+        desk, clock = Desk(), FakeClock()
+        engine: Any = desk
+        clients = Clients(engine, clock)
+        metrics = Metrics()
+        native = NativeService(engine, clock, metrics, Rates(clock))
+        service = ReceiveService(engine, clients, Held(), clock, native, metrics)
+        request = rpc.ReceiveMessageRequest(
+            group=resource(GROUP), message_queue=pb.MessageQueue(topic=resource(TOPIC)), auto_renew=True
+        )
+        stream = service.ReceiveMessage(request, Call("c", "JAVA", "", lambda: None))
+        for _ in range(read):
+            await anext(stream)
+        await stream.aclose()
+        await asyncio.sleep(0)
+        return [command for command in desk.told if isinstance(command, ChangeInvisibleTime)]
+
+    given = [change for command in asyncio.run(scenario()) for change in command.changes]
+    said = [(int(change.handle), change.kind, change.delay_ms, change.uncounted) for change in given]
+    assert said == [(one, "release", SECOND, False) for one in tried] + [(one, "release", 0, True) for one in untold]
+
+
+def test_a_message_that_a_client_cannot_take_ends_among_the_dead_letters(
+    stubs: Stubs, v2: V2, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Node and C# take 4 MiB at once by default. It must not go round for ever, nor be taken for a bug.
+
+    Whether the broker hears that it was not taken depends on the release of gRPC; if not, the lease ends.
+    """
+    stubs.create_topic(queues=1)
+    stubs.create_group(max_attempts=2)
+    assert v2.send(message(b"x" * (4 << 20))).status.code == pb.OK
+    with grpc.insecure_channel(v2.endpoint) as small:
+        for _ in range(2):
+            calls: Any = small.unary_stream(PREFIX + "ReceiveMessage")
+            with pytest.raises(grpc.RpcError, match="larger than max"):
+                list(calls(v2.receive_request().SerializeToString(), metadata=v2.headers, timeout=CALL_S))
+            assert code(v2) == "MESSAGE_NOT_FOUND"
+            clock.advance(30 * SECOND)
+    assert code(v2) == "MESSAGE_NOT_FOUND"
+    assert stubs.stats().dead == 1
+    assert not [one for one in caplog.records if one.name == "popmq.api"]
