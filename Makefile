@@ -190,6 +190,11 @@ dist: ## the wheel and the source archive of a release in dist/, looked at by tw
 	@rm -rf dist && build/release/bin/python -m build --quiet
 	@build/release/bin/python -m twine check --strict dist/*
 
+.PHONY: polyglot
+polyglot: setup ## the examples in Node, Go, Java and Rust, built from the contract by their own tools, against a broker
+	@echo "polyglot: a language without its tools is skipped (the first time Maven and Cargo fetch and compile)"
+	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -rs -m polyglot tests/polyglot
+
 .PHONY: console-test
 console-test: .venv/browser ## the console in Debian's Chromium, by clicking; pictures of all pages in build/console
 	@echo "console-test: opening pages, pressing buttons"
