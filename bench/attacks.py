@@ -1,6 +1,6 @@
 """What attacks on HTTP/2 cost a broker, and a well-behaved client (the neighbour) that uses it meanwhile.
 
-    python -m bench.attacks [python|grpcio] [SECONDS]
+    python -m bench.attacks [python|grpcio] [SECONDS] [ATTACK …]
 
 For each attack one process sends it as fast as it can, and connects again when the broker ends the connection. The
 table has the latency of the neighbour's calls in milliseconds before and during it, the broker's memory before and
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,16 +143,16 @@ def waiting(greeting: bytes, port: int) -> Iterator[None]:
         yield None
 
 
-def main(transport: str, seconds: float) -> None:
+def main(transport: str, seconds: float, names: Sequence[str]) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the broker inherits it
     print(ROW.format(*HEAD))
     print(ROW.format("---", *["--:"] * 8))
     with tempfile.TemporaryDirectory() as folder:
-        for name in ATTACKS:
+        for name in names or ATTACKS:
             begin = partial(attacking, name, seconds=seconds)
             measure(name.replace("_", " "), transport, Path(folder) / name, seconds, begin)
-        for name, greeting in (("half open", b""), ("idle", GREETING)):
+        for name, greeting in () if names else (("half open", b""), ("idle", GREETING)):
             measure(f"{CONNECTIONS:,} {name}", transport, Path(folder) / name, seconds, partial(waiting, greeting))
 
 
@@ -161,4 +161,4 @@ if __name__ == "__main__":
     if given[:1] == ["attack"]:
         attack(given[1], int(given[2]), float(given[3]))
     else:
-        main(given[0] if given else "python", float(given[1]) if given[1:] else SECONDS)
+        main(given[0] if given else "python", float(given[1]) if given[1:] else SECONDS, given[2:])

