@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "contributing" / "mechanisms.md"
-ROW = re.compile(r"^\| ([SDIH]\d*\.\d\d) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| ([SDIHC]\d*\.\d\d) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 QUOTED = re.compile(r"`([^`]+)`")
 #: The tests that this run of pytest has collected, including those that it deselects.
 COLLECTED = pytest.StashKey[set[str]]()

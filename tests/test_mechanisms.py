@@ -28,6 +28,7 @@ LISTS = {"S0": range(1, 53), "S1": range(1, 59), "S2": range(1, 61), "S3": range
     "D": DEFECTS,
     "I": range(1, 31),
     "H": range(1, 23),
+    "C": range(1, 8),
 }
 
 
@@ -78,7 +79,7 @@ def test_every_id_of_the_lists_has_one_row() -> None:
 
 
 def test_every_line_of_the_tables_is_a_row() -> None:
-    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| [SDIH]\d*\.", line)]
+    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| [SDIHC]\d*\.", line)]
     assert len(lines) == len(ROWS), [line for line in lines if not ROW.match(line)]
 
 

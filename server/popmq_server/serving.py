@@ -133,7 +133,8 @@ class Serving:
             topics = await broker.ask(queries.Topics())
             groups = await broker.ask(queries.Groups())
             producers = len(broker.producers.streams())
-            return Seen(self._clock.now_ms(), topics, groups, producers, await broker.store_numbers())
+            schedules = (await broker.ask(queries.Store())).schedules
+            return Seen(self._clock.now_ms(), topics, groups, producers, await broker.store_numbers(), schedules)
 
         self._metrics.watch(
             lambda: self._run(look()),

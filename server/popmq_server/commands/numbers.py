@@ -149,11 +149,19 @@ class Page(NamedTuple):
     max_offset: int
 
 
+class ScheduleNumbers(NamedTuple):
+    """How many schedules there are, and how far ahead their next occurrence is; negative: it is late; None: none."""
+
+    schedules: int
+    ahead_ms: int | None
+
+
 class StoreUse(NamedTuple):
     """Used pages of the data file, and records in quarantine."""
 
     pages: int
     quarantined: int
+    schedules: ScheduleNumbers
 
 
 class Consumer(NamedTuple):

@@ -3,7 +3,15 @@
 import itertools
 
 from popmq_server.commands import queries
-from popmq_server.commands.numbers import GroupNumbers, LeaseNumbers, OwnerNumbers, Rows, StoreUse, TopicNumbers
+from popmq_server.commands.numbers import (
+    GroupNumbers,
+    LeaseNumbers,
+    OwnerNumbers,
+    Rows,
+    ScheduleNumbers,
+    StoreUse,
+    TopicNumbers,
+)
 from popmq_server.delivery import deadletter
 from popmq_server.errors import group_not_found, not_a_page, topic_not_found
 from popmq_server.inspect import lease_age, names
@@ -320,4 +328,6 @@ def _owner_numbers(state: State, group: Group, owner: Owner) -> OwnerNumbers:
 
 def store(tx: Tx, _: queries.Store) -> StoreUse:
     """Counts quarantined records: they are few."""
-    return StoreUse(tx.kv.used_pages(), sum(1 for _ in tx.kv.scan("quar")))
+    ahead_ms = tx.state.schedule_due - tx.wall_ms if tx.state.schedule_due else None
+    schedules = ScheduleNumbers(sum(1 for _ in tx.state.schedules), ahead_ms)
+    return StoreUse(tx.kv.used_pages(), sum(1 for _ in tx.kv.scan("quar")), schedules)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from popmq_server.commands.numbers import CommitNumbers, GroupNumbers, StoreNumbers, TopicNumbers
+from popmq_server.commands.numbers import CommitNumbers, GroupNumbers, ScheduleNumbers, StoreNumbers, TopicNumbers
 from popmq_server.errors import Refused
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -54,6 +54,7 @@ class Seen(NamedTuple):
     groups: list[GroupNumbers]
     producers: int
     store: StoreNumbers
+    schedules: ScheduleNumbers
 
 
 class KeyNumbers(NamedTuple):
@@ -250,6 +251,19 @@ def _families(seen: Seen) -> Iterator[Metric]:
         ("disk_free", "Free bytes of the disk under the data folder", seen.store.disk_free_bytes),
     ):
         yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
+    yield from _schedule_families(seen.schedules)
+
+
+def _schedule_families(schedules: ScheduleNumbers) -> Iterator[Metric]:
+    """The next occurrence of all schedules: while one is due it is late, and nothing is ahead."""
+    yield GaugeMetricFamily("popmq_schedules", "Schedules, also those that are paused", value=schedules.schedules)
+    ahead_ms = 0 if schedules.ahead_ms is None else schedules.ahead_ms
+    text = "How late the earliest occurrence is that was not sent; 0 if none is due"
+    yield GaugeMetricFamily("popmq_schedule_late_seconds", text, value=max(0, -ahead_ms) / 1000)
+    following = GaugeMetricFamily("popmq_schedule_next_seconds", "Until the next occurrence of all, if there is one")
+    if schedules.ahead_ms is not None:
+        following.add_metric((), max(0, ahead_ms) / 1000)
+    yield following
 
 
 def _key_families(keys: list[KeyNumbers]) -> Iterator[Metric]:

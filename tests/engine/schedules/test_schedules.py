@@ -249,6 +249,17 @@ def test_a_full_store_keeps_an_occurrence_until_there_is_room(rig: Rig, monkeypa
     assert times(rig) == ["01-05T01:00"]
 
 
+def test_how_late_an_occurrence_is_that_was_not_sent_is_shown(rig: Rig) -> None:
+    assert rig.look(queries.Store()).schedules == (0, None)
+    schedule(rig)
+    rig.skip(HOUR - SECOND)
+    assert rig.look(queries.Store()).schedules == (1, SECOND)
+    rig.skip(3 * SECOND)
+    assert rig.look(queries.Store()).schedules == (1, -2 * SECOND)
+    rig.settle()
+    assert rig.look(queries.Store()).schedules == (1, HOUR - 2 * SECOND)
+
+
 def test_a_message_goes_where_its_topic_wants_it(rig: Rig) -> None:
     for kind, fields in (
         ("FIFO", {"message_group": "m"}),

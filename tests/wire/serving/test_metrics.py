@@ -169,6 +169,7 @@ def test_a_member_that_sends_heartbeats_keeps_its_subscription_though_it_pops_no
 def test_the_page_and_the_port_name_the_same_metrics(shop: Stubs, clock: FakeClock, port: int) -> None:
     exercise(shop, clock)
     left_behind(shop, clock)
+    make_schedule(shop)
     scraped = Scraped(port)
     types = {family.name + ("_total" if family.type == "counter" else ""): family.type for family in scraped.families}
     assert types == {name: kind for name, (kind, _) in documented().items()}
@@ -324,6 +325,22 @@ def test_space_is_shown(shop: Stubs, port: int) -> None:
     assert scraped("store_used_bytes") == store.used_bytes > 0
     assert scraped("store_limit_bytes") == store.map_bytes == 1 << 30
     assert scraped("store_disk_free_bytes") > 0
+
+
+def make_schedule(stubs: Stubs) -> pb.Schedule:
+    schedule = pb.Schedule(name="tick", cron="0 * * * *", topic=TOPIC, message=pb.Message(body=b"go"))
+    made: pb.Schedule = stubs.admin.CreateSchedule(pb.CreateScheduleRequest(schedule=schedule), timeout=CALL_S).schedule
+    return made
+
+
+def test_schedules_and_their_next_occurrence_are_gauged(shop: Stubs, clock: FakeClock, port: int) -> None:
+    scraped = Scraped(port)
+    assert (scraped("schedules"), scraped("schedule_late_seconds")) == (0, 0)
+    assert not any(name == "popmq_schedule_next_seconds" for name, _ in scraped.labels()), "there is no next one"
+    made = make_schedule(shop)
+    scraped = Scraped(port)
+    assert (scraped("schedules"), scraped("schedule_late_seconds")) == (1, 0)
+    assert scraped("schedule_next_seconds") == (made.next_ms - clock.now_ms()) / 1000
 
 
 def test_a_metrics_port_in_use_is_a_start_error_with_the_cure(
