@@ -110,7 +110,7 @@ class _Bench:
         return self.timed(queries.GroupSettings("rest"))[0]
 
     def listing(self) -> float:
-        return self.timed(queries.Leases("", "", 100, b""))[0]
+        return self.timed(queries.Leases("", "", 100))[0]
 
     def purge(self) -> float:
         """The longest piece of purging a small topic."""

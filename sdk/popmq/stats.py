@@ -133,6 +133,7 @@ class Lease:
     messages: int  # popped
     undone: int
     kind: str  # normal, retry, fifo, backoff
+    lease_id: str = ""  # names it in `end_lease`
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,19 +24,19 @@ def revive() -> None:
 
 @revive.command("end")
 @click.argument("group")
-@click.argument("checkpoint_id", type=click.IntRange(1))
+@click.argument("lease_id")
 @asks
-def end(client: popmq.Client, output: Output, group: str, checkpoint_id: int) -> None:
+def end(client: popmq.Client, output: Output, group: str, lease_id: str) -> None:
     """End a lease of GROUP now, as if its deadline had come: what is not done comes again.
 
-    CHECKPOINT_ID is of `popmq revive list --json`. An owner's lease ends by `popmq owners release`.
+    LEASE_ID is of `popmq revive list --json`. An owner's lease ends by `popmq owners release`.
 
     \b
     Examples:
-      popmq revive list --group billing --json | jq .checkpoint_id
+      popmq revive list --group billing --json | jq -r .lease_id
       popmq revive end billing 17
     """
-    output.said(f"ended; {client.end_lease(group, checkpoint_id)} messages come again")
+    output.said(f"ended; {client.end_lease(group, lease_id)} messages come again")
 
 
 @revive.command("list")

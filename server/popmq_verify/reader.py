@@ -83,8 +83,7 @@ class Reader:
     def ack(self) -> None:
         request = pb.AckUpToRequest(group=GROUP, owner=OWNER, generation=self.generation, epoch=self.epoch)
         asked = {"generation": self.generation, "epoch": self.epoch}
-        told: Callable[[Any], dict[str, Any]] = lambda answer: {"acked_epoch": answer.acked_epoch}  # noqa: E731
-        self.insist("ack_upto", self.stubs.broker.AckUpTo, request, told, **asked)
+        self.insist("ack_upto", self.stubs.broker.AckUpTo, request, _acked, **asked)
         self.epoch += 1
 
     def renew(self) -> None:
@@ -117,6 +116,10 @@ class Reader:
 
 def _attached(answer: pb.AttachOwnerResponse) -> dict[str, Any]:
     return {"generation": answer.generation, "acked_epoch": answer.acked_epoch}
+
+
+def _acked(answer: Any) -> dict[str, Any]:
+    return {"acked_epoch": answer.acked_epoch}
 
 
 def _sealed(answer: pb.PopResponse) -> dict[str, Any]:

@@ -143,16 +143,16 @@ def test_a_lease_is_released_and_its_messages_come_again(site: Site, operator: B
     site.client.create_group("gone")
     (popped,) = site.client.pop("orders", "gone", max_messages=1)
     page = operator.get("/leases?group=gone")
-    place = re.search(r'name="checkpoint_id" value="(\d+)"', page.text)
+    place = re.search(r'name="lease_id" value="(\w+)"', page.text)
     assert place
-    done = operator.post("/leases/end", group="gone", checkpoint_id=place[1], of_group="gone")
+    done = operator.post("/leases/end", group="gone", lease_id=place[1], of_group="gone")
     assert "its 1 messages that were not done come again" in done.plain
     again: dict[str, int] = {}
     while popped.message_id not in again:  # beside those that it had not popped yet
         again = {one.message_id: one.attempt for one in site.client.pop("orders", "gone", max_messages=500, wait=5)}
         assert again
     assert again[popped.message_id] == 2
-    assert operator.post("/leases/end", group="gone", checkpoint_id=place[1]).status == 400
+    assert operator.post("/leases/end", group="gone", lease_id=place[1]).status == 400
 
 
 def test_keys_are_shown_with_their_rights(operator: Browser, reader: Browser) -> None:

@@ -2064,7 +2064,7 @@ class ListLeasesResponse(_message.Message):
     def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., total: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("checkpoint_id", "group", "topic", "client_id", "owner", "popped_ms", "due_ms", "messages", "undone", "kind")
+    __slots__ = ("checkpoint_id", "group", "topic", "client_id", "owner", "popped_ms", "due_ms", "messages", "undone", "kind", "lease_id")
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -2075,6 +2075,7 @@ class Lease(_message.Message):
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     UNDONE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     checkpoint_id: int
     group: str
     topic: str
@@ -2085,15 +2086,18 @@ class Lease(_message.Message):
     messages: int
     undone: int
     kind: str
-    def __init__(self, checkpoint_id: _Optional[int] = ..., group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., owner: _Optional[str] = ..., popped_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., messages: _Optional[int] = ..., undone: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
+    lease_id: str
+    def __init__(self, checkpoint_id: _Optional[int] = ..., group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., owner: _Optional[str] = ..., popped_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., messages: _Optional[int] = ..., undone: _Optional[int] = ..., kind: _Optional[str] = ..., lease_id: _Optional[str] = ...) -> None: ...
 
 class EndLeaseRequest(_message.Message):
-    __slots__ = ("group", "checkpoint_id")
+    __slots__ = ("group", "checkpoint_id", "lease_id")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     group: str
     checkpoint_id: int
-    def __init__(self, group: _Optional[str] = ..., checkpoint_id: _Optional[int] = ...) -> None: ...
+    lease_id: str
+    def __init__(self, group: _Optional[str] = ..., checkpoint_id: _Optional[int] = ..., lease_id: _Optional[str] = ...) -> None: ...
 
 class EndLeaseResponse(_message.Message):
     __slots__ = ("messages",)

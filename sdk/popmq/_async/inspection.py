@@ -52,13 +52,14 @@ class AsyncInspection:
         """What is leased or in backoff, by whom, until when, soonest first. Raises TopicNotFound, GroupNotFound."""
         return await self._wire.run(inspection_calls.leases(group, topic, max_leases))
 
-    async def end_lease(self, group: str, checkpoint_id: int) -> int:
+    async def end_lease(self, group: str, lease_id: str | int) -> int:
         """Ends a lease now, as if its deadline had come; returns how many of its messages were not done.
 
-        They are visible again, or dead letters after their last attempt. `checkpoint_id`: of `leases`. Raises
-        HandleLapsed when it is over, GroupNotFound; InvalidField for an owner's: that is `release_owner`.
+        They are visible again, or dead letters after their last attempt. `lease_id`: of `leases`, or its
+        `checkpoint_id`. Raises HandleLapsed when it is over, GroupNotFound; InvalidField for an owner's: that is
+        `release_owner`.
         """
-        return await self._wire.run(inspection_calls.end_lease(group, checkpoint_id))
+        return await self._wire.run(inspection_calls.end_lease(group, lease_id))
 
     async def access_keys(self) -> AccessKeys:
         """The broker's access keys without their secrets: all for the right admin, else this client's own."""

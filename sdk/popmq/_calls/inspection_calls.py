@@ -109,13 +109,14 @@ def leases(group: str, topic: str, max_leases: int) -> Call[Leases]:
     )
 
 
-def end_lease(group: str, checkpoint_id: int) -> Call[int]:
+def end_lease(group: str, lease_id: str | int) -> Call[int]:
     """Ends a lease now; reads how many messages were not done."""
-    return Call(
-        "Admin.EndLease",
-        pb.EndLeaseRequest(group=group, checkpoint_id=checkpoint_id),
-        lambda reply, _: int(reply.messages),
-    )
+    request = pb.EndLeaseRequest(group=group)
+    if isinstance(lease_id, int):
+        request.checkpoint_id = lease_id
+    else:
+        request.lease_id = lease_id
+    return Call("Admin.EndLease", request, lambda reply, _: int(reply.messages))
 
 
 def access_keys() -> Call[AccessKeys]:

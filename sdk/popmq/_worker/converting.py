@@ -200,7 +200,8 @@ def _row(kind: Any, checks: list[Check]) -> Check:
     def check(value: Any, place: str) -> Any:
         if not isinstance(value, list) or len(value) != len(checks):
             raise _wrong(value, place, kind)
-        return tuple(each(item, f"{place}[{index}]") for index, (each, item) in enumerate(zip(checks, value)))  # noqa: B905
+        pairs = enumerate(zip(checks, value, strict=True))
+        return tuple(each(item, f"{place}[{index}]") for index, (each, item) in pairs)
 
     return check
 

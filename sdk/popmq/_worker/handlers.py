@@ -39,7 +39,7 @@ def handler_of(
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}: it is how many messages are handled at a time, from 1")
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - the method itself is wanted
     is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
     return Handler(
         name, function, topic, group, concurrency, arguments_of(function, name, convert), is_coroutine, dict(options)

@@ -29,8 +29,7 @@ async def leases(ask: Ask) -> dict[str, Any]:
 
 async def end_lease(ask: Ask) -> Said:
     """Ends a lease before its deadline. Raises HandleLapsed when it is over, InvalidField, GroupNotFound."""
-    group, checkpoint_id = ask.given("group"), ask.number("checkpoint_id", 1)
-    messages = await ask.client.end_lease(group, checkpoint_id or 0)
+    messages = await ask.client.end_lease(ask.given("group"), ask.given("lease_id"))
     sentence = f"The lease is over; its {messages:,} messages that were not done come again."
     return Said(sentence, address("/leases", group=ask.given("of_group"), topic=ask.given("of_topic")))
 

@@ -200,10 +200,10 @@ class Renewed(NamedTuple):
 
 
 class EndLease(NamedTuple):
-    """→ the number of messages that were not done. `ck_id`: of the lease's CheckPoint."""
+    """→ the number of messages that were not done. `lease_id`: of LeaseNumbers."""
 
     group: str
-    ck_id: int
+    lease_id: str
 
 
 class ChangeInvisibleTime(NamedTuple):

@@ -69,13 +69,13 @@ class TopicNumbers(NamedTuple):
 
 
 class LeaseNumbers(NamedTuple):
-    """One part of a CheckPoint's lease.
+    """One part of a CheckPoint's lease; several parts of one have the same `lease_id`.
 
     `members` were popped together, `undone` of them are under this part now. `owner`: set when the deadline is an
     owner's. `kind`: normal, retry, fifo, backoff.
     """
 
-    ck_id: int
+    lease_id: str
     group: str
     topic: str
     client: str

@@ -88,16 +88,16 @@ class HeldBy(Query[dict[tuple[str, str], int]]):
 
 
 @dataclass(frozen=True)
-class Leases(Query[tuple[list[LeaseNumbers], int, bytes]]):
+class Leases(Query[tuple[list[LeaseNumbers], int, str]]):
     """The list of leases, soonest deadline first.
 
-    → (at most `leases_max` rows; the total number, 0 behind the first page; `after` of the next page, b"" = no more)
+    → (at most `leases_max` rows; the total number, 0 behind the first page; `after` of the next page, "" = no more)
     """
 
     topic: str
     group: str
     leases_max: int
-    after: bytes = b""
+    after: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Delayed(Query[tuple[Rows[DelayedMessage], int]]):
     topic: str
     until_ms: int
     count: int
-    after: bytes = b""
+    after: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Transactions(Query[tuple[Rows[HalfMessage], int]]):
 
     topic: str
     count: int
-    after: bytes = b""
+    after: str = ""
 
 
 @dataclass(frozen=True)

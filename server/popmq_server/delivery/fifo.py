@@ -18,7 +18,8 @@ position moves and the pop finds other message groups behind them. `state.lines`
 with waiting messages and no lock or stop, in the order in which they became ready.
 
 fifo_pick.py chooses the messages that a pop takes and parks. The broker identifies a message group by 8 bytes of its
-hash, which also gives the queue. Two groups with one hash share a lock and a line: still in order, only less parallel.
+hash, which also gives the queue. Two message groups with one hash share a lock and a
+place among the ready ones: still in order, only less parallel.
 
 For tokens the lock belongs to (owner, part): later chunks of the part may take more of the message group. When the
 owner's lease ends, its members wait at their own offsets, tied to their CheckPoint. A pop that then takes a message of

@@ -37,15 +37,15 @@ async def _joined(execute: Execute, query: Listing[Any]) -> Any:
 async def _counted(execute: Execute, query: Delayed | Transactions) -> Any:
     rows, total = await execute(query)
     while rows.after and len(rows) < query.count:
-        more, _ = await execute(replace(query, count=query.count - len(rows), after=bytes.fromhex(rows.after)))
+        more, _ = await execute(replace(query, count=query.count - len(rows), after=rows.after))
         rows += more
         rows.after = more.after
     return rows, total
 
 
-async def _leases(execute: Execute, query: Leases) -> tuple[list[LeaseNumbers], int, bytes]:
+async def _leases(execute: Execute, query: Leases) -> tuple[list[LeaseNumbers], int, str]:
     """A page behind the first one ends the walk when it is full: it has no total."""
-    rows, total, after, page = list[LeaseNumbers](), 0, query.after, b""
+    rows, total, after, page = list[LeaseNumbers](), 0, query.after, ""
     while True:
         left = query.leases_max - len(rows)
         more, met, after = await execute(replace(query, leases_max=left, after=after))

@@ -18,6 +18,7 @@ from popmq_server.inspect import lease_age, names
 from popmq_server.inspect.browse import browse
 from popmq_server.lite import lite_topics
 from popmq_server.model.checkpoint import KIND_NAMES
+from popmq_server.model.handles import place_of
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.model.records import Group, Held, Lites, Owner, Stat, Subscription, Topic, TopicStat
@@ -204,9 +205,9 @@ def group_settings(tx: Tx, query: queries.GroupSettings) -> Rows[Group]:
     return found
 
 
-def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, bytes]:
+def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, str]:
     """One piece of the list of leases, soonest deadline first: at most `leases_max` rows (0: it only counts), the
-    number of leases that the piece found, and where the next piece begins (b"" = no more). CheckPoints of an owner have
+    number of leases that the piece found, and where the next piece begins ("" = no more). CheckPoints of an owner have
     no deadline of their own: they are listed at the key of their owner. A piece ends when it has all its rows.
     """
     _must_exist(tx, query.topic, query.group)
@@ -215,7 +216,7 @@ def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, byte
     begin, listed = _lease_place(query.after)
     for key, _ in tx.kv.scan("due", b"", begin):
         if left <= 0:
-            return shown, met, key
+            return shown, met, key.hex()
         left -= 1
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
         if due_ms >= NEVER:
@@ -223,19 +224,20 @@ def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, byte
         parts = _bound_to(tx, ck_id) if sub == SUB_OWNER else [(ck_id, sub)]
         for place in range(listed if key == begin else 0, len(parts)):
             if query.leases_max and len(shown) == query.leases_max:
-                return shown, met, key + U32.pack(place)
+                return shown, met, (key + U32.pack(place)).hex()
             if _is_of(tx, tx.state.ck.pair(parts[place][0]), topic, group):
                 met += 1
                 if query.leases_max:
                     shown.append(_lease_numbers(tx, *parts[place]))
                     left -= LEASE_ROW_COST
-    return shown, met, b""
+    return shown, met, ""
 
 
-def _lease_place(after: bytes) -> tuple[bytes, int]:
+def _lease_place(token: str) -> tuple[bytes, int]:
     """The key at which a list of leases continues, and how many CheckPoints of an owner there were listed."""
+    after = place_of(token)
     if len(after) not in (0, DUE_KEY.size, DUE_KEY.size + U32.size):
-        raise not_a_page(after.hex())
+        raise not_a_page(token)
     return after[: DUE_KEY.size], U32.unpack(after[DUE_KEY.size :])[0] if len(after) > DUE_KEY.size else 0
 
 
@@ -275,7 +277,7 @@ def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
     group, topic = tx.state.groups[ck.group_id], tx.state.topics[ck.topic_id]
     key = tx.state.owner_keys.get(ck.owner_id)
     return LeaseNumbers(
-        ck_id=ck_id,
+        lease_id=str(ck_id),
         group=group.name,
         topic=topic.name,
         client=ck.client,
@@ -302,14 +304,6 @@ def owners(tx: Tx, query: queries.Owners) -> Rows[OwnerNumbers]:
         if not budget.take(OWNER_ROW_COST) or len(found) == query.rows_max:
             return Rows(found, (key + b"\0").hex())
     return found
-
-
-def place_of(token: str) -> bytes:
-    """The key at which a list continues. Raises Refused for what no list has given."""
-    try:
-        return bytes.fromhex(token)
-    except ValueError:
-        raise not_a_page(token) from None
 
 
 def _owner_numbers(state: State, group: Group, owner: Owner) -> OwnerNumbers:

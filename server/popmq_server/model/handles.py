@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from popmq_server.errors import Refused, bad_handle
+from popmq_server.errors import Refused, bad_handle, not_a_page
 
 _VERSION = 1
 _CHECK_BYTES = 3
@@ -173,3 +173,11 @@ def each_handle(texts: Sequence[str]) -> list[Handle | Refused]:
 
 def _short_check(raw: bytes) -> bytes:
     return (zlib.crc32(raw) & 0xFFFF).to_bytes(2, "big")
+
+
+def place_of(token: str) -> bytes:
+    """The key at which a list continues, of a page token. Raises Refused for what no list has given."""
+    try:
+        return bytes.fromhex(token)
+    except ValueError:
+        raise not_a_page(token) from None

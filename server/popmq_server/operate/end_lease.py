@@ -16,18 +16,18 @@ def end(tx: Tx, command: EndLease) -> int:
     group = tx.group(command.group)
     if group is None:
         raise group_not_found(command.group)
-    ck = tx.state.ck.get(command.ck_id)
+    ck = tx.state.ck.get(int(command.lease_id)) if command.lease_id.isdecimal() else None
     if ck is None or ck.group_id != group.group_id:
         raise Refused(
             "HANDLE_LAPSED",
-            f"{command.group} has no lease {command.ck_id}: it is over, or never was",
-            field="checkpoint_id",
+            f"{command.group} has no lease {command.lease_id}: it is over, or never was",
+            field="lease_id",
             action="list the leases anew",
         )
     if ck.owner_id:
         raise invalid(
             "an owner holds this lease",
-            field="checkpoint_id",
+            field="lease_id",
             action="release the owner: `popmq owners release`, or client.release_owner",
         )
     parts = fifo.parts(tx, ck)

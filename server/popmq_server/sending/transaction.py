@@ -27,7 +27,7 @@ from typing import NamedTuple
 from popmq_server.commands import Ended, Place, queries
 from popmq_server.commands.numbers import HalfMessage, Rows
 from popmq_server.errors import not_a_page, topic_not_found
-from popmq_server.model.handles import TransactionId, nonce, transaction_text
+from popmq_server.model.handles import TransactionId, nonce, place_of, transaction_text
 from popmq_server.model.message import Extra
 from popmq_server.model.outgoing import Outgoing, pack, packed_message_id, unpack
 from popmq_server.model.records import Topic, TopicStat
@@ -238,10 +238,11 @@ def listed(tx: Tx, query: queries.Transactions) -> tuple[Rows[HalfMessage], int]
     topic = tx.topic(name)
     if name and topic is None:
         raise topic_not_found(name)
-    if len(query.after) not in (0, U64.size):
-        raise not_a_page(query.after.hex())
+    after = place_of(query.after)
+    if len(after) not in (0, U64.size):
+        raise not_a_page(query.after)
     names: dict[int, str] = {found.topic_id: found.name for found in ([topic] if topic else _topics_with_any(tx))}
-    ranges = (_ids(tx, topic_id, query.after) for topic_id in names)
+    ranges = (_ids(tx, topic_id, after) for topic_id in names)
     rows, last = Rows[HalfMessage](), 0
     for looks, (txn_id, topic_id) in enumerate(heapq.merge(*ranges)):
         if len(rows) == query.count or looks == ROWS_AT_ONCE:

@@ -71,7 +71,7 @@ def test_a_deadline_in_years_is_reported_at_a_start_found_by_fsck_and_ended_by_a
     unjudged._start()
     assert f"lease {ck_id} ends in more than a day, which no lease does" in caplog.text
     assert [finding for finding in unjudged.findings() if f"CheckPoint {ck_id}: part 0 has the deadline" in finding]
-    assert unjudged.do(ask.EndLease("g", ck_id)) == 1
+    assert unjudged.do(ask.EndLease("g", str(ck_id))) == 1
     assert unjudged.findings() == []
     unjudged.advance(HOUR)
     assert sorted(bodies(unjudged.pop())) == ["m0", "m1"]

@@ -174,15 +174,15 @@ def test_leases_come_page_by_page_also_those_of_one_owner(rig: Rig) -> None:
         rig.send(f"{number}")
         rig.seal(1, part=number)
     rig.send("x", "y")
-    wanted = [row.ck_id for row in rig.do(queries.Leases("t", "g", 100))[0]]
+    wanted = [row.lease_id for row in rig.do(queries.Leases("t", "g", 100))[0]]
     rig.pop(1)
     rig.skip(1)
     rig.pop(1)
-    found: list[int] = []
-    after = b""
+    found: list[str] = []
+    after = ""
     while True:
         rows, _, after = rig.do(queries.Leases("t", "g", 2, after))
-        found += [row.ck_id for row in rows]
+        found += [row.lease_id for row in rows]
         if not after:
             break
     assert len(found) == len({*found}) == 7
@@ -197,9 +197,9 @@ def test_leases_come_page_by_page_also_those_of_one_owner(rig: Rig) -> None:
         queries.MessageGroups("ledger", "strict", rows_max=1, after="waiting xy"),
         queries.MessageGroups("ledger", "strict", rows_max=1, after="stopped -1"),
         queries.MessageGroups("ledger", "strict", rows_max=1, after="leased 99999999999999999999.0"),
-        queries.Leases("", "", 1, b"x"),
-        queries.Delayed("", 0, 1, b"x"),
-        queries.Transactions("", 1, b"x"),
+        queries.Leases("", "", 1, "x"),
+        queries.Delayed("", 0, 1, "x"),
+        queries.Transactions("", 1, "x"),
         queries.Groups(after="x"),
         queries.Subscriptions("g", after="x t"),
     ],
@@ -224,13 +224,13 @@ def test_delayed_messages_come_in_pieces_soonest_first(make_rig: MakeRig) -> Non
     rig = make_rig()
     timed_pair(rig)
     rig.do(ask.Send("t", tuple(later(f"m{number}", due_ms=rig.now + 1000 * (35 - number)) for number in range(35))))
-    found, after = list[str](), b""
+    found, after = list[str](), ""
     while True:
         rows, total = rig.do(queries.Delayed("t", 0, 100, after))
         assert len(rows) <= 10
         assert total == (0 if after else 35)
         found += [row.message_id for row in rows]
-        if not (after := bytes.fromhex(rows.after)):
+        if not (after := rows.after):
             break
     assert found == [f"m{number}" for number in reversed(range(35))]
 

@@ -59,8 +59,8 @@ ASKED: dict[str, Any] = {
     "a scrape of all groups": queries.Groups("", ""),
     "the numbers of one group": queries.Groups("t", "g"),
     "the clients of one group": queries.HeldBy((("g", "c"),)),
-    "a piece of a list of leases": queries.Leases("", "", 10, b""),
-    "a piece of a list of one group's leases": queries.Leases("t", "g", 10, b""),
+    "a piece of a list of leases": queries.Leases("", "", 10, ""),
+    "a piece of a list of one group's leases": queries.Leases("t", "g", 10, ""),
     "a pop": ask.Pop("t", "g", (), 1, client_id="c", attempt_id="1"),
     "a pop of many": ask.Pop("t", "g", (), 10),
 }
@@ -226,11 +226,11 @@ def test_a_list_of_leases_is_complete_over_its_pieces_and_soonest_first(
     for _ in range(20):
         wanted.append(rig.pop(1)[0].handle.ck_id)
         rig.skip(1)
-    found, met, after = list[LeaseNumbers](), 0, b""
+    found, met, after = list[LeaseNumbers](), 0, ""
     while True:
         rows, count, after = rig.do(queries.Leases("t", "g", 15 - len(found), after))
         found, met = found + rows, met + count
         if not after:
             break
-    assert ([row.ck_id for row in found], met) == (wanted[:15], 20)
+    assert ([int(row.lease_id) for row in found], met) == (wanted[:15], 20)
     assert bodies(rig.pop()) == []

@@ -45,6 +45,18 @@ def test_what_is_not_done_of_an_ended_lease_comes_again_at_once_and_its_handles_
     assert shop.ack(*others) == ["HANDLE_LAPSED"] * 2
 
 
+def test_a_lease_is_named_by_its_text_or_by_its_older_number(shop: Stubs) -> None:
+    shop.send(b"a", b"b")
+    shop.pop(max_messages=1)
+    shop.pop(max_messages=1)
+    (lease, other) = shop.admin.ListLeases(pb.ListLeasesRequest(group=GROUP, topic=TOPIC), timeout=CALL_S).leases
+    by_text = pb.EndLeaseRequest(group=GROUP, lease_id=lease.lease_id)
+    assert shop.admin.EndLease(by_text, timeout=CALL_S).messages == 1
+    assert end(shop, other.checkpoint_id) == 1
+    wrong = refusal(shop.admin.EndLease, pb.EndLeaseRequest(group=GROUP, lease_id="of another engine"))
+    assert (wrong.code, wrong.info.field) == ("HANDLE_LAPSED", "lease_id")
+
+
 def test_a_message_in_backoff_comes_at_once_when_its_lease_is_ended(shop: Stubs) -> None:
     shop.send(b"a")
     shop.change(handles(shop.pop())[0], release=pb.Release(delay_ms=3_600_000))

@@ -1,1 +1,1 @@
-"""Popmq.v1: turns requests into commands and answers into responses."""
+"""The protocol popmq.v1: turns requests into commands and answers into responses."""

@@ -247,11 +247,12 @@ class AdminService:
         request = read(pb.ListLeasesRequest, raw)
         count = check_range(request.max_leases, "max_leases", 1, requests.ENTRIES_MAX, LEASES_DEFAULT)
         topic, group = _optional_names(request)
-        asked = queries.Leases(topic, group, count, pages.key_of(request.page_token))
+        asked = queries.Leases(topic, group, count, request.page_token)
         rows, total, page = await self._engine.ask(asked)
         leases = [
             pb.Lease(
-                checkpoint_id=row.ck_id,
+                lease_id=row.lease_id,
+                checkpoint_id=int(row.lease_id) if row.lease_id.isdecimal() else 0,  # the older name
                 group=row.group,
                 topic=row.topic,
                 client_id=row.client,
@@ -264,7 +265,7 @@ class AdminService:
             )
             for row in rows
         ]
-        return pb.ListLeasesResponse(leases=leases, total=total, next_page_token=page.hex())
+        return pb.ListLeasesResponse(leases=leases, total=total, next_page_token=page)
 
     async def ListOwners(self, raw: bytes) -> Message:
         """Owners and what they hold; an operator releases one by ReleaseOwner with generation 0."""

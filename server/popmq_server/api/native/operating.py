@@ -1,4 +1,4 @@
-"""popmq.v1.Admin: what answers, emptying a topic, and backups of the running broker."""
+"""popmq.v1.Admin: which engine runs and what it lacks, purging a topic, backups of the running broker."""
 
 import contextlib
 from collections.abc import AsyncGenerator

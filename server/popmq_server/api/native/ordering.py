@@ -11,6 +11,9 @@ from popmq_server.model.message import MESSAGE_GROUP_BYTES_MAX, check_range, che
 
 MESSAGE_GROUPS_DEFAULT = 100
 
+#: Of a lease id.
+LEASE_ID_BYTES_MAX = 256
+
 
 class OrderingService:
     """Lists message groups, resumes those that a failure stopped, and ends leases."""
@@ -22,8 +25,12 @@ class OrderingService:
         """Ends one lease now; its messages follow in the revive."""
         request = read(pb.EndLeaseRequest, raw)
         group = requests.group_name(request.group)
-        ck_id = check_range(request.checkpoint_id, "checkpoint_id", 1, requests.INT64_MAX)
-        return pb.EndLeaseResponse(messages=await self._engine.execute(EndLease(group, ck_id)))
+        lease_id, field = check_text(request.lease_id, "lease_id", LEASE_ID_BYTES_MAX), "lease_id"
+        if not lease_id:  # an older client, which knows only the number
+            field = "checkpoint_id"
+            lease_id = str(check_range(request.checkpoint_id, field, 1, requests.INT64_MAX))
+        with requests.Paths(lease_id=field):
+            return pb.EndLeaseResponse(messages=await self._engine.execute(EndLease(group, lease_id)))
 
     async def ListMessageGroups(self, raw: bytes) -> Message:
         """Stopped message groups first."""

@@ -1,6 +1,6 @@
 """Pages of lists: page_size and page_token of a request, next_page_token of its answer.
 
-A token is where the next page begins, as the engine says it: a name, or a key in hex digits. It is no secret, and stays
+A token says where the next page begins: a name, or a text of the engine's own. It is no secret, and stays
 usable over restarts. What comes or goes between two pages is on none or one of them; nothing else is left out.
 """
 
@@ -9,7 +9,6 @@ from typing import Protocol, TypedDict, TypeVar
 
 from popmq_server.api.native.requests import ENTRIES_MAX
 from popmq_server.clock import pause
-from popmq_server.errors import not_a_page
 from popmq_server.model.message import check_range
 
 R = TypeVar("R")
@@ -37,14 +36,6 @@ class Page(TypedDict):
 def asked(request: Sized) -> Page:
     """The page that a request asks for; without a size it asks for everything. Raises Refused."""
     return {"rows_max": check_range(request.page_size, "page_size", 0, ENTRIES_MAX), "after": request.page_token}
-
-
-def key_of(token: str) -> bytes:
-    """A page token that is a key. Raises Refused for what is none."""
-    try:
-        return bytes.fromhex(token)
-    except ValueError:
-        raise not_a_page(token) from None
 
 
 async def in_turns(rows: Sequence[R], add: Callable[[R], None]) -> None:

@@ -89,8 +89,7 @@ class TimingService:
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
         topic = requests.topic_name(request.topic) if request.topic else ""
-        after = pages.key_of(request.page_token)
-        rows, total = await self._engine.ask(queries.Delayed(topic, until_ms, count, after))
+        rows, total = await self._engine.ask(queries.Delayed(topic, until_ms, count, request.page_token))
         messages = [pb.DelayedMessage(**row._asdict()) for row in rows]
         return pb.ListDelayedResponse(messages=messages, total=total, next_page_token=rows.after)
 
@@ -99,7 +98,7 @@ class TimingService:
         request = read(pb.ListTransactionsRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         topic = requests.topic_name(request.topic) if request.topic else ""
-        rows, total = await self._engine.ask(queries.Transactions(topic, count, pages.key_of(request.page_token)))
+        rows, total = await self._engine.ask(queries.Transactions(topic, count, request.page_token))
         messages = [pb.HalfMessage(**row._asdict()) for row in rows]
         return pb.ListTransactionsResponse(messages=messages, total=total, next_page_token=rows.after)
 

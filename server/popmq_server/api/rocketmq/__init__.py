@@ -1,1 +1,1 @@
-"""Apache.rocketmq.v2 for official RocketMQ 5 clients."""
+"""The protocol apache.rocketmq.v2, for official RocketMQ 5 clients."""
