@@ -38,13 +38,18 @@ class BadRow(Exception):
 
 def row_of(delivery: popmq.Delivery) -> Row:
     """All that a message is, and where it was."""
-    trace = delivery.trace_context or popmq.TraceContext()
+    place = {name: getattr(delivery, name) for name in PLACE}
+    return fields_of(delivery) | place | {"deliver_at_ms": delivery.deliver_at_ms}
+
+
+def fields_of(message: popmq.Delivery | popmq.Message) -> Row:
+    """All that a message is but its times and its place."""
+    trace = message.trace_context or popmq.TraceContext()
     return {
-        "body": delivery.body,
-        **{name: getattr(delivery, name) for name in (*PLAIN, *PLACE)},
-        "more_keys": list(delivery.more_keys),
-        "properties": dict(delivery.properties),
-        "deliver_at_ms": delivery.deliver_at_ms,
+        "body": message.body.encode() if isinstance(message.body, str) else bytes(message.body),
+        **{name: getattr(message, name) for name in PLAIN},
+        "more_keys": list(message.more_keys),
+        "properties": dict(message.properties),
         "traceparent": trace.traceparent,
         "tracestate": trace.tracestate,
     }
@@ -74,23 +79,34 @@ def message_of(row: Row) -> popmq.Message:
 @contextlib.contextmanager
 def json_writer(file: IO[bytes]) -> Iterator[Write]:
     def write(row: Row) -> None:
-        text = text_of(row["body"])
-        body = {"body": text} if text is not None else {"body_base64": base64.b64encode(row["body"]).decode()}
-        more = {name: value for name, value in row.items() if name != "body" and (value or name in PLACE)}
-        file.write(json.dumps(body | more, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        file.write(json.dumps(json_of(row), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
 
     yield write
+
+
+def json_of(row: Row) -> Row:
+    """A row as JSON has it."""
+    text = text_of(row["body"])
+    body = {"body": text} if text is not None else {"body_base64": base64.b64encode(row["body"]).decode()}
+    return body | {name: value for name, value in row.items() if name != "body" and (value or name in PLACE)}
 
 
 def json_rows(file: IO[bytes]) -> Iterator[Row | None]:
     """One row for each line, None for an empty line. Raises BadRow."""
     for line in file:
-        yield _from_json(line) if line.strip() else None
+        yield _from_line(line) if line.strip() else None
 
 
-def _from_json(line: bytes) -> Row:
+def _from_line(line: bytes) -> Row:
     try:
-        row = json.loads(line)
+        return from_json(json.loads(line))
+    except ValueError as error:
+        raise BadRow(str(error)) from None
+
+
+def from_json(row: Any) -> Row:
+    """The row of what JSON has. Raises BadRow."""
+    try:
         if not isinstance(row, dict):
             raise BadRow("it is no JSON object")
         if "body_base64" in row:

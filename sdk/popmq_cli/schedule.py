@@ -14,6 +14,7 @@ from popmq_cli.asking import asks, sure
 from popmq_cli.completing import schedules, topics
 from popmq_cli.moments import moment
 from popmq_cli.output import Output, Row, counted, seconds
+from popmq_cli.schedule_files import export_, import_
 from popmq_cli.send import pair
 
 COLUMNS = ["NAME", "CRON", "ZONE", "TOPIC", "NEXT", "IN#", "SENT#", "SKIPPED#", "FAILED#"]
@@ -174,6 +175,10 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     sure(f"Delete schedule {name}?", yes)
     client.delete_schedule(name)
     output.said(f"schedule {name} is deleted")
+
+
+schedule.add_command(export_)
+schedule.add_command(import_)
 
 
 def _row(found: popmq.Schedule) -> Row:
