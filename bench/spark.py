@@ -28,6 +28,8 @@ SINK_RATIO = 0.5
 #: The source beside pops and acks of the SDK.
 SOURCE_RATIO = 0.8
 EMPTY_TRIGGER_MS = 20.0
+#: A micro-batch of so many short messages is to take the same time whatever lies behind it.
+SHALLOW, DEEP, SHORT_ROWS, BACKLOG_RATIO = "spark-shallow", "spark-deep", 10_000, 0.7
 
 
 def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[str], None]) -> None:
@@ -47,6 +49,8 @@ def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[s
         client.create_topic(LONG, queues=8)
         _fill(client, LONG, [popmq.Message(LONG_BODY)] * 64, LONG_MESSAGES)
         long, bare_of_long = _with_and_without(broker.endpoint, LONG, LONG_MESSAGES)
+        say(f"Spark connector: a backlog of {effort.backlog:,}")
+        flat = _deep_beside_shallow(client, broker.endpoint, effort.backlog)
         say("Spark connector: empty triggers")
         idle = {mode: _trigger_ms(broker.endpoint, mode) for mode in ("lease", "offsets")}
     results.notes |= {
@@ -63,6 +67,16 @@ def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[s
         Floor("Spark source (lease) beside pop and ack", leased / pops, SOURCE_RATIO, "×", at_most=False),
         Floor("Spark source (offsets) beside pop and ack", ranges / pops, SOURCE_RATIO, "×", at_most=False),
         Floor("Spark exactly-once sink beside sends", sink / sends, SINK_RATIO, "×", at_most=False),
+        *(
+            Floor(
+                f"{effort.backlog:,} waiting beside {SHORT_ROWS:,}, mode={mode}",
+                ratio,
+                BACKLOG_RATIO,
+                "×",
+                at_most=False,
+            )
+            for mode, ratio in flat.items()
+        ),
         *(Floor(f"empty trigger, mode={mode}", ms, EMPTY_TRIGGER_MS, "ms") for mode, ms in idle.items()),
     ]
 
@@ -98,6 +112,26 @@ def _with_and_without(endpoint: str, topic: str, messages: int) -> tuple[float, 
     return max(whole for whole, _ in rates), max(bare for _, bare in rates)
 
 
+def _deep_beside_shallow(client: popmq.Client, endpoint: str, backlog: int) -> dict[str, float]:
+    """Rows/s of one micro-batch with `backlog` messages in its topic, beside that with no more than it reads, by mode.
+
+    The best of five each, in turns.
+    """
+    for topic, messages in ((SHALLOW, SHORT_ROWS), (DEEP, backlog)):
+        client.create_topic(topic, queues=8)
+        _fill(client, topic, [popmq.Message(b"x" * 100)] * 1_000, messages)
+
+    def read(topic: str, mode: str, group: str) -> float:
+        options = {"mode": mode, "maxRowsPerTrigger": str(SHORT_ROWS)} | ({"group": group} if mode == "lease" else {})
+        return _rate(SHORT_ROWS, lambda: _stream(endpoint, topic=topic, batches=1, **options))
+
+    found = {}
+    for mode in ("lease", "offsets"):
+        rates = [(read(DEEP, mode, f"deep-{turn}"), read(SHALLOW, mode, f"shallow-{turn}")) for turn in range(5)]
+        found[mode] = max(deep for deep, _ in rates) / max(shallow for _, shallow in rates)
+    return found
+
+
 def _write(endpoint: str) -> int:
     """One batch of one task, as the sink of a job writes it."""
     from pyspark.sql.types import BinaryType, StructField, StructType
@@ -110,18 +144,24 @@ def _write(endpoint: str) -> int:
     return int(written.rows)
 
 
-def _stream(endpoint: str, without: str = "", **options: str) -> int:
-    """Reads a topic from its first message to its last, one task after the other, and acks in `mode=lease`."""
+def _stream(endpoint: str, without: str = "", batches: int = 0, **options: str) -> int:
+    """Reads a topic from its first message to its last, one task after the other, and acks in `mode=lease`.
+
+    `batches`: ends after so many micro-batches.
+    """
     given = {"endpoint": endpoint, "topic": TOPIC, "longPollTimeout": "0s", **options}
     source = PopMQDataSource(given)
     schema = source.schema()
     schema.fields = [field for field in schema.fields if field.name != without]
     schema.names = [field.name for field in schema.fields]
     reader: Any = source.streamReader(schema)
-    start, rows = reader.initialOffset(), 0
+    start, rows, number = reader.initialOffset(), 0, 0
     while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) is not start:
         rows += sum(batch.num_rows for part in reader.partitions(start, end) for batch in reader.read(part))
         start = end
+        number += 1
+        if number == batches:
+            break
     reader.stop()
     return rows
 
