@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
 .PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-check search chaos-spark
-.PHONY: spark-examples newcomer test-interpreters dist
+.PHONY: spark-examples spark-kafka newcomer test-interpreters dist
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -141,6 +141,10 @@ search: setup ## STEPS=500000 of all random machines against their models, from 
 chaos-spark: setup build/delta/ready ## BATCHES=50 of each query through both modes of the Spark source while all is killed, and a table
 	@echo "chaos-spark: both modes into Parquet, Delta and a topic (ten minutes on a quiet machine)"
 	@POPMQ_CAMPAIGN=whole POPMQ_CHAOS_BATCHES=$(BATCHES) $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/real/test_chaos.py
+
+spark-kafka: setup build/delta/ready ## the Spark source beside Spark's own Kafka source (Kafka by Maven), and a table
+	@echo "spark-kafka: $(or $(MESSAGES),200000) messages into each broker, then $(or $(SECONDS),20) seconds of 1,000 messages a second"
+	@$(BIN)/python -m bench.spark_kafka $(or $(MESSAGES),200000) $(or $(SECONDS),20)
 
 spark-examples: setup .venv/examples ## the scripts of examples/spark; what they make is compared
 	@echo "spark-examples: windows, joins, states, tables, bodies, Connect, a pipeline (ten minutes)"

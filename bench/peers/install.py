@@ -1,6 +1,6 @@
 """Installs what the comparison needs into build/bench, without root: programs on the PATH are used as they are.
 
-    RocketMQ            Maven, its published jars (rocketmq/pom.xml)
+    RocketMQ, Kafka     Maven, their published jars (rocketmq/pom.xml, kafka/pom.xml)
     NATS, loadgen       Go modules (nats/go.mod, bench/loadgen)
     Redis, RabbitMQ     Debian packages, unpacked: they are not installed into the system and start no service
 
@@ -22,7 +22,6 @@ BENCH = ROOT / "bench"
 BUILT = ROOT / "build" / "bench"
 DEBIAN = BUILT / "debian"
 LIBRARIES = DEBIAN / "usr" / "lib" / "x86_64-linux-gnu"
-ROCKETMQ_JARS = BUILT / "rocketmq"
 ROCKETMQ_VERSION = "5.3.3"
 RABBITMQ = DEBIAN / "usr" / "lib" / "rabbitmq" / "lib"
 ERLANG = DEBIAN / "usr" / "lib" / "erlang"
@@ -77,11 +76,21 @@ def counter() -> Path | None:
 
 def rocketmq() -> Path:
     """The folder of its jars."""
-    if not ROCKETMQ_JARS.joinpath("made").exists():
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={ROCKETMQ_JARS / 'lib'}"]
-        run(["mvn", "-q", "-B", f"-Drocketmq={ROCKETMQ_VERSION}", *goal], BENCH / "peers" / "rocketmq")
-        ROCKETMQ_JARS.joinpath("made").touch()
-    return ROCKETMQ_JARS / "lib"
+    return _jars("rocketmq", f"-Drocketmq={ROCKETMQ_VERSION}")
+
+
+def kafka() -> Path:
+    """The folder of its jars."""
+    return _jars("kafka")
+
+
+def _jars(name: str, *settings: str) -> Path:
+    folder = BUILT / name
+    if not folder.joinpath("made").exists():
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder / 'lib'}"]
+        run(["mvn", "-q", "-B", *settings, *goal], BENCH / "peers" / name)
+        folder.joinpath("made").touch()
+    return folder / "lib"
 
 
 def nats() -> Path:
