@@ -16,6 +16,8 @@ PREFIX_BYTES = 5
 #: Memory of a message beside its bytes: an object and its place in a queue.
 _MESSAGE_BYTES = 48
 _GZIP = 16 + zlib.MAX_WBITS
+#: What data expand to at most when they are unpacked; gzip can do a thousandfold.
+_USUAL_EXPANSION = 100
 
 
 class Buffered:
@@ -34,7 +36,9 @@ class Inbox:
     limits apply to the message, and to what all streams hold together.
     """
 
-    __slots__ = ("_buffered", "_limits", "_need", "_pieces", "_size", "encoding", "ended", "messages", "waiting")
+    __slots__ = (
+        "_buffered", "_limits", "_need", "_pieces", "_size", "encoding", "ended", "expanded", "messages", "waiting",
+    )  # fmt: skip
 
     def __init__(self, limits: Limits, buffered: Buffered, encoding: bytes) -> None:
         self._limits = limits
@@ -50,6 +54,8 @@ class Inbox:
         #: these. Prefixes count, or a client could send endless empty messages to a handler that waits.
         self.waiting = 0
         self.ended = False
+        #: Bytes of unpacked messages beyond what data expand to.
+        self.expanded = 0
 
     def add(self, data: bytes) -> None:
         """Takes bytes of a DATA frame. Raises Aborted for a message that is too large or unreadable, or a full buffer.
@@ -139,6 +145,7 @@ class Inbox:
             text = unpacker.decompress(message, most + 1)
         except zlib.error as error:
             raise Aborted(Code.INTERNAL, f"a message is not valid gzip: {error}") from None
+        self.expanded += max(0, len(text) - _USUAL_EXPANSION * len(message))
         if len(text) > most:
             raise Aborted(Code.RESOURCE_EXHAUSTED, f"a message of more than {most} bytes, unpacked")
         if not unpacker.eof:

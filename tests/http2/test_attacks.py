@@ -28,6 +28,7 @@ ENDS = {
     "tiny_data": 10_001,
     "byte_windows": 10_020,
     "giant_frames": 2,
+    "compression_bomb": 10,
 }
 #: Attacks that are calls like any other: nothing ends them, and nothing of them is kept.
 GO_ON = {"no_windows": 2_000, "compression_bomb": 10}

@@ -57,6 +57,8 @@ _ENDED_MAX = 1_000
 _BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
 #: To decode this many headers costs us about as much as to answer a PING.
 _HEADERS_PER_POINT = 4
+#: Bytes that are unpacked for a point, in 20 µs; only of messages that expand as data do not (inbox.py).
+_EXPANDED_PER_POINT = 16 << 10
 
 
 class Streams:
@@ -130,12 +132,20 @@ class Streams:
             call.inbox.ended = call.inbox.ended or ends
             self._outlet.end(call, aborted.code, str(aborted))
             _cancel(call)
+            self._charge(call)
             return
+        self._charge(call)
         self._outlet.give_back(call)
         if refused:
             self._refuse(call)
         else:
             self._server.fed(call)
+
+    def _charge(self, call: Call) -> None:
+        """Spends points for messages that were much smaller on their way: unpacking them holds up all connections."""
+        if call.inbox.expanded:
+            points, call.inbox.expanded = call.inbox.expanded // _EXPANDED_PER_POINT + 1, 0
+            self._budget.spend("messages that expand more than a hundredfold", points)
 
     # ── HEADERS ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
