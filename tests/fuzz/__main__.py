@@ -67,24 +67,13 @@ def campaign(minutes: float, names: Sequence[str], keeps: bool) -> int:
         ended = _run(name, f"-max_total_time={seconds}", f"-artifact_prefix={found}/", str(WORK / name))
         failed += ended != 0
         if keeps and not ended:
-            print(f"fuzz: {keep(name, _least(name))} inputs of {name} are kept", flush=True)
+            print(f"fuzz: {keep(name, read(WORK / name))} inputs of {name} are kept", flush=True)
     return failed
 
 
 def _run(name: str, *flags: str) -> int:
     limits = (f"-timeout={HANGS_S}", f"-max_len={INPUT_BYTES}", "-rss_limit_mb=3000", "-print_final_stats=1")
     return subprocess.run([sys.executable, "-m", "tests.fuzz", "run", name, *limits, *flags]).returncode
-
-
-def _least(name: str) -> list[bytes]:
-    """The inputs without those that reach only what shorter ones reach."""
-    least = WORK / f"{name}-least"
-    least.mkdir(exist_ok=True)
-    for path in least.iterdir():
-        path.unlink()
-    if _run(name, "-merge=1", str(least), str(WORK / name)):
-        return read(WORK / name)
-    return read(least)
 
 
 def main(words: list[str]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 KEPT = Path(__file__).with_name("corpus")
 #: Bytes of the longest input that is kept, and inputs for a target: what `make test` runs again.
-INPUT_BYTES, INPUTS = 2_000, 250
+INPUT_BYTES, INPUTS = 2_000, 100
 
 
 def kept(target: str) -> list[bytes]:

@@ -51,7 +51,7 @@ def pages() -> Iterator[Running]:
                 os.pwrite(handle, sound[place : place + len(new)], place)
 
     seeds = [_EDIT.pack(place, 1) + b"\xff" for place in range(0, len(sound), 997)]
-    yield Running(run, seeds[:200])
+    yield Running(run, seeds[:40])
     os.close(handle)
 
 
