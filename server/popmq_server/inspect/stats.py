@@ -13,7 +13,7 @@ from popmq_server.commands.numbers import (
     TopicNumbers,
 )
 from popmq_server.delivery import deadletter
-from popmq_server.errors import group_not_found, not_a_page, topic_not_found
+from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.inspect import lease_age, names
 from popmq_server.inspect.browse import browse
 from popmq_server.lite import lite_topics
@@ -235,9 +235,7 @@ def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, str]
 
 def _lease_place(token: str) -> tuple[bytes, int]:
     """The key at which a list of leases continues, and how many CheckPoints of an owner there were listed."""
-    after = place_of(token)
-    if len(after) not in (0, DUE_KEY.size, DUE_KEY.size + U32.size):
-        raise not_a_page(token)
+    after = place_of(token, DUE_KEY.size, DUE_KEY.size + U32.size)
     return after[: DUE_KEY.size], U32.unpack(after[DUE_KEY.size :])[0] if len(after) > DUE_KEY.size else 0
 
 

@@ -175,9 +175,15 @@ def _short_check(raw: bytes) -> bytes:
     return (zlib.crc32(raw) & 0xFFFF).to_bytes(2, "big")
 
 
-def place_of(token: str) -> bytes:
-    """The key at which a list continues, of a page token. Raises Refused for what no list has given."""
+def place_of(token: str, *sizes: int) -> bytes:
+    """The key at which a list continues, of a page token; b"" at the beginning. `sizes`: those that keys have; any.
+
+    Raises Refused for what no list has given.
+    """
     try:
-        return bytes.fromhex(token)
+        key = bytes.fromhex(token)
     except ValueError:
         raise not_a_page(token) from None
+    if key and sizes and len(key) not in sizes:
+        raise not_a_page(token)
+    return key

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 from popmq_server.commands import Place, Recall, queries
 from popmq_server.commands.numbers import DelayedMessage, Rows
-from popmq_server.errors import Refused, invalid, not_a_page, topic_not_found
+from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.model.handles import RecallHandle, nonce, place_of, read_recall, recall_text
 from popmq_server.model.outgoing import Outgoing, pack, packed_message_id, unpack
 from popmq_server.model.records import Topic, TopicStat
@@ -182,9 +182,7 @@ def listed(tx: Tx, query: queries.Delayed) -> tuple[Rows[DelayedMessage], int]:
     topic = tx.topic(name)
     if name and topic is None:
         raise topic_not_found(name)
-    after = place_of(query.after)
-    if len(after) not in (0, _BY_DUE.size):
-        raise not_a_page(query.after)
+    after = place_of(query.after, _BY_DUE.size)
     found, last = Rows[DelayedMessage](), b""
     entries = _of_topic(tx.kv, topic, after) if topic else _of_all(tx.kv, after)
     for looks, (key, value) in enumerate(entries):

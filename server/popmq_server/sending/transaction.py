@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from popmq_server.commands import Ended, Place, queries
 from popmq_server.commands.numbers import HalfMessage, Rows
-from popmq_server.errors import not_a_page, topic_not_found
+from popmq_server.errors import topic_not_found
 from popmq_server.model.handles import TransactionId, nonce, place_of, transaction_text
 from popmq_server.model.message import Extra
 from popmq_server.model.outgoing import Outgoing, pack, packed_message_id, unpack
@@ -238,9 +238,7 @@ def listed(tx: Tx, query: queries.Transactions) -> tuple[Rows[HalfMessage], int]
     topic = tx.topic(name)
     if name and topic is None:
         raise topic_not_found(name)
-    after = place_of(query.after)
-    if len(after) not in (0, U64.size):
-        raise not_a_page(query.after)
+    after = place_of(query.after, U64.size)
     names: dict[int, str] = {found.topic_id: found.name for found in ([topic] if topic else _topics_with_any(tx))}
     ranges = (_ids(tx, topic_id, after) for topic_id in names)
     rows, last = Rows[HalfMessage](), 0

@@ -6,7 +6,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests
 from popmq_server.api.native.native import Service
 from popmq_server.api.native.requests import read
-from popmq_server.api.native.status import error_info
+from popmq_server.api.native.status import entry_info
 from popmq_server.commands import CommitBatch, DropStages, NewMessage, Stage
 from popmq_server.errors import Refused
 from popmq_server.model.message import check_range, check_text
@@ -29,10 +29,7 @@ class StagingService(Service):
         """Converts one result; counts a refused entry, as other calls do."""
         if entry is None:
             return pb.StageResult()
-        self._metrics.refusals.labels(entry.code).inc()
-        if not entry.field.startswith("messages["):
-            entry.field = f"messages[{place}].{entry.field}"
-        return pb.StageResult(error=error_info(entry))
+        return pb.StageResult(error=entry_info(entry, "messages", place, self._metrics))
 
     async def CommitBatch(self, raw: bytes) -> Message:
         """Decides that a batch will be published; the answer says whether that was decided before."""

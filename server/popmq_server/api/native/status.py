@@ -12,6 +12,7 @@ from google.rpc import status_pb2
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.errors import Refused
+from popmq_server.monitoring.metrics import Metrics
 
 #: popmq.v1.Code → gRPC status, as in the contract's comments; a test compares the two.
 STATUS_OF_CODE = {
@@ -85,3 +86,11 @@ async def refuse(context: Any, refused: Refused) -> None:
     message = _short(refused.message)
     rich = status_pb2.Status(code=status.value[0], message=message, details=[detail])
     await context.abort(status, message, (("grpc-status-details-bin", rich.SerializeToString()),))
+
+
+def entry_info(entry: Refused, entries: str, number: int, metrics: Metrics) -> pb.ErrorInfo:
+    """The ErrorInfo of a refused entry of a list, which is counted as a refused call is."""
+    metrics.refusals.labels(entry.code).inc()
+    if not entry.field.startswith(f"{entries}["):
+        entry.field = f"{entries}[{number}].{entry.field}"
+    return error_info(entry)

@@ -13,7 +13,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import pages, requests, responses
 from popmq_server.api.native.entries import new_message
 from popmq_server.api.native.requests import read
-from popmq_server.api.native.status import error_info
+from popmq_server.api.native.status import entry_info
 from popmq_server.commands import (
     CreateSchedule,
     DeleteSchedule,
@@ -78,10 +78,7 @@ class TimingService:
         """Converts one result; counts a refused entry, as other calls do."""
         if not isinstance(entry, Refused):
             return responses.place(entry.place, entry.message_id)
-        self._metrics.refusals.labels(entry.code).inc()
-        if not entry.field.startswith("ends["):
-            entry.field = f"ends[{number}].{entry.field}"
-        return pb.SendResult(error=error_info(entry))
+        return pb.SendResult(error=entry_info(entry, "ends", number, self._metrics))
 
     async def ListDelayed(self, raw: bytes) -> Message:
         """Delayed messages, soonest first."""
