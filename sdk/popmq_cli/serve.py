@@ -1,5 +1,6 @@
 """`popmq serve`: the broker itself, from the extra `server`."""
 
+import importlib.util
 import sys
 from typing import Any
 
@@ -42,6 +43,10 @@ def serve(**given: Any) -> None:
     """
     try:
         from popmq_server.__main__ import main
+
+        # The parser of SQL filters is imported by the first of them: a broker without it would start, and fail then.
+        if importlib.util.find_spec("lark") is None:
+            raise ImportError("No module named 'lark'")
     except ImportError as error:
         click.echo(f'`popmq serve` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(1)
