@@ -44,9 +44,10 @@ def serve(**given: Any) -> None:
     try:
         from popmq_server.__main__ import main
 
-        # The parser of SQL filters is imported by the first of them: a broker without it would start, and fail then.
-        if importlib.util.find_spec("lark") is None:
-            raise ImportError("No module named 'lark'")
+        # A broker imports these late, the parser of SQL filters with the first of them: it would fail half-way.
+        for name in ("lmdb", "prometheus_client", "lark"):
+            if importlib.util.find_spec(name) is None:
+                raise ImportError(f"No module named {name!r}")
     except ImportError as error:
         click.echo(f'`popmq serve` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(1)
