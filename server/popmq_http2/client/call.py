@@ -108,6 +108,7 @@ class ClientCall:
         if self.repeats is None or self.repeated:
             return False
         self.repeated = True
+        self.free()  # a server may have answered a call of which it says later that it did not begin
         self.reset()
         self.say(self.repeats)
         self.ended = True
