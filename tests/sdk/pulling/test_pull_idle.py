@@ -82,7 +82,7 @@ async def test_the_time_without_a_message_begins_when_the_broker_has_what_failed
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun = []
-    arrivals = importlib.import_module(f"popmq._{kind}.arrivals").Arrivals
+    arrivals = importlib.import_module(f"popmq._{kind}.consuming.arrivals").Arrivals
     wait: Any = arrivals.wait
 
     def counted(self: Any, seconds: float) -> Any:
@@ -127,7 +127,7 @@ async def test_a_consumer_is_not_idle_while_the_broker_is_away(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for room in ("_async", "_sync"):
-        monkeypatch.setattr(f"popmq.{room}.puller.FAILED_S", AT_ONCE)
+        monkeypatch.setattr(f"popmq.{room}.consuming.puller.FAILED_S", AT_ONCE)
     await client.create_topic("narrow", queues=1)
     wire.plan["Pull"] = [None] + [REFUSE] * 100_000
     quick = connect(wire.endpoint, retry=popmq.Retry(first=AT_ONCE, longest=AT_ONCE, tries=1))
