@@ -2,11 +2,18 @@
 
     "0 9 * * 1-5"  minute, hour, day of month, month, day of week, as in Debian's cron; @daily and the like
 
-When the clocks change, Debian's rules hold, as cronsim follows them:
+When the clocks change, Debian's rules hold:
 
     fixed times ("30 2 * * *")        a time that is skipped in spring comes with the first minute after the gap;
                                       one that comes twice in autumn counts once, the first time
     `*` in minutes or hours           by elapsed time: `0 * * * *` is every hour, 23 times in spring, 25 in autumn
+
+cronsim follows them for fixed times. Over `*` it steps in whole hours of elapsed time, which is wrong behind a change
+of half an hour (Australia/Lord_Howe). So it reads those expressions without a zone, one stretch of constant UTC offset
+after the other:
+
+    local   00:30 ──▶ 02:00 │ 01:30 ──▶ 04:00
+    UTC     13:30 ──▶ 15:00 │ 15:00 ──▶ 17:30     a match counts if its UTC time lies within its stretch
 
 Occurrences are always read forward and strictly ascending, so none of them comes twice.
 """
@@ -14,7 +21,7 @@ Occurrences are always read forward and strictly ascending, so none of them come
 import functools
 import zoneinfo
 from collections.abc import Iterator
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from cronsim import CronSim, CronSimError
 
@@ -34,6 +41,9 @@ NAMES = {
     "@annually": "0 0 1 1 *",
 }
 _FIELDS = 5
+#: Two changes of a zone's offset are further apart than this.
+_STRIDE = timedelta(days=1)
+_SECOND = timedelta(seconds=1)
 
 
 class CronError(ValueError):
@@ -56,9 +66,9 @@ def occurrences(expression: str, zone: str, after_ms: int) -> Iterator[int]:
     """All occurrences after a time, ascending. Raises CronError."""
     if not 0 <= after_ms < _END_MS:
         return
-    begin = datetime.fromtimestamp(after_ms // 1000, _zone(zone))
+    begin = datetime.fromtimestamp(after_ms // 1000, UTC)
     last_ms = after_ms
-    for found in _started(expression, begin):
+    for found in _found(_fields(expression), _zone(zone), begin):
         at_ms = round(found.timestamp()) * 1000
         if at_ms > last_ms:  # in the repeated hour of autumn cronsim begins at its first pass
             yield at_ms
@@ -83,17 +93,66 @@ def last_of(expression: str, zone: str, first_ms: int, until_ms: int, most: int)
         window_ms *= 2
 
 
-def _started(expression: str, begin: datetime) -> Iterator[datetime]:
+def _fields(expression: str) -> list[str]:
     text = NAMES.get(expression.strip().lower(), expression)
     if len(text) > EXPRESSION_MAX:
         raise CronError(f"the cron expression has {len(text)} characters, at most {EXPRESSION_MAX} are allowed")
-    if len(text.split()) != _FIELDS:
+    fields = text.split()
+    if len(fields) != _FIELDS:
         raise CronError(
-            f"{expression!r} has {len(text.split())} fields; a cron expression has five: minute, hour, day of month, "
+            f"{expression!r} has {len(fields)} fields; a cron expression has five: minute, hour, day of month, "
             "month, day of week"
         )
+    return fields
+
+
+def _found(fields: list[str], zone: tzinfo, begin: datetime) -> Iterator[datetime]:
+    minute, hour = fields[:2]
+    if minute.startswith("*") or hour.startswith("*"):
+        return _by_elapsed_time(fields, zone, begin)
+    return _started(fields, begin.astimezone(zone))
+
+
+def _by_elapsed_time(fields: list[str], zone: tzinfo, after: datetime) -> Iterator[datetime]:
+    """All matches after a time in UTC, stretch by stretch; each in UTC."""
+    begin: datetime | None = after + _SECOND
+    while begin is not None:
+        offset, start, begin = _offset(zone, begin), begin, None
+        for local in _started(fields, (start + offset - _SECOND).replace(tzinfo=None)):
+            found = local.replace(tzinfo=UTC) - offset
+            begin = _change(zone, start, found)
+            if begin is not None:
+                break
+            yield found
+            start = found
+
+
+def _change(zone: tzinfo, low: datetime, high: datetime) -> datetime | None:
+    """The first second in (low, high] that has another offset than the one before it; None if there is none."""
+    while low < high:
+        end = min(low + _STRIDE, high)
+        offset = _offset(zone, low)
+        if _offset(zone, end) == offset:
+            low = end
+            continue
+        while end - low > _SECOND:
+            middle = (low + (end - low) // 2).replace(microsecond=0)
+            if _offset(zone, middle) == offset:
+                low = middle
+            else:
+                end = middle
+        return end
+    return None
+
+
+def _offset(zone: tzinfo, at: datetime) -> timedelta:
+    return at.astimezone(zone).utcoffset() or timedelta()
+
+
+def _started(fields: list[str], begin: datetime) -> Iterator[datetime]:
+    expression = " ".join(fields)
     try:
-        return iter(CronSim(text, begin))
+        return iter(CronSim(expression, begin))
     except (CronSimError, AssertionError, ValueError, LookupError) as error:
         raise CronError(f"the cron expression {expression!r} cannot be read: {error or 'it is malformed'}") from None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -45,6 +47,65 @@ def test_every_hour_is_every_hour_on_both_days() -> None:
         found = list(cron.last_of("0 * * * *", "Europe/Berlin", begin_ms, end_ms - 1, 1000))
         assert len(found) == hours, (day, begin)
         assert {after - before for before, after in pairwise(found)} == {3_600_000}
+
+
+def test_every_matching_minute_comes_where_clocks_go_back_by_half_an_hour() -> None:
+    found = first("* 3 * * 0", "Australia/Lord_Howe", "2026-04-04T15:00", 61)
+    assert (found[0], found[59], found[60]) == ("04-04T16:30", "04-04T17:29", "04-11T16:30")
+    assert first("*/30 1 * * *", "Australia/Lord_Howe", "2026-04-04T14:00", 4) == [
+        "04-04T14:30",
+        "04-04T15:00",  # 01:30 a second time
+        "04-05T14:30",
+        "04-05T15:00",
+    ]
+
+
+def test_a_minute_behind_a_gap_of_half_an_hour_is_not_passed_over() -> None:
+    found = first("45 * * * *", "Australia/Lord_Howe", "2026-10-03T14:30", 3)
+    assert found == ["10-03T15:15", "10-03T15:45", "10-03T16:45"], "01:45, 02:45 behind the gap from 02:00, 03:45"
+
+
+def test_no_minute_of_an_hour_that_midnight_leaves_out_comes() -> None:
+    found = first("* 0 * * *", "America/Havana", "2026-03-07T05:58", 2)  # on 8 March midnight is 01:00
+    assert found == ["03-07T05:59", "03-09T04:00"]
+
+
+#: Zones whose clocks change by half an hour, at midnight, by two hours, over the date line; and two usual ones.
+CHANGES = [
+    ("Australia/Lord_Howe", "2026-04-04T15:00"),
+    ("Australia/Lord_Howe", "2026-10-03T15:30"),
+    ("Antarctica/Troll", "2026-03-29T01:00"),
+    ("Antarctica/Troll", "2026-10-25T01:00"),
+    ("America/Havana", "2026-03-08T05:00"),
+    ("America/Havana", "2026-11-01T05:00"),
+    ("Asia/Pyongyang", "2018-05-04T15:00"),
+    ("Asia/Kathmandu", "1985-12-31T18:30"),
+    ("America/Caracas", "2016-05-01T07:00"),
+    ("Pacific/Apia", "2011-12-30T10:00"),
+    ("Europe/Berlin", "2026-03-29T01:00"),
+    ("America/New_York", "2026-11-01T06:00"),
+]
+
+
+@pytest.mark.parametrize(("zone", "change"), CHANGES, ids=lambda text: text.replace("/", "-"))
+@pytest.mark.parametrize(
+    ("expression", "minutes", "hours"),
+    [
+        ("* * * * *", range(60), range(24)),
+        ("*/7 * * * *", range(0, 60, 7), range(24)),
+        ("45 * * * *", (45,), range(24)),
+        ("0,20 */2 * * *", (0, 20), range(0, 24, 2)),
+        ("* 0-3 * * *", range(60), range(4)),
+    ],
+)
+def test_over_a_star_each_minute_counts_whose_local_time_matches(
+    zone: str, change: str, expression: str, minutes: Sequence[int], hours: Sequence[int]
+) -> None:
+    around = range(ms(change) - 30 * 3_600_000, ms(change) + 30 * 3_600_000, 60_000)
+    local = [(at, datetime.fromtimestamp(at / 1000, ZoneInfo(zone))) for at in around]
+    expected = [at for at, time in local if time.minute in minutes and time.hour in hours]
+    found = takewhile(lambda at: at <= around[-1], cron.occurrences(expression, zone, around[0] - 1))
+    assert list(found) == expected
 
 
 @pytest.mark.parametrize(

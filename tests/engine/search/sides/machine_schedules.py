@@ -194,10 +194,10 @@ class Scheduled(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def delete(self, name: str) -> None:
+        self.compare()  # a deleted schedule has no counts any more
         (answer,) = self.rig.run(ask.DeleteSchedule(name))
         must(isinstance(answer, Refused) == (name not in self.known), "delete", answer)
         if name in self.known:
-            self.compare()
             del self.known[name], self.told[name]
 
     # ── Time, and what happens to the broker ─────────────────────────────────────────────────────────────────────
