@@ -15,9 +15,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import legs, report, resting, semantics, spark
-from bench.legs import Effort, Results
-from bench.measure import machine
+from bench.measuring.measure import machine
+from bench.parts import legs, report, resting, semantics, spark
+from bench.parts.legs import Effort, Results
 
 PARTS = {
     "throughput": legs.everything,

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import reach
-from bench.disk import DiskWatch
-from bench.measure import busy_s, machine
+from bench.measuring.disk import DiskWatch
+from bench.measuring.measure import busy_s, machine
 from bench.peers import brokers, install
 from bench.peers.brokers import Broker, Start
 from bench.peers.install import Missing

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import legs
-from bench.load import Spec
-from bench.measure import cpu_s, subject
+from bench.measuring.load import Spec
+from bench.measuring.measure import cpu_s, subject
+from bench.parts import legs
 from harness.broker_process import BrokerProcess
 
 Row = dict[str, Any]

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from popmq_verify.broker_process import READY_S as READY_S
-from popmq_verify.broker_process import SERVE as SERVE
-from popmq_verify.broker_process import BrokerError as BrokerError
-from popmq_verify.broker_process import BrokerProcess as BrokerProcess
-from popmq_verify.broker_process import own_port as own_port
+from popmq_verify.process.broker_process import READY_S as READY_S
+from popmq_verify.process.broker_process import SERVE as SERVE
+from popmq_verify.process.broker_process import BrokerError as BrokerError
+from popmq_verify.process.broker_process import BrokerProcess as BrokerProcess
+from popmq_verify.process.broker_process import own_port as own_port
 
 ROOT = Path(__file__).resolve().parents[1]

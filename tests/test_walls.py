@@ -42,9 +42,9 @@ ROOMS = {
         frozenset({"click", "rich"}),
         {
             "popmq_server": "sdk/popmq_cli/",
-            "popmq_verify": "sdk/popmq_cli/verify.py",
-            "popmq_console": "sdk/popmq_cli/console.py",
-            "pyarrow": "sdk/popmq_cli/rows.py",
+            "popmq_verify": "sdk/popmq_cli/broker/verify.py",
+            "popmq_console": "sdk/popmq_cli/broker/console.py",
+            "pyarrow": "sdk/popmq_cli/shared/rows.py",
         },
     ),
     "popmq_console": Room("sdk", frozenset({"popmq"}), frozenset({"jinja2", "starlette", "uvicorn"})),
@@ -320,7 +320,7 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (private_names, "spark_connector/popmq_spark/source.py", "import popmq\npopmq.client._stub"),
         (private_names, "tests/sdk/test_client.py", "from popmq.client import _parse"),
         (from_test_modules, "tests/engine/delivery/test_pop.py", "from tests.engine.test_send import sent"),
-        (from_test_modules, "bench/legs.py", "from tests.crash.client import Client"),
+        (from_test_modules, "bench/parts/legs.py", "from tests.crash.client import Client"),
         (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
     ],
 )
@@ -350,7 +350,7 @@ def test_a_broken_wall_is_noticed(rule: Rule, path: str, code: str) -> None:
             "from popmq._calls import pop_request\nimport popmq\npopmq._calls",
         ),
         (from_test_modules, "tests/engine/delivery/test_pop.py", "from tests.engine.rig import Rig"),
-        (from_test_modules, "bench/legs.py", "from harness.broker_process import BrokerProcess"),
+        (from_test_modules, "bench/parts/legs.py", "from harness.broker_process import BrokerProcess"),
         (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)),
     ],
 )

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measure import cpu_s
+from bench.measuring.measure import cpu_s
 from bench.peers import install
 from bench.peers.install import Missing
 from harness.broker_process import BrokerProcess, own_port

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from popmq_cli import exits
-from popmq_cli.connection import connection_options
+from popmq_cli.shared import exits
+from popmq_cli.shared.connection import connection_options
 
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {line.strip()}" for line in inspect.cleandoc(exits.__doc__ or "").splitlines()[2:-2]
@@ -24,48 +24,50 @@ class Row(NamedTuple):
 
 #: In the order of their work, not of the alphabet.
 ROWS = {
-    "serve": Row("serve", "serve", "Run a broker on one data folder."),
-    "context": Row("context", "context", "Know brokers by name, and select the one that commands ask."),
-    "topic": Row("topic", "topic", "Make, change, show, purge and delete topics."),
-    "group": Row("group", "group", "Make, change, show and delete groups."),
-    "send": Row("send", "send", "Send messages to TOPIC."),
-    "recall": Row("delay", "recall", "Take delayed messages back."),
-    "pop": Row("pop", "pop", "Lease messages and print them."),
-    "consume": Row("consume", "consume", "Print the messages of TOPIC for GROUP and ack each, until none is left."),
-    "browse": Row("browse", "browse", "Show the messages of TOPIC."),
-    "move": Row("move", "move", "Send what --group has still to do in FROM to TO, and ack it in FROM."),
-    "work": Row("work", "work", "Run the handlers of a popmq.Worker."),
-    "ack": Row("settle", "ack", "Finish messages: they never come back."),
-    "extend": Row("settle", "extend", "Move the end of leases."),
-    "release": Row("settle", "release", "Give messages back, to come again."),
-    "reject": Row("settle", "reject", "Send messages to the dead-letter topic."),
-    "ping": Row("ping", "ping", "Ask the broker for a sign of life, its release and its engine."),
-    "bench": Row("bench", "bench", "Send, pop and ack messages, and show rates and durations."),
-    "top": Row("top", "top", "Watch groups and topics: sorted, and down to the leases of a group."),
-    "stats": Row("stats", "stats", "Show numbers of groups, topics, store."),
-    "why": Row("why", "why", "Why is my message not here?"),
-    "message": Row("looking", "message", "Look messages of TOPIC up by --id or --key, newest first."),
-    "peek": Row("looking", "peek", "What the next pop of GROUP would deliver."),
-    "dlq": Row("dlq", "dlq", "Look at dead letters, and deliver them again."),
-    "delayed": Row("delay", "delayed", "Messages that are scheduled for later."),
-    "schedule": Row("schedule", "schedule", "Make the broker send messages at the times of a cron expression."),
-    "transactions": Row("transactions", "transactions", "Look at half messages, and end them."),
-    "message-groups": Row("message_groups", "message_groups", "Look at message groups of FIFO topics."),
-    "revive": Row("revive", "revive", "Look at what is leased, until when."),
-    "sessions": Row("looking", "sessions", "Clients that read for GROUP, or for any."),
-    "client": Row("client", "client", "Ask a connected RocketMQ 5 client."),
-    "owners": Row("owners", "owners", "Look at owners and what they hold."),
-    "offsets": Row("offsets", "offsets", "Show, reset and clone the offsets of groups."),
-    "mode": Row("offsets", "mode", "How GROUP reads TOPIC: pop or pull."),
-    "export": Row("transfer", "export_", "Write the messages of TOPIC to FILE, or to standard output."),
-    "import": Row("transfer", "import_", "Send the messages of FILE to TOPIC."),
-    "max-size": Row("max_size", "max_size", "Show the limit of the data file, or set another one."),
-    "backup": Row("backup", "backup", "Copy the store of a running broker."),
-    "console": Row("console", "console", "Serve web pages of a broker."),
-    "check": Row("check", "check", "Check the store of a stopped broker."),
-    "verify": Row("verify", "verify", "Test what the broker promises, on this machine."),
-    "compact": Row("compact", "compact", "Shrink the data file of a stopped broker."),
-    "access-key": Row("access_key", "access_key", "Make access keys, and look at those of a broker."),
+    "serve": Row("broker.serve", "serve", "Run a broker on one data folder."),
+    "context": Row("broker.context", "context", "Know brokers by name, and select the one that commands ask."),
+    "topic": Row("readers.topic", "topic", "Make, change, show, purge and delete topics."),
+    "group": Row("readers.group", "group", "Make, change, show and delete groups."),
+    "send": Row("messages.send", "send", "Send messages to TOPIC."),
+    "recall": Row("messages.delay", "recall", "Take delayed messages back."),
+    "pop": Row("messages.pop", "pop", "Lease messages and print them."),
+    "consume": Row(
+        "messages.consume", "consume", "Print the messages of TOPIC for GROUP and ack each, until none is left."
+    ),
+    "browse": Row("messages.browse", "browse", "Show the messages of TOPIC."),
+    "move": Row("messages.move", "move", "Send what --group has still to do in FROM to TO, and ack it in FROM."),
+    "work": Row("messages.work", "work", "Run the handlers of a popmq.Worker."),
+    "ack": Row("messages.settle", "ack", "Finish messages: they never come back."),
+    "extend": Row("messages.settle", "extend", "Move the end of leases."),
+    "release": Row("messages.settle", "release", "Give messages back, to come again."),
+    "reject": Row("messages.settle", "reject", "Send messages to the dead-letter topic."),
+    "ping": Row("broker.ping", "ping", "Ask the broker for a sign of life, its release and its engine."),
+    "bench": Row("broker.bench", "bench", "Send, pop and ack messages, and show rates and durations."),
+    "top": Row("readers.top", "top", "Watch groups and topics: sorted, and down to the leases of a group."),
+    "stats": Row("readers.stats", "stats", "Show numbers of groups, topics, store."),
+    "why": Row("messages.why", "why", "Why is my message not here?"),
+    "message": Row("messages.looking", "message", "Look messages of TOPIC up by --id or --key, newest first."),
+    "peek": Row("messages.looking", "peek", "What the next pop of GROUP would deliver."),
+    "dlq": Row("messages.dlq", "dlq", "Look at dead letters, and deliver them again."),
+    "delayed": Row("messages.delay", "delayed", "Messages that are scheduled for later."),
+    "schedule": Row("readers.schedule", "schedule", "Make the broker send messages at the times of a cron expression."),
+    "transactions": Row("messages.transactions", "transactions", "Look at half messages, and end them."),
+    "message-groups": Row("readers.message_groups", "message_groups", "Look at message groups of FIFO topics."),
+    "revive": Row("readers.revive", "revive", "Look at what is leased, until when."),
+    "sessions": Row("messages.looking", "sessions", "Clients that read for GROUP, or for any."),
+    "client": Row("readers.client", "client", "Ask a connected RocketMQ 5 client."),
+    "owners": Row("readers.owners", "owners", "Look at owners and what they hold."),
+    "offsets": Row("readers.offsets", "offsets", "Show, reset and clone the offsets of groups."),
+    "mode": Row("readers.offsets", "mode", "How GROUP reads TOPIC: pop or pull."),
+    "export": Row("messages.transfer", "export_", "Write the messages of TOPIC to FILE, or to standard output."),
+    "import": Row("messages.transfer", "import_", "Send the messages of FILE to TOPIC."),
+    "max-size": Row("broker.max_size", "max_size", "Show the limit of the data file, or set another one."),
+    "backup": Row("broker.backup", "backup", "Copy the store of a running broker."),
+    "console": Row("broker.console", "console", "Serve web pages of a broker."),
+    "check": Row("broker.check", "check", "Check the store of a stopped broker."),
+    "verify": Row("broker.verify", "verify", "Test what the broker promises, on this machine."),
+    "compact": Row("broker.compact", "compact", "Shrink the data file of a stopped broker."),
+    "access-key": Row("broker.access_key", "access_key", "Make access keys, and look at those of a broker."),
 }
 
 

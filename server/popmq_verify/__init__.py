@@ -3,13 +3,14 @@
     load clients ──▶ a broker on a scratch folder ◀── kills, power cuts, a full disk, slow syncs, jumps of the clock
          │ histories: every call and its answer
          ▼
-    facts.py joins them ──▶ checker.py compares them with each other, and with what the broker has at rest ──▶ findings
+    judging/facts.py joins them ──▶ judging/checker.py compares them with each other, and with what the broker
+                                    has at rest ──▶ findings
 
-broker_process, stubs        a broker that can be killed; generated stubs that reconnect at once
-client, reader, scratch      the load: programs with a random behaviour from a seed, which record everything
-history, facts, checker      what was recorded, joined, judged; sealed judges the owner's reads
+process/                     a broker that can be killed, one whose retention runs constantly, the files below it
+load/                        programs with a random behaviour from a seed, which record every call and its answer
+judging/                     what was recorded, joined, judged; sealed judges the owner's reads
 campaign, rest               kill -9 under load; a broker is brought to rest and read whole
-powercut, disk, shim.c       the files that a power cut leaves, made from a log of all writes and syncs
+powercut, shim.c             the files that a power cut leaves, made from a log of all writes and syncs
 full                         a store without room
 stages, verifying, report    what `popmq verify` runs, with which settings, and what it says
 """

@@ -14,14 +14,16 @@ from pathlib import Path
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.fsck.check import check_folder
-from popmq_verify import impatient, scratch, sealed
-from popmq_verify.broker_process import SERVE, BrokerProcess
-from popmq_verify.checker import CLAIMS, Finding, check
-from popmq_verify.client import GROUPS, MAX_ATTEMPTS, TOPICS
-from popmq_verify.facts import Facts, Survey
-from popmq_verify.history import Recorder, read
+from popmq_verify.judging import sealed
+from popmq_verify.judging.checker import CLAIMS, Finding, check
+from popmq_verify.judging.facts import Facts, Survey
+from popmq_verify.load import scratch
+from popmq_verify.load.client import GROUPS, MAX_ATTEMPTS, TOPICS
+from popmq_verify.load.history import Recorder, read
+from popmq_verify.load.stubs import Stubs
+from popmq_verify.process import impatient
+from popmq_verify.process.broker_process import SERVE, BrokerProcess
 from popmq_verify.rest import come_to_rest
-from popmq_verify.stubs import Stubs
 
 CLIENTS = 5
 KILL_WHILE_STARTING = 0.15

@@ -15,9 +15,9 @@ from google.rpc import status_pb2
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.fsck.check import check_folder
-from popmq_verify.broker_process import BrokerProcess
-from popmq_verify.checker import Finding
-from popmq_verify.stubs import Stubs
+from popmq_verify.judging.checker import Finding
+from popmq_verify.load.stubs import Stubs
+from popmq_verify.process.broker_process import BrokerProcess
 
 MIB = 1 << 20
 #: The data file that is filled, and the file system: the broker refuses sends below 256 MiB of free disk.

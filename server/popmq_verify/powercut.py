@@ -23,16 +23,17 @@ from typing import Any
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.fsck.check import check_folder
-from popmq_verify import scratch, sealed
-from popmq_verify.broker_process import BrokerProcess
 from popmq_verify.campaign import finish, loaded
-from popmq_verify.checker import Finding, check
-from popmq_verify.disk import Disk, Event, events
-from popmq_verify.facts import Facts
-from popmq_verify.history import NEVER, History, Recorder, read
-from popmq_verify.reader import Reader
+from popmq_verify.judging import sealed
+from popmq_verify.judging.checker import Finding, check
+from popmq_verify.judging.facts import Facts
+from popmq_verify.load import scratch
+from popmq_verify.load.history import NEVER, History, Recorder, read
+from popmq_verify.load.reader import Reader
+from popmq_verify.load.stubs import Stubs
+from popmq_verify.process.broker_process import BrokerProcess
+from popmq_verify.process.disk import Disk, Event, events
 from popmq_verify.rest import come_to_rest
-from popmq_verify.stubs import Stubs
 
 CLIENTS = 3
 LOAD_S = 2.0

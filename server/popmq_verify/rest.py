@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_verify.client import GROUPS, MAX_ATTEMPTS, TOPICS, body_of, told_of_ack, told_of_pop
-from popmq_verify.facts import DeadLetter, Survey
-from popmq_verify.history import Recorder
-from popmq_verify.stubs import Stubs
+from popmq_verify.judging.facts import DeadLetter, Survey
+from popmq_verify.load.client import GROUPS, MAX_ATTEMPTS, TOPICS, body_of, told_of_ack, told_of_pop
+from popmq_verify.load.history import Recorder
+from popmq_verify.load.stubs import Stubs
 
 REST_WITHIN_S = 90
 # With an hour a round, more of them would only wait for retention to drop what a defect left.

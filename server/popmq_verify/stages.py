@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from popmq_verify import campaign, full, powercut
-from popmq_verify.broker_process import BrokerProcess
-from popmq_verify.checker import Finding
+from popmq_verify.judging.checker import Finding
+from popmq_verify.process.broker_process import BrokerProcess
 
 #: Stages that run at the same time. On two cores they take a minute together even beside other work; more of them
 #: would measure each other where the slow disk and the clock compare times.

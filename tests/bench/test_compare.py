@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from bench import disk, reach, tables
+from bench import reach, tables
 from bench.compare import SUBJECTS, WORDS
+from bench.measuring import disk
 
 
 def figure(broker: str, face: str, rate: float, **more: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def test_what_could_not_be_printed_is_visible_again(
         raise BrokenPipeError(errno.EPIPE, "the reader has gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr("popmq_cli.consume.show_body", broken)
+        patched.setattr("popmq_cli.messages.consume.show_body", broken)
         assert run("consume", "orders", "billing").code == 1
     assert left(client) == [("a", 1), ("b", 1)]
 

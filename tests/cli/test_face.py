@@ -17,11 +17,11 @@ import popmq
 from harness.broker_process import BrokerProcess
 from popmq import errors
 from popmq.testing import Broker
-from popmq_cli import exits
 from popmq_cli.commands import ROWS
 from popmq_cli.commands import popmq as command_line
-from popmq_cli.output import Output
-from popmq_cli.stats import GROUP_COLUMNS
+from popmq_cli.readers.stats import GROUP_COLUMNS
+from popmq_cli.shared import exits
+from popmq_cli.shared.output import Output
 from popmq_server.embedded import EmbeddedBroker
 from tests.cli.conftest import PROGRAM, Cli
 

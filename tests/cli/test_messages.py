@@ -141,7 +141,7 @@ def test_what_the_reader_of_a_pipe_did_not_get_is_visible_again(
         raise BrokenPipeError(errno.EPIPE, "the reader has gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr("popmq_cli.pop._print", broken)
+        patched.setattr("popmq_cli.messages.pop._print", broken)
         assert run("pop", "orders", "billing", "--max", "9", "--ack").code == 1
     assert [(delivery.body, delivery.attempt) for delivery in client.pop("orders", "billing")] == [(b"a", 1), (b"b", 1)]
 

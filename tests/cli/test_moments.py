@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from popmq_cli.moments import moment, moment_of
+from popmq_cli.shared.moments import moment, moment_of
 
 NOW = datetime(2026, 1, 31, 18, 30, tzinfo=UTC).astimezone()
 

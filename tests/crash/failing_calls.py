@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from popmq_verify.disk import Disk, events
+from popmq_verify.process.disk import Disk, events
 
 from popmq_server.clock import FakeClock
 from popmq_server.errors import CommitFailed, Refused, StartError

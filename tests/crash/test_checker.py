@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from popmq_verify import scratch
-from popmq_verify.checker import Finding, check
-from popmq_verify.facts import DeadLetter, Facts, Survey
-from popmq_verify.history import History, Operation
+from popmq_verify.judging.checker import Finding, check
+from popmq_verify.judging.facts import DeadLetter, Facts, Survey
+from popmq_verify.load import scratch
+from popmq_verify.load.history import History, Operation
 
 from popmq_proto.v1 import popmq_pb2 as pb
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from popmq_verify import powercut
-from popmq_verify.disk import SECTOR, Disk, Event, events
+from popmq_verify.process.disk import SECTOR, Disk, Event, events
 
 from tests.crash.conftest import Scale
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from popmq_verify import sealed
-from popmq_verify.facts import Survey
-from popmq_verify.history import History, Operation
-from popmq_verify.reader import GROUP, TOPIC
+from popmq_verify.judging import sealed
+from popmq_verify.judging.facts import Survey
+from popmq_verify.load.history import History, Operation
+from popmq_verify.load.reader import GROUP, TOPIC
 
 ROWS: list[list[Any]] = [["m0", 0, 0], ["m1", 0, 1], ["m2", 1, 0]]
 

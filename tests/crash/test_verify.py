@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from popmq_verify import report, stages, verifying
-from popmq_verify.checker import CLAIMS
 from popmq_verify.full import small_file
+from popmq_verify.judging.checker import CLAIMS
 from popmq_verify.stages import STAGES, Outcome, Plan, run
 
 PROGRAM = [sys.executable, "-c", "from popmq_cli.main import main; main()", "verify"]

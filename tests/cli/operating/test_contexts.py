@@ -10,7 +10,7 @@ import pytest
 
 import popmq.testing
 from popmq.testing import Broker
-from popmq_cli import asking
+from popmq_cli.shared import asking
 from tests.cli.conftest import Cli
 
 NOWHERE = "127.0.0.1:1"

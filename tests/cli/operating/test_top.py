@@ -10,8 +10,8 @@ import pytest
 
 import popmq
 from popmq.testing import Broker
-from popmq_cli.top import keys_of
-from popmq_cli.top_view import Numbers, Screen, window
+from popmq_cli.readers.top import keys_of
+from popmq_cli.readers.top_view import Numbers, Screen, window
 from tests.cli.conftest import Cli
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import popmq
-from popmq_cli import transfer
+from popmq_cli.messages import transfer
 from tests.cli.conftest import Cli
 
 MESSAGES = [

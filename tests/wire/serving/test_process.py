@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.broker_process import ROOT, BrokerProcess, own_port
-from popmq_cli.serve import serve
+from popmq_cli.broker.serve import serve
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import serving
 from popmq_server.__main__ import _said

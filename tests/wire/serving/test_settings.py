@@ -13,7 +13,7 @@ import click
 import pytest
 
 from harness.broker_process import ROOT, BrokerProcess
-from popmq_cli.serve import serve
+from popmq_cli.broker.serve import serve
 from popmq_http2.frames import ENHANCE_YOUR_CALM
 from popmq_server.access.known_keys import Keys
 from popmq_server.clock import FakeClock

@@ -1,0 +1,1 @@
+"""How the benchmarks put load on a broker and measure it."""

@@ -1,0 +1,164 @@
+"""What other operations cost beside consumer groups of one topic, and beside parked pops; resting.py has leases.
+
+Of groups: CPU time of the writer thread for one commit batch. Of parked pops: CPU time of the event loop. A list of all
+groups has as many pieces as it needs: the table has one piece of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.measuring.measure import Resting
+from bench.parts.storm import message
+from popmq_server import commands as ask
+from popmq_server.clock import FakeClock
+from popmq_server.commands import queries
+from popmq_server.engine.waiters import WAITERS_PER_KEY_MAX, Waiters
+from popmq_server.model.handles import Handle
+from popmq_server.state.lite_watch import wake_key
+from popmq_server.storage.store import Store
+from popmq_server.writer.core import Core
+
+MAP_BYTES = 16 << 30
+COMMIT = 500
+HOUR_MS = 3_600_000
+#: How often each operation is measured; the median counts, and the longest.
+TIMES = 15
+
+
+class _Groups:
+    """A store with groups that all read topic `rest`, and a pair of topic and group beside them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock, self.count = folder, FakeClock(), 0
+        self.core = Core(Store(folder, MAP_BYTES, "none"), self.clock)
+        for topic in ("rest", "small"):
+            self.core.run([ask.CreateTopic(topic, 4, False, 72 * HOUR_MS)])
+        self.core.run([_group("small")])
+        self.core.run([ask.Send("rest", tuple(map(message, range(100))))])
+        self.core.run([ask.Send("small", tuple(map(message, range(1000))))])
+        self.core.run([ask.Pop("small", "small", (), 1)])
+
+    def grow(self, count: int) -> None:
+        while self.count < count:
+            names = [f"g{number}" for number in range(self.count, min(count, self.count + COMMIT))]
+            self.core.run([_group(name) for name in names])
+            self.core.run([ask.Pop("rest", name, (), 1, client_id="c") for name in names])
+            self.count += len(names)
+        self.core.close()
+        self.core = Core(Store(self.folder, MAP_BYTES, "none"), self.clock)
+
+    def retention(self) -> Any:
+        """A minute's periodic work, whose pieces are counted one by one."""
+        self.clock.advance(60_000)
+        return None
+
+
+def _group(name: str) -> ask.CreateGroup:
+    return ask.CreateGroup(name, 17, (10_000,), 12 * HOUR_MS, 0, "EARLIEST", 0, False)
+
+
+def groups(folder: Path, sizes: list[int], tell: Callable[[str], None]) -> list[Resting]:
+    """The table beside groups."""
+    bench, found = _Groups(folder / "groups"), list[Resting]()
+    for size in sizes:
+        tell(f"operations beside {size:,} groups of one topic")
+        gc.unfreeze()
+        bench.grow(size)
+        gc.collect()
+        gc.freeze()
+        found.append(_beside_groups(bench))
+    gc.unfreeze()
+    bench.core.close()
+    return found
+
+
+def _beside_groups(bench: _Groups) -> Resting:
+    found, longest = Resting(bench.count, "groups"), list[float]()
+
+    def timed(*commands: Any) -> tuple[float, Any]:
+        began = time.thread_time()
+        results = bench.core.run(list(commands)).results
+        longest.append(time.thread_time() - began)
+        return longest[-1], results
+
+    def minute() -> float:
+        bench.clock.advance(60_000)
+        pieces = [0.0]
+        while bench.core.next_due_ms is not None and bench.core.next_due_ms <= bench.clock.now_ms():
+            pieces.append(timed()[0])
+        return max(pieces)
+
+    def scraped() -> float:
+        """One piece of the list of all groups, in the middle of it."""
+        return timed(queries.Groups(after=f"{bench.count // 2} rest"))[0]
+
+    operations: dict[str, Callable[[], float]] = {
+        "list of groups with numbers, piece": scraped,
+        "list of groups with settings, piece": lambda: timed(queries.GroupSettings(after="g5"))[0],
+        "numbers of one group": lambda: timed(queries.Groups("small", "small"))[0],
+        "heartbeat": lambda: timed(queries.GroupSettings("small"))[0],
+        "send to their topic": lambda: timed(ask.Send("rest", (message(1),)))[0],
+        "retention, piece": minute,
+    }
+    for name, operation in operations.items():
+        found.costs_us[name] = statistics.median(operation() for _ in range(TIMES)) * 1e6
+    pairs = []
+    for _ in range(TIMES):
+        took, (popped,) = timed(ask.Pop("small", "small", (), 1))
+        handle = Handle(popped.ck_id, popped.rows[0][5], popped.nonce)
+        pairs.append((took, timed(ask.Ack("small", (handle,)))[0]))
+    found.costs_us |= {"pop": statistics.median(pop for pop, _ in pairs) * 1e6}
+    found.costs_us |= {"ack": statistics.median(ack for _, ack in pairs) * 1e6}
+    found.longest_ms = max(longest) * 1e3
+    return found
+
+
+def parked(folder: Path, sizes: list[int], tell: Callable[[str], None]) -> list[Resting]:
+    """The table beside parked pops; it needs no store."""
+    found = []
+    for size in sizes:
+        tell(f"operations beside {size:,} parked pops")
+        found.append(asyncio.run(_beside_parked(size)))
+    return found
+
+
+async def _beside_parked(count: int) -> Resting:
+    clock, found, longest = FakeClock(), Resting(count, "parked pops"), list[float]()
+    lot = Waiters(clock, wake_all=False)
+    keys = [(f"g{number // WAITERS_PER_KEY_MAX}", wake_key("t", "")) for number in range(count - 2)]
+    waits = [asyncio.ensure_future(lot.park(key, lot.generation(key), 1 << 60)) for key in keys]
+    await asyncio.sleep(0)
+    gc.collect()
+    gc.freeze()
+
+    async def timed(action: Callable[[], Any]) -> float:
+        began = time.thread_time()
+        action()
+        await asyncio.sleep(0)
+        longest.append(time.thread_time() - began)
+        return longest[-1]
+
+    key = ("mine", wake_key("t", ""))
+
+    def park() -> None:
+        waits.append(asyncio.ensure_future(lot.park(key, lot.generation(key), 1 << 60)))
+
+    took: dict[str, list[float]] = {"park": [], "wake of one group": [], "number in stats": [], "timer": []}
+    for _ in range(4 * TIMES):
+        took["park"].append(await timed(park))
+        took["number in stats"].append(await timed(lambda: lot.parked("mine", "t")))
+        took["wake of one group"].append(await timed(lambda: lot.wake({key})))
+        took["timer"].append(await timed(lot.tick))
+    found.costs_us = {name: statistics.median(each) * 1e6 for name, each in took.items()}
+    found.longest_ms = max(longest) * 1e3
+    lot.close()
+    await asyncio.gather(*waits)
+    gc.unfreeze()
+    return found

@@ -1,0 +1,124 @@
+"""`popmq context`: brokers by name."""
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from popmq_cli.shared.contexts import Contexts, changed, path
+from popmq_cli.shared.output import Output
+
+
+def names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Completes the names of contexts."""
+    try:
+        return sorted(name for name in Contexts(path()).by_name if name.startswith(incomplete))
+    except click.ClickException:
+        return []
+
+
+@click.group()
+def context() -> None:
+    """Know brokers by name, and select the one that commands ask.
+
+    Options win over the context that --context or POPMQ_CONTEXT names, which wins over POPMQ_ENDPOINT and the other
+    variables. The selected context is used when none of these names a broker.
+    """
+
+
+@context.command()
+@click.argument("name")
+@click.option("--endpoint", required=True, metavar="HOST:PORT", help="The broker.")
+@click.option("--tls", is_flag=True, help="With TLS.")
+@click.option("--tls-ca", metavar="FILE", type=click.Path(exists=True, resolve_path=True), help="Trust this one (PEM).")
+@click.option("--client-cert", metavar="FILE", type=click.Path(exists=True, resolve_path=True), help="Show it (PEM).")
+@click.option("--client-key", metavar="FILE", type=click.Path(exists=True, resolve_path=True), help="Its key (PEM).")
+@click.option("--access-key", metavar="NAME", help="Call with this key.")
+@click.option("--secret-file", metavar="FILE", help='Its secret stays in this file. "-": read it now and store it.')
+@click.option("--select", is_flag=True, help="And select it.")
+def add(name: str, select: bool, **fields: Any) -> None:
+    """Add a broker, or replace what is known of it. The first one is selected.
+
+    \b
+    Examples:
+      popmq context add local --endpoint 127.0.0.1:8081
+      popmq context add prod --endpoint mq:8082 --tls --access-key ops --secret-file ~/.popmq-secret --select
+      pass show popmq | popmq context add staging --endpoint mq:8082 --tls --access-key ops --secret-file -
+    """
+    if bool(fields["access_key"]) != bool(fields["secret_file"]):
+        raise click.UsageError("--access-key and --secret-file belong together")
+    if bool(fields["client_cert"]) != bool(fields["client_key"]):
+        raise click.UsageError("--client-cert and --client-key belong together")
+    if fields["secret_file"] == "-":
+        fields["secret"] = sys.stdin.read().strip()
+        fields["secret_file"] = None
+    elif fields["secret_file"]:
+        fields["secret_file"] = os.path.abspath(os.path.expanduser(fields["secret_file"]))
+    with changed() as contexts:
+        contexts.by_name[name] = {field: value for field, value in fields.items() if value}
+        if select or not contexts.selected:
+            contexts.selected = name
+        selected = contexts.selected == name
+    Output(False).said(f"context {name}: {fields['endpoint']}{', selected' if selected else ''}")
+
+
+@context.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")
+def list_(as_json: bool) -> None:
+    """Show the brokers; secrets are not shown.
+
+    \b
+    Examples:
+      popmq context list
+    """
+    contexts = Contexts(path())
+    rows = [
+        {
+            "selected": name == contexts.selected,
+            "name": name,
+            "endpoint": fields.get("endpoint", ""),
+            "tls": bool(fields.get("tls") or fields.get("tls_ca") or fields.get("client_cert")),
+            "access_key": fields.get("access_key", ""),
+        }
+        for name, fields in sorted(contexts.by_name.items())
+    ]
+    columns = ["", "CONTEXT", "ENDPOINT", "TLS", "ACCESS KEY"]
+    Output(as_json).listing("Contexts", columns, rows, _row)
+
+
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    mark, tls = "*" if row["selected"] else "", "yes" if row["tls"] else ""
+    return mark, row["name"], row["endpoint"], tls, row["access_key"]
+
+
+@context.command()
+@click.argument("name", shell_complete=names)
+def select(name: str) -> None:
+    """Let commands ask this broker from now on.
+
+    \b
+    Examples:
+      popmq context select prod
+    """
+    with changed() as contexts:
+        contexts.named(name)
+        contexts.selected = name
+    Output(False).said(f"context {name} is selected")
+
+
+@context.command()
+@click.argument("name", shell_complete=names)
+def remove(name: str) -> None:
+    """Forget a broker.
+
+    \b
+    Examples:
+      popmq context remove staging
+    """
+    with changed() as contexts:
+        contexts.named(name)
+        del contexts.by_name[name]
+        if contexts.selected == name:
+            contexts.selected = ""
+    Output(False).said(f"context {name} is removed")

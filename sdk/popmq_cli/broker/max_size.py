@@ -1,0 +1,32 @@
+"""`popmq max-size`: the limit of the data file of a running broker."""
+
+from __future__ import annotations
+
+import click
+
+import popmq
+from popmq_cli.shared.asking import SIZE, asks
+from popmq_cli.shared.output import Output, size
+
+
+@click.command("max-size")
+@click.argument("limit", required=False, type=SIZE, metavar="[SIZE]")
+@asks
+def max_size(client: popmq.Client, output: Output, limit: int | None) -> None:
+    """Show the limit of the data file, or set another one.
+
+    The broker goes on meanwhile. A set limit holds at once: sends that were refused for a full store succeed again. It
+    holds for later starts too, until popmq serve --max-size names another size than it does now. A limit reserves no
+    disk. A limit below what the store has in use is refused; a lower one does not shrink the file, popmq compact does.
+
+    \b
+    Examples:
+      popmq max-size
+      popmq max-size 200GiB
+    """
+    store = client.stats().store if limit is None else client.set_max_size(limit)
+    if output.as_json:
+        output.objects([store])
+        return
+    row = size(store.used_bytes), size(store.map_bytes), size(store.disk_free_bytes)
+    output.table("Store", ["USED#", "OF#", "DISK FREE#"], [row])

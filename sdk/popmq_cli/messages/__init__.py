@@ -1,0 +1,1 @@
+"""Commands about messages: send, pop, settle, look, move."""

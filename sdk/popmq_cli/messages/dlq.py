@@ -1,0 +1,149 @@
+"""`popmq dlq …`: dead letters, their reasons, and delivering them again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+
+import popmq
+from popmq_cli.shared.asking import asks, sure
+from popmq_cli.shared.completing import groups
+from popmq_cli.shared.moments import moment
+from popmq_cli.shared.output import Output, text_of
+
+BODY_SHOWN_MAX = 500
+
+
+class Chosen(NamedTuple):
+    """Which messages a redrive takes: those that are named, else all of the topic, else all."""
+
+    offsets: tuple[int, ...]
+    message_ids: tuple[str, ...]
+    topic: str
+    yes: bool  # nobody is asked
+
+    @property
+    def named(self) -> bool:
+        """Whether single messages are named."""
+        return bool(self.offsets or self.message_ids)
+
+
+def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of a redrive, as `chosen`; `one`: what an offset names."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--offset", "offsets", type=int, multiple=True, help=f"Only this {one}; as often as needed.")
+        @click.option("--id", "message_ids", multiple=True, help="Only this message; as often as needed.")
+        @click.option("--topic", default="", help="Only those of this topic.")
+        @click.option("--yes", is_flag=True, help="Do not ask.")
+        @functools.wraps(function)
+        def command(
+            offsets: tuple[int, ...], message_ids: tuple[str, ...], topic: str, yes: bool, **arguments: Any
+        ) -> None:
+            function(chosen=Chosen(offsets, message_ids, topic, yes), **arguments)
+
+        return command
+
+    return decorate
+
+
+@click.group()
+def dlq() -> None:
+    """Look at dead letters, and deliver them again.
+
+    A dead letter is a message that ran out of attempts, or was rejected.
+    """
+
+
+@dlq.command("list")
+@asks
+def list_(client: popmq.Client, output: Output) -> None:
+    """Groups that have dead letters, and how many.
+
+    \b
+    Examples:
+      popmq dlq list
+    """
+    dead = {row.group: row.dead for row in client.stats().groups if row.dead}
+    if output.as_json:
+        output.objects({"group": group, "dead": count} for group, count in sorted(dead.items()))
+    else:
+        output.table("Dead letters", ["GROUP", "DEAD#"], sorted(dead.items()))
+
+
+@dlq.command()
+@click.argument("group", shell_complete=groups)
+@click.option("--offset", type=click.IntRange(0), default=0, show_default=True, help="Begin at this dead letter.")
+@click.option("--max", "most", type=click.IntRange(1, 4096), default=20, show_default=True, help="Show so many.")
+@asks
+def show(client: popmq.Client, output: Output, group: str, offset: int, most: int) -> None:
+    """Dead letters of GROUP, oldest first: where each came from, and what the consumer said. It stays where it is.
+
+    \b
+    Examples:
+      popmq dlq show billing
+      popmq dlq show billing --offset 100 --max 50 --json
+    """
+    client.get_group(group)
+    try:
+        page = client.browse(f"%DLQ%{group}", 0, offset, most)
+    except popmq.errors.TopicNotFound:
+        page = popmq.Page((), 0, 0, 0)  # the topic is made by the first dead letter
+    if output.as_json:
+        output.objects(page.deliveries)
+        return
+    for delivery in page.deliveries:
+        _show(delivery)
+    rest = page.max_offset - page.next_offset
+    if rest > 0:
+        output.said(f"{rest} more: popmq dlq show {group} --offset {page.next_offset}")
+    elif not page.deliveries:
+        output.said(f"no dead letters of {group}")
+
+
+@dlq.command()
+@click.argument("group", shell_complete=groups)
+@chooses("dead letter")
+@asks
+def redrive(client: popmq.Client, output: Output, group: str, chosen: Chosen) -> None:
+    """Deliver dead letters of GROUP again, where they came from: all, or what is named. Their attempts begin anew.
+
+    \b
+    Examples:
+      popmq dlq redrive billing --offset 3 --offset 4
+      popmq dlq redrive billing --id 0f3a-1
+      popmq dlq redrive billing --topic orders --yes
+    """
+    client.get_group(group)
+    if not chosen.named:
+        sure(f"Deliver all dead letters of {group}{f' from {chosen.topic}' if chosen.topic else ''} again?", chosen.yes)
+    redrive_chosen(client, output, group, chosen, "redriven")
+
+
+def redrive_chosen(client: popmq.Client, output: Output, group: str, chosen: Chosen, word: str) -> None:
+    """Delivers them again, and says how many; raises PartlyRefused when some that were named were not."""
+    done = client.redrive(group, chosen.offsets, chosen.topic, chosen.message_ids)
+    output.done(f"{done.redriven} {word}", done)
+    if done.failures:
+        failed: list[object] = [failure.error for failure in done.failures]
+        raise popmq.errors.PartlyRefused([*failed, *[None] * done.redriven])
+
+
+def _show(delivery: popmq.Delivery) -> None:
+    letter = delivery.dead_letter
+    key = f" · key {delivery.key}" if delivery.key else ""
+    click.secho(f"#{delivery.offset} · message {delivery.message_id}{key}", fg="cyan")
+    if letter:
+        click.echo(f"  from     {letter.topic}, queue {letter.queue} offset {letter.offset}")
+        click.echo(
+            f"  died     {moment(letter.dead_ms)} after {letter.attempts} attempts, last by {letter.last_client}"
+        )
+        first, *rest = letter.reason.splitlines() or ["no reason given"]
+        click.echo(f"  reason   {first}")
+        for line in rest:
+            click.echo(f"           {line}")
+    body = text_of(delivery.body)
+    click.echo(f"  body     {f'{len(delivery.body)} bytes' if body is None else body[:BODY_SHOWN_MAX]}")

@@ -1,0 +1,108 @@
+"""`popmq message`, `popmq peek` and `popmq sessions`: read-only views of messages and clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+import popmq
+from popmq_cli.shared.asking import MOMENT, asks, filter_options
+from popmq_cli.shared.completing import groups, topics
+from popmq_cli.shared.moments import moment
+from popmq_cli.shared.output import Output, Row, heading, show_body
+
+SESSION_COLUMNS = ["CLIENT", "GROUP", "TOPICS", "IN FLIGHT#", "LAST SEEN"]
+
+
+@click.command()
+@click.argument("topic", shell_complete=topics)
+@click.option("--id", "message_id", default="", help="The message id.")
+@click.option("--key", default="", help="One of its keys.")
+@click.option("--max", "most", type=click.IntRange(1, 4096), default=32, show_default=True, help="Show so many.")
+@click.option("--since", type=MOMENT, metavar="TIME", help="Stored at this time or later: 2026-01-31T12:00, 1h (ago).")
+@click.option("--until", type=MOMENT, metavar="TIME", help="Stored at this time or before.")
+@asks
+def message(
+    client: popmq.Client,
+    output: Output,
+    topic: str,
+    message_id: str,
+    key: str,
+    most: int,
+    since: datetime | None,
+    until: datetime | None,
+) -> None:
+    """Look messages of TOPIC up by --id or --key, newest first. TOPIC may be %DLQ%group.
+
+    \b
+    Examples:
+      popmq message orders --key AA1
+      popmq message orders --id 0f3a-1 --json
+      popmq message %DLQ%billing --key AA1 --since 1h
+      popmq message orders --key AA1 --since "yesterday 18:00"
+    """
+    if bool(message_id) == bool(key):
+        raise click.UsageError("look up by --id or by --key")
+    found = client.look_up(topic, message_id, key, most, since, until)
+    _show(output, found.deliveries)
+    if not found.deliveries:
+        output.said(f"no message of {topic} has this {'id' if message_id else 'key'}")
+    elif found.more:
+        output.said(f"there may be more: --until {found.deliveries[-1].stored.isoformat()}")
+
+
+@click.command()
+@click.argument("topic", shell_complete=topics)
+@click.argument("group", shell_complete=groups)
+@click.option("--max", "most", type=click.IntRange(1, 4096), default=32, show_default=True, help="Show so many.")
+@filter_options
+@asks
+def peek(
+    client: popmq.Client, output: Output, topic: str, group: str, most: int, tag: str | None, sql: str | None
+) -> None:
+    """What the next pop of GROUP would deliver. Nothing is leased, and no attempt counts.
+
+    \b
+    Examples:
+      popmq peek orders billing
+      popmq peek orders billing --max 1 --json
+    """
+    shown = client.peek(topic, group, most, tag=tag, sql=sql)
+    _show(output, shown)
+    if not shown:
+        output.said(f"no message for {group} in {topic}")
+
+
+@click.command()
+@click.argument("group", default="", shell_complete=groups)
+@asks
+def sessions(client: popmq.Client, output: Output, group: str) -> None:
+    """Clients that read for GROUP, or for any.
+
+    Those that answer for transactions are shown, too. A session ends 120 s after the client was last seen, or when it
+    says goodbye.
+
+    \b
+    Examples:
+      popmq sessions
+      popmq sessions billing --json
+    """
+    output.listing("Sessions", SESSION_COLUMNS, client.sessions(group), _session_row)
+
+
+def _show(output: Output, deliveries: Sequence[popmq.Delivery]) -> None:
+    if output.as_json:
+        output.objects(deliveries)
+        return
+    for delivery in deliveries:
+        attempt = f"attempt {delivery.attempt}" if delivery.attempt else ""
+        line = heading(delivery, attempt, f"stored {moment(delivery.stored_ms)}")
+        click.secho(f"{delivery.message_id} · {line}", fg="cyan")
+        show_body(delivery.body)
+
+
+def _session_row(session: popmq.ClientSession) -> Row:
+    group = "transactions" if session.stream else session.group
+    return session.client_id, group, ", ".join(session.topics), session.in_flight, moment(session.last_seen_ms)

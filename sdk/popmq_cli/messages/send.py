@@ -1,0 +1,145 @@
+"""`popmq send`: messages from arguments, from a file, or from standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
+from typing import IO, Any
+
+import click
+
+import popmq
+from popmq_cli.shared.asking import DURATION, LATER, asks, pair
+from popmq_cli.shared.completing import topics
+from popmq_cli.shared.output import Output, counted
+
+#: Messages a request: large enough for one fsync to carry many, small enough for the progress to move.
+BATCH = 500
+
+
+@click.command()
+@click.argument("topic", shell_complete=topics)
+@click.argument("messages", nargs=-1)
+@click.option("--file", "source", type=click.File("rb"), help="Send its lines; - or no message: standard input.")
+@click.option("--whole", is_flag=True, help="The file is one message, not one a line.")
+@click.option(
+    "--json-lines", is_flag=True, help='Lines are {"body": …, "key": …, "delay": "10m", …}: fields of a message.'
+)
+@click.option("--key", default="", help="For look-ups.")
+@click.option("--tag", default="", help="One word, for filters.")
+@click.option("--message-group", default="", help="FIFO topics: what keeps its order.")
+@click.option("--lite-topic", default="", help="LITE topics: the lite topic; made if it is not there.")
+@click.option("--delay", type=DURATION, default=0.0, metavar="DURATION", help="Visible so long after it was stored.")
+@click.option(
+    "--deliver-at", type=LATER, metavar="TIME", help='Not visible before: 2026-01-31T12:00, 10m, "tomorrow 9:00".'
+)
+@click.option("--priority", type=click.IntRange(0), default=0, help="PRIORITY topics: higher first.")
+@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="As often as needed.")
+@asks
+def send(
+    client: popmq.Client,
+    output: Output,
+    topic: str,
+    messages: tuple[str, ...],
+    source: IO[bytes] | None,
+    whole: bool,
+    json_lines: bool,
+    properties: tuple[str, ...],
+    **fields: Any,
+) -> None:
+    """Send messages to TOPIC.
+
+    They are the arguments, or the lines of a file or of standard input; empty lines are skipped. It ends when they are
+    on the broker's disk. With --json it prints a receipt for each: of a delayed message its recall handle, too.
+
+    \b
+    Examples:
+      popmq send orders hello
+      popmq send orders --key AA1 --tag AA --property origin=JFK '{"flight": 1}'
+      cat lines.txt | popmq send orders
+      popmq send orders --file messages.jsonl --json-lines
+      popmq send orders --file picture.png --whole
+      popmq send accounts --message-group customer-7 first second
+      popmq send chats --lite-topic alice "how are you?"
+      popmq send mail --delay 10m "good morning" --json | jq -r .recall_handle
+      popmq send mail --deliver-at "tomorrow 9:00" "good morning"
+    """
+    if messages and source:
+        raise click.UsageError("give messages as arguments or with --file, not both")
+    fields["properties"] = dict(pair(text) for text in properties)
+    if messages:
+        bodies: Iterable[bytes] = [message.encode() for message in messages]
+    else:
+        bodies = _bodies(source or sys.stdin.buffer, whole)
+    made = (
+        _from_json(body, fields, number) if json_lines else popmq.Message(body, **fields)
+        for number, body in enumerate(bodies, 1)
+    )
+    _send_all(client, output, topic, made, source)
+
+
+def _send_all(
+    client: popmq.Client, output: Output, topic: str, messages: Iterator[popmq.Message], source: IO[bytes] | None
+) -> None:
+    sent = 0
+    try:
+        with progress(source) as moved:
+            while batch := list(islice(messages, BATCH)):
+                receipts = client.send(topic, batch)
+                sent += len(receipts)
+                moved(sent)
+                if output.as_json:
+                    output.objects(receipts)
+    finally:  # also when it was interrupted or refused half-way: whoever goes on wants to know where
+        output.said(f"{counted(sent, 'message')} sent to {topic}")
+
+
+@contextmanager
+def progress(source: IO[bytes] | None, doing: str = "sending") -> Iterator[Any]:
+    """Shows how far a long input is, on a terminal; nothing elsewhere, or when messages came as arguments."""
+    if source is None or not sys.stderr.isatty():
+        yield lambda sent: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(doing), BarColumn(), TextColumn("{task.fields[sent]:,} messages"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=_size(source), sent=0)
+        yield lambda sent: bar.update(task, completed=source.tell() if source.seekable() else 0, sent=sent)
+
+
+def _size(source: IO[bytes]) -> int | None:
+    """Bytes of a file; None for a pipe."""
+    if not source.seekable():
+        return None
+    size = source.seek(0, 2)
+    source.seek(0)
+    return size
+
+
+def _bodies(source: IO[bytes], whole: bool) -> Iterator[bytes]:
+    if whole:
+        yield source.read()
+        return
+    # readline, not iteration: the latter reads ahead, and `tell` would not say how far we are.
+    while line := source.readline():
+        if body := line.rstrip(b"\r\n"):
+            yield body
+
+
+def _from_json(line: bytes, fields: dict[str, Any], number: int) -> popmq.Message:
+    """A message from one JSON line; a body that is no text is sent as JSON itself."""
+    try:
+        given = json.loads(line)
+        body = given.pop("body")
+        if isinstance(given.get("deliver_at"), str):
+            given["deliver_at"] = datetime.fromisoformat(given["deliver_at"])
+        text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+        return popmq.Message(text, **{**fields, **given})
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise click.UsageError(f"line {number} is not a message in JSON: {error}") from None

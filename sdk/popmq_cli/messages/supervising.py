@@ -1,0 +1,139 @@
+"""The processes of `popmq work --processes N` and `--reload`: started, stopped by signals, started again when they die.
+
+terminal ─ SIGTERM, SIGINT ─▶ supervisor ─ SIGTERM ─▶ process 1 … N, each in a process group of its own: Ctrl-C in a
+                                  │                   terminal would reach them twice, which means "at once"
+                                  └── pipe ─────────▶ closed with the supervisor: they drain when it is killed
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from popmq_cli.shared import exits
+
+log = logging.getLogger("popmq.worker")
+
+#: Names, in the environment of a process, the end of the pipe that is closed with its supervisor.
+PARENT = "POPMQ_WORK_PARENT"
+#: Seconds before a process that died is started again.
+AGAIN_S = 1.0
+#: Seconds between two looks at the files.
+LOOK_S = 0.5
+#: Exit codes with which a process says that the next one would end in the same way.
+HOPELESS = (exits.REFUSED, 2)
+
+
+class Supervisor:
+    """Runs `popmq ARGUMENTS` in `count` processes. `watched`: a folder whose Python files start them again."""
+
+    def __init__(self, arguments: Sequence[str], count: int, watched: Path | None) -> None:
+        self._command = [sys.executable, "-c", "from popmq_cli.main import main; main()", *arguments]
+        self._count = count
+        self._watched = watched
+        self._running: set[asyncio.subprocess.Process] = set()
+        self._stops = 0
+
+    def run(self) -> int:
+        """Until they ended after a signal, or one cannot be started. Returns the exit code."""
+        return asyncio.run(self._run())
+
+    async def _run(self) -> int:
+        self._pipe, self._kept = os.pipe()
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        looking = asyncio.create_task(self._look()) if self._watched else None
+        codes = await asyncio.gather(*(self._keep() for _ in range(self._count)))
+        if looking:
+            looking.cancel()
+        return max(codes, key=abs)
+
+    async def _keep(self) -> int:
+        """One process, started again and again."""
+        while True:
+            changed = self._changed
+            code = await self._once()
+            if self._stops:
+                return 0 if code == -signal.SIGTERM else code  # the signal came before it could listen
+            if changed.is_set():
+                continue
+            if code in HOPELESS and self._watched is None:
+                self._stop()
+                return code
+            log.warning("a process ended with %s and is started again", _ending(code))
+            await self._pause(changed)
+            if self._stops:
+                return code
+
+    async def _once(self) -> int:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.DEVNULL,
+            env={**os.environ, PARENT: str(self._pipe)},
+            pass_fds=[self._pipe],
+            process_group=0,
+        )
+        self._running.add(process)
+        if self._stops:  # the signal came while it was started
+            process.terminate()
+        try:
+            return await process.wait()
+        finally:
+            self._running.discard(process)
+
+    async def _pause(self, changed: asyncio.Event) -> None:
+        """Until it is worth while to start again: with files that are watched, when one of them changed."""
+        waits = [asyncio.create_task(self._stopping.wait())]
+        if self._watched is not None:
+            log.info("waiting for a file to change")
+            waits.append(asyncio.create_task(changed.wait()))
+        limit = None if self._watched else AGAIN_S
+        await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
+
+    def _stop(self) -> None:
+        """The first signal drains the processes, the second one ends them at once."""
+        self._stops += 1
+        self._stopping.set()
+        self._signal()
+
+    def _signal(self) -> None:
+        for process in list(self._running):
+            process.terminate()
+
+    async def _look(self) -> None:
+        """Looks for changed files: a poll, because every system has a means of its own for this."""
+        assert self._watched is not None
+        known = await asyncio.to_thread(dict, stamps(self._watched))
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = await asyncio.to_thread(dict, stamps(self._watched))
+            if now != known:
+                log.info("%s changed: starting again", min(path for path, _ in known.items() ^ now.items()))
+                known = now
+                self._changed.set()
+                self._changed = asyncio.Event()  # of the processes from now on
+                self._signal()
+
+
+def stamps(folder: Path) -> Iterator[tuple[str, int]]:
+    """The Python files below a folder with the time of their last change; hidden folders and caches are left out."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__")) and name != "node_modules"]
+        for name in files:
+            if name.endswith(".py"):
+                try:
+                    yield f"{place}/{name}", os.stat(f"{place}/{name}").st_mtime_ns
+                except OSError:  # removed meanwhile
+                    continue
+
+
+def _ending(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"

@@ -1,0 +1,169 @@
+"""`popmq export` and `popmq import`: the messages of a topic as a file, and back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+import click
+
+import popmq
+from popmq_cli.messages.send import progress
+from popmq_cli.shared import rows
+from popmq_cli.shared.asking import asks
+from popmq_cli.shared.completing import topics
+from popmq_cli.shared.output import Output, counted
+
+#: Messages that are asked for, or sent, at once.
+BATCH = 500
+_PARQUET = ".parquet"
+
+
+@click.command(name="export")
+@click.argument("topic", shell_complete=topics)
+@click.argument("target", metavar="FILE|-")
+@asks
+def export_(client: popmq.Client, output: Output, topic: str, target: str) -> None:
+    """Write the messages of TOPIC to FILE, or to standard output.
+
+    JSON lines, or Parquet for a FILE.parquet. Everything that is stored in the topic's queues when the command begins,
+    queue by queue, whoever has read it; a dead-letter topic is %DLQ%GROUP. Delayed messages and half messages are in no
+    queue yet and not exported, nor are lite topics, leases and offsets (a backup has them). Nothing changes in the
+    broker, so it may be repeated; FILE gets its name when it is whole, and replaces one of that name.
+
+    \b
+    Examples:
+      popmq export orders orders.jsonl
+      popmq export orders orders.parquet
+      popmq export %DLQ%billing - | jq -r .body
+    """
+    ends = {queue.queue: queue.max_offset for queue in client.stats(topic).topics[0].queues}
+    with _created(target) as file:
+        writer = rows.parquet_writer if target.endswith(_PARQUET) else rows.json_writer
+        written = 0
+        with writer(file) as write:
+            for delivery in _stored(client, topic, ends):
+                write(rows.row_of(delivery))
+                written += 1
+                if sys.stderr.isatty() and written % BATCH == 0:
+                    click.echo(f"\rexported {written:,} of {sum(ends.values()):,}", nl=False, err=True)
+    output.said(f"{counted(written, 'message')} of {topic} exported")
+
+
+def _stored(client: popmq.Client, topic: str, ends: dict[int, int]) -> Iterator[popmq.Delivery]:
+    for queue, end in ends.items():
+        offset = 0
+        while offset < end:
+            page = client.browse(topic, queue, offset, BATCH)
+            yield from (delivery for delivery in page.deliveries if delivery.offset < end)
+            if page.next_offset <= offset:
+                break
+            offset = page.next_offset
+
+
+@contextlib.contextmanager
+def _created(target: str) -> Iterator[IO[bytes]]:
+    """A file that gets its name when it is complete, or standard output."""
+    if target == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    part = pathlib.Path(f"{target}.part")
+    try:
+        with open(part, "wb") as file:
+            yield file
+        os.replace(part, target)
+    except OSError as error:
+        raise click.ClickException(f"{target} cannot be written: {error.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+@click.command(name="import")
+@click.argument("topic", shell_complete=topics)
+@click.argument("source", type=click.File("rb"), metavar="FILE|-")
+@click.option("--from-line", type=click.IntRange(1), default=1, help="Begin with this line (of Parquet: this row).")
+@asks
+def import_(client: popmq.Client, output: Output, topic: str, source: IO[bytes], from_line: int) -> None:
+    """Send the messages of FILE to TOPIC.
+
+    FILE is as `popmq export` writes it, and TOPIC must be there. Message ids, keys, tags, properties, message groups,
+    priorities and times are those of the file; offsets are new, and times of delivery that are over mean at once. Order
+    is kept within a message group. When a line is refused it ends, and says with which --from-line it goes on. Not safe
+    to repeat as a whole: a repeated line is stored again, unless TOPIC compares message ids (popmq topic create
+    --unique-ids 1h); after a broker that did not answer, the last lines may have been stored.
+
+    \b
+    Examples:
+      popmq import orders orders.jsonl
+      popmq import orders orders.jsonl --from-line 5001
+      popmq export orders - | popmq import orders-copy -
+    """
+    with progress(source, "importing") as moved:
+        going = _Import(client, topic, from_line)
+        try:
+            for line, message in enumerate(_messages(source), 1):
+                if line >= from_line:
+                    going.take(line, message)
+                    moved(going.sent)
+            going.flush()
+        except BaseException:
+            output.said(f"{counted(going.sent, 'message')} sent to {topic}; go on with --from-line {going.next_line}")
+            raise
+    output.said(f"{counted(going.sent, 'message')} sent to {topic}")
+
+
+def _messages(source: IO[bytes]) -> Iterator[popmq.Message | rows.BadRow | None]:
+    """For each line its message, None for an empty one; a line that is none is the last."""
+    found: Iterator[rows.Row | None]
+    found = rows.parquet_rows(source) if source.name.endswith(_PARQUET) else rows.json_rows(source)
+    try:
+        for row in found:
+            yield None if row is None else rows.message_of(row)
+    except rows.BadRow as bad:
+        yield bad
+
+
+class _Import:
+    """Sends lines in pieces of BATCH. `next_line`: the first that was not sent."""
+
+    def __init__(self, client: popmq.Client, topic: str, first: int) -> None:
+        self._client = client
+        self._topic = topic
+        self._lines: list[int] = []
+        self._batch: list[popmq.Message] = []
+        self.sent = 0
+        self.next_line = first
+
+    def take(self, line: int, message: popmq.Message | rows.BadRow | None) -> None:
+        if isinstance(message, rows.BadRow):
+            self.flush()
+            self.next_line = line
+            raise click.UsageError(f"line {line} is no message: {message}")
+        if message is not None:
+            self._lines.append(line)
+            self._batch.append(message)
+        if len(self._batch) == BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Raises UsageError for lines that the broker refused; the others of the piece are stored."""
+        if not self._batch:
+            return
+        self.next_line = self._lines[0]
+        try:
+            refused = dict[int, popmq.PopMQError]()
+            self._client.send(self._topic, self._batch)
+        except popmq.errors.PartlyRefused as partly:
+            refused = partly.errors
+        self.sent += len(self._batch) - len(refused)
+        self.next_line = self._lines[-1] + 1
+        told = [f"line {self._lines[place]} was refused: {error.message}" for place, error in refused.items()]
+        self._lines, self._batch = [], []
+        if told:
+            raise click.UsageError("\n".join(told[:10]) + "\nall other lines before that of --from-line are stored")

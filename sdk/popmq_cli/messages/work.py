@@ -1,0 +1,102 @@
+"""`popmq work app:worker`: runs a popmq.Worker, in this process or in several."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+import popmq
+from popmq import errors
+from popmq_cli.messages.supervising import PARENT, Supervisor
+from popmq_cli.shared import exits
+from popmq_cli.shared.asking import DURATION, connection_of
+from popmq_cli.shared.connection import CONNECTION, connection_options
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:WORKER")
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Run so many of them.")
+@click.option("--reload", is_flag=True, help="Start again when a Python file below this folder changes (development).")
+@click.option("--drain", type=DURATION, metavar="DURATION", help="Wait so long for what runs.  [default: no limit]")
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="INFO", show_default=True)
+@connection_options
+def work(target: str, processes: int, reload: bool, drain: float | None, log_level: str, **given: Any) -> None:
+    """Run the handlers of a popmq.Worker.
+
+    SIGTERM or Ctrl-C drains: no message is begun any more, what runs is finished and settled, and the exit code is 0.
+    A second one, or the end of --drain, stops at once: messages in work are visible to others at once, their attempt
+    does not count, and the exit code is 130. A process that dies is started again.
+
+    \b
+    Examples:
+      popmq work app:worker
+      popmq work app:worker --processes 4 --drain 25s
+      popmq work app:worker --reload --endpoint 127.0.0.1:8081
+    """
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
+    inherited = os.environ.pop(PARENT, None)
+    if inherited is None and (processes > 1 or reload):
+        sys.exit(Supervisor(sys.argv[1:], processes, Path.cwd() if reload else None).run())
+    worker = _worker(target)
+    if inherited is not None:
+        _end_with_parent(worker, int(inherited))
+    try:
+        drained = worker.run(_client(worker, given), drain)
+    except errors.PopMQError as error:
+        click.secho(f"popmq: {error}", fg="red", err=True)
+        sys.exit(exits.code_of(error))
+    except RuntimeError as error:
+        raise click.UsageError(str(error)) from error
+    if not drained:
+        # Threads may still run a handler whose message was released: the end of this process ends them.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(exits.INTERRUPTED)
+
+
+def _worker(target: str) -> popmq.Worker:
+    """What MODULE:WORKER names, looked for in this folder first. Raises UsageError."""
+    module_name, colon, name = target.partition(":")
+    if not (module_name and colon and name):
+        raise click.UsageError(f"{target!r} is not MODULE:WORKER, such as app:worker")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise  # the module is there, one that it imports is not
+        raise click.UsageError(f"there is no module {module_name!r} in {os.getcwd()}") from None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, popmq.Worker):
+        raise click.UsageError(f"{target} is no popmq.Worker")
+    return found
+
+
+def _client(worker: popmq.Worker, given: dict[str, Any]) -> popmq.AsyncClient | None:
+    """A client by the options; None where none names an endpoint, or only the environment and the worker does too."""
+    shared: dict[str, Any] = click.get_current_context().obj or {}
+    named = any(given[name] or shared.get(name) for name in CONNECTION)
+    connection = connection_of(given, shared)
+    if "endpoint" not in connection or (worker.endpoint and not named):
+        return None
+    return popmq.AsyncClient(**connection)
+
+
+def _end_with_parent(worker: popmq.Worker, pipe: int) -> None:
+    """Drains when the supervising process ends, also by a kill: the pipe from it is closed then."""
+
+    def wait() -> None:
+        os.read(pipe, 1)
+        worker.stop()
+
+    threading.Thread(target=wait, name="popmq-parent", daemon=True).start()

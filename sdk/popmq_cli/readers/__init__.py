@@ -1,0 +1,1 @@
+"""Commands about topics, schedules and who reads: groups, offsets, owners, leases, clients."""

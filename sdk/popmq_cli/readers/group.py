@@ -1,0 +1,235 @@
+"""`popmq group …`: the control plane of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import click
+
+import popmq
+from popmq_cli.shared.asking import DURATION, asks, by_topic, sure
+from popmq_cli.shared.completing import groups
+from popmq_cli.shared.moments import moment, moment_of
+from popmq_cli.shared.output import Output, Row, seconds
+
+COLUMNS = ["NAME", "ATTEMPTS#", "LEASE#", "SHARE#", "CREATED"]
+STATS_COLUMNS = ["TOPIC", "READY#", "IN FLIGHT#", "RETRY#", "BACKOFF#", "WAITING#", "DEAD#", "ACKED#", "FILTERED#"]
+READS_COLUMNS = ["TOPIC", "LAST READ", "EXPIRES"]
+SUBSCRIPTION_COLUMNS = ["TOPIC", "MODE", "SHARE#", "FILTER"]
+
+
+@click.group()
+def group() -> None:
+    """Make, change, show and delete groups."""
+
+
+def settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The settings of a group, None when not given."""
+    options = [
+        click.option("--max-attempts", type=int, help="Deliveries before the dead-letter topic.  [default: 17]"),
+        click.option("--backoff", help='Delays before attempt 2, 3, …: "10s,1m,10m".  [default: 10s … 2h]'),
+        click.option("--invisible", type=DURATION, help="Lease of a pop that asks for none.  [default: 1m]"),
+        click.option("--share-number", type=int, help="0: all pop all queues; n: a queue is shared by 1 + n clients."),
+        click.option("--start", help='Where it begins: "earliest", "latest", or a time like 2026-01-31T12:00.'),
+        click.option("--exclusive-owner/--no-exclusive-owner", default=None, help="Nobody else pops what owners hold."),
+        click.option("--fifo/--no-fifo", default=None, help="Asks clients to hand messages out one after another."),
+        click.option("--in-flight-max", type=int, help="Leased messages in one queue.  [default: 10000]"),
+        click.option(
+            "--stop-on-failure/--no-stop-on-failure",
+            default=None,
+            help="FIFO: a message without an attempt left stops its message group.",
+        ),
+        click.option(
+            "--lite-exclusive/--no-lite-exclusive",
+            default=None,
+            help="LITE: a lite topic belongs to the client that subscribed to it last.",
+        ),
+        click.option(
+            "--consume-enable/--no-consume-enable", default=None, help="Whether it may pop and pull.  [default: yes]"
+        ),
+        click.option(
+            "--subscription-expiry",
+            type=DURATION,
+            metavar="DURATION",
+            help="A topic that it has not read for so long is its own no more; 0s: never.  [default: 90d]",
+        ),
+        click.option(
+            "--filter", "tags", multiple=True, metavar="TOPIC=TAGS", help='Only these: "orders=a || b"; * = all.'
+        ),
+        click.option("--sql", "sqls", multiple=True, metavar="TOPIC=SQL92", help='Only these: "orders=amount > 100".'),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@group.command()
+@click.argument("name")
+@settings
+@asks
+def create(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
+    """Make a group. One that exists with the same settings is fine, so that scripts may run twice.
+
+    A group reads every message of a topic once; groups do not see each other. Where it begins in a topic is fixed when
+    it first names the topic, by a pop for example.
+
+    \b
+    Examples:
+      popmq group create billing
+      popmq group create mail --max-attempts 3 --backoff 10s,1m
+      popmq group create eu --sql "orders=region = 'eu'" --filter "parcels=eu || ch"
+    """
+    filters = _filters(given)
+    made = client.create_group(name, **_settings(given))
+    _set_filters(client, name, filters)
+    output.done(f"group {made.name}: at most {made.max_attempts} attempts", made)
+
+
+@group.command()
+@click.argument("name", shell_complete=groups)
+@settings
+@asks
+def update(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
+    """Change settings; what is not given stays.
+
+    A filter is replaced from the next pop on, also for what is to be tried again.
+
+    \b
+    Examples:
+      popmq group update billing --max-attempts 5 --invisible 5m
+      popmq group update billing --filter "orders=paid || refunded"
+      popmq group update billing --filter "orders=*"
+      popmq group update billing --no-consume-enable
+    """
+    filters = _filters(given)
+    changed = client.update_group(name, **_settings(given))
+    _set_filters(client, name, filters)
+    output.done(f"group {changed.name} is changed", changed)
+
+
+@group.command("list")
+@asks
+def list_(client: popmq.Client, output: Output) -> None:
+    """All groups, by name.
+
+    \b
+    Examples:
+      popmq group list
+      popmq group list --json | jq -r .name
+    """
+    output.listing("Groups", COLUMNS, client.list_groups(), _row)
+
+
+@group.command()
+@click.argument("name", shell_complete=groups)
+@asks
+def describe(client: popmq.Client, output: Output, name: str) -> None:
+    """One group: settings, how it reads each topic, and what it has to do there.
+
+    A topic is listed once the group has named it. With --json one object of group, subscriptions and stats.
+
+    \b
+    Examples:
+      popmq group describe billing
+    """
+    shown, read, numbers = client.get_group(name), client.subscriptions(name), client.stats(group=name).groups
+    if output.as_json:
+        output.objects([{"group": shown, "subscriptions": read, "stats": numbers}])
+        return
+    output.fields(f"Group {name}", _fields(shown))
+    if read:
+        output.table("", SUBSCRIPTION_COLUMNS, [subscription_row(row) for row in read])
+    output.table("", STATS_COLUMNS, [_stats_row(row) for row in numbers])
+    output.table("", READS_COLUMNS, [_reads_row(row) for row in numbers])
+
+
+@group.command()
+@click.argument("name", shell_complete=groups)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks
+def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
+    """Delete a group: its positions, leases, retries and dead letters.
+
+    \b
+    Examples:
+      popmq group delete billing --yes
+    """
+    client.get_group(name)
+    sure(f"Delete group {name}, with its positions and dead letters?", yes)
+    client.delete_group(name)
+    output.said(f"group {name} is deleted")
+
+
+def _row(group: popmq.Group) -> Row:
+    return group.name, group.max_attempts, seconds(group.invisible), group.share_number, moment(group.created_ms)
+
+
+def _stats_row(row: popmq.GroupStats) -> Row:
+    numbers = row.ready, row.in_flight, row.retry, row.backoff, row.waiting, row.dead, row.acked, row.filtered
+    return row.topic, *numbers
+
+
+def _reads_row(row: popmq.GroupStats) -> Row:
+    read = moment(row.read_ms) if row.read_ms else "not since the start"
+    return row.topic, read, moment(row.expires_ms) if row.expires_ms else "–"
+
+
+def subscription_row(read: popmq.Subscription) -> Row:
+    """How a group reads one topic."""
+    return read.topic, read.mode, read.share_number, read.sql or read.tag or "everything"
+
+
+def _fields(group: popmq.Group) -> dict[str, Any]:
+    return {
+        "max attempts": group.max_attempts,
+        "lease": seconds(group.invisible),
+        "backoff": ", ".join(seconds(delay) for delay in group.backoff),
+        "share number": group.share_number,
+        "start": group.start.isoformat() if isinstance(group.start, datetime) else group.start,
+        "exclusive owner": "yes" if group.exclusive_owner else "no",
+        "fifo": "yes" if group.fifo else "no",
+        "in flight": f"at most {group.in_flight_max:,} a queue",
+        "on failure": "stop its message group" if group.stop_on_failure else "dead letter",
+        "lite exclusive": "yes" if group.lite_exclusive else "no",
+        "consume enable": "yes" if group.consume_enable else "no",
+        "expiry": f"{seconds(group.subscription_expiry)} without a read" if group.subscription_expiry else "never",
+        "created": moment(group.created_ms),
+    }
+
+
+def _filters(given: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """What to filter by in each topic; taken out of what was given."""
+    tags, sqls = by_topic(given.pop("tags"), "--filter"), by_topic(given.pop("sqls"), "--sql")
+    if twice := tags.keys() & sqls.keys():
+        raise click.UsageError(f"--filter and --sql are both given for {', '.join(sorted(twice))}")
+    return {
+        **{topic: {"tag": text} for topic, text in tags.items()},
+        **{topic: {"sql": text} for topic, text in sqls.items()},
+    }
+
+
+def _set_filters(client: popmq.Client, group: str, filters: dict[str, dict[str, str]]) -> None:
+    for topic, expression in filters.items():
+        client.set_filter(topic, group, **expression)
+
+
+def _settings(given: dict[str, Any]) -> dict[str, Any]:
+    """What was given, as the client takes it."""
+    known = {name: value for name, value in given.items() if value is not None}
+    if "backoff" in known:
+        known["backoff"] = [DURATION.convert(delay.strip(), None, None) for delay in known["backoff"].split(",")]
+    if "start" in known:
+        known["start"] = start_of(known["start"], "--start")
+    return known
+
+
+def start_of(text: str, option: str) -> popmq.topic.Start:
+    """Where to begin: "earliest", "latest", or a time."""
+    if text in ("earliest", "latest"):
+        return text  # type: ignore[return-value]
+    try:
+        return moment_of(text, datetime.now().astimezone())
+    except ValueError as error:
+        raise click.BadParameter(f'neither "earliest" nor "latest", and {error}', param_hint=option) from None

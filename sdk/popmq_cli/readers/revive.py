@@ -1,0 +1,80 @@
+"""`popmq revive …`: the revive topic: leases, their clients and their deadlines."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+import popmq
+from popmq_cli.shared.asking import asks
+from popmq_cli.shared.moments import moment
+from popmq_cli.shared.output import Output, seconds
+
+COLUMNS = ["GROUP", "TOPIC", "KIND", "BY", "UNDONE#", "POPPED", "DUE", "LEFT#"]
+
+
+@click.group()
+def revive() -> None:
+    """Look at what is leased, until when.
+
+    The revive topic holds every leased batch under the time at which it comes back.
+    """
+
+
+@revive.command("end")
+@click.argument("group")
+@click.argument("lease_id")
+@asks
+def end(client: popmq.Client, output: Output, group: str, lease_id: str) -> None:
+    """End a lease of GROUP now, as if its deadline had come: what is not done comes again.
+
+    LEASE_ID is of `popmq revive list --json`. An owner's lease ends by `popmq owners release`.
+
+    \b
+    Examples:
+      popmq revive list --group billing --json | jq -r .lease_id
+      popmq revive end billing 17
+    """
+    output.said(f"ended; {client.end_lease(group, lease_id)} messages come again")
+
+
+@revive.command("list")
+@click.option("--group", default="", help="Only this group.")
+@click.option("--topic", default="", help="Only this topic.")
+@click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show so many.")
+@asks
+def list_(client: popmq.Client, output: Output, group: str, topic: str, most: int) -> None:
+    """Leases, soonest first: who holds how many messages, and when they come back unless they are settled.
+
+    KIND is normal, retry (popped from the retry topic), or backoff (released with a delay; nobody holds it). BY is a
+    client, or the owner whose lease it shares. UNDONE counts what is not acked of what was popped.
+
+    \b
+    Examples:
+      popmq revive list
+      popmq revive list --group billing --json
+    """
+    shown = client.leases(group, topic, most)
+    output.listing("Leased", COLUMNS, shown.leases, _row)
+    if shown.total > len(shown.leases):
+        output.said(f"{shown.total - len(shown.leases)} more: raise --max")
+
+
+def _row(lease: popmq.Lease) -> tuple[str, ...]:
+    return (
+        lease.group,
+        lease.topic,
+        lease.kind,
+        lease.owner or lease.client_id or "–",
+        f"{lease.undone}/{lease.messages}",
+        moment(lease.popped_ms),
+        moment(lease.due_ms),
+        _left(lease.due_ms),
+    )
+
+
+def _left(due_ms: int) -> str:
+    """Time until then, by the clock of this machine."""
+    left = due_ms / 1000 - time.time()
+    return seconds(left) if left > 0 else "due"

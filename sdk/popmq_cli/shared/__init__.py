@@ -1,0 +1,1 @@
+"""What commands share: options, connection, contexts, times, completion, output, exit codes."""

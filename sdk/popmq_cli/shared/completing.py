@@ -1,0 +1,42 @@
+"""Completes the names of topics and groups in a shell: asks the broker, briefly; without an answer there is no name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import click
+
+import popmq
+from popmq_cli.shared.asking import connect
+from popmq_cli.shared.connection import CONNECTION
+
+#: Whoever presses the tab key waits no longer.
+ANSWER_S = 0.5
+
+
+def topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of topics that begin so."""
+    return _names(context, incomplete, lambda client: client.list_topics())
+
+
+def groups(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of groups that begin so."""
+    return _names(context, incomplete, lambda client: client.list_groups())
+
+
+def schedules(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of schedules that begin so."""
+    return _names(context, incomplete, lambda client: client.list_schedules())
+
+
+def _names(
+    context: click.Context,
+    incomplete: str,
+    ask: Callable[[popmq.Client], Iterable[popmq.Topic | popmq.Group | popmq.Schedule]],
+) -> list[str]:
+    given = {name: context.params.get(name) for name in CONNECTION}
+    try:
+        with connect(given, context.find_root().params, ANSWER_S) as client:
+            return [each.name for each in ask(client) if each.name.startswith(incomplete)]
+    except (popmq.PopMQError, click.ClickException):
+        return []

@@ -1,0 +1,176 @@
+"""Messages as rows of a file: JSON lines, or Parquet when it is asked for. One row is one message with all its fields.
+
+    JSON lines   {"body": "text", …} or {"body_base64": "…", …}: what is not set is left out
+    Parquet      a column for each field; body is binary
+
+`queue`, `offset` and `stored_ms` say where a message was; an import does not ask for them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import IO, Any
+
+import click
+
+import popmq
+from popmq_cli.shared.output import text_of
+
+#: Fields of a message that have the same name and form in a row.
+PLAIN = ("message_id", "key", "tag", "message_group", "priority", "encoding", "born_ms", "lite_topic")
+#: What a row says of where the message was.
+PLACE = ("queue", "offset", "stored_ms")
+KNOWN = {*PLAIN, *PLACE, "body", "body_base64", "more_keys", "properties", "deliver_at_ms", "traceparent", "tracestate"}
+#: Rows of one group of a Parquet file: one is in memory at a time.
+GROUP_ROWS = 5_000
+
+Row = dict[str, Any]
+Write = Callable[[Row], None]
+
+
+class BadRow(Exception):
+    """A row that is no message; the text says why."""
+
+
+def row_of(delivery: popmq.Delivery) -> Row:
+    """All that a message is, and where it was."""
+    place = {name: getattr(delivery, name) for name in PLACE}
+    return fields_of(delivery) | place | {"deliver_at_ms": delivery.deliver_at_ms}
+
+
+def fields_of(message: popmq.Delivery | popmq.Message) -> Row:
+    """All that a message is but its times and its place."""
+    trace = message.trace_context or popmq.TraceContext()
+    return {
+        "body": message.body.encode() if isinstance(message.body, str) else bytes(message.body),
+        **{name: getattr(message, name) for name in PLAIN},
+        "more_keys": list(message.more_keys),
+        "properties": dict(message.properties),
+        "traceparent": trace.traceparent,
+        "tracestate": trace.tracestate,
+    }
+
+
+def message_of(row: Row) -> popmq.Message:
+    """The message of a row. Raises BadRow."""
+    if unknown := sorted(row.keys() - KNOWN):
+        raise BadRow(f"there is no field {unknown[0]!r}")
+    body = row.get("body")
+    if not isinstance(body, bytes) or not body:
+        raise BadRow("it has no body")
+    given = {name: row[name] for name in (*PLAIN, "more_keys", "properties") if row.get(name)}
+    if at := row.get("deliver_at_ms"):
+        given["deliver_at"] = datetime.fromtimestamp(at / 1000, UTC)
+    if row.get("traceparent"):
+        given["trace_context"] = popmq.TraceContext(row["traceparent"], row.get("tracestate", ""))
+    try:
+        return popmq.Message(body, **given)
+    except (ValueError, TypeError) as error:
+        raise BadRow(str(error)) from None
+
+
+# ── JSON lines ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def json_writer(file: IO[bytes]) -> Iterator[Write]:
+    def write(row: Row) -> None:
+        file.write(json.dumps(json_of(row), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+
+    yield write
+
+
+def json_of(row: Row) -> Row:
+    """A row as JSON has it."""
+    text = text_of(row["body"])
+    body = {"body": text} if text is not None else {"body_base64": base64.b64encode(row["body"]).decode()}
+    return body | {name: value for name, value in row.items() if name != "body" and (value or name in PLACE)}
+
+
+def json_rows(file: IO[bytes]) -> Iterator[Row | None]:
+    """One row for each line, None for an empty line. Raises BadRow."""
+    for line in file:
+        yield _from_line(line) if line.strip() else None
+
+
+def _from_line(line: bytes) -> Row:
+    try:
+        return from_json(json.loads(line))
+    except ValueError as error:
+        raise BadRow(str(error)) from None
+
+
+def from_json(row: Any) -> Row:
+    """The row of what JSON has. Raises BadRow."""
+    try:
+        if not isinstance(row, dict):
+            raise BadRow("it is no JSON object")
+        if "body_base64" in row:
+            row["body"] = base64.b64decode(row.pop("body_base64"), validate=True)
+        elif isinstance(row.get("body"), str):
+            row["body"] = row["body"].encode()
+    except (ValueError, TypeError) as error:
+        raise BadRow(str(error)) from None
+    return row
+
+
+# ── Parquet ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _parquet() -> tuple[Any, Any]:
+    """pyarrow is large, and imported only when a file of its kind is named."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise click.ClickException(f"Parquet needs pyarrow: pip install pyarrow ({error})") from None
+    return pyarrow, pyarrow.parquet
+
+
+def _schema(arrow: Any) -> Any:
+    texts = ("message_id", "key", "tag", "message_group", "encoding", "lite_topic", "traceparent", "tracestate")
+    numbers = ("priority", "born_ms", "deliver_at_ms", *PLACE)
+    return arrow.schema(
+        [
+            ("body", arrow.binary()),
+            *((name, arrow.string()) for name in texts),
+            *((name, arrow.int64()) for name in numbers),
+            ("more_keys", arrow.list_(arrow.string())),
+            ("properties", arrow.map_(arrow.string(), arrow.string())),
+        ]
+    )
+
+
+@contextlib.contextmanager
+def parquet_writer(file: IO[bytes]) -> Iterator[Write]:
+    arrow, parquet = _parquet()
+    schema, rows = _schema(arrow), list[Row]()
+    with parquet.ParquetWriter(file, schema) as writer:
+
+        def flush() -> None:
+            if rows:
+                writer.write_table(arrow.Table.from_pylist(rows, schema))
+                rows.clear()
+
+        def write(row: Row) -> None:
+            rows.append(row | {"properties": list(row["properties"].items())})
+            if len(rows) == GROUP_ROWS:
+                flush()
+
+        yield write
+        flush()
+
+
+def parquet_rows(file: IO[bytes]) -> Iterator[Row]:
+    """One row for each message. Raises BadRow."""
+    arrow, parquet = _parquet()
+    try:
+        for batch in parquet.ParquetFile(file).iter_batches(GROUP_ROWS):
+            for row in batch.to_pylist():
+                yield row | {"properties": dict(row.get("properties") or ())}
+    except arrow.ArrowException as error:
+        raise BadRow(f"this is no Parquet file: {error}") from None

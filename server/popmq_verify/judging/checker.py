@@ -1,0 +1,212 @@
+"""Judges a campaign: linear passes over its histories, no search.
+
+Broker times (popped_ms, invisible_until_ms, visible_ms) are compared with each other to the millisecond; they are
+compared with client times only where a margin is named. A call without an answer may have happened or not: every rule
+assumes whichever of the two is no contradiction, so a finding is always a defect.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_verify.judging.facts import DeadLetter, Delivery, Facts, Position, Survey, Touch
+
+Finding = tuple[str, str]  # claim, what contradicts it
+
+CLAIMS = {
+    "lost": "no answered send is lost",
+    "phantom": "nothing is delivered or stored that was not sent",
+    "changed": "bodies come back byte for byte",
+    "doubled": "a request number stores once, at the answered positions",
+    "overlap": "within a group, leases of a message never overlap",
+    "early": "nothing comes back before its deadline",
+    "after ack": "an answered ack or reject is final",
+    "attempts": "attempt = committed pops",
+    "handles": "live handles work, lapsed ones are refused",
+    "dead letters": "one dead letter, after the last attempt or a reject",
+    "numbers": "the numbers equal what is there",
+    "sealed": "a token is one set for ever; the epochs are the topic, once",
+    "store": "popmq check finds nothing",
+}
+# Client and broker read the same wall clock of one machine; scheduling may move either by this much.
+EARLY_MARGIN_MS = 50
+LATE_MARGIN_MS = 1000
+SHORTEST_LEASE_MS = 1000
+
+
+def check(facts: Facts, survey: Survey) -> list[Finding]:
+    """Every contradiction found, as (claim, sentence)."""
+    rules = (_losses, _positions, _leases, _attempts, _handles, _dead_letters, _numbers)
+    return facts.oddities + [finding for rule in rules for finding in rule(facts, survey)]
+
+
+def _losses(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    for message_id, sent in facts.sent.items():
+        if sent.position is None:
+            continue
+        for group, dead in survey.dead.items():
+            if not facts.acked(group, message_id) and message_id not in dead:
+                yield "lost", f"{message_id} at {sent.topic} {sent.position} is gone for group {group}"
+
+
+def _positions(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    for topic, stored in survey.stored.items():
+        for message_id, positions in stored.items():
+            sent = facts.sent.get(message_id)
+            if sent is None or sent.topic != topic:
+                yield "phantom", f"{message_id} is stored in {topic}, where nobody sent it"
+            elif len(positions) > 1 or sent.position not in (None, positions[0]):
+                yield "doubled", f"{message_id}, answered at {sent.position}, is stored at {positions}"
+    for message_id, sent in facts.sent.items():
+        # A message that is not stored any more must be finished by every group: `_losses` checks that.
+        if sent.position is not None and message_id not in survey.stored[sent.topic] and not survey.dropping:
+            yield "lost", f"{message_id} is not at {sent.topic} {sent.position}"
+    for delivery in facts.by_handle.values():
+        if delivery.position not in _places(facts, survey, delivery):
+            yield "phantom", f"{delivery.message_id} was delivered from {delivery.topic} {delivery.position}"
+    yield from _requests(facts)
+
+
+def _places(facts: Facts, survey: Survey, delivery: Delivery) -> list[Position]:
+    """Where a delivered message may lie: where it is stored, or, dropped since, where its Send was answered."""
+    found = survey.stored[delivery.topic].get(delivery.message_id, [])
+    sent = facts.sent.get(delivery.message_id)
+    if found or not survey.dropping or sent is None:
+        return found
+    return [sent.position or delivery.position]
+
+
+def _requests(facts: Facts) -> Iterator[Finding]:
+    """One request goes to one queue, in order, and a known request number is answered as such."""
+    answered: Counter[tuple[str, int]] = Counter()
+    for send in facts.history.of("send"):
+        results = send.told.get("results", [])
+        if any(after != [before[0], before[1] + 1] for before, after in pairwise(results)):
+            yield "doubled", f"the messages of one request are not side by side: {send.asked['ids'][0]}…"
+        key = (send.asked["producer"], send.asked["number"])
+        if send.ok and send.asked["producer"]:
+            if answered[key] and not send.told["duplicate"]:
+                yield "doubled", f"request {key} was stored twice"
+            answered[key] += 1
+
+
+def _leases(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    offset = facts.history.wall_minus_monotonic_ns
+    for (group, message_id), chain in facts.chains.items():
+        for before, after in pairwise(chain):
+            who = f"{message_id} in {group}"
+            final = [
+                touch for touch in before.touches if touch.done and (touch.kind in ("ack", "reject") or touch.dead)
+            ]
+            if final:
+                yield "after ack", f"{who}: delivered as attempt {after.attempt} after its {final[0].kind} was answered"
+            released = [touch.visible_ms for touch in before.touches if touch.kind == "release" and touch.done]
+            if released and after.popped_ms < min(released):
+                yield "early", f"{who}: back {min(released) - after.popped_ms} ms before its delay was over"
+            if any(touch.ends and touch.operation.called_ns < after.pop.returned_ns for touch in before.touches):
+                continue
+            floor = min(before.deadlines(after.pop, offset))
+            if after.popped_ms < floor:
+                yield (
+                    "overlap",
+                    f"{who}: popped {floor - after.popped_ms:.0f} ms before the lease of {before.pop.client} ended",
+                )
+
+
+def _attempts(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    for (group, message_id), chain in facts.chains.items():
+        low = high = 0  # how many committed pops have come before, as the broker counts them
+        since_ns = facts.sent[message_id].called_ns if message_id in facts.sent else 0
+        since_ms = facts.history.wall_ms(since_ns) - EARLY_MARGIN_MS
+        for delivery in chain:
+            # A pop without an answer held the message for its whole lease: at most one a second.
+            room = int(delivery.popped_ms - since_ms) // SHORTEST_LEASE_MS
+            hidden = min(room, facts.hidden_pops(group, delivery.topic, since_ns, delivery.pop.returned_ns))
+            if not low + 1 <= delivery.attempt <= high + 1 + hidden:
+                bounds = f"{low + 1}…{high + 1 + hidden}"
+                yield "attempts", f"{message_id} in {group}: attempt {delivery.attempt}, expected {bounds}"
+            if delivery.attempt > survey.max_attempts[group]:
+                yield "attempts", f"{message_id} in {group}: attempt {delivery.attempt} is over the maximum"
+            uncounted = [touch for touch in delivery.touches if touch.uncounted and touch.possible]
+            low = delivery.attempt - (1 if uncounted else 0)
+            high = delivery.attempt - (1 if any(touch.done for touch in uncounted) else 0)
+            since_ns, since_ms = delivery.pop.called_ns, delivery.popped_ms
+
+
+def _handles(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    for delivery in facts.by_handle.values():
+        for touch in delivery.touches:
+            if touch.code not in (None, 0, pb.HANDLE_LAPSED):
+                yield "handles", f"{touch.kind} of {delivery.message_id}: {pb.Code.Name(touch.code)}"
+            elif touch.code is not None:
+                yield from _lapse(facts, delivery, touch)
+
+
+def _lapse(facts: Facts, delivery: Delivery, touch: Touch) -> Iterator[Finding]:
+    history, operation = facts.history, touch.operation
+    deadlines = delivery.deadlines(operation, history.wall_minus_monotonic_ns, but=touch)
+    ended = any(
+        other.ends and other is not touch and other.operation.called_ns < operation.returned_ns
+        for other in delivery.touches
+    )
+    late_ms = history.wall_ms(operation.called_ns) - max(deadlines)
+    left_ms = min(deadlines) - history.wall_ms(operation.returned_ns)
+    what = f"{touch.kind} of {delivery.message_id} in {delivery.group}"
+    if touch.done and late_ms > LATE_MARGIN_MS:
+        yield "handles", f"{what} was accepted {late_ms:.0f} ms after its deadline"
+    if touch.code and left_ms > EARLY_MARGIN_MS and not ended:
+        yield "handles", f"{what} was refused {left_ms:.0f} ms before its deadline"
+
+
+def _dead_letters(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    for group, dead in survey.dead.items():
+        for message_id, letters in dead.items():
+            chain = facts.chains.get((group, message_id), [])
+            for complaint in _dead_letter(facts, chain, message_id, letters, survey.max_attempts[group]):
+                yield "dead letters", f"{message_id} of {group}: {complaint}"
+    for (group, message_id), chain in facts.chains.items():
+        told = any(touch.done and touch.dead for one in chain for touch in one.touches)
+        if told and message_id not in survey.dead[group]:
+            yield "dead letters", f"{message_id} of {group}: answered as dead, but there is no dead letter"
+
+
+def _dead_letter(
+    facts: Facts, chain: list[Delivery], message_id: str, letters: list[DeadLetter], max_attempts: int
+) -> Iterator[str]:
+    letter, touches = letters[0], [touch for delivery in chain for touch in delivery.touches]
+    if len(letters) > 1:
+        yield f"{len(letters)} dead letters"
+    if not letter.intact:
+        yield "its body changed"
+    if message_id not in facts.sent or letter.topic != facts.sent[message_id].topic:
+        yield f"nobody sent it to {letter.topic}"
+    if any(touch.kind == "ack" and touch.done for touch in touches):
+        yield "it was acked"
+    if chain and chain[-1].attempt > letter.attempts:
+        yield f"{letter.attempts} attempts, but attempt {chain[-1].attempt} was answered"
+    rejected = any(touch.kind == "reject" and touch.possible for touch in touches)
+    if not rejected and letter.attempts != max_attempts:
+        yield f"dead after {letter.attempts} of {max_attempts} attempts"
+
+
+def _numbers(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    acked: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])  # certainly, possibly
+    for (group, _), chain in facts.chains.items():
+        acks = [touch for one in chain for touch in one.touches if touch.kind == "ack" and touch.possible]
+        bounds = acked[group, chain[0].topic]
+        bounds[0] += any(touch.done for touch in acks)
+        bounds[1] += bool(acks)
+    for (group, topic), stats in survey.stats.items():
+        if group not in survey.dead:  # an owner's: sealed.py judges it
+            continue
+        for name in ("ready", "in_flight", "retry", "backoff", "delayed", "dropped", "quarantined"):
+            if stats[name]:
+                yield "numbers", f"{name} of {group} in {topic} is {stats[name]} at rest"
+        low, high = acked[group, topic]
+        if not low <= stats["acked"] <= high:
+            yield "numbers", f"acked of {group} in {topic} is {stats['acked']}, expected {low}…{high}"
+        if stats["dead"] != len(survey.dead[group]):
+            yield "numbers", f"dead of {group} is {stats['dead']}, expected {len(survey.dead[group])}"

@@ -1,0 +1,181 @@
+"""The histories of a campaign, joined by message and by delivery, and what was found in the broker afterwards."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from popmq_verify.load.history import History, Operation
+
+Position = tuple[int, int]  # queue, offset
+Reading = tuple[str, str]  # group, topic
+
+
+@dataclass(slots=True)
+class Touch:
+    """One entry of an Ack or ChangeInvisibleTime: what was asked for one handle. `code` is None when unanswered."""
+
+    operation: Operation
+    kind: str  # ack, extend, release, reject
+    code: int | None
+    asked_ms: int = 0
+    uncounted: bool = False
+    visible_ms: int = 0
+    dead: bool = False
+
+    @property
+    def done(self) -> bool:
+        return self.code == 0
+
+    @property
+    def possible(self) -> bool:
+        """True if it happened, or may have happened."""
+        return self.done or (self.code is None and self.operation.how == "unknown")
+
+    @property
+    def ends(self) -> bool:
+        return self.kind != "extend" and self.possible
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One answered delivery, known by its handle; a replay is the same delivery again."""
+
+    group: str
+    topic: str
+    message_id: str
+    handle: str
+    attempt: int
+    position: Position
+    popped_ms: int
+    until_ms: int
+    pop: Operation
+    touches: list[Touch] = field(default_factory=list)
+
+    def deadlines(self, during: Operation, wall_minus_monotonic_ns: int, but: Touch | None = None) -> list[float]:
+        """Every deadline that may apply while an operation runs, except those that `but` asked for."""
+        possible: list[float] = [self.until_ms]
+        for touch in self.touches:
+            if touch is but or not touch.possible or touch.operation.called_ns > during.returned_ns:
+                continue
+            if touch.kind == "extend":
+                called_ms = (touch.operation.called_ns + wall_minus_monotonic_ns) / 1e6
+                deadline = touch.visible_ms if touch.done else called_ms + touch.asked_ms
+                certain = touch.done and touch.operation.returned_ns <= during.called_ns
+                possible = [deadline] if certain else [*possible, deadline]
+        return possible
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message of some Send; `position` is known once any of its tries was answered."""
+
+    topic: str
+    called_ns: int
+    position: Position | None = None
+
+
+@dataclass(slots=True)
+class DeadLetter:
+    topic: str
+    position: Position
+    attempts: int
+    reason: str
+    intact: bool
+
+
+@dataclass
+class Survey:
+    """What was found by position and in the numbers after everything came to rest."""
+
+    stored: dict[str, dict[str, list[Position]]] = field(default_factory=dict)  # topic → message id → positions
+    dead: dict[str, dict[str, list[DeadLetter]]] = field(default_factory=dict)  # group → message id → dead letters
+    stats: dict[Reading, dict[str, int]] = field(default_factory=dict)
+    max_attempts: dict[str, int] = field(default_factory=dict)
+    dropping: bool = False  # retention dropped what every group had finished
+
+
+class Facts:
+    """Indexes over a history; `oddities` are contradictions found while joining it."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.oddities: list[tuple[str, str]] = []
+        self.sent: dict[str, Sent] = {}
+        self.by_handle: dict[str, Delivery] = {}
+        self._join_sends()
+        self._join_pops()
+        self._join_touches()
+
+    @cached_property
+    def chains(self) -> dict[tuple[str, str], list[Delivery]]:
+        """(group, message id) → its deliveries, in the broker's order."""
+        chains: dict[tuple[str, str], list[Delivery]] = defaultdict(list)
+        for delivery in self.by_handle.values():
+            chains[delivery.group, delivery.message_id].append(delivery)
+        for chain in chains.values():
+            chain.sort(key=lambda delivery: (delivery.popped_ms, delivery.attempt, delivery.pop.called_ns))
+        return chains
+
+    def acked(self, group: str, message_id: str) -> bool:
+        """Whether the group acked a message, or may have."""
+        chain = self.chains.get((group, message_id), [])
+        return any(touch.kind == "ack" and touch.possible for one in chain for touch in one.touches)
+
+    def hidden_pops(self, group: str, topic: str, from_ns: int, to_ns: int) -> int:
+        """How many pops without an answer may have taken a message of this topic between the two times."""
+        calls, returns = self._unanswered.get((group, topic), ([], []))
+        return bisect_left(calls, to_ns) - bisect_left(returns, from_ns)
+
+    @cached_property
+    def _unanswered(self) -> dict[Reading, tuple[list[int], list[int]]]:
+        # A pop that was repeated under its attempt_id and answered as a replay is hidden no longer.
+        replayed = {(pop.client, pop.asked["attempt_id"]) for pop in self.history.of("pop") if pop.told.get("replay")}
+        times: dict[Reading, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        for pop in self.history.of("pop"):
+            if pop.how == "unknown" and (pop.client, pop.asked["attempt_id"]) not in replayed:
+                calls, returns = times[pop.asked["group"], pop.asked["topic"]]
+                calls.append(pop.called_ns)
+                returns.append(pop.returned_ns)
+        for calls, returns in times.values():
+            calls.sort()
+            returns.sort()
+        return times
+
+    def _join_sends(self) -> None:
+        for send in self.history.of("send"):
+            results = send.told.get("results", [None] * len(send.asked["ids"]))
+            for message_id, result in zip(send.asked["ids"], results, strict=True):
+                sent = self.sent.setdefault(message_id, Sent(send.asked["topic"], send.called_ns))
+                position = None if result is None else (result[0], result[1])
+                if sent.position and position and sent.position != position:
+                    self.oddities.append(("doubled", f"{message_id} was answered at {sent.position} and {position}"))
+                sent.position = position or sent.position
+
+    def _join_pops(self) -> None:
+        for pop in self.history.of("pop"):
+            for message_id, handle, attempt, queue, offset, intact in pop.told.get("rows", ()):
+                known = self.by_handle.get(handle)
+                if not intact:
+                    self.oddities.append(("changed", f"{message_id} came with another body"))
+                if known is None:
+                    told = (pop.told["popped_ms"], pop.told["until_ms"])
+                    reading = (pop.asked["group"], pop.asked["topic"])
+                    delivery = Delivery(*reading, message_id, handle, attempt, (queue, offset), *told, pop)
+                    self.by_handle[handle] = delivery
+                elif not pop.told["replay"] or (known.message_id, known.attempt) != (message_id, attempt):
+                    self.oddities.append(("overlap", f"handle {handle} was given out twice"))
+
+    def _join_touches(self) -> None:
+        for operation in self.history.operations:
+            if operation.kind == "ack":
+                codes = operation.told.get("codes", [None] * len(operation.asked["handles"]))
+                for handle, code in zip(operation.asked["handles"], codes, strict=True):
+                    self.by_handle[handle].touches.append(Touch(operation, "ack", code))
+            elif operation.kind == "change":
+                none = [[None, 0, False]] * len(operation.asked["changes"])
+                for asked, told in zip(operation.asked["changes"], operation.told.get("results", none), strict=True):
+                    handle, kind, ms, uncounted = asked
+                    self.by_handle[handle].touches.append(Touch(operation, kind, told[0], ms, uncounted, *told[1:]))

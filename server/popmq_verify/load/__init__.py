@@ -1,0 +1,1 @@
+"""What clients do to the broker in a campaign, and their record of it."""

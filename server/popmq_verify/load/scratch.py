@@ -1,0 +1,73 @@
+"""Creates, uses, deletes and re-creates a topic of one name while the broker is killed: nothing old may come back.
+
+Recorded as `scratch`: the call has the topic and the number of its life, the answer the ids that a Pop
+delivered. An id names the life in which it was sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_verify.load.history import History
+
+if TYPE_CHECKING:
+    from popmq_verify.load.client import Client
+
+MESSAGES = 20
+RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def recreate(client: Client, group: str) -> None:
+    """Two lives of one name: the first ends with leases open and messages unread, the second must begin empty."""
+    topic, life = f"scratch-{client.name}", client.number
+    broker, admin = client.stubs.broker, client.stubs.admin
+    make = pb.CreateTopicRequest(topic=pb.Topic(name=topic, queues=2))
+    _insist(client, admin.CreateTopic, make)
+    messages = [pb.Message(message_id=f"{life}/{i}", body=b"scratch") for i in range(MESSAGES)]
+    send = pb.SendRequest(topic=topic, messages=messages, producer_id=f"{client.name}-scratch", request_number=life + 1)
+    _insist(client, broker.Send, send)
+    _pop(client, topic, group, life)
+    _insist(client, admin.DeleteTopic, pb.DeleteTopicRequest(name=topic))
+    _insist(client, admin.CreateTopic, make)
+    if client.stop.exists():
+        return  # the delete may not have been done: what is there may be of the first life
+    _pop(client, topic, group, life + 1)
+    _insist(client, admin.DeleteTopic, pb.DeleteTopicRequest(name=topic))
+    client.number += 1
+
+
+def _pop(client: Client, topic: str, group: str, life: int) -> None:
+    request = pb.PopRequest(topic=topic, group=group, max_messages=MESSAGES // 2, invisible_ms=1000)
+    told = {"topic": topic, "life": life}
+    client.call("scratch", client.stubs.broker.Pop, request, lambda answer: {"ids": _ids(answer)}, **told)
+
+
+def _ids(answer: pb.PopResponse) -> list[str]:
+    return [delivery.message.message_id for delivery in answer.deliveries]
+
+
+def _insist(client: Client, method: Any, request: Any) -> None:
+    """Repeats until it is done; a delete that finds nothing was done before."""
+    while not client.stop.exists():
+        try:
+            method(request, timeout=5)
+            return
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.NOT_FOUND:
+                return
+            if error.code() not in RETRYABLE:
+                raise
+            time.sleep(0.02)
+
+
+def check(history: History) -> Iterator[tuple[str, str]]:
+    """Every message of an earlier life."""
+    for pop in history.of("scratch"):
+        old = [one for one in pop.told.get("ids", ()) if not one.startswith(f"{pop.asked['life']}/")]
+        if old:
+            yield "phantom", f"{pop.asked['topic']}, deleted and made again, gave {old[0]} of an earlier life"
