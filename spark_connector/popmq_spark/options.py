@@ -8,7 +8,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from popmq_spark.positions import Start, start
@@ -134,6 +134,8 @@ CONNECTION = (
     Option("endpoint", word, None, "host:port of the broker"),
     Option("tls", _flag, "false", "connect with TLS"),
     Option("tlsCa", word, "", "with TLS, trusting this certificate: a PEM file that every machine has"),
+    Option("clientCert", word, "", "with TLS, the client certificate to show: a PEM file that every machine has"),
+    Option("clientKey", word, "", "its private key: a PEM file that every machine has; both are given or none"),
     Option("accessKey", word, "", "the access key of a broker that asks for one; else POPMQ_ACCESS_KEY"),
     Option("secret", secret, "", "its secret; better POPMQ_SECRET or POPMQ_SECRET_FILE, on driver and executors"),
 )
@@ -197,6 +199,8 @@ class Broker:
     tls_ca: str = ""
     access_key: str = ""
     secret: str = field(default="", repr=False)
+    client_cert: str = ""
+    client_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +220,13 @@ class Connecting:
     tls_ca: str = ""
     access_key: str = ""
     secret: str = field(default="", repr=False)
+    client_cert: str = ""
+    client_key: str = ""
 
     @property
     def broker(self) -> Broker:
         """How to reach the broker."""
-        return Broker(self.endpoint, self.tls, self.tls_ca, self.access_key, self.secret)
+        return Broker(**{each.name: getattr(self, each.name) for each in fields(Broker)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +304,11 @@ def parse_values(table: Sequence[Option], given: Mapping[str, str], elsewhere: M
     """
     texts = {name.lower(): value for name, value in given.items()}
     _refuse_unknown(table, texts, elsewhere)
-    return {option.field: _value(option, texts) for option in table if _is_wanted(option, texts)}
+    values = {option.field: _value(option, texts) for option in table if _is_wanted(option, texts)}
+    if ("client_cert" in values) != ("client_key" in values):
+        missing = "clientKey" if "client_cert" in values else "clientCert"
+        raise OptionError(f"popmq: {missing} is missing: clientCert and clientKey are given together, or neither")
+    return values
 
 
 def _is_wanted(option: Option, texts: Mapping[str, str]) -> bool:

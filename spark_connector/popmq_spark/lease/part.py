@@ -143,6 +143,8 @@ def connect(broker: Broker, patience: float) -> popmq.Client:
         timeouts=popmq.Timeouts.all(patience),
         tls=broker.tls,
         tls_ca=broker.tls_ca or None,
+        client_cert=broker.client_cert or None,
+        client_key=broker.client_key or None,
         access_key=broker.access_key or None,
         secret=broker.secret or None,
     )
