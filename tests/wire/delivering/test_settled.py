@@ -58,12 +58,25 @@ def test_a_full_collection_of_garbage_does_not_walk_over_what_the_start_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setattr(serving, "Serving", Failing)
+    gc.disable()  # as `main` does before
     try:
         assert asyncio.run(program._serve([], parse(["--data", str(tmp_path)]))) == program.EXIT_IO
         assert gc.get_freeze_count() > 10_000
+        assert gc.isenabled(), "a broker that never collects garbage grows until it is killed"
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def test_a_start_that_fails_leaves_the_collector_on(tmp_path: pathlib.Path) -> None:
+    """For programs that call `main` themselves."""
+    file = tmp_path / "no-folder"
+    file.touch()
+    try:
+        assert program.main(["--data", str(file), "--port", "0", "--tls-port", "0"]) == program.EXIT_CONFIG
         assert gc.isenabled()
     finally:
-        gc.unfreeze()
+        gc.enable()
 
 
 def test_a_start_loads_neither_what_only_tls_and_sql_filters_need_nor_many_modules(tmp_path: pathlib.Path) -> None:
