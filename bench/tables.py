@@ -123,7 +123,7 @@ def _machine(results: dict[str, Any]) -> str:
     told = results["machine"]
     return (
         f"{told['date']}, {told['cores']} cores ({told['processor']}), Linux {told['kernel']}, "
-        f"Python {told['python']}, grpcio {told['grpcio']}, fsync of 4 KiB {told['fsync_ms']} ms."
+        f"Python {told['python']} ({told['build']}), grpcio {told['grpcio']}, fsync of 4 KiB {told['fsync_ms']} ms."
     )
 
 

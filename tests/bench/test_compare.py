@@ -10,7 +10,7 @@ import pytest
 
 from bench import reach, tables
 from bench.compare import SUBJECTS, WORDS
-from bench.measuring import disk
+from bench.measuring import disk, measure
 
 
 def figure(broker: str, face: str, rate: float, **more: Any) -> dict[str, Any]:
@@ -23,9 +23,28 @@ def figure(broker: str, face: str, rate: float, **more: Any) -> dict[str, Any]:
 
 
 def results(*figures: dict[str, Any]) -> dict[str, Any]:
-    told = dict.fromkeys(("date", "cores", "processor", "kernel", "python", "grpcio", "fsync_ms"), "–")
+    told = dict.fromkeys(("date", "cores", "processor", "kernel", "python", "build", "grpcio", "fsync_ms"), "–")
     missing = {"nats": "go is not on the PATH"}
     return {"machine": told, "seconds": 4, "rounds": 3, "missing": missing, "figures": list(figures)}
+
+
+@pytest.mark.parametrize(
+    ("configured", "flags", "maps", "told"),
+    [
+        (
+            "'--enable-shared' '--prefix=/x'",
+            "-O3",
+            "7f00 /x/lib/libpython3.11.so.1.0",
+            "shared library, PGO not named, LTO not named",
+        ),
+        ("'--enable-optimizations' '--with-lto'", "", "5500 /usr/bin/python3.11", "one program, PGO named, LTO named"),
+        ("'--enable-shared'", "-fprofile-use -flto=8", "5500 /usr/bin/python3.11", "one program, PGO named, LTO named"),
+    ],
+)
+def test_the_head_names_how_the_interpreter_was_built(configured: str, flags: str, maps: str, told: str) -> None:
+    assert measure.build(configured, flags, maps) == told
+    page = tables.write({**results(), "machine": {**results()["machine"], "build": told}}, [], None)
+    assert f"({told})" in page
 
 
 def test_each_column_is_the_median_of_its_rounds() -> None:
