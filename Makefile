@@ -1,7 +1,7 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
-.PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-check search chaos-spark
+.PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-long bench-check search chaos-spark
 .PHONY: spark-examples spark-kafka newcomer test-interpreters dist
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -125,6 +125,10 @@ bench-compare: setup ## PopMQ beside RocketMQ, Redis, NATS and RabbitMQ, and BEN
 bench-floors: setup ## what PopMQ has to reach, row by row, with PASS or FAIL, into BENCHMARKS.md (8 minutes)
 	@echo "bench-floors: one round of the brokers beside which there are floors"
 	@$(BIN)/python -m bench.compare --floors --rounds 1
+
+bench-long: setup ## MINUTES=30 of work, and a start with ten million messages, into BENCHMARKS.md (an hour)
+	@echo "bench-long: the rows that are too long for bench-floors"
+	@$(BIN)/python -m bench.lasting $(or $(MINUTES),30) --keep
 
 interop: setup ## the official RocketMQ clients of all languages in all scenarios, and a table of them
 	@echo "interop: official clients × scenarios (some minutes; a language without its tools is skipped)"

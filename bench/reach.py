@@ -2,6 +2,7 @@
 
     make bench-floors              one round of the brokers that are named here, and the table; exit code 1 for a FAIL
     python -m bench.compare --keep three rounds of all brokers; the table is part of BENCHMARKS.md
+    make bench-long                the rows that take an hour (lasting.py)
 
 A row compares two medians of one run, or judges a figure of PopMQ alone (`alone`). A row whose broker was left out has
 no verdict.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,16 +81,25 @@ ROWS = (
     Reach("idle broker, own memory", 60, column="idle_memory", unit="MiB", most=True),
 )  # fmt: skip
 
+#: Rows that take an hour: bench/lasting.py measures them.
+LONG_ROWS = (
+    Reach("ready with 10,000,000 messages and 100,000 leases, after SIGKILL", 3, 1, column="ready_large", unit="s",
+          most=True),
+    Reach("30 minutes of send, pop, ack and retention: rate beside the first minute", 0.9, column="rate_kept"),
+    Reach("30 minutes: size of the data file beside the bytes of stored messages", 1.5, column="file_share",
+          most=True),
+)  # fmt: skip
+
 
 #: The brokers that the rows name.
 BROKERS = frozenset({row.of[0] for row in ROWS} | {row.beside[0][0] for row in ROWS if row.beside})
 
 
-def table(rows: list[Row], alone: dict[str, float]) -> Iterator[str]:
+def table(rows: list[Row], alone: dict[str, float], of: Sequence[Reach] = ROWS) -> Iterator[str]:
     """The lines of the table."""
     yield "| | floor | aim | measured | |"
     yield "|---|--:|--:|--:|---|"
-    for reach, measured in figures(rows, alone):
+    for reach, measured in figures(rows, alone, of):
         bound = "≤ " if reach.most else ""
         aim = "–" if reach.aim is None else f"{bound}{_told(reach.aim)}"
         verdict = "–" if measured is None else "PASS" if reach.holds(measured) else "FAIL"
@@ -97,15 +107,17 @@ def table(rows: list[Row], alone: dict[str, float]) -> Iterator[str]:
         yield f"| {reach.name} | {bound}{_told(reach.floor)} | {aim} | {told} | {verdict} |"
 
 
-def failed(rows: list[Row], alone: dict[str, float]) -> list[str]:
+def failed(rows: list[Row], alone: dict[str, float], of: Sequence[Reach] = ROWS) -> list[str]:
     """The names of the rows whose floor does not hold."""
-    return [row.name for row, measured in figures(rows, alone) if measured is not None and not row.holds(measured)]
+    return [row.name for row, measured in figures(rows, alone, of) if measured is not None and not row.holds(measured)]
 
 
-def figures(rows: list[Row], alone: dict[str, float]) -> Iterator[tuple[Reach, float | None]]:
+def figures(
+    rows: list[Row], alone: dict[str, float], of: Sequence[Reach] = ROWS
+) -> Iterator[tuple[Reach, float | None]]:
     """Each row with its figure; None where a broker was left out."""
     by = {(row["broker"], row["face"], row["work"]): row for row in rows}
-    for reach in ROWS:
+    for reach in of:
         if not reach.work:
             yield reach, alone.get(reach.column)
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from collections.abc import Iterator
@@ -9,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import reach
+from harness.broker_process import ROOT
 
 Row = dict[str, Any]
+#: What bench/lasting.py has measured last.
+LONG = ROOT / "docs" / "benchmarks" / "long.json"
 #: (broker, protocol) → its name in the tables.
 NAMES = {
     ("popmq-python", "popmq"): "PopMQ, `python`, popmq.v1",
@@ -87,7 +91,27 @@ def write(results: dict[str, Any], works: list[str], keep: Path | None) -> str:
 
 
 def _floors(results: dict[str, Any], rows: list[Row]) -> str:
-    return "## Floors\n\n" + "\n".join(reach.table(rows, results.get("alone", {}))) + "\n"
+    """The table of floors, and behind it that of the long runs as they were last measured."""
+    text = "## Floors\n\n" + "\n".join(reach.table(rows, results.get("alone", {}))) + "\n"
+    return f"{text}\n{long(json.loads(LONG.read_text()))}" if LONG.exists() else text
+
+
+def long(told: dict[str, Any]) -> str:
+    """The section of what bench/lasting.py has measured."""
+    lines = reach.table([], told["figures"], reach.LONG_ROWS)
+    head = f"Of a run of its own, beside which other programs took {told['others']:.0%} of the cores: {_machine(told)}"
+    return "## Long runs\n\n" + head + "\n\n" + "\n".join(lines) + "\n"
+
+
+def long_fails(told: dict[str, Any]) -> list[str]:
+    """The rows of the long runs whose floors do not hold."""
+    return reach.failed([], told["figures"], reach.LONG_ROWS)
+
+
+def put_long(told: dict[str, Any], page: Path) -> None:
+    """Replaces the section of the long runs; the other parts of the page stay."""
+    before, _, after = page.read_text().partition("## Ratios\n")
+    page.write_text(f"{before.partition('## Long runs')[0]}{long(told)}\n## Ratios\n{after}")
 
 
 def put_floors(results: dict[str, Any], page: Path) -> str:

@@ -24,6 +24,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 CHANNEL = [("grpc.max_receive_message_length", 20 << 20), ("grpc.max_send_message_length", 20 << 20)]
 SERVICE = "/popmq.v1.Broker/"
 LEASE_MS = 60_000
+LONGEST_LEASE_MS = 43_200_000
 
 Call = grpc.aio.UnaryUnaryMultiCallable[Any, Any]
 Start = Callable[[], Awaitable[None]]
@@ -132,6 +133,25 @@ async def raw_pop(spec: Spec, start: Start) -> Tally:
         return await Callers(spec).run([pop_and_ack] * spec.callers)
 
 
+async def raw_lease(spec: Spec, start: Start) -> Tally:
+    """Pops one message a call, for the longest lease that there is, and never acks it."""
+    async with grpc.aio.insecure_channel(spec.endpoint, options=CHANNEL) as channel:
+        pop: Call = channel.unary_unary(
+            SERVICE + "Pop", pb.PopRequest.SerializeToString, response_deserializer=pb.PopResponse.FromString
+        )
+        numbers = iter(range(2**62))
+
+        async def lease() -> int:
+            request = pb.PopRequest(topic=spec.topic, group=spec.group, max_messages=1, invisible_ms=LONGEST_LEASE_MS)
+            # A client and an attempt of its own for each, so that no two of them become one lease of two messages.
+            request.client_id, request.attempt_id = "rest", f"{spec.number}-{next(numbers)}"
+            return len((await pop(request, timeout=60)).deliveries)
+
+        await channel.channel_ready()
+        await start()
+        return await Callers(spec).run([lease] * spec.callers)
+
+
 # ── Through the SDK ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -184,7 +204,7 @@ async def sdk_consume(spec: Spec, start: Start) -> Tally:
 
 
 WORK: dict[str, Callable[[Spec, Start], Awaitable[Tally]]] = {
-    work.__name__: work for work in (raw_send, raw_pop, sdk_send, sdk_pop, sdk_consume)
+    work.__name__: work for work in (raw_send, raw_pop, raw_lease, sdk_send, sdk_pop, sdk_consume)
 }
 
 

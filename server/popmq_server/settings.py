@@ -11,7 +11,6 @@ import difflib
 import os
 import pathlib
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -309,6 +308,8 @@ def _from_file(path: pathlib.Path) -> dict[str, _Given]:
 
 
 def _tables(path: pathlib.Path) -> dict[str, Any]:
+    import tomllib  # here: most starts have no file, and its parser is 4 ms of one
+
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
