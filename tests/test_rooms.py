@@ -72,5 +72,34 @@ def test_no_modules_import_each_other(folder: str) -> None:
     assert cycle(import_graph(folder)) == []
 
 
+def package_graph(graph: dict[str, set[str]], depth: int) -> dict[str, set[str]]:
+    """The same of packages: modules whose first `depth` names are equal stand as one; a root's modules stand alone."""
+    together: dict[str, set[str]] = {}
+    for module, needed in graph.items():
+        package, *others = (".".join(each.split(".")[:depth]) for each in (module, *sorted(needed)))
+        together.setdefault(package, set()).update(others)
+    return {package: needed - {package} for package, needed in together.items()}
+
+
+@pytest.mark.parametrize(
+    ("folder", "depth"),
+    [
+        ("sdk/popmq_cli", 2),
+        ("sdk/popmq_console", 2),
+        ("server/popmq_verify", 2),
+        ("server/popmq_http2", 2),
+        ("bench", 1),
+    ],
+)
+def test_no_packages_import_each_other(folder: str, depth: int) -> None:
+    assert cycle(package_graph(import_graph(folder), depth)) == []
+
+
+def test_a_cycle_of_packages_is_noticed() -> None:
+    graph = {"p.a.x": {"p.b.x"}, "p.a.y": set[str](), "p.b.x": set[str](), "p.b.y": {"p.a.y"}}
+    assert cycle(graph) == []
+    assert cycle(package_graph(graph, 2)) == ["p.a", "p.b"]
+
+
 def test_a_cycle_of_imports_is_noticed() -> None:
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
