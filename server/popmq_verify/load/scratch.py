@@ -7,22 +7,33 @@ delivered. An id names the life in which it was sent.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
 
 import grpc
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_verify.load.history import History
-
-if TYPE_CHECKING:
-    from popmq_verify.load.client import Client
+from popmq_verify.load.stubs import Stubs
 
 MESSAGES = 20
 RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-def recreate(client: Client, group: str) -> None:
+class Caller(Protocol):
+    """What is used of a load client, which imports this module. `number`: the next life; `stop` exists at the end."""
+
+    name: str
+    number: int
+    stop: Path
+    stubs: Stubs
+
+    def call(self, kind: str, method: Any, request: Any, told: Callable[[Any], dict[str, Any]], **asked: Any) -> Any:
+        """The recorded answer, or None when there was none."""
+
+
+def recreate(client: Caller, group: str) -> None:
     """Two lives of one name: the first ends with leases open and messages unread, the second must begin empty."""
     topic, life = f"scratch-{client.name}", client.number
     broker, admin = client.stubs.broker, client.stubs.admin
@@ -41,7 +52,7 @@ def recreate(client: Client, group: str) -> None:
     client.number += 1
 
 
-def _pop(client: Client, topic: str, group: str, life: int) -> None:
+def _pop(client: Caller, topic: str, group: str, life: int) -> None:
     request = pb.PopRequest(topic=topic, group=group, max_messages=MESSAGES // 2, invisible_ms=1000)
     told = {"topic": topic, "life": life}
     client.call("scratch", client.stubs.broker.Pop, request, lambda answer: {"ids": _ids(answer)}, **told)
@@ -51,7 +62,7 @@ def _ids(answer: pb.PopResponse) -> list[str]:
     return [delivery.message.message_id for delivery in answer.deliveries]
 
 
-def _insist(client: Client, method: Any, request: Any) -> None:
+def _insist(client: Caller, method: Any, request: Any) -> None:
     """Repeats until it is done; a delete that finds nothing was done before."""
     while not client.stop.exists():
         try:
