@@ -23,14 +23,17 @@ from hypothesis.stateful import RULE_MARKER, initialize
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.delivery.revive import Reviving
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.model.handles import Handle
 from popmq_server.model.ids import TopicId
 from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.model.message import Extra
 from popmq_server.model.outgoing import Outgoing, tag_hash
+from popmq_server.sending.check_back import CheckingBack
+from popmq_server.sending.release_delayed import ReleasingDelayed
 from popmq_server.state.jobs import RETRY_MS
-from popmq_server.storage.keys import hash8
+from popmq_server.storage.keys import DUE_KEY, hash8
 from popmq_server.topics.log import is_readable
 from popmq_server.writer.batch import Committed
 from tests.engine.faults import Fault, failing, failing_put
@@ -183,7 +186,7 @@ class Broker(Holds):
     def run_group(self, asked: list[Any], fault: Fault, full_at: int = 0) -> None:
         """One transaction of several commands, and the same in the model. `full_at`: the put that finds no page."""
         commands = [step.command(self) for step in asked]
-        before, due = self.deliverable(), self.rig.due
+        before = self.deliverable()
         #: The engine then commits the acks apart, before the others: a fault of a later part is none of theirs.
         self.acks_apart = self.rig.core.space.tight
         watched = [with_glance(command) for command in commands]
@@ -194,8 +197,8 @@ class Broker(Holds):
                 self.rig.crash()
                 self.model.starts_again()
                 return
-        if hit.times and due:
-            self.model.quiet_until_ms = self.rig.now + QUIET_MS
+        if hit.times:
+            self.model.postponed = self.postponed()
         told = iter(committed.results)
         results = [(next(told), next(told) if len(few) > 1 else None) for few in watched]
         ran = [(*known, *told) for *known, told in zip(asked, commands, results, strict=True)]
@@ -206,6 +209,17 @@ class Broker(Holds):
             self.pass_time(RETRY_MS)
         else:
             self.judge_wakes(before, committed.woken)
+
+    def postponed(self) -> facts.Postponed:
+        """The jobs that met the full disk. A job that was not due then runs as soon as it is."""
+        jobs = self.rig.core.timetable.jobs
+        leases = next(job for job in jobs if isinstance(job, Reviving))
+        until = {job.name: job.not_before() for job in jobs}
+        letters = (leases._again_ms, DUE_KEY.unpack(leases._from[:-1])[0]) if leases._from else (0, -1)
+        ends = (until[one.name] for one in (ReleasingDelayed, CheckingBack, Reviving))
+        found = facts.Postponed(*ends, *letters)
+        must(max(found[:4]) <= self.rig.now + QUIET_MS, "a job waits too long", found)
+        return found
 
     def judge_group(self, ran: list[Ran], faults: int, committed: Committed) -> None:
         """Lane by lane, and time behind the first.

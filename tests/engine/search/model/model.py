@@ -19,7 +19,7 @@ answer and goes on. Everything else (results, numbers, what happens with time) i
 
 from __future__ import annotations
 
-from tests.engine.search.model.model_facts import NOTHING_SEEN, Position, Seen
+from tests.engine.search.model.model_facts import NOTHING_SEEN, Position, Postponed, Seen
 from tests.engine.search.model.model_fifo import Lines
 from tests.engine.search.model.model_stages import Stages
 
@@ -43,7 +43,7 @@ class Model(Stages):
         """What a restart forgets: it harms nobody."""
         self.turns_are_lost()
         self.listened = frozenset()
-        self.quiet_until_ms = 0
+        self.postponed = Postponed()
 
     def coming(self) -> list[int]:
         """When something is due next, soonest first; not what is due already."""

@@ -15,7 +15,7 @@ ENDED_KEEP_MS = 3_600_000
 FIRST_CHECK_MS, CHECK_EVERY_MS, CHECKS_MAX = 6_000, 30_000, 15
 #: A half message that nobody ended is given up at this age, or within the next look for such.
 HALF_KEEP_MS, HALF_LOOK_MS = 72 * 3_600_000, 60_000
-#: After a disk that was full, delayed messages and checks wait so long.
+#: After a disk that was full, delayed messages, checks and dead letters wait at most so long.
 QUIET_MS = 1_000
 #: A pop of a PRIORITY topic in so many may begin elsewhere than at the top.
 LOW_FIRST_EVERY = 10
@@ -359,6 +359,16 @@ class Bounds(NamedTuple):
     messages: int
     bytes: int
     upto: Position | None = None
+
+
+class Postponed(NamedTuple):
+    """Until when each job of the engine waits for room."""
+
+    delayed_ms: int = 0
+    checks_ms: int = 0
+    leases_ms: int = 0
+    letters_ms: int = 0  # dead letters of the leases that ended by `letters_due_ms`
+    letters_due_ms: int = -1
 
 
 class Seen(NamedTuple):

@@ -194,8 +194,10 @@ class Handles(MessageGroups):
     def expire(self, group: str, topic: str, view: View, entered: int) -> bool:
         """Leases that ran out, and delays that are over, soonest first; whether there were any.
 
-        While the disk is known to be full nothing becomes a dead letter: it stays leased.
+        What was to become a dead letter on a full disk stays leased until the engine looks for room again.
         """
+        if self.now_ms < self.postponed.leases_ms:
+            return False
         due = [entry for entry in view.of("leased", "backoff") if entry.due_ms <= self.now_ms]
         parts: dict[tuple[int, int, int], list[Entry]] = {}
         moved = 0
@@ -211,7 +213,8 @@ class Handles(MessageGroups):
                 dies = entry.attempts >= self.groups[group].max_attempts
                 follows = bool(entry.message_group) and view.mode == "POP" and entry not in tried
                 stops = self.groups[group].stops and entry.message_group and view.mode == "POP"
-                if dies and not follows and not stops and self.now_ms < self.quiet_until_ms:
+                waits = self.now_ms < self.postponed.letters_ms and entry.due_ms <= self.postponed.letters_due_ms
+                if dies and not follows and not stops and waits:
                     continue
                 moved += 1
                 if follows:

@@ -22,6 +22,7 @@ from tests.engine.search.model.model_facts import (
     Delayed,
     Half,
     Place,
+    Postponed,
     Stored,
     Told,
     Topic,
@@ -60,8 +61,7 @@ class Sends(Kept):
         self.listened: frozenset[str] = frozenset()
         self.listens_anew = False
         self.orders = 0
-        #: Nothing fires and nothing is checked before this time.
-        self.quiet_until_ms = 0
+        self.postponed = Postponed()
         #: The batch that is judged met a full disk.
         self.full = False
 
@@ -192,7 +192,7 @@ class Sends(Kept):
 
     def ripe(self) -> list[Delayed]:
         """What is due, in the order in which it becomes visible."""
-        if self.now_ms < self.quiet_until_ms:
+        if self.now_ms < self.postponed.delayed_ms:
             return []
         found = (one for one in self.delayed.values() if one.due_ms <= self.reached_ms(one.by_wall))
         return sorted(found, key=lambda one: (one.due_ms, one.order))
@@ -269,7 +269,7 @@ class Sends(Kept):
         """
         for topic, name in old:
             self._give_up_old(topic, name)
-        if self.now_ms < self.quiet_until_ms:
+        if self.now_ms < self.postponed.checks_ms:
             return bool(old)
         late = [half for half in self.halves.values() if half.stored_ms + HALF_KEEP_MS + HALF_LOOK_MS <= self.now_ms]
         must(not late, "not given up at its age", late)
