@@ -8,6 +8,8 @@ NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python $(NEW_ENOUGH) && echo $$python && break; done)
 BIN := .venv/bin
+# Tests start hundreds of processes. Without compiled modules each of them would compile all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
 # Two workers; the tests of one file stay together and in order. Files start in the order of their names: by default
 # xdist starts files with few tests last, and those are the longest here. Spark's tests share one JVM and one process.
@@ -57,7 +59,7 @@ demo: .venv/demo ## 336,776 flights through the broker and Spark into a table, a
 test: check ## all that must be true before a merge: check, every test, the oldest dependencies
 	@echo "test: every test, campaigns in their short form"
 	@$(BIN)/pytest -q $(TWO) -m "not spark and not interop and not browser"
-	@$(BIN)/pytest -q -m spark
+	@$(BIN)/pytest -q -m spark tests/spark
 	@$(BIN)/python scripts/mutate.py --share
 	@echo "test: what shows a transport, on --transport $(TRANSPORT)"
 	@POPMQ_TRANSPORT=$(TRANSPORT) $(BIN)/pytest -q $(TWO) $(TRANSPORT_TESTS)

@@ -146,7 +146,7 @@ def where_it_runs(tree: Path) -> str:
     told = subprocess.run(
         [sys.executable, "-c", "import popmq_server; print(popmq_server.__file__)"],
         cwd=tree,
-        env=os.environ | {"PYTHONPATH": rooms},
+        env=os.environ | {"PYTHONPATH": rooms, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=True,
