@@ -213,7 +213,7 @@ def test_the_real_program_serves_sends_pops_and_drains(tmp_path: Path) -> None:
 
 
 def test_no_line_of_grpc_reaches_the_terminal(broker: Broker) -> None:
-    command = [*PROGRAM, "topic", "list", "--tls", "--timeout", "100ms", "--endpoint", broker.endpoint]
+    command = [*PROGRAM, "topic", "list", "--tls", "--timeout", "2s", "--endpoint", broker.endpoint]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 3
     first, cure = done.stderr.splitlines()

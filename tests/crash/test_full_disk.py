@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 
 MIB = 1 << 20
 DISK_MIB = 400
-SOON_S = 30.0
+SOON_S = 180.0
 
 
 class Disk:

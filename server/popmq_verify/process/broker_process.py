@@ -21,9 +21,11 @@ READY = "popmq: ready on "
 #: What is started: the same main function as `popmq serve`.
 SERVE = (sys.executable, "-m", "popmq_server")
 #: Seconds that a start may take; recovery reads the whole store.
-READY_S = 30.0
+READY_S = 120.0
 #: Seconds that a stop may take; the drain answers the calls that run.
-STOP_S = 30.0
+STOP_S = 120.0
+#: Seconds within which a broker that is to end by itself must have ended.
+DEAD_S = 180.0
 
 
 class BrokerError(RuntimeError):
@@ -120,7 +122,7 @@ class BrokerProcess:
         """Sends SIGKILL and waits until the process has ended."""
         self._end(signal.SIGKILL)
 
-    def wait_dead(self, timeout_s: float = 60) -> int:
+    def wait_dead(self, timeout_s: float = DEAD_S) -> int:
         """Waits until the process has ended by itself; returns its exit code."""
         self._started.wait(timeout_s)
         return self._end(signal.SIGKILL)
