@@ -196,8 +196,16 @@ def test_a_refused_live_handle_and_an_accepted_lapsed_one_are_found(story: Story
     story.ack("h1", pb.HANDLE_LAPSED, acked=0)
     assert "handles" in story.claims()
     story.operations.pop()
-    story.ack("h1", after_s=4)
-    assert story.claims() == {"handles"}
+    for offset in range(1, 5):
+        story.send(f"m{offset}", offset)
+    story.ack("h1", after_s=0.5)
+    assert ("handles", "ack of m in g was accepted 3000 ms after its deadline") in story.findings()
+
+
+def test_a_lease_cannot_lapse_while_the_broker_answers_nobody(story: Story) -> None:
+    story.pop("m", 1, "h1")
+    story.ack("h1", after_s=9)
+    assert story.findings() == []
 
 
 def test_a_second_dead_letter_an_early_one_and_a_missing_one_are_found(story: Story) -> None:

@@ -155,7 +155,7 @@ def _lapse(facts: Facts, delivery: Delivery, touch: Touch) -> Iterator[Finding]:
     late_ms = history.wall_ms(operation.called_ns) - max(deadlines)
     left_ms = min(deadlines) - history.wall_ms(operation.returned_ns)
     what = f"{touch.kind} of {delivery.message_id} in {delivery.group}"
-    if touch.done and late_ms > LATE_MARGIN_MS:
+    if touch.done and late_ms > LATE_MARGIN_MS + facts.silent_ms(max(deadlines), operation.called_ns):
         yield "handles", f"{what} was accepted {late_ms:.0f} ms after its deadline"
     if touch.code and left_ms > EARLY_MARGIN_MS and not ended:
         yield "handles", f"{what} was refused {left_ms:.0f} ms before its deadline"

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from popmq_verify.load.history import History, Operation
 
@@ -128,6 +129,16 @@ class Facts:
         """How many pops without an answer may have taken a message of this topic between the two times."""
         calls, returns = self._unanswered.get((group, topic), ([], []))
         return bisect_left(calls, to_ns) - bisect_left(returns, from_ns)
+
+    def silent_ms(self, from_ms: float, to_ns: int) -> float:
+        """The longest time between the two in which the broker answered no call of any client."""
+        from_ns = int(from_ms * 1e6) - self.history.wall_minus_monotonic_ns
+        between = self._answered[bisect_left(self._answered, from_ns) : bisect_left(self._answered, to_ns)]
+        return max(later - sooner for sooner, later in pairwise([from_ns, *between, to_ns])) / 1e6
+
+    @cached_property
+    def _answered(self) -> list[int]:
+        return sorted(operation.returned_ns for operation in self.history.operations if operation.ok)
 
     @cached_property
     def _unanswered(self) -> dict[Reading, tuple[list[int], list[int]]]:
