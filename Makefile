@@ -24,9 +24,9 @@ TRANSPORT_TESTS := $(addprefix tests/wire/,serving/test_serving.py access/test_t
 	rocketmq/test_v2_faces.py) tests/sdk/calling/test_restart.py
 
 # What meets other versions of the dependencies: what uses gRPC, Protobuf, LMDB, the parser, the terminal or the web
-# framework, and one Spark query. The engine's own rules see none of them.
+# framework, and one Spark query. The engine's own rules and popmq_http2 see none of them.
 INSTALLED_TESTS := $(TRANSPORT_TESTS) $(addprefix tests/,wire/serving/test_metrics.py sdk/sending/test_send.py \
-	sdk/calling/test_retry.py sdk/calling/test_retry_errors.py sdk/test_consume.py http2 cli console spark \
+	sdk/calling/test_retry.py sdk/calling/test_retry_errors.py sdk/test_consume.py cli console spark \
 	engine/storage engine/filters)
 
 # A virtual environment with a pip that knows --group. One that works is kept: made again by another Python it breaks.
