@@ -2,18 +2,21 @@
 
 Prose is the Markdown of the tree and, of Python, docstrings and comments. A file is found by the end of its path, so a
 bare `pick.py` still resolves after the module moved into a package; a name must be defined in one of the files found.
+A process is started by the name of a module too: `python -m popmq_server`.
 """
 
 import ast
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.prose import ROOT, modules, pages, prose, tracked
+from tests.sources import EVERYTHING, sources, tree_of
 
 #: `file.ext` or `file.ext:name`. Of other endings (`cert.pem`, `orders.jsonl`) the tree holds no file to point to.
 FILE = re.compile(
@@ -38,6 +41,8 @@ VARIABLES = {
     "tag",
 }
 ENDINGS = {"py", "md", "proto", "lark", "toml", "txt"}
+#: Programs of `python -m` that are not ours.
+LIBRARIES = {"build", "ensurepip", "mypy", "pip", "pytest", "ruff", "twine", "venv"}
 
 
 class Reference(NamedTuple):
@@ -138,3 +143,43 @@ def test_files_that_python_prose_names_are_there() -> None:
 )
 def test_a_reference_that_leads_nowhere_is_reported(text: str, told: list[str]) -> None:
     assert dangling(Reference("here", file, name or "") for file, name in FILE.findall(text)) == told
+
+
+def programs(tree: ast.AST) -> Iterator[str | None]:
+    """The modules that processes are started with, `python -m module`; None for a name that is put together."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.List | ast.Tuple):
+            for flag, name in pairwise(node.elts):
+                if isinstance(flag, ast.Constant) and flag.value == "-m":
+                    if isinstance(name, ast.Constant):
+                        yield str(name.value)
+                    elif isinstance(name, ast.JoinedStr):
+                        yield None
+
+
+def is_no_program(name: str | None) -> bool:
+    if name is None:
+        return True
+    path = name.replace(".", "/")
+    return name not in LIBRARIES and not found(f"{path}.py") and not found(f"{path}/__main__.py")
+
+
+def test_processes_are_started_with_modules_that_are_there() -> None:
+    named = {(path, name) for path in sources(*EVERYTHING) for name in programs(tree_of(path))}
+    assert len(named) > 10
+    assert [(str(path.relative_to(ROOT)), name) for path, name in named if is_no_program(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        ('[sys.executable, "-m", "popmq_server"]', False),
+        ('(sys.executable, "-m", "popmq_verify.powercut", folder)', False),
+        ('[sys.executable, "-m", client.__name__]', False),
+        ('[sys.executable, "-m", "pip", "list"]', False),
+        ('[sys.executable, "-m", "popmq_verify.nowhere"]', True),
+        ('[sys.executable, "-m", f"popmq_verify.{program}"]', True),
+    ],
+)
+def test_a_program_that_is_not_there_or_that_nobody_can_look_up_is_reported(words: str, wrong: bool) -> None:
+    assert any(map(is_no_program, programs(ast.parse(words)))) == wrong
