@@ -1,6 +1,6 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
+.PHONY: help setup demo test test-wide check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
 .PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-long bench-check search chaos-spark
 .PHONY: spark-examples spark-kafka newcomer test-interpreters dist
 
@@ -16,7 +16,7 @@ PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 FAST := not slow and not browser and not spark and not chaos and not polyglot and not interop
 
-# What `make test` runs a second time on the other transport: the calls in which a transport can be seen.
+# What `make test-wide` runs a second time on the other transport: the calls in which a transport can be seen.
 TRANSPORT := grpcio
 TRANSPORT_TESTS := $(addprefix tests/wire/,serving/test_serving.py access/test_tls.py access/test_access_keys.py \
 	delivering/test_cancelled.py delivering/test_waiting.py serving/test_process.py refusing/test_neighbours.py \
@@ -56,13 +56,17 @@ demo: .venv/demo ## 336,776 flights through the broker and Spark into a table, a
 	@$(BIN)/python $(PIP_INSTALL) --group demo
 	@touch $@
 
-test: check ## all that must be true before a merge: check, every test, the oldest dependencies
-	@echo "test: every test, campaigns in their short form"
-	@$(BIN)/pytest -q $(TWO) -m "not spark and not interop and not browser"
+test: check ## all that must be true before a merge; needs nothing but Python
+	@echo "test: tests, campaigns in their short form, a share of the mutations"
+	@$(BIN)/pytest -q $(TWO) -m "not spark and not polyglot and not interop and not browser"
 	@$(BIN)/pytest -q -m spark tests/spark
 	@$(BIN)/python scripts/mutate.py --share
-	@echo "test: what shows a transport, on --transport $(TRANSPORT)"
-	@POPMQ_TRANSPORT=$(TRANSPORT) $(BIN)/pytest -q $(TWO) $(TRANSPORT_TESTS)
+
+test-wide: setup ## the tests of each night: other languages, official clients, the other transport, the oldest dependencies
+	@echo "test-wide: other languages and official clients, briefly"
+	@$(BIN)/pytest -q -m polyglot
+	@echo "test-wide: what shows a transport, on --transport $(TRANSPORT)"
+	@POPMQ_TRANSPORT=$(TRANSPORT) $(BIN)/pytest -q $(TWO) -m "not polyglot" $(TRANSPORT_TESTS)
 	@$(MAKE) --no-print-directory test-floor
 
 test-transport: setup ## wire, command line, SDK, fault and polyglot tests, whole, on TRANSPORT=grpcio

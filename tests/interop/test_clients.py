@@ -17,7 +17,7 @@ from tests.interop.builds import BUILDS
 from tests.interop.running import Result
 from tests.interop.scenarios import SCENARIOS, Scenario
 
-#: What these languages run in `make test`.
+#: What these languages run in `make test-wide`.
 BRIEF = "send_and_receive"
 BRIEFLY = ("node", "go", "java")
 #: What the Python client runs there too: every kind of call once.
@@ -25,11 +25,8 @@ OF_PYTHON = (BRIEF, "tags", "recall", "namespaces", "dead_letter", "lease_change
 
 
 def _marks(client: str, scenario: Scenario) -> list[pytest.MarkDecorator]:
-    if client == "python" and scenario.name in OF_PYTHON:
-        return []
-    if client in BRIEFLY and scenario.name == BRIEF:
-        return [pytest.mark.polyglot]
-    return [pytest.mark.interop]
+    brief = OF_PYTHON if client == "python" else (BRIEF,) if client in BRIEFLY else ()
+    return [pytest.mark.polyglot if scenario.name in brief else pytest.mark.interop]
 
 
 def _cases() -> Iterator[Any]:
