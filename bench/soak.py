@@ -73,7 +73,7 @@ class Soak:
 
     async def prepare(self) -> None:
         for topic, kind in TOPICS.items():
-            await self.client.create_topic(topic, type=kind, queues=2, retention=popmq.Retention(keep=KEEP_S))  # type: ignore[arg-type]
+            await self.client.create_topic(topic, type=kind, queues=2, retention=popmq.Retention(keep=KEEP_S))  # type: ignore[arg-type]  # the keys of TOPICS are types
             for number in range(GROUPS_PER_TOPIC):
                 await self.client.create_group(f"{topic}-{number}")
                 await self.client.pop(topic, f"{topic}-{number}", max_messages=1)
@@ -210,7 +210,7 @@ async def _load(soak: Soak, broker: BrokerProcess, rows: list[dict[str, float]])
 
 def verdict(result: dict[str, object]) -> list[tuple[str, bool, str]]:
     """(floor, whether it holds, figures). A part is its median, so that a restart within it does not count."""
-    rows: list[dict[str, float]] = result["rows"]  # type: ignore[assignment]
+    rows: list[dict[str, float]] = result["rows"]  # type: ignore[assignment]  # as run() makes them
     quarter = max(1, len(rows) // 4)
 
     def median(name: str, part: list[dict[str, float]]) -> float:
@@ -236,7 +236,7 @@ def main(minutes: float, connections: int) -> int:
     result = run(minutes, connections)
     said = verdict(result)
     (ROOT / "build" / "soak.json").write_text(json.dumps(result))
-    draw(ROOT / "build" / "soak.svg", result["rows"], ("acked/s", "sent/s", "pop p99 ms", "memory MiB", "store MiB"))  # type: ignore[arg-type]
+    draw(ROOT / "build" / "soak.svg", result["rows"], ("acked/s", "sent/s", "pop p99 ms", "memory MiB", "store MiB"))  # type: ignore[arg-type]  # as run() makes them
     for floor, holds, figures in said:
         print(f"{'PASS' if holds else 'FAIL'}  {floor}: {figures}")
     return not all(holds for _, holds, _ in said)

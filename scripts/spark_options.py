@@ -41,7 +41,7 @@ def written(page: str) -> str:
     """The text of the page with the tables of today's options, each below the comment that names it."""
     for name, text in TABLES.items():
         mark = f"<!-- options: {name} -->\n\n"
-        page = re.sub(rf"{mark}(\|.*\n)*\n*", lambda _, new=f"{mark}{text}\n": new, page)  # type: ignore[misc]
+        page = re.sub(rf"{mark}(\|.*\n)*\n*", lambda _, new=f"{mark}{text}\n": new, page)  # type: ignore[misc]  # a default of a lambda has no type
     return page
 
 

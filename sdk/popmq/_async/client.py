@@ -111,7 +111,7 @@ class AsyncClient(
 
     # A str is also an Iterable[str], and so the overloads of this class overlap; the first one wins, as it should.
     @overload
-    async def send(self, topic: str, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]
+    async def send(self, topic: str, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
 
     @overload
     async def send(self, topic: str, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
@@ -253,7 +253,7 @@ class AsyncClient(
         await self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
 
     @overload
-    async def extend(  # type: ignore[overload-overlap]
+    async def extend(  # type: ignore[overload-overlap]  # a str is an iterable too
         self, deliveries: Handle, invisible: Duration = 60.0, *, group: str = ""
     ) -> InvisibleTimeResult: ...
 
@@ -275,7 +275,7 @@ class AsyncClient(
         return result
 
     @overload
-    async def release(  # type: ignore[overload-overlap]
+    async def release(  # type: ignore[overload-overlap]  # a str is an iterable too
         self,
         deliveries: Handle,
         delay: Duration | None = None,
@@ -316,7 +316,7 @@ class AsyncClient(
         return result
 
     @overload
-    async def reject(  # type: ignore[overload-overlap]
+    async def reject(  # type: ignore[overload-overlap]  # a str is an iterable too
         self, deliveries: Handle, reason: str = "", *, group: str = ""
     ) -> InvisibleTimeResult: ...
 
@@ -367,7 +367,7 @@ class AsyncClient(
         build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
     ) -> Any:
         one = isinstance(deliveries, (_message.Delivery, str))
-        rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]
+        rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]  # as `one` tells
         results: list[Any] = [None] * len(rows)
         for some_group, indices in pop_calls.by_group(rows, group):
             handles = [pop_calls.handle_of(rows[index]) for index in indices]

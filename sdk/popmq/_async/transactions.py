@@ -45,7 +45,7 @@ class AsyncTransaction:
         self._ended = False
 
     @overload
-    async def send(self, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]
+    async def send(self, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
 
     @overload
     async def send(self, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
@@ -124,7 +124,7 @@ class AsyncTransactions:
         self._checker.answer_for(topic, callback)
 
     @overload
-    async def end_transaction(self, transaction_ids: str, resolution: Resolution) -> SendReceipt: ...  # type: ignore[overload-overlap]
+    async def end_transaction(self, transaction_ids: str, resolution: Resolution) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
 
     @overload
     async def end_transaction(self, transaction_ids: Iterable[str], resolution: Resolution) -> list[SendReceipt]: ...
@@ -138,7 +138,7 @@ class AsyncTransactions:
         it was ended the other way; PartlyRefused for some of many.
         """
         one = isinstance(transaction_ids, str)
-        rows: list[str] = [transaction_ids] if one else list(transaction_ids)  # type: ignore[list-item]
+        rows: list[str] = [transaction_ids] if one else list(transaction_ids)  # type: ignore[list-item]  # as `one` tells
         results: list[Any] = []
         for call in send_calls.end_transactions(rows, resolution):
             try:

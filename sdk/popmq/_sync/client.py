@@ -112,7 +112,7 @@ class Client(
 
     # A str is also an Iterable[str], and so the overloads of this class overlap; the first one wins, as it should.
     @overload
-    def send(self, topic: str, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]
+    def send(self, topic: str, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
 
     @overload
     def send(self, topic: str, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
@@ -252,7 +252,7 @@ class Client(
         self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
 
     @overload
-    def extend(  # type: ignore[overload-overlap]
+    def extend(  # type: ignore[overload-overlap]  # a str is an iterable too
         self, deliveries: Handle, invisible: Duration = 60.0, *, group: str = ""
     ) -> InvisibleTimeResult: ...
 
@@ -274,7 +274,7 @@ class Client(
         return result
 
     @overload
-    def release(  # type: ignore[overload-overlap]
+    def release(  # type: ignore[overload-overlap]  # a str is an iterable too
         self,
         deliveries: Handle,
         delay: Duration | None = None,
@@ -315,7 +315,7 @@ class Client(
         return result
 
     @overload
-    def reject(  # type: ignore[overload-overlap]
+    def reject(  # type: ignore[overload-overlap]  # a str is an iterable too
         self, deliveries: Handle, reason: str = "", *, group: str = ""
     ) -> InvisibleTimeResult: ...
 
@@ -366,7 +366,7 @@ class Client(
         build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
     ) -> Any:
         one = isinstance(deliveries, (_message.Delivery, str))
-        rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]
+        rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]  # as `one` tells
         results: list[Any] = [None] * len(rows)
         for some_group, indices in pop_calls.by_group(rows, group):
             handles = [pop_calls.handle_of(rows[index]) for index in indices]

@@ -46,7 +46,7 @@ class Transaction:
         self._ended = False
 
     @overload
-    def send(self, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]
+    def send(self, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
 
     @overload
     def send(self, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
@@ -125,7 +125,7 @@ class Transactions:
         self._checker.answer_for(topic, callback)
 
     @overload
-    def end_transaction(self, transaction_ids: str, resolution: Resolution) -> SendReceipt: ...  # type: ignore[overload-overlap]
+    def end_transaction(self, transaction_ids: str, resolution: Resolution) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
 
     @overload
     def end_transaction(self, transaction_ids: Iterable[str], resolution: Resolution) -> list[SendReceipt]: ...
@@ -139,7 +139,7 @@ class Transactions:
         it was ended the other way; PartlyRefused for some of many.
         """
         one = isinstance(transaction_ids, str)
-        rows: list[str] = [transaction_ids] if one else list(transaction_ids)  # type: ignore[list-item]
+        rows: list[str] = [transaction_ids] if one else list(transaction_ids)  # type: ignore[list-item]  # as `one` tells
         results: list[Any] = []
         for call in send_calls.end_transactions(rows, resolution):
             try:

@@ -74,7 +74,7 @@ def addresses(where: Target) -> list[Address]:
     # As bytes, if it is ASCII: Python imports a database of names for text.
     host = where.host.encode() if where.host.isascii() else where.host
     found = socket.getaddrinfo(host, int(where.port), type=socket.SOCK_STREAM)
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]  # each family has addresses of its own form
 
 
 def attempt_failed(error: OSError) -> str:

@@ -34,7 +34,7 @@ _SETTLING = frozenset(
 )
 
 
-class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
+class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]  # untyped without the stubs of grpc.aio
     """`answers_itself`: the path prefix of methods that refuse by themselves, through `access_keys.caller`."""
 
     def __init__(self, keys: Keys, metrics: Metrics, answers_itself: str) -> None:

@@ -161,7 +161,7 @@ def opened(data: bytes) -> tuple[bytes, Origin] | None:
     raw = data[at[1] : at[2]]
     for field, value, _, end in fields.fields(raw):
         found[field] = raw[end - value : end].decode() if field in _ORIGIN_TEXTS else value
-    origin = Origin(*(found.get(number, default) for number, default in enumerate(Origin(), 1)))  # type: ignore[arg-type]
+    origin = Origin(*(found.get(number, default) for number, default in enumerate(Origin(), 1)))  # type: ignore[arg-type]  # numbers and texts by their place
     return data[: at[0]] + data[at[2] :], origin
 
 

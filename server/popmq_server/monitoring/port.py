@@ -33,7 +33,7 @@ Probe = Callable[[], Health]
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = CLIENT_S  # type: ignore[assignment, unused-ignore]
+    timeout = CLIENT_S  # type: ignore[assignment, unused-ignore]  # its base class has None
 
     def log_message(self, *_: Any) -> None:
         """Logs nothing: a probe every few seconds would hide the other lines."""

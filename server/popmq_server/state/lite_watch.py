@@ -224,7 +224,7 @@ class Watches:
                 self._set(watch, "line", None)
 
 
-def _leave(index: dict, value: object, key: Key) -> None:  # type: ignore[type-arg]
+def _leave(index: dict, value: object, key: Key) -> None:  # type: ignore[type-arg]  # each index has keys of its own type
     """Removes a key from an index, and its entry once that is empty."""
     place = index.get(value)
     if place is not None:

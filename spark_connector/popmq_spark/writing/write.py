@@ -249,7 +249,7 @@ def _set_aside(options: WriteOptions, out: Sending | Staging, refused: Sequence[
 
 def _bad_row(row: Row, reason: str) -> Row:
     """The beginning of the body of a bad row (a zero byte if it has none), its topic and the reason."""
-    body = bytes(row.message.body) if row.message else row.body or b""  # type: ignore[arg-type]
+    body = bytes(row.message.body) if row.message else row.body or b""  # type: ignore[arg-type]  # a body of any row is bytes or None
     kept = body[:BAD_BODY_BYTES_MAX] or b"\0"
     properties = {"bad_row_topic": row.topic, "bad_row_reason": reason[:1000]}
     return Row("", popmq.Message(kept, properties=properties))

@@ -279,7 +279,7 @@ def test_an_owner_unseen_for_seven_days_is_dropped_and_its_messages_are_ordinary
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-def test_a_mountain_of_an_owner_is_released_and_dropped_in_pieces(rig: Rig, exclusive: bool) -> None:
+def test_the_many_leases_of_an_owner_are_released_and_dropped_in_pieces(rig: Rig, exclusive: bool) -> None:
     rig.topic()
     rig.group(exclusive_owner=exclusive)
     rig.attach(topic="t")

@@ -56,16 +56,16 @@ def test_what_is_due_first_comes_back_first(rig: Rig) -> None:
 
 
 @pytest.mark.slow
-def test_a_mountain_of_equal_deadlines_is_revived_in_pieces_with_requests_between(rig: Rig) -> None:
-    mountain, queues = 20_000, 10
+def test_many_equal_deadlines_are_revived_in_pieces_with_requests_between(rig: Rig) -> None:
+    messages, queues = 20_000, 10
     rig.topic(queues=queues)
     rig.group()
     rig.topic("other")
     rig.group("h")
     for _ in range(queues):
-        rig.send(*numbered("m", mountain // queues))
+        rig.send(*numbered("m", messages // queues))
     taken = 0
-    while taken < mountain:
+    while taken < messages:
         taken += len(rig.popped(max_messages=4096, max_bytes=16 << 20).rows)
     rig.skip(MINUTE)
     done = pieces = 0
@@ -74,5 +74,5 @@ def test_a_mountain_of_equal_deadlines_is_revived_in_pieces_with_requests_betwee
         assert (sent.first, len(popped.rows)) == (pieces, 1)
         assert 0 < retries(rig) - done <= REVIVE_MEMBERS_MAX
         done, pieces = retries(rig), pieces + 1
-    assert (done, rig.numbers().in_flight) == (mountain, 0)
+    assert (done, rig.numbers().in_flight) == (messages, 0)
     assert pieces >= 20, "a piece is some 10 ms of work"

@@ -30,7 +30,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "popmq.core")
 
 
-def test_a_mountain_fires_in_pieces_of_a_thousand_in_order_with_requests_in_between(rig: Rig) -> None:
+def test_many_due_messages_fire_in_pieces_of_a_thousand_in_order_with_requests_in_between(rig: Rig) -> None:
     timed_pair(rig)
     rig.topic("u")
     fill(rig, 2500, rig.now + SECOND)

@@ -80,7 +80,7 @@ def asked_by_an_operator(world: World) -> Outcome:
         for body in ("good", "bad"):
             at = client.send(elsewhere, popmq.Message(body))
             told[body] = _answer(partial(client.verify_message, who, elsewhere, at.queue, at.offset))
-    time.sleep(2)  # none comes a second time
+    time.sleep(2)  # a second one would have come by then
     return {**told, "calls": texts([e["message"] for e in driver.events("listening", consumer)])}
 
 

@@ -23,7 +23,7 @@ def before_the_server(world: World) -> Outcome:
 
     early = world.name("early")
     waiting = driver.begin("producer", name=early, topics=[topic], **world.at)
-    time.sleep(2)
+    time.sleep(2)  # the client tries in vain meanwhile, which it reports to nobody
     world.target.start()
     started = until_ok(start_producer) and until_ok(start_consumer)
     try:

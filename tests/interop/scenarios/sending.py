@@ -90,7 +90,7 @@ def woken(world: World) -> Outcome:
     producer = world.producer(driver, topic)
     consumer = world.simple(driver, topic, group, await_ms=10_000)
     waiting = driver.begin("receive", name=consumer, max=4, invisible_ms=10_000)
-    time.sleep(2)
+    time.sleep(2)  # then it waits at the server: no client tells when
     sent = time.monotonic()
     send(driver, producer, topic, "hello")
     messages = waiting.result(20)["messages"]

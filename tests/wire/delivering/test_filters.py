@@ -203,7 +203,7 @@ def test_sql_finds_one_match_in_many_without_waiting(shop: Stubs, wait_ms: int) 
 
 
 def test_looking_takes_turns_with_others(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Pop that looks through a mountain is many short commands: a Send in between is one commit away."""
+    """A Pop that passes over thousands of messages is many short commands: a Send in between is one commit away."""
     monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 1)
     haystack(shop, 3_000, pb.Message(body=b"hay", tag="blue"))
     looking = shop.pop_later(filter=RED)

@@ -160,7 +160,7 @@ def _check_tag(tag: str, bytes_max: int) -> None:
 
 def _check_keys(keys: object, bytes_max: int) -> None:
     """At most KEYS_MAX keys of 1–`bytes_max` bytes."""
-    texts = list(keys)  # type: ignore[call-overload]
+    texts = list(keys)  # type: ignore[call-overload]  # a repeated field
     if len(texts) > KEYS_MAX:
         raise invalid(f"{len(texts)} keys, at most {KEYS_MAX} are allowed", field="keys")
     for place, key in enumerate(texts):

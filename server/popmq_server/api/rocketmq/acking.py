@@ -143,8 +143,8 @@ class AckService(Service):
 def _names(request: object, call: Call) -> tuple[str, str]:
     """(topic, group) of a request that has both."""
     return (
-        topic_name(request.topic, call.namespace),  # type: ignore[attr-defined]
-        group_name(request.group, call.namespace),  # type: ignore[attr-defined]
+        topic_name(request.topic, call.namespace),  # type: ignore[attr-defined]  # requests share no base class
+        group_name(request.group, call.namespace),  # type: ignore[attr-defined]  # requests share no base class
     )
 
 

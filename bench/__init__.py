@@ -1,0 +1,1 @@
+"""Measures PopMQ: throughput, latency and counted work, alone and beside other brokers."""
