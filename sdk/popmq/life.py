@@ -27,7 +27,7 @@ class GroupLife:
     """How a message stands for one group.
 
     `state` is `ready`, `leased`, `backoff`, `retry`, `waiting` or `stopped` (FIFO), `acked`, `dead`, `filtered`,
-    `expired` (dropped by retention), `quarantined`, `pulled`, or `before start`.
+    `dropped` (by retention), `skipped` (a reset or a purge), `quarantined`, `pulled`, or `before start`.
     """
 
     group: str

@@ -33,6 +33,8 @@ COLOURS = {
     "filtered": "blue",
     "before start": "blue",
     "expired": "red",
+    "dropped": "red",
+    "skipped": "blue",
     "rejected": "red",
     "dead": "red",
     "stopped": "red",

@@ -8,10 +8,10 @@ dead                       the dead letter topic has its dead letter
 quarantined                its stored bytes are damaged
 acked, dead                its last event: acked; dead or rejected
 before start               the group began behind it
-`expired`                  retention dropped it, and no event is known
+dropped                    retention dropped it, and no event is known
 filtered                   it does not match the group's filter
 pulled                     the group pulls, or did so once
-`expired`, acked           any other message that the group has passed: with known events; without
+skipped, acked             any other message that the group has passed: with known events; without
 """
 
 from datetime import UTC, datetime
@@ -191,14 +191,14 @@ def _gone(tx: Tx, subject: Subject, last: str) -> Standing:
     """The states that follow from settings and missing records, not from an event."""
     fixed = _subscription(tx, subject)
     if subject.lost and not last:
-        return "expired", "retention dropped it, and its history with it"
+        return "dropped", "retention dropped it, and its history with it"
     wanted = filters.make(fixed.filter_kind, fixed.filter_text)
     if subject.data is not None and not wanted.matches(subject.data):
         return "filtered", f"it does not match the group's filter, {fixed.filter_kind} {fixed.filter_text!r}"
     if fixed.pulls or fixed.pulled:
         return "pulled", f"the group pulled it, and committed an offset behind {subject.place}"
     if last:
-        return "expired", "the group skipped it: its offsets were reset, or its topic was purged"
+        return "skipped", "the group skipped it: its offsets were reset, or its topic was purged"
     return "acked", "finished long ago: its history is gone"
 
 

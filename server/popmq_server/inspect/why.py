@@ -246,7 +246,7 @@ def _group_of_dead_letters(
 ) -> GroupLife:
     """The state for a group as far as dead letters tell it; the message is gone, and perhaps its topic."""
     if topic is None or (group.group_id, topic.topic_id) not in tx.state.stat:
-        state = "expired" if all(dead_letter.gone_ms for dead_letter in dead_letters) else "dead"
+        state = "dropped" if all(dead_letter.gone_ms for dead_letter in dead_letters) else "dead"
         why = f"its topic {dead_letters[0].origin.topic!r} was deleted, only its dead letter is left"
         return GroupLife(group.name, state, why, events_of(tx, offset, 0, (), (), dead_letters))
     rows = [row for row in history.rows(tx.kv, topic.topic_id, queue, offset) if row.group_id == group.group_id]

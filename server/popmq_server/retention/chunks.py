@@ -130,11 +130,11 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
             tx.pass_to((group_id, *where), least)
             skipped = len(gone) - bisect.bisect_left(gone, offset)
             tx.count((group_id, topic.topic_id), dropped=least - offset - skipped, start=skipped)
-            _tell_expired(tx, group_id, topic, queue, offset, least, least - offset - skipped)
+            _tell_dropped(tx, group_id, topic, queue, offset, least, least - offset - skipped)
     deadletter.forget_gone(tx, topic.topic_id, queue, gone)
 
 
-def _tell_expired(tx: Tx, group_id: int, topic: Topic, queue: int, offset: int, least: int, lost: int) -> None:
+def _tell_dropped(tx: Tx, group_id: int, topic: Topic, queue: int, offset: int, least: int, lost: int) -> None:
     """Reports the messages that a group lost by retention."""
     group = tx.state.groups.get(group_id)
     if group is not None and lost:
@@ -142,7 +142,7 @@ def _tell_expired(tx: Tx, group_id: int, topic: Topic, queue: int, offset: int, 
             f"retention moved group {group.name!r} in queue {queue} of topic {topic.name!r} from offset {offset} "
             f"to {least}: retention dropped {lost} messages that it had not read"
         )
-        tx.tell(Event("offset_expired", group.name, topic.name, lost, text))
+        tx.tell(Event("messages_dropped", group.name, topic.name, lost, text))
 
 
 def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:

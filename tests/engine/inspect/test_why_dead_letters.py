@@ -115,7 +115,7 @@ def test_of_a_dropped_chunk_that_is_half_needed_each_message_tells_its_own(rig: 
     rig.advance(3 * HOUR)
     rig.advance(2 * MINUTE)
     assert len(rig.read("kept")) == 1
-    assert [state(rig, text) for text in "abc"] == ["leased", "acked", "expired"]
-    assert [state(rig, text, "h") for text in "bc"] == ["expired", "expired"]
+    assert [state(rig, text) for text in "abc"] == ["leased", "acked", "dropped"]
+    assert [state(rig, text, "h") for text in "bc"] == ["dropped", "dropped"]
     rig.pop(group="h")
-    assert state(rig, "c", "h") == "expired"
+    assert state(rig, "c", "h") == "dropped"
