@@ -45,6 +45,8 @@ PAGES = {
     "owners": "/owners",
     "delayed": "/delayed",
     "half": "/half",
+    "schedules": "/schedules",
+    "schedule": "/schedule?name=nightly",
     "keys": "/keys",
 }
 WIDE, NARROW = 1280, 360
@@ -148,6 +150,9 @@ def fill(client: popmq.Client) -> None:
     client.attach_owner("analytics", "query-1", lease=600, topic="orders")
     client.send("later", [popmq.Message(f"later {number}", delay=3600) for number in range(2)])
     client.send("payments", [popmq.Message(f"pay {number}", transaction=True) for number in range(2)])
+    client.create_schedule("nightly", "30 2 * * *", "orders", '{"kind": "report"}', tz="Europe/Berlin")
+    client.create_schedule("weekly", "0 9 * * 1", "orders", "summary")
+    client.pause_schedule("weekly")
     client.send("steps", [popmq.Message(f"step {number}", message_group="cart") for number in range(3)])
     client.release(client.pop("steps", "careful", max_messages=1), reason="broken")
 
@@ -245,6 +250,19 @@ def test_a_group_is_made_changed_paused_reset_and_deleted(site: Site, chromium: 
     chromium.until("The group pressed is deleted.")
     with pytest.raises(errors.GroupNotFound):
         site.client.get_group("pressed")
+
+
+def test_a_schedule_is_created_paused_and_deleted_by_typing_its_name(site: Site, chromium: Chromium) -> None:
+    chromium.open("/schedules")
+    chromium.unfold("New schedule")
+    chromium.send("/schedules/create", name="pressed", topic="orders", cron="@daily", body="x")
+    chromium.until("The schedule pressed sends to orders.")
+    chromium.send("/schedule/pause")
+    chromium.until("pressed is paused")
+    chromium.unfold("Delete")
+    chromium.send("/schedule/delete", typed="pressed")
+    chromium.until("The schedule pressed is deleted.")
+    assert "pressed" not in [one.name for one in site.client.list_schedules()]
 
 
 def test_dead_letters_are_ticked_and_delivered_again(chromium: Chromium) -> None:

@@ -28,7 +28,7 @@ from popmq_http2.hpack import Decoder, encode
 from tests.http2.conftest import Echo
 from tests.http2.wire import Wire, Written
 
-#: Methods that give back what they get. Their answers are written in different ways: in one step if the windows allow
+#: Methods that answer with what they get. Their answers are written in different ways: in one step if the windows allow
 #: it; piece by piece, because of its metadata; as a stream of messages.
 PLAIN, WITH_METADATA, STREAM = METHODS = b"wait", b"say", b"back"
 
@@ -126,7 +126,7 @@ async def test_a_client_that_keeps_to_the_window_of_the_connection_may_send_for_
     for _ in range(60):
         assert client.statuses[await client.ask(message(19_995))] == b"0"
         sent += 20_000
-        assert client.granted - sent >= 100_000, "the server gives back what it has taken, before half is used up"
+        assert client.granted - sent >= 100_000, "the server opens the window again for what it has taken, before half is used up"
 
 
 @pytest.mark.parametrize("size", [300, 30_000])

@@ -1,7 +1,7 @@
 """The pages and actions by their paths. A page gives the values of its template, an action says what it did."""
 
 from popmq_console.asking import Action, Page
-from popmq_console.pages import clients, dead_letters, groups, later, messages, overview, topics
+from popmq_console.pages import clients, dead_letters, groups, later, messages, overview, schedules, topics
 
 #: What stands beside every page: address, title.
 NAVIGATION = (
@@ -16,6 +16,7 @@ NAVIGATION = (
     ("/owners", "Owners"),
     ("/delayed", "Delayed"),
     ("/half", "Half messages"),
+    ("/schedules", "Schedules"),
     ("/keys", "Access keys"),
 )
 #: Address → the page and its template.
@@ -36,6 +37,8 @@ PAGES: dict[str, tuple[Page, str]] = {
     "/message-groups": (later.message_groups, "message_groups.html"),
     "/delayed": (later.delayed, "delayed.html"),
     "/half": (later.transactions, "half.html"),
+    "/schedules": (schedules.schedules, "schedules.html"),
+    "/schedule": (schedules.schedule, "schedule.html"),
     "/keys": (clients.keys, "keys.html"),
 }
 ACTIONS: dict[str, Action] = {
@@ -58,4 +61,8 @@ ACTIONS: dict[str, Action] = {
     "/message-groups/resume": later.resume,
     "/delayed/recall": later.recall,
     "/half/end": later.end,
+    "/schedules/create": schedules.create,
+    "/schedule/pause": schedules.pause,
+    "/schedule/run": schedules.run,
+    "/schedule/delete": schedules.delete,
 }

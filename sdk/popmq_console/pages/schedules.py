@@ -1,0 +1,83 @@
+"""Schedules: the list, one of them with its next occurrences, and what an operator does to it.
+
+A schedule is not changed: it is deleted and made anew, as on the command line.
+"""
+
+from datetime import UTC, datetime, tzinfo
+from typing import Any, cast, get_args
+from zoneinfo import ZoneInfo
+
+from popmq.schedule import Missed, Schedule
+from popmq_console.asking import Ask, Said, wrong
+from popmq_console.views import address, paged
+
+#: Next occurrences that the page of a schedule shows.
+UPCOMING = 10
+
+
+async def schedules(ask: Ask) -> dict[str, Any]:
+    """The list, by name, filtered by a part of the name or of the topic; needs the right admin."""
+    part = ask.value("q").lower()
+    listed = [one for one in await ask.client.list_schedules() if part in one.name.lower() or part in one.topic.lower()]
+    return {"rows": paged(listed, ask.value("page")), "q": ask.value("q"), "missed": get_args(Missed)}
+
+
+async def schedule(ask: Ask) -> dict[str, Any]:
+    """One schedule. Raises ScheduleNotFound."""
+    found = await ask.client.get_schedule(ask.value("name"), UPCOMING)
+    return {"schedule": found, "upcoming": occurrences(found)}
+
+
+def occurrences(found: Schedule) -> list[tuple[int, str]]:
+    """(ms, local time with its offset) of each next occurrence. Where the zone is not known here the time is in UTC."""
+    try:
+        zone: tzinfo = ZoneInfo(found.tz)
+    except (ValueError, OSError):
+        zone = UTC
+    return [(ms, f"{datetime.fromtimestamp(ms / 1000, zone):%a %Y-%m-%d %H:%M %Z (%z)}") for ms in found.upcoming_ms]
+
+
+def page_of(name: str) -> str:
+    """The address of a schedule's page."""
+    return address("/schedule", name=name)
+
+
+async def create(ask: Ask) -> Said:
+    """Makes a schedule. Raises AlreadyExists, TopicNotFound, InvalidField."""
+    missed = ask.given("missed") or "once"
+    if missed not in get_args(Missed):
+        raise wrong("missed", f"{missed!r} is none of {', '.join(get_args(Missed))}")
+    made = await ask.client.create_schedule(
+        ask.given("name"),
+        ask.given("cron"),
+        ask.given("topic"),
+        ask.given("body"),
+        tz=ask.given("tz") or "UTC",
+        missed=cast(Missed, missed),
+    )
+    return Said(f"The schedule {made.name} sends to {made.topic}.", page_of(made.name))
+
+
+async def pause(ask: Ask) -> Said:
+    """Leaves occurrences out, or goes on with the first one after now. Raises ScheduleNotFound."""
+    name = ask.given("name")
+    if ask.given("paused") == "yes":
+        await ask.client.pause_schedule(name)
+        return Said(f"{name} is paused: its occurrences are left out.", page_of(name))
+    await ask.client.resume_schedule(name)
+    return Said(f"{name} goes on.", page_of(name))
+
+
+async def run(ask: Ask) -> Said:
+    """Sends the message of a schedule now, beside its occurrences. Raises ScheduleNotFound, and what a send raises."""
+    name = ask.given("name")
+    message_id = await ask.client.run_schedule(name)
+    return Said(f"Sent as {message_id}.", page_of(name))
+
+
+async def delete(ask: Ask) -> Said:
+    """Removes the schedule, once the name is typed; what it has sent stays. Raises InvalidField, ScheduleNotFound."""
+    name = ask.given("name")
+    ask.confirm(name)
+    await ask.client.delete_schedule(name)
+    return Said(f"The schedule {name} is deleted.", "/schedules")
