@@ -126,7 +126,7 @@ async def test_a_client_that_keeps_to_the_window_of_the_connection_may_send_for_
     for _ in range(60):
         assert client.statuses[await client.ask(message(19_995))] == b"0"
         sent += 20_000
-        assert client.granted - sent >= 100_000, "the server opens the window again for what it has taken, before half is used up"
+        assert client.granted - sent >= 100_000, "the window opens again before half of it is used up"
 
 
 @pytest.mark.parametrize("size", [300, 30_000])
