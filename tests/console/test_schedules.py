@@ -1,13 +1,14 @@
 """Schedules in the console: what is shown is what the broker keeps, and each action does it."""
 
 import re
+from typing import Any
 
 import pytest
 
 from popmq import errors
 from tests.console.conftest import Browser, Site
 
-NINE = {"cron": "0 9 * * 1-5", "tz": "Europe/Berlin", "topic": "reports", "body": '{"kind": "daily"}'}
+NINE: dict[str, Any] = {"cron": "0 9 * * 1-5", "tz": "Europe/Berlin", "topic": "reports", "body": '{"kind": "daily"}'}
 
 
 @pytest.fixture(autouse=True)

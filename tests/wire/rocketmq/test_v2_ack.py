@@ -14,7 +14,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.fsck.check import check_folder
 from popmq_server.model.handles import make_handle
-from tests.wire.rocketmq.v2 import V2, message, resource
+from tests.wire.rocketmq.v2 import V2, acked, change, changed, dead_letter, handle, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
@@ -27,44 +27,11 @@ def sent(v2: V2, *bodies: bytes, **asked: Any) -> list[pb.Message]:
     return v2.receive(**asked).messages
 
 
-def handle(found: pb.Message) -> str:
-    return found.system_properties.receipt_handle
-
-
 def holding(text: str) -> pb.Message:
     """A message with a handle, whoever made that."""
     made = message()
     made.system_properties.receipt_handle = text
     return made
-
-
-def change(v2: V2, found: pb.Message, ms: int, **fields: Any) -> rpc.ChangeInvisibleDurationResponse:
-    request = {"topic": resource(TOPIC), "group": resource(GROUP), "receipt_handle": handle(found)} | fields
-    duration = {"seconds": ms // 1000, "nanos": ms % 1000 * 1_000_000}
-    answer: rpc.ChangeInvisibleDurationResponse = v2.call(
-        "ChangeInvisibleDuration", invisible_duration=duration, **request
-    )
-    return answer
-
-
-def changed(v2: V2, found: pb.Message, ms: int, **fields: Any) -> str:
-    return pb.Code.Name(change(v2, found, ms, **fields).status.code)
-
-
-def dead_letter(v2: V2, found: pb.Message, **fields: Any) -> str:
-    request = {
-        "topic": resource(TOPIC),
-        "group": resource(GROUP),
-        "receipt_handle": handle(found),
-        "message_id": found.system_properties.message_id,
-        "delivery_attempt": 3,
-        "max_delivery_attempts": 3,
-    }
-    return v2.code("ForwardMessageToDeadLetterQueue", **request | fields)
-
-
-def acked(v2: V2, *found: pb.Message, **fields: Any) -> str:
-    return pb.Code.Name(v2.ack(*found, **fields).status.code)
 
 
 def dead_letters(shop: Stubs) -> list[native.Message]:
@@ -344,54 +311,3 @@ def test_handles_that_were_kept_for_it_are_bounded(shop: Stubs, v2: V2, monkeypa
         a, b = sent(cpp, b"a", b"b", auto_renew=True)
         assert dead_letter(cpp, a, receipt_handle="") == "INVALID_RECEIPT_HANDLE"
         assert dead_letter(cpp, b, receipt_handle="") == "OK"
-
-
-# ── FIFO ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def ordered(v2: V2, *bodies: bytes) -> None:
-    v2.send(
-        *(
-            message(body, message_id=body.decode(), message_type=pb.FIFO, message_group="g", topic="ordered")
-            for body in bodies
-        )
-    )
-
-
-def fifo(stubs: Stubs) -> None:
-    stubs.create_topic("ordered", type=native.FIFO)
-    stubs.create_group()
-
-
-def test_a_message_group_goes_on_when_its_head_is_given_up(stubs: Stubs, v2: V2) -> None:
-    fifo(stubs)
-    ordered(v2, b"1", b"2", b"3")
-    (head,) = v2.receive("ordered", auto_renew=True, batch_size=1).messages
-    assert not v2.receive("ordered").messages
-    assert dead_letter(v2, head, topic=resource("ordered")) == "OK"
-    assert [found.body for found in v2.receive("ordered").messages] == [b"2", b"3"]
-
-
-def test_a_message_group_waits_for_a_client_that_tries_its_head_for_long(
-    stubs: Stubs, v2: V2, clock: FakeClock
-) -> None:
-    fifo(stubs)
-    ordered(v2, b"1", b"2")
-    batch = v2.receive("ordered", auto_renew=True).messages
-    for _ in range(60):
-        clock.advance(30 * SECOND)
-        v2.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
-    with V2(v2.endpoint, client_id="other") as other:
-        assert not other.receive("ordered").messages
-        assert [acked(v2, found, topic="ordered") for found in batch] == ["OK", "OK"]
-
-
-def test_a_head_that_was_nacked_comes_first_again(stubs: Stubs, v2: V2, clock: FakeClock) -> None:
-    fifo(stubs)
-    ordered(v2, b"1", b"2", b"3")
-    (head,) = v2.receive("ordered", batch_size=1).messages
-    changed(v2, head, 5 * SECOND, topic=resource("ordered"))
-    assert not v2.receive("ordered").messages
-    clock.advance(5 * SECOND)
-    found = v2.receive("ordered").messages
-    assert [(one.body, one.system_properties.delivery_attempt) for one in found] == [(b"1", 2), (b"2", 1), (b"3", 1)]

@@ -207,3 +207,36 @@ HERE = pb.Endpoints(scheme=pb.DOMAIN_NAME, addresses=[pb.Address(host="broker.ex
 def route(v2: V2, topic: str, endpoints: pb.Endpoints = HERE) -> Any:
     """QueryRoute of a client that reached the broker at `endpoints`."""
     return v2.call("QueryRoute", topic=resource(topic), endpoints=endpoints)
+
+
+def handle(found: pb.Message) -> str:
+    return found.system_properties.receipt_handle
+
+
+def change(v2: V2, found: pb.Message, ms: int, **fields: Any) -> rpc.ChangeInvisibleDurationResponse:
+    request = {"topic": resource(TOPIC), "group": resource(GROUP), "receipt_handle": handle(found)} | fields
+    duration = {"seconds": ms // 1000, "nanos": ms % 1000 * 1_000_000}
+    answer: rpc.ChangeInvisibleDurationResponse = v2.call(
+        "ChangeInvisibleDuration", invisible_duration=duration, **request
+    )
+    return answer
+
+
+def changed(v2: V2, found: pb.Message, ms: int, **fields: Any) -> str:
+    return pb.Code.Name(change(v2, found, ms, **fields).status.code)
+
+
+def dead_letter(v2: V2, found: pb.Message, **fields: Any) -> str:
+    request = {
+        "topic": resource(TOPIC),
+        "group": resource(GROUP),
+        "receipt_handle": handle(found),
+        "message_id": found.system_properties.message_id,
+        "delivery_attempt": 3,
+        "max_delivery_attempts": 3,
+    }
+    return v2.code("ForwardMessageToDeadLetterQueue", **request | fields)
+
+
+def acked(v2: V2, *found: pb.Message, **fields: Any) -> str:
+    return pb.Code.Name(v2.ack(*found, **fields).status.code)
