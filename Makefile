@@ -1,6 +1,6 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-wide check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
+.PHONY: help setup demo test test-all test-wide check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
 .PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-long bench-check search chaos-spark
 .PHONY: spark-examples spark-kafka newcomer test-interpreters dist
 
@@ -15,6 +15,7 @@ PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
 # xdist starts files with few tests last, and those are the longest here. Spark's tests share one JVM and one process.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 FAST := not slow and not browser and not spark and not chaos and not polyglot and not interop
+QUICK := $(FAST) and not twin and not process
 
 # What `make test-wide` runs a second time on the other transport: the calls in which a transport can be seen.
 TRANSPORT := grpcio
@@ -56,13 +57,18 @@ demo: .venv/demo ## 336,776 flights through the broker and Spark into a table, a
 	@$(BIN)/python $(PIP_INSTALL) --group demo
 	@touch $@
 
-test: check ## all that must be true before a merge; needs nothing but Python
-	@echo "test: tests, campaigns in their short form, a share of the mutations"
-	@$(BIN)/pytest -q $(TWO) -m "not spark and not polyglot and not interop and not browser"
-	@$(BIN)/pytest -q -m spark tests/spark
+test: check ## what must be true before a merge: every quick test, one of each slow kind, a share of the mutations
+	@echo "test: quick tests, one kill -9, one start, two Spark queries"
+	@$(BIN)/pytest -q $(TWO) -m "$(QUICK) or smoke and not spark"
+	@$(BIN)/pytest -q -m "spark and smoke" tests/spark/real
 	@$(BIN)/python scripts/mutate.py --share
 
-test-wide: setup ## the tests of each night: other languages, official clients, the other transport, the oldest dependencies
+test-all: check ## all tests that need nothing but Python (20 minutes); their times stay in build/tests.xml
+	@echo "test-all: all tests, campaigns in their short form"
+	@$(BIN)/pytest -q $(TWO) --junitxml build/tests.xml -m "not spark and not polyglot and not interop and not browser"
+	@$(BIN)/pytest -q -m spark tests/spark
+
+test-wide: setup ## what needs more: other languages, official clients, the other transport, the oldest dependencies
 	@echo "test-wide: other languages and official clients, briefly"
 	@$(BIN)/pytest -q -m polyglot
 	@echo "test-wide: what shows a transport, on --transport $(TRANSPORT)"
@@ -89,9 +95,9 @@ check: setup ## form, lint, types, and whether the stubs are what the contract s
 	@$(BIN)/python proto/generate.py --check
 	@$(BIN)/python proto/released.py
 
-check-fast: check ## check and the fast tests, in under a minute
-	@echo "check-fast: tests under a second"
-	@$(BIN)/pytest -q $(TWO) -m "$(FAST) and not twin and not process"
+check-fast: check ## check and the quick tests, in about a minute
+	@echo "check-fast: quick tests"
+	@$(BIN)/pytest -q $(TWO) -m "$(QUICK)"
 
 proto: setup ## write the stubs anew from the contract
 	@$(BIN)/python proto/generate.py

@@ -6,12 +6,15 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.mechanisms import COLLECTED
 
+#: What took long when scripts/slow_tests.py looked last.
+SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text().splitlines())
 WHOLE = os.environ.get("POPMQ_CAMPAIGN") == "whole"
 
 settings.register_profile("short", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -36,5 +39,8 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps the list of collected tests before markers deselect some, for test_mechanisms.py."""
+    """Marks the tests of slow.txt; keeps the list of all before markers deselect some, for test_mechanisms.py."""
     config.stash[COLLECTED] = {item.nodeid.partition("[")[0] for item in items}
+    for item in items:
+        if item.nodeid.partition("[")[0] in SLOW:
+            item.add_marker("slow")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.sources import tree_of
+
 ROOT = Path(__file__).parent.parent
 #: Folders with our own Python code.
 ROOMS = ("server", "sdk", "spark_connector", "proto", "tests", "harness", "bench", "demo", "examples", "scripts")
@@ -28,7 +30,7 @@ def prose(path: Path) -> Iterator[tuple[str, str]]:
     if path.suffix == ".md":
         yield str(path.relative_to(ROOT)), text
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield str(path.relative_to(ROOT)), ast.get_docstring(node) or ""
     yield str(path.relative_to(ROOT)), "\n".join(COMMENT.findall(text))

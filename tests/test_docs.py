@@ -100,6 +100,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         yield Reader(broker.endpoint)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("path", in_order(), ids=lambda path: path.name)
 def test_the_pages_read_one_after_the_other_work_on_one_broker(
     path: pathlib.Path, reader: Reader, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

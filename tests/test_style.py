@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.sources import tree_of
+
 ROOT = Path(__file__).parent.parent
 ROOMS = (
     "server/popmq_server",
@@ -65,7 +67,7 @@ def sleeps_outside_a_loop(tree: ast.AST) -> Iterator[int]:
 
 
 class Facts(NamedTuple):
-    """What the tests ask of one file. Its tree is not kept: those of all files take hundreds of MB."""
+    """What the tests ask of one file."""
 
     lines: int
     lengths: tuple[int, ...]  # of its functions, in lines
@@ -78,7 +80,7 @@ class Facts(NamedTuple):
 @cache
 def facts(path: Path) -> Facts:
     text = path.read_text()
-    tree = ast.parse(text)
+    tree = tree_of(path)
     return Facts(
         text.count("\n"),
         tuple((node.end_lineno or 0) - node.lineno + 1 for node in functions(tree)),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.prose import COMMENT, ROOT, modules, pages
+from tests.sources import tree_of
 
 
 class Banned(NamedTuple):
@@ -55,7 +56,7 @@ def plain(markdown: str) -> str:
 def texts(path: Path) -> tuple[str, ...]:
     """Comments, docstrings and messages of a Python file: every string with a blank in it is taken for prose."""
     source = path.read_text()
-    strings = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    strings = (node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant))
     said = (text for text in strings if isinstance(text, str) and " " in text)
     return tuple(plain(text) for text in (*COMMENT.findall(source), *said))
 
@@ -85,7 +86,7 @@ def test_code_uses_words_in_their_one_meaning(banned: Banned) -> None:
 def names(path: Path) -> tuple[str, ...]:
     """The name of a file, and of its classes and functions, as words."""
     kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    found = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    found = [node.name for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
     return tuple(re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name) for name in (path.stem, *found))
 
 

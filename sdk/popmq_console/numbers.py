@@ -106,8 +106,9 @@ class Numbers:
         async with self._lock:
             stats = self._stats
             if stats is None or time.monotonic() - self._asked_s >= self._good_for_s(stats):
-                stats = self._stats = await self._client.stats()
+                # Not when the answer came: it is as old as the question.
                 self._asked_s = time.monotonic()
+                stats = self._stats = await self._client.stats()
                 self._keep(sample(stats, time.time()))
         return stats
 

@@ -9,6 +9,7 @@ import pytest
 from bench.check import LEGS, Counts, budgets, count
 
 
+@pytest.mark.smoke
 @pytest.mark.slow  # runs 120 requests with a profiler, and as many with tracing of memory
 @pytest.mark.process  # sets the profiler of all threads
 async def test_no_leg_exceeds_its_budget(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Campaigns are short in `make test` and long in `make chaos`; both end with a table of what they did."""
+"""Campaigns are short in `make test-all` and long in `make chaos`; both end with a table of what they did."""
 
 from __future__ import annotations
 

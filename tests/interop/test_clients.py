@@ -1,6 +1,6 @@
 """The official clients as published, each in its own process, against a broker in its own: the scenarios' outcomes.
 
-`make test` runs a few scenarios of the Python client, and a send and receive of Node, Go and Java; `make interop`
+`make test-wide` runs a few scenarios of the Python client, and a send and receive of Node, Go and Java; `make interop`
 runs everything, also Rust, whose client takes minutes to build. A scenario that a client lacks a feature for is
 skipped, naming the feature.
 """

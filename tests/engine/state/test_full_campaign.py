@@ -1,6 +1,6 @@
 """Random histories of a store that is 80 to 100 % full: each heals once something is deleted, and nothing is lost.
 
-`POPMQ_CAMPAIGN=whole` (make chaos) lives 200 of them, `make test` some.
+`POPMQ_CAMPAIGN=whole` (make chaos) lives 200 of them, `make test-all` some.
 """
 
 from __future__ import annotations

@@ -72,6 +72,7 @@ def fail() -> None:
     raise OSError("the sink's disk is gone")
 
 
+@pytest.mark.smoke
 @pytest.mark.wheel
 def test_available_now_moves_everything_into_a_parquet_table_and_leaves_nothing_in_flight(
     spark: SparkSession, broker: Broker, tmp_path: Path, query: Query

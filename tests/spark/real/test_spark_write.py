@@ -38,6 +38,7 @@ def copy(rows: DataFrame, broker: Broker, folder: Path) -> None:
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
+@pytest.mark.smoke
 def test_a_batch_that_spark_repeats_after_a_commit_is_known(
     spark: SparkSession, broker: Broker, tmp_path: Path, out: Callable[[], list[str]]
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_stop_with_parked_polls_does_not_wait_for_their_time(tmp_path: Path, m
         assert [list(call.result().deliveries) for call in calls] == [[]] * 50
 
 
+@pytest.mark.smoke
 def test_what_was_answered_before_a_stop_is_there_after_it(tmp_path: Path) -> None:
     process = BrokerProcess(tmp_path / "data").start()
     with Stubs(process.endpoint) as stubs:
