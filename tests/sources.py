@@ -40,7 +40,7 @@ def imports(path: str, tree: ast.AST) -> Iterator[Import]:
 
 
 @cache
-def tree_of(path: Path) -> ast.AST:
+def tree_of(path: Path) -> ast.Module:
     """The tree of a file, kept because several tests walk it.
 
     The garbage collector leaves kept trees out (`freeze`): otherwise it visits all their nodes again and again, and
