@@ -1,5 +1,8 @@
 """The list of slow tests names tests that exist, and its script judges a test by the mean of its cases."""
 
+import subprocess
+import sys
+
 import pytest
 
 from scripts.slow_tests import LIST, slow, times
@@ -25,8 +28,13 @@ def test_a_test_is_slow_by_the_mean_of_its_cases(over_s: float, named: list[str]
     assert slow(times(REPORT), over_s) == [f"tests/wire/test_a.py::{name}" for name in named]
 
 
-def test_the_tests_of_the_list_carry_the_marker(request: pytest.FixtureRequest) -> None:
-    """Asked of this run, as far as it has collected files."""
-    listed = set(LIST.read_text().splitlines())
-    here = [item for item in request.session.items if item.nodeid.partition("[")[0] in listed]
-    assert all(item.get_closest_marker("slow") for item in here)
+@pytest.mark.process
+def test_quick_tests_leave_out_those_of_the_list() -> None:
+    """Asked of another run of pytest, for the file with the first test of the list."""
+    listed = LIST.read_text().splitlines()
+    file = listed[0].partition("::")[0]
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    told = subprocess.run([sys.executable, "-m", "pytest", *options, file], cwd=ROOT, capture_output=True, text=True)
+    quick = {line.partition("[")[0] for line in told.stdout.splitlines() if "::" in line}
+    assert quick, told.stdout[-2000:]
+    assert quick.isdisjoint(listed)

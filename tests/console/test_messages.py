@@ -51,7 +51,6 @@ def dead_now(site: Site) -> int:
     return max((row.dead for row in site.client.stats(group="packing").groups), default=0)
 
 
-@pytest.mark.slow
 def test_a_message_is_found_by_id_by_key_by_time_and_by_place(operator: Browser) -> None:
     assert "m-1" in operator.get("/messages?topic=orders&id=m-1").plain
     assert "m-1" in operator.get("/messages?topic=orders&key=first").plain
@@ -111,7 +110,6 @@ def test_ticked_dead_letters_are_delivered_again(site: Site, operator: Browser) 
     assert operator.post("/dead-letters/redrive", group="packing").status == 400
 
 
-@pytest.mark.slow
 def test_all_that_fit_a_filter_are_delivered_again_and_the_page_shows_how_far_it_is(
     site: Site, operator: Browser
 ) -> None:
@@ -202,7 +200,6 @@ def test_a_stopped_message_group_goes_on(site: Site, operator: Browser) -> None:
     assert [one.text() for one in site.client.pop("steps", "careful", max_messages=1)] == ["step 0"]
 
 
-@pytest.mark.slow
 def test_a_key_that_may_only_read_cannot_deliver_again_or_release(site: Site, reader: Browser) -> None:
     assert reader.get("/messages?topic=orders&id=m-1").status == 200
     assert reader.get("/sessions").status == 403
