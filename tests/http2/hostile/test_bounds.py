@@ -174,11 +174,18 @@ async def test_a_client_that_says_nothing_after_connecting_is_let_go(serve: Serv
     writer.close()
 
 
-async def test_a_client_that_lives_answers_and_stays_one_that_does_not_goes(connect: Connect) -> None:
-    client = await connect(handshake_s=0.05, keepalive_s=0.05, keepalive_timeout_s=0.1)
+@pytest.mark.slow
+async def test_a_client_that_answers_stays(connect: Connect) -> None:
+    client = await connect(handshake_s=1.0, keepalive_s=0.05, keepalive_timeout_s=2.0)
     for _ in range(3):
         asked = await client.until(PING)
         client.send(PING, frames.ACK, 0, asked.payload)
+
+
+@pytest.mark.slow
+async def test_a_client_that_does_not_answer_goes(connect: Connect) -> None:
+    client = await connect(handshake_s=1.0, keepalive_s=0.05, keepalive_timeout_s=0.1)
+    await client.until(PING)
     with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
         await client.until(frames.GOAWAY)  # which never comes
 
