@@ -106,8 +106,10 @@ async def test_an_unknown_method_is_unimplemented(channel: Any) -> None:
 
 
 async def test_a_deadline_cancels_the_handler(channel: Any, echo: Echo) -> None:
+    call = unary(channel, "wait")(b"x", timeout=1)  # enough for a loaded machine to bring the call to its handler
+    await echo.entered.acquire()
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await unary(channel, "wait")(b"x", timeout=0.05)
+        await call
     assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await asyncio.wait_for(echo.cancelled.acquire(), 20)
 
