@@ -195,9 +195,19 @@ async def aside(function: Callable[..., T], *arguments: Any) -> T:
     return await asyncio.to_thread(function, *arguments)
 
 
-async def shielded(function: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-    """Runs it to its end even when the caller is cancelled: other callers wait for it too."""
-    await asyncio.shield(function(*arguments))
+_running: set["asyncio.Task[None]"] = set()  # a loop keeps no task alive
+
+
+async def run_to_end(function: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+    """Starts it in a task of its own, which goes on when the caller is cancelled: other callers wait for it too."""
+    task = asyncio.get_running_loop().create_task(function(*arguments))
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+
+
+async def others_ran() -> None:
+    """Lets the tasks that were woken before run up to their next await."""
+    await asyncio.sleep(0)
 
 
 async def finished(answer: Any) -> Any:

@@ -143,9 +143,13 @@ def aside(function: Callable[..., T], *arguments: Any) -> T:
     return function(*arguments)
 
 
-def shielded(function: Callable[..., None], *arguments: Any) -> None:
-    """Runs it: nothing cancels a thread."""
+def run_to_end(function: Callable[..., None], *arguments: Any) -> None:
+    """Runs it in this thread: nothing cancels a thread."""
     function(*arguments)
+
+
+def others_ran() -> None:
+    """Threads that were woken run by themselves."""
 
 
 def finished(answer: Any) -> Any:

@@ -7,6 +7,7 @@ import pytest
 
 import popmq
 from popmq import errors
+from popmq.testing import Broker
 from tests.sdk.conftest import GROUP, TOPIC
 
 
@@ -157,3 +158,19 @@ async def test_every_kind_of_bytes_is_one_message(client: Any) -> None:
     for body in (b"body", bytearray(b"body"), memoryview(b"body")):
         assert isinstance(await client.send(TOPIC, body), popmq.SendReceipt)
     assert await bodies(client) == [b"body"] * 3
+
+
+async def test_tasks_that_send_again_at_once_share_their_next_request(
+    popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("popmq._async.background.send_gatherer.GATHER_S_MAX", 60.0)  # however slow the machine is
+
+    async def send_ten() -> None:
+        for number in range(10):
+            await sender.send(TOPIC, f"{number}")
+
+    async with popmq.AsyncClient(popmq_broker.endpoint) as sender:
+        await sender.create_topic(TOPIC)
+        await asyncio.gather(*(send_ten() for _ in range(32)))
+        stats = sender.client_stats()
+    assert (stats.sent, stats.send_requests <= 12) == (320, True), f"{stats.send_requests} requests, not one a round"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from popmq._async.concurrency import Event, Lock, shielded
+from popmq._async.concurrency import Event, Lock, others_ran, run_to_end
 from popmq._async.transport.wire import Wire
 from popmq._calls import send_calls
 from popmq._calls.send_batching import GATHER_S_MAX, PendingSend, TopicSends
@@ -65,7 +65,7 @@ class SendGatherer:
             with self._lock:
                 request = sends.take_request(patient)
             if request:
-                await shielded(self._run, topic, sends, request)
+                await run_to_end(self._run, topic, sends, request)
             elif time.monotonic() >= deadline and self._withdraw(sends, send):
                 raise DeadlineExceeded(
                     "earlier sends of this client take too long; this one was not sent", retryable=True
@@ -83,21 +83,21 @@ class SendGatherer:
             rows = chain.from_iterable(send.rows for send in request)
             results = await self._wire.run(send_calls.send(topic, rows, self._numbering.producer_id, number))
         except Exception as error:
-            self._finish(sends, request, [], error)
+            self._settle(request, [], error)
         except BaseException:
             # Only this thread was interrupted, not the other callers of the request.
-            self._finish(
-                sends, request, [], PopMQError("the sending thread was interrupted: whether it sent is not known")
-            )
+            self._settle(request, [], PopMQError("the sending thread was interrupted: whether it sent is not known"))
             raise
         else:
-            self._finish(sends, request, results, None)
+            self._settle(request, results, None)
+            if len(request) > 1:
+                await others_ran()  # those that send again at once join those that wait
+        finally:
+            with self._lock:
+                sends.finished(request)
 
-    def _finish(
-        self, sends: TopicSends, request: list[PendingSend], results: list[Any], error: Exception | None
-    ) -> None:
+    def _settle(self, request: list[PendingSend], results: list[Any], error: Exception | None) -> None:
         with self._lock:
-            sends.finished(request)
             self.requests += error is None
             self.sent += len(results)
         start = 0
