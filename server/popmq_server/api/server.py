@@ -25,8 +25,8 @@ from popmq_server.access.admission import admit
 from popmq_server.access.guarded import Guarded
 from popmq_server.access.known_keys import Keys
 from popmq_server.api import auditing
-from popmq_server.api.asking import ClientCallsService
 from popmq_server.api.authentication import Authentication
+from popmq_server.api.client_calls import ClientCallsService
 from popmq_server.api.keys import KeyService
 from popmq_server.api.native.admin import AdminService
 from popmq_server.api.native.looking import InspectionService
