@@ -29,7 +29,7 @@ from popmq_server.api.authentication import Authentication
 from popmq_server.api.client_calls import ClientCallsService
 from popmq_server.api.keys import KeyService
 from popmq_server.api.native.admin import AdminService
-from popmq_server.api.native.looking import InspectionService
+from popmq_server.api.native.inspection import InspectionService
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.operating import OperatingService
 from popmq_server.api.native.ordering import OrderingService

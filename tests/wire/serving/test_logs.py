@@ -13,7 +13,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs
-from popmq_server.api.native import looking
+from popmq_server.api.native import inspection
 from tests.wire.stubs import Stubs, refusal
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d (\w+) ([\w.]+)(?: \[(.+?)\])?: (.*)")
@@ -124,7 +124,7 @@ def test_a_bug_names_the_request_in_the_answer_and_in_the_log(stubs: Stubs, monk
     def fail(kind: Any, raw: bytes) -> Any:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(looking, "read", fail)
+    monkeypatch.setattr(inspection, "read", fail)
     ids: list[str] = []
     remember = logging.Handler()
     remember.emit = lambda record: ids.append(logs.request_id())  # type: ignore[method-assign]
