@@ -46,7 +46,7 @@ class Batch:
         self.results: list[Any] = [None] * count
         #: Message bytes in the answers of its committed transactions: answers.py.
         self.answered = 0
-        #: Whether commands may be run as one: together.py.
+        #: Whether commands may be run as one: coalescing.py.
         self.as_one = count > 1
 
     def lane(self, place: int) -> int:

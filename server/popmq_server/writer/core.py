@@ -45,7 +45,7 @@ from popmq_server.storage.lmdb import DiskFault, MapFull
 from popmq_server.storage.store import Store, reading
 from popmq_server.storage.table import changed
 from popmq_server.topics import backlog, index_merge, lite_chunks, topic
-from popmq_server.writer import answers, housekeeping, rebase, timetable, together
+from popmq_server.writer import answers, coalescing, housekeeping, rebase, timetable
 from popmq_server.writer.batch import Batch, Committed, Poisoned, TimesWork, joined, nothing, refusal_of
 from popmq_server.writer.handlers import HANDLERS
 
@@ -223,7 +223,7 @@ class Core:
         before the revive.
         """
         timed: Timed | None = None
-        alike = together.Alike(group, order) if group.as_one else None
+        alike = coalescing.Alike(group, order) if group.as_one else None
         for place in order:
             command, lane = group.commands[place], group.lane(place)
             if timed is None and lane > LANE_ACK:

@@ -16,7 +16,7 @@ from tests.engine.work import calls
 
 #: Calls for each further message of a batch: as counted, and a tenth more.
 POP_MAX, ACK_MAX = 11, 5.5
-#: Calls for each further command of one message in a commit batch: they are run as one (together.py).
+#: Calls for each further command of one message in a commit batch: they are run as one (coalescing.py).
 POPS_MAX, ACKS_MAX = 40, 40
 #: The same for acks of one message of different CheckPoints.
 ACKS_APART_MAX = 310
