@@ -313,7 +313,7 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (upward, "server/popmq_server/storage/keys.py", "from popmq_server import serving"),
         (upward, "server/popmq_server/api/native/native.py", "from popmq_server.api.rocketmq.names import topic_of"),
         (past_the_seam, "server/popmq_server/api/native/native.py", "from popmq_server.storage.keys import U32"),
-        (past_the_seam, "server/popmq_server/access/guarded.py", "from popmq_server.model import handles"),
+        (past_the_seam, "server/popmq_server/access/authorization.py", "from popmq_server.model import handles"),
         (past_the_seam, "server/popmq_server/api/native/entries.py", "from popmq_server.model import outgoing"),
         (past_the_seam, "server/popmq_server/api/server.py", "from popmq_server.engine.broker import Broker"),
         (private_names, "spark_connector/popmq_spark/source.py", "from popmq._calls import pop_request"),

@@ -1,6 +1,6 @@
 """Access keys: who calls, how a call proves it, and what a key allows. docs/security.md is the operators' guide.
 
-    x-mq-date-time, authorization ──▶ Keys.caller ──▶ CALLER ──▶ guarded.py, before every command of the engine
+    x-mq-date-time, authorization ──▶ Keys.caller ──▶ CALLER ──▶ authorization.py, before every command of the engine
     names of a certificate ─────────▶ Keys.certified   the key, or the refusal; for this call and its tasks
     --access-keys FILE ── key_file.py ──▶ Keys (known_keys.py)
 

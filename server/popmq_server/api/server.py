@@ -22,7 +22,7 @@ from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs
 from popmq_server.access.admission import admit
-from popmq_server.access.guarded import Guarded
+from popmq_server.access.authorization import Guarded
 from popmq_server.access.known_keys import Keys
 from popmq_server.api import auditing
 from popmq_server.api.authentication import Authentication

@@ -13,7 +13,7 @@ import pytest
 
 from popmq_server.access import access_keys, known_keys
 from popmq_server.access.access_keys import CALLER, Need, read_grant
-from popmq_server.access.guarded import ASKING, NEEDS, NOBODY, ROWS, Guarded
+from popmq_server.access.authorization import ASKING, NEEDS, NOBODY, ROWS, Guarded
 from popmq_server.access.key_file import read, stanza
 from popmq_server.access.known_keys import Keys
 from popmq_server.clock import FakeClock
