@@ -21,7 +21,7 @@ from popmq_server.filters.errors import TEXT_BYTES_MAX
 from popmq_server.filters.parts import LIST_MAX
 from popmq_server.filters.sql92 import DEPTH_MAX
 from popmq_server.model import limits, message, records
-from popmq_server.sending import send, staging, transaction
+from popmq_server.sending import dedup, staging, transaction
 from tests.wire.contract import PAGE, documented, errors_of_contract, errors_of_page, table
 
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -82,7 +82,7 @@ LIMITS = {
     "topics in a Heartbeat": count(requests.ENTRIES_MAX),
     "leased to a group in a queue, to an owner": f"{count(records.IN_FLIGHT_MAX)}, {count(token_pop.OWNED_MAX)}",
     "parked calls of a group on a topic, Pulls of a queue": count(waiters.WAITERS_PER_KEY_MAX),
-    "request numbers are remembered": f"{send.DEDUP_KEEP_MS // 60_000} min",
+    "request numbers are remembered": f"{dedup.DEDUP_KEEP_MS // 60_000} min",
     "a session without a heartbeat, a lock of a queue": f"{rebalance.SESSION_MS // 1_000} s, "
     f"{sessions.LOCK_MS // 1_000} s",
     "an owner that nobody hears of, a subscription that nobody reads": f"{owner.OWNER_KEEP_MS // 86_400_000} days, "

@@ -16,7 +16,7 @@ from popmq_server.operate import expiry, purge
 from popmq_server.retention import retention
 from popmq_server.schedules import occurrences
 from popmq_server.sending import size_limit, staging, transaction, unique
-from popmq_server.sending.send import DEDUP_KEEP_MS
+from popmq_server.sending.dedup import DEDUP_KEEP_MS
 from popmq_server.state.jobs import Job, Timed
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DEDUP_VALUE

@@ -8,7 +8,7 @@ from popmq_server import commands as ask
 from popmq_server.errors import invalid
 from popmq_server.model.message import read_record, record
 from popmq_server.model.outgoing import Outgoing, tag_hash
-from popmq_server.sending.send import DEDUP_KEEP_MS
+from popmq_server.sending.dedup import DEDUP_KEEP_MS
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U64, hash8
 from popmq_server.topics.topic import BLOCK_ENTRIES_MAX, CHUNK_BYTES_MAX, IDX_HEAD, IDX_RANGE
 from tests.engine.rig import Rig, bodies, message, numbered, refusal, sending

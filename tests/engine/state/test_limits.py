@@ -9,7 +9,7 @@ from popmq_server.delivery import owner, revive, token_pop
 from popmq_server.engine import broker, waiters
 from popmq_server.model import limits, records
 from popmq_server.retention import kept
-from popmq_server.sending import send
+from popmq_server.sending import dedup
 from popmq_server.state import space, turns
 from popmq_server.topics import topic
 from popmq_server.writer import core, writer
@@ -23,7 +23,7 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
     [
         (topic.CHUNK_BYTES_MAX, MIB),
         (topic.BLOCK_ENTRIES_MAX, 4096),
-        (send.DEDUP_KEEP_MS, 10 * MINUTE),
+        (dedup.DEDUP_KEEP_MS, 10 * MINUTE),
         (writer.GROUP_COMMANDS_MAX, 1000),
         (writer.GROUP_BYTES_MAX, 16 * MIB),
         (core.SAVE_TIME_MS, SECOND),
