@@ -45,7 +45,7 @@ def test_the_pages_that_are_counted_are_those_that_can_be_taken(seed: int, tmp_p
     store.close()
 
 
-def test_what_a_reader_still_sees_is_not_counted(tmp_path: Path) -> None:
+def test_pages_that_a_reader_still_sees_are_pending_and_not_reusable(tmp_path: Path) -> None:
     store = Store(tmp_path / "data", MAX_SIZE_MIN, "none")
 
     def commit(change: bool) -> None:

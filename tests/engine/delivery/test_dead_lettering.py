@@ -207,7 +207,7 @@ def test_expired_leases_of_a_fifo_batch_are_revived_in_pieces_in_its_order(
     }
 
 
-def test_between_two_pieces_of_a_fifo_batch_nobody_gets_any_of_its_message_groups(
+def test_message_groups_of_a_fifo_batch_stay_locked_between_the_pieces_of_its_revive(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leased(rig, groups=2, size=100)
@@ -234,5 +234,5 @@ def test_heads_of_a_fifo_batch_without_an_attempt_left_are_dead_lettered_in_boun
     assert [row[4] for row in rows] == [1] * (COUNT // 2)
 
 
-def test_a_piece_has_at_most_so_many_members_in_a_fifo_topic_too() -> None:
+def test_a_piece_of_the_revive_has_at_most_1000_members() -> None:
     assert REVIVE_MEMBERS_MAX == 1000

@@ -86,7 +86,7 @@ def test_dropping_many_retries_is_bounded_too(rig: Rig, monkeypatch: pytest.Monk
     assert rig.numbers().filtered == 35
 
 
-def test_with_no_filter_nothing_is_cut_short(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_without_a_filter_is_not_cut_short(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 10)
     monkeypatch.setattr(pick, "REJECTIONS_MAX", 10)
     shop(rig, queues=3)
@@ -156,7 +156,7 @@ def test_a_token_that_was_cut_short_is_not_the_end(rig: Rig, monkeypatch: pytest
     assert [one.sealed for one in sets] == [(0, False, 0, 0), (1, True, 0, 0)]
 
 
-def test_what_a_new_filter_drops_of_a_released_set_is_lost_to_its_owner(rig: Rig) -> None:
+def test_an_owner_loses_messages_of_a_released_set_that_a_new_filter_drops(rig: Rig) -> None:
     shop(rig)
     rig.attach(topic="t")
     send(rig, *tagged("red1", "blue1"))
@@ -192,7 +192,7 @@ _RIGS = itertools.count()
     st.integers(1, 9),
     st.integers(3, 50),
 )
-def test_exactly_what_matches_is_delivered_in_the_order_of_its_queue(
+def test_only_matching_messages_are_delivered_in_the_order_of_their_queue(
     make_rig: MakeRig, requests: list[list[str]], asked: tuple[str, str], batch: int, bound: int
 ) -> None:
     wanted = WANTED[asked[1]]
@@ -248,7 +248,7 @@ def test_a_fifo_topic_keeps_the_order_of_what_matches(rig: Rig, asked: tuple[str
     assert rig.numbers().filtered == 3
 
 
-def test_what_waits_in_a_fifo_topic_is_filtered_by_the_new_filter(rig: Rig) -> None:
+def test_waiting_messages_of_a_fifo_topic_are_filtered_by_the_new_filter(rig: Rig) -> None:
     fifo_shop(rig)
     send(rig, *in_line("a-red1", "a-blue2", "a-red3"))
     rig.release(rig.pop(filter=("tag", "red||blue")), delay_ms=0)
@@ -265,12 +265,12 @@ def reds_wait(rig: Rig, count: int, *more: str) -> None:
     set_filter(rig, *BLUE)
 
 
-def test_what_does_not_match_is_no_part_of_a_message_groups_share(rig: Rig) -> None:
+def test_messages_that_do_not_match_do_not_use_up_the_share_of_their_message_group(rig: Rig) -> None:
     reds_wait(rig, 3, "a-blue4")
     assert bodies(rig.pop(1)) == ["a-blue4"]
 
 
-def test_what_waits_and_does_not_match_is_looked_at_in_pieces_too(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_messages_that_do_not_match_are_read_in_pieces(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pick, "REJECTIONS_MAX", 2)
     reds_wait(rig, 3, "a-blue4")
     answers = [rig.popped() for _ in range(2)]

@@ -182,7 +182,7 @@ def test_a_release_tells_until_when_the_lease_was_and_when_it_comes_back(rig: Ri
     ]
 
 
-def test_what_an_owner_held_has_no_deadline_of_its_own(rig: Rig) -> None:
+def test_the_history_of_an_owners_message_has_no_deadline(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     rig.attach()

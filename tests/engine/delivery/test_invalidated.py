@@ -36,9 +36,7 @@ def test_pops_do_not_step_over_all_void_entries_each_time(make_rig: MakeRig, mon
     assert grows(lambda: small.pop(1), lambda: large.pop(1)) < 1.2, "also the first one is bounded"
 
 
-def test_what_came_back_behind_many_void_entries_is_found_by_the_looks_that_follow(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retry_after_many_void_entries_is_found_by_the_next_looks(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "SWEEP_MAX", 1)
     monkeypatch.setattr(pick, "VOIDS_MAX", 50)
     void_retries(rig, 200)

@@ -73,7 +73,7 @@ def test_an_ack_at_the_deadline_wins_over_the_revive_that_runs_after_it(rig: Rig
     assert rig.pop() == []
 
 
-def test_in_one_commit_acks_go_before_the_revive_and_the_revive_before_pops(rig: Rig) -> None:
+def test_acks_of_a_commit_run_before_the_revive_and_the_revive_before_pops(rig: Rig) -> None:
     rig.pair()
     a, b = sent_and_popped(rig, "a", "b")
     rig.skip(MINUTE)
@@ -82,7 +82,7 @@ def test_in_one_commit_acks_go_before_the_revive_and_the_revive_before_pops(rig:
     assert [row[3] for row in popped.rows] == [b.offset]
 
 
-def test_in_one_commit_sends_go_before_pops(rig: Rig) -> None:
+def test_sends_of_a_commit_run_before_pops(rig: Rig) -> None:
     rig.pair()
     popped, _ = rig.run(ask.Pop("t", "g"), sending("a"))
     assert len(popped.rows) == 1
@@ -218,9 +218,7 @@ def test_a_handle_that_stands_twice_in_a_change_is_refused_the_second_time(rig: 
 
 
 @pytest.mark.slow
-def test_what_is_asked_of_one_member_does_not_walk_the_thousands_of_its_batch(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changing_one_lease_does_not_scan_its_batch(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [0]
     spans = checkpoint._spans
 
@@ -246,7 +244,7 @@ def test_what_is_asked_of_one_member_does_not_walk_the_thousands_of_its_batch(
 # ── Dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_after_the_last_attempt_there_is_one_dead_letter_and_no_delivery(rig: Rig) -> None:
+def test_a_message_after_its_last_attempt_is_one_dead_letter_and_is_not_delivered(rig: Rig) -> None:
     rig.pair(max_attempts=3)
     rig.send("a")
     for attempt in (1, 2, 3):
@@ -344,7 +342,7 @@ def test_a_retry_of_one_group_is_invisible_to_the_others(rig: Rig) -> None:
     assert [row.attempt for row in rig.pop(group="a")] == [2]
 
 
-def test_an_attempt_id_is_of_one_client_and_one_group(rig: Rig) -> None:
+def test_an_attempt_id_is_scoped_to_client_and_group(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     rig.send("a", "b", "c", "d")

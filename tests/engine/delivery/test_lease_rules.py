@@ -18,7 +18,7 @@ from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Delivery, Rig, bodies, n
 from tests.engine.traffic.traffic import Traffic
 
 
-def test_only_what_was_not_acked_of_a_batch_comes_back(rig: Rig) -> None:
+def test_only_the_messages_of_a_batch_that_were_not_acked_come_back(rig: Rig) -> None:
     """S1.15, S1.20: the retry topic grows by the members without an ack, and by nothing else."""
     rig.pair()
     rig.send(*"abcdef")
@@ -82,7 +82,7 @@ def test_the_handle_of_a_retry_names_that_retry(rig: Rig) -> None:
     assert [(row.body, row.attempt) for row in rig.pop()] == [(first.body, 3)]
 
 
-def test_leases_that_begin_at_one_offset_of_several_queues_at_one_time_are_several(rig: Rig) -> None:
+def test_leases_of_equal_offset_and_time_in_different_queues_do_not_collide(rig: Rig) -> None:
     """D.15: same start offset, same pop time, same deadline, same group; only the queue differs."""
     rig.topic(queues=4)
     rig.group()
@@ -94,7 +94,7 @@ def test_leases_that_begin_at_one_offset_of_several_queues_at_one_time_are_sever
     assert sorted(bodies(rig.pop())) == ["q0", "q1", "q3"]
 
 
-def test_what_was_due_long_before_a_start_is_not_overlooked(rig: Rig) -> None:
+def test_leases_that_were_due_long_before_a_start_are_revived(rig: Rig) -> None:
     """D.16: the scan begins at the first key, not near the clock."""
     rig.pair()
     rig.send("a", "b", "c")
@@ -133,7 +133,7 @@ def test_a_pop_takes_no_more_than_was_asked_from_retries_and_queues_together(rig
         assert (len(popped.rows), popped.rest) == (4, left)
 
 
-def test_who_leaves_something_behind_wakes_one_more(rig: Rig) -> None:
+def test_a_pop_that_leaves_messages_wakes_the_next_parked_pop(rig: Rig) -> None:
     """S1.42: chain waking; a pop that took the last one wakes nobody, nor one that found nothing."""
     rig.pair()
     rig.send("a", "b", "c")
@@ -210,7 +210,7 @@ ENDS: dict[str, Callable[[Rig, Delivery], Any]] = {"ack": ack, "release": releas
 
 @pytest.mark.parametrize("order", list(itertools.permutations(ENDS)), ids="-".join)
 @pytest.mark.parametrize("together", [True, False], ids=["one commit", "three commits"])
-def test_of_those_who_end_a_lease_in_the_millisecond_of_its_deadline_one_wins(
+def test_the_first_ack_release_or_reject_at_the_deadline_of_a_lease_wins(
     rig: Rig, order: tuple[str, ...], together: bool
 ) -> None:
     """I.16, D.20, D.23: the first of them, before the revive; what became of the message is what its answer said."""
@@ -272,7 +272,7 @@ def rounds(rig: Rig, count: int, chance: random.Random) -> None:
         rig.ack([*rows[:3], *rig.pop()])
 
 
-def test_memory_holds_what_is_unfinished_and_nothing_of_what_was(rig: Rig) -> None:
+def test_memory_holds_unfinished_deliveries_and_nothing_of_finished_ones(rig: Rig) -> None:
     """D.43: the tables of a broker that has done much are as large as those of one that has done little."""
     rig.pair()
     sizes = []
@@ -284,7 +284,7 @@ def test_memory_holds_what_is_unfinished_and_nothing_of_what_was(rig: Rig) -> No
     assert sizes[0] == sizes[1]
 
 
-def test_nothing_is_logged_about_a_single_message(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_no_line_for_a_single_message(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     """D.39: sends, pops, acks, revives, retries and dead letters are counted, not told one by one."""
     rig.pair(max_attempts=2)
     with caplog.at_level(0):

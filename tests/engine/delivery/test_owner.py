@@ -87,7 +87,7 @@ def test_upto_bounds_the_retry_topic_by_its_entries(rig: Rig) -> None:
     assert (texts(sealed), sealed.sealed) == (["a"], (1, True, 0, 0))
 
 
-def test_what_was_acked_by_handle_is_not_repeated(shop: Rig) -> None:
+def test_a_message_acked_by_handle_is_not_repeated_to_its_owner(shop: Rig) -> None:
     rows = deliveries(shop.seal(1, max_messages=3))
     assert shop.ack(rows[1:2]) == [None]
     assert texts(shop.seal(1)) == ["m0", "m2"]
@@ -105,7 +105,7 @@ def test_the_lease_of_an_owners_message_is_changed_by_the_owner_only(shop: Rig) 
 # ── Its lease ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nobody_else_gets_what_is_bound_until_the_owners_lease_ends(shop: Rig) -> None:
+def test_messages_of_an_owner_are_delivered_to_others_only_after_its_lease(shop: Rig) -> None:
     shop.seal(1, max_messages=10)
     shop.advance(MINUTE - 1)
     assert shop.pop() == []
@@ -113,7 +113,7 @@ def test_nobody_else_gets_what_is_bound_until_the_owners_lease_ends(shop: Rig) -
     assert len(shop.pop()) == 10
 
 
-def test_renewing_moves_one_key_for_all_that_is_held(shop: Rig) -> None:
+def test_renewing_an_owner_moves_one_key_for_all_its_messages(shop: Rig) -> None:
     for chunk in range(5):
         shop.seal(1, chunk=chunk, max_messages=2)
     leases, before = shop.read("ck"), shop.read("due")
@@ -168,7 +168,7 @@ def test_an_owner_that_comes_back_takes_all_back_and_never_robs_itself(shop: Rig
     assert shop.seal(1, generation=generation).sealed == (5, False, 0, 0)
 
 
-def test_releasing_an_owner_makes_visible_at_once_what_it_holds(shop: Rig) -> None:
+def test_releasing_an_owner_makes_its_messages_visible_at_once(shop: Rig) -> None:
     shop.seal(1, max_messages=4)
     assert shop.do(ask.ReleaseOwner("g", "o")) == 4
     shop.settle()
@@ -176,7 +176,7 @@ def test_releasing_an_owner_makes_visible_at_once_what_it_holds(shop: Rig) -> No
     assert shop.seal(1).sealed == (4, False, 0, 0)
 
 
-def test_an_exclusive_group_keeps_what_its_owner_lost_until_it_is_opened(rig: Rig) -> None:
+def test_an_exclusive_group_keeps_the_messages_of_a_lapsed_owner_until_it_is_opened(rig: Rig) -> None:
     rig.topic()
     rig.group(exclusive_owner=True)
     rig.attach()
@@ -190,7 +190,7 @@ def test_an_exclusive_group_keeps_what_its_owner_lost_until_it_is_opened(rig: Ri
     assert bodies(rig.pop()) == ["a", "b"]
 
 
-def test_in_an_exclusive_group_a_late_owner_finds_everything(rig: Rig) -> None:
+def test_a_late_owner_of_an_exclusive_group_finds_all_its_messages(rig: Rig) -> None:
     rig.topic()
     rig.group(exclusive_owner=True)
     rig.attach()

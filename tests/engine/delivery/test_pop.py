@@ -62,7 +62,7 @@ def test_one_pop_in_five_starts_with_the_retry_topic(rig: Rig) -> None:
     assert {after - before for before, after in pairwise(retries)} == {5}
 
 
-def test_with_only_one_backlog_no_pop_is_empty(rig: Rig) -> None:
+def test_a_pop_is_not_empty_while_the_queues_or_the_retry_topic_have_messages(rig: Rig) -> None:
     rig.pair()
     rig.send(*numbered("new", 10))
     assert [len(rig.pop(1)) for _ in range(10)] == [1] * 10
@@ -106,7 +106,7 @@ def test_a_byte_bound_is_kept_but_for_the_first_message(rig: Rig) -> None:
     assert len(rig.pop(max_bytes=2 * size - 1)) == 1
 
 
-def test_what_did_not_fit_is_first_in_the_next_pop(rig: Rig) -> None:
+def test_a_message_that_did_not_fit_comes_first_in_the_next_pop(rig: Rig) -> None:
     rig.pair()
     rig.send("small", "x" * 1000, "last")
     assert bodies(rig.pop(max_bytes=200)) == ["small"]

@@ -67,7 +67,7 @@ def test_a_batch_is_filled_from_high_to_low_in_the_order_of_sending(rig: Rig) ->
     assert bodies(rig.pop(4)) == ["p0.0", "p0.3"]
 
 
-def test_what_comes_later_and_is_more_urgent_overtakes(rig: Rig) -> None:
+def test_a_later_message_of_higher_priority_is_delivered_first(rig: Rig) -> None:
     topic(rig)
     send(rig, 1, 1)
     send(rig, 8)

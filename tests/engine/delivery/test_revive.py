@@ -36,7 +36,7 @@ def test_the_writer_learns_when_to_wake_up(rig: Rig) -> None:
     assert rig.core.next_due_ms == rig.now + 30 * SECOND
 
 
-def test_how_late_each_lease_was_is_reported(rig: Rig) -> None:
+def test_the_delay_of_each_revived_lease_is_reported(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     rig.pop(1, invisible_ms=10 * SECOND)
@@ -45,7 +45,7 @@ def test_how_late_each_lease_was_is_reported(rig: Rig) -> None:
     assert rig.commit().timed.late_ms == [15 * SECOND, 5 * SECOND]
 
 
-def test_what_is_due_first_comes_back_first(rig: Rig) -> None:
+def test_leases_are_revived_in_the_order_of_their_deadlines(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c")
     for seconds in (30, 10, 20):

@@ -78,9 +78,7 @@ def test_a_deadline_in_years_is_reported_at_a_start_found_by_fsck_and_ended_by_a
 
 
 @pytest.mark.parametrize("which", BITS)
-def test_after_a_bit_of_a_deadline_flipped_all_leases_end_in_time(
-    rig: Rig, caplog: pytest.LogCaptureFixture, which: str
-) -> None:
+def test_a_flipped_bit_in_a_deadline_delays_no_lease(rig: Rig, caplog: pytest.LogCaptureFixture, which: str) -> None:
     leased(rig, 10, 20, 30)
     rig.skip(5 * SECOND)
     flip(rig, first_key(rig), *BITS[which])
@@ -132,7 +130,7 @@ def test_a_lease_that_cannot_be_read_holds_up_no_other(unjudged: Rig) -> None:
     assert not rig.due
 
 
-def test_what_one_commit_batch_acks_and_renews_is_not_taken_for_damage(rig: Rig) -> None:
+def test_an_ack_and_a_renewal_in_one_commit_batch_are_not_taken_for_damage(rig: Rig) -> None:
     leased(rig, 10, 20)
     rig.send("a", "b")
     first, second = rig.pop(1, invisible_ms=10 * SECOND), rig.pop(1, invisible_ms=10 * SECOND)

@@ -48,7 +48,7 @@ def held(rig: Rig, client: str = "c") -> int:
 # ── While the client lives ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_client_holds_stays_its_own_while_it_is_heard_of(rig: Rig) -> None:
+def test_leases_of_a_session_last_while_the_client_is_heard_of(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     rows = pop(rig)
@@ -60,7 +60,7 @@ def test_what_a_client_holds_stays_its_own_while_it_is_heard_of(rig: Rig) -> Non
     assert held(rig) == 0
 
 
-def test_it_comes_back_a_lease_after_the_client_was_heard_of_last(rig: Rig) -> None:
+def test_leases_of_a_session_end_one_lease_time_after_its_last_sign_of_life(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     pop(rig)
@@ -107,7 +107,7 @@ def test_a_renewal_is_of_this_client_and_of_its_session_leases_only(rig: Rig) ->
     assert sorted(bodies(rig.pop())) == ["other's", "plain"]
 
 
-def test_a_client_of_two_groups_keeps_what_it_holds_in_both(rig: Rig) -> None:
+def test_a_renewal_covers_the_leases_of_a_client_in_all_its_groups(rig: Rig) -> None:
     rig.pair()
     rig.group("g2")
     rig.send("a")
@@ -119,7 +119,7 @@ def test_a_client_of_two_groups_keeps_what_it_holds_in_both(rig: Rig) -> None:
     assert rig.pop() == rig.pop(group="g2") == []
 
 
-def test_who_holds_much_is_renewed_in_pieces(rig: Rig, monkeypatch: Any) -> None:
+def test_a_session_with_many_leases_is_renewed_in_pieces(rig: Rig, monkeypatch: Any) -> None:
     monkeypatch.setattr(session_lease, "PIECE", 3)
     rig.pair()
     rig.send(*numbered("m", 7))
@@ -132,7 +132,7 @@ def test_who_holds_much_is_renewed_in_pieces(rig: Rig, monkeypatch: Any) -> None
     assert rig.do(ask.RenewSession("c", LEASE, CAP, after)) == (1, 0)
 
 
-def test_who_holds_nothing_is_renewed_for_nothing(rig: Rig) -> None:
+def test_renewing_or_releasing_a_session_without_leases_writes_nothing(rig: Rig) -> None:
     rig.pair()
     assert not rig.commit(ask.RenewSession("nobody", LEASE, CAP), ask.ReleaseSession("nobody")).wrote
 
@@ -140,7 +140,7 @@ def test_who_holds_nothing_is_renewed_for_nothing(rig: Rig) -> None:
 # ── The client ends ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_client_held_is_back_at_once_when_it_ends(rig: Rig) -> None:
+def test_messages_of_a_session_come_back_at_once_when_it_ends(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c")
     rows = pop(rig)
@@ -160,7 +160,7 @@ def test_the_last_attempt_of_a_client_that_ends_is_a_dead_letter(rig: Rig) -> No
     assert [letter.body for letter in rig.dead()] == [b"a"]
 
 
-def test_a_sign_of_life_that_comes_behind_the_end_is_too_late(rig: Rig) -> None:
+def test_a_sign_of_life_after_the_end_of_a_session_renews_nothing(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     pop(rig)
@@ -169,7 +169,7 @@ def test_a_sign_of_life_that_comes_behind_the_end_is_too_late(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a"]
 
 
-def test_it_ends_for_itself_only(rig: Rig) -> None:
+def test_the_end_of_a_session_does_not_touch_leases_of_others(rig: Rig) -> None:
     rig.pair()
     rig.send("mine", "other's")
     pop(rig, 1)
@@ -181,7 +181,7 @@ def test_it_ends_for_itself_only(rig: Rig) -> None:
 # ── A time of its own ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_given_a_time_of_its_own_keeps_it(rig: Rig) -> None:
+def test_a_lease_extended_alone_keeps_its_deadline_when_its_session_is_renewed(rig: Rig) -> None:
     rig.pair()
     rig.send("nacked", "worked on")
     nacked, _ = pop(rig)
@@ -192,7 +192,7 @@ def test_what_was_given_a_time_of_its_own_keeps_it(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["nacked"]
 
 
-def test_so_does_the_only_one_of_its_batch_and_the_last_one(rig: Rig) -> None:
+def test_a_lease_alone_in_its_batch_keeps_its_deadline_once_it_is_extended(rig: Rig) -> None:
     """Else a failed message would be renewed with its client, and hidden for three hours."""
     rig.pair()
     rig.send("alone", "done", "last")
@@ -205,7 +205,7 @@ def test_so_does_the_only_one_of_its_batch_and_the_last_one(rig: Rig) -> None:
     assert sorted(bodies(rig.pop())) == ["alone", "last"]
 
 
-def test_its_handle_still_acks_and_changes_again(rig: Rig) -> None:
+def test_a_lease_extended_alone_can_be_acked_and_extended_again(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     (row,) = pop(rig)
@@ -217,7 +217,7 @@ def test_its_handle_still_acks_and_changes_again(rig: Rig) -> None:
     assert held(rig) == 0
 
 
-def test_why_tells_of_both_lives_of_a_batch_that_was_split(rig: Rig) -> None:
+def test_the_history_has_rows_for_both_leases_of_a_split_batch(rig: Rig) -> None:
     rig.pair()
     rig.send("done", "last")
     done, last = pop(rig)
@@ -230,7 +230,7 @@ def test_why_tells_of_both_lives_of_a_batch_that_was_split(rig: Rig) -> None:
     assert len(rows) == 2  # of the batch, and of the one that had a time of its own
 
 
-def test_the_end_of_the_client_does_not_hurry_it(rig: Rig) -> None:
+def test_a_lease_extended_alone_does_not_end_with_its_session(rig: Rig) -> None:
     rig.pair()
     rig.send("nacked")
     rig.extend(pop(rig), 10 * SECOND)
@@ -243,7 +243,7 @@ def test_the_end_of_the_client_does_not_hurry_it(rig: Rig) -> None:
 # ── Restarts, order, attempts ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_survives_a_restart_of_the_broker(rig: Rig) -> None:
+def test_leases_of_a_session_survive_a_restart_and_a_crash(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     rows = pop(rig, 1)
@@ -259,7 +259,7 @@ def test_it_survives_a_restart_of_the_broker(rig: Rig) -> None:
     assert refusals(rig.ack(rows)) == [""]
 
 
-def test_a_checkpoint_of_an_older_store_lives_with_nobody(rig: Rig) -> None:
+def test_a_checkpoint_of_an_older_store_is_not_a_session_lease(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     (row,) = pop(rig)
@@ -272,7 +272,7 @@ def test_a_checkpoint_of_an_older_store_lives_with_nobody(rig: Rig) -> None:
     assert checkpoint.decode(ck.ck_id, memoryview(older)).kind == checkpoint.NORMAL
 
 
-def test_the_same_attempt_again_lives_with_its_client_too(rig: Rig) -> None:
+def test_a_repeated_attempt_is_renewed_with_its_session_too(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     first = pop(rig, attempt_id="try")
@@ -313,7 +313,7 @@ def ordered(text: str, message_group: str) -> Outgoing:
     return message(text)._replace(data=data, extra=Extra(message_group))
 
 
-def test_at_random_every_message_is_done_once_and_memory_is_what_a_restart_knows(rig: Rig) -> None:
+def test_each_message_is_acked_once_and_memory_equals_the_store_after_random_calls(rig: Rig) -> None:
     """Pops, acks, changes, renewals, ends and restarts of three clients; at the end all is acked."""
     rig.pair(queues=2, max_attempts=10_000)
     chance, rows = random.Random(7), list[Delivery]()

@@ -100,7 +100,7 @@ async def test_a_pull_at_the_end_is_held_and_woken_by_the_next_message(broker: B
     assert texts(await task) == ["b"]
 
 
-async def test_all_who_wait_for_a_queue_get_its_message_and_nobody_else_is_woken(
+async def test_a_message_wakes_all_pulls_held_on_its_queue_and_no_others(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = Looks(broker, monkeypatch)
@@ -119,7 +119,9 @@ async def test_all_who_wait_for_a_queue_get_its_message_and_nobody_else_is_woken
     ("offset", "queue", "status"),
     [(0, 0, "FOUND"), (2, 0, "OFFSET_OVERFLOW_BADLY"), (0, 7, "NO_MATCHED_LOGIC_QUEUE"), (3, 1, "NO_MESSAGE_IN_QUEUE")],
 )
-async def test_what_needs_no_waiting_is_answered_at_once(broker: Broker, offset: int, queue: int, status: str) -> None:
+async def test_a_pull_that_need_not_wait_is_answered_at_once(
+    broker: Broker, offset: int, queue: int, status: str
+) -> None:
     await sent(broker, "a")
     async with asyncio.timeout(LOST_S):
         assert (await held(broker, offset, queue)).status == status
@@ -134,7 +136,7 @@ async def test_an_offset_below_the_first_is_corrected_at_once(broker: Broker, cl
     assert (found.status, found.next_offset) == ("OFFSET_TOO_SMALL", 1)
 
 
-async def test_without_a_wait_a_pull_at_the_end_is_answered_at_once(broker: Broker) -> None:
+async def test_a_pull_at_the_end_without_a_wait_is_answered_at_once(broker: Broker) -> None:
     assert (await held(broker, wait_ms=0)).status == "NO_MESSAGE_IN_QUEUE"
 
 
@@ -228,7 +230,9 @@ async def test_a_sparse_filter_is_searched_on_while_there_is_more_and_waits_only
     task.cancel()
 
 
-async def test_without_a_wait_a_sparse_filter_gets_one_look(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pull_with_a_sparse_filter_and_no_wait_gets_one_look(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pulls, "SCAN_UNITS_MAX", 10)
     await broker.execute(ask.Send("t", tuple(message(f"b{number}", tag="b") for number in range(99))))
     found = await held(broker, filter=("tag", "a"), group="", wait_ms=0)
@@ -326,7 +330,7 @@ async def test_a_switch_to_pop_ends_every_held_pull_of_the_group_and_no_others(
 # ── No wake is lost ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_comes_between_the_look_and_the_parking_is_not_missed(clock: FakeClock) -> None:
+async def test_a_message_between_the_look_and_the_parking_is_not_missed(clock: FakeClock) -> None:
     looks = []
 
     async def execute(command: ask.Pull) -> ask.Pulled:

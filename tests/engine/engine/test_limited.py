@@ -87,7 +87,7 @@ def test_an_engine_that_lacks_nothing_is_not_wrapped() -> None:
 
 
 @pytest.mark.parametrize("name", CAPABILITIES)
-async def test_what_an_engine_lacks_is_refused_with_what_to_use_instead(name: str) -> None:
+async def test_a_capability_that_the_engine_lacks_is_refused_with_an_alternative(name: str) -> None:
     engine, seen = tiny(name)
     for part in CAPABILITIES[name].parts:
         with pytest.raises(Refused) as error:
@@ -97,7 +97,7 @@ async def test_what_an_engine_lacks_is_refused_with_what_to_use_instead(name: st
     assert engine.asked == []
 
 
-async def test_what_an_engine_has_reaches_it() -> None:
+async def test_calls_of_capabilities_that_the_engine_has_reach_it() -> None:
     engine, seen = tiny("owners", "lite")
     ack, query, plain = ask.Ack("g", ("h",)), queries.Topics(), ask.Pop("t", "g")
     await seen.execute(ack)

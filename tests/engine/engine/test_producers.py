@@ -108,7 +108,7 @@ async def test_a_stream_that_left_is_asked_nothing_more_and_leaves_once(lot: Wak
     lot.hand([check(4)])
 
 
-async def test_who_waits_learns_of_the_end(lot: WakeKey) -> None:
+async def test_the_end_of_a_stream_reaches_its_waiting_reader(lot: WakeKey) -> None:
     stream = lot.open("a")
     waiting = asyncio.ensure_future(stream.next())
     await asyncio.sleep(0)
@@ -147,7 +147,7 @@ async def test_a_hello_that_was_refused_does_not_hide_what_others_listen_to(tmp_
     assert listened == {"t", "n"}
 
 
-def test_the_limits() -> None:
+def test_checks_queued_for_a_stream_are_limited() -> None:
     assert (producers.CHECKS_QUEUED_MAX, producers.CHECKS_QUEUED_BYTES_MAX) == (128, 8 << 20)
 
 

@@ -55,7 +55,7 @@ def some(*queues: int) -> Assignment:
         (1, "abc", "c", 1, some(0)),
     ],
 )
-def test_the_table(queues: int, clients: str, client: str, share: int, expected: Assignment) -> None:
+def test_assignments_follow_the_table(queues: int, clients: str, client: str, share: int, expected: Assignment) -> None:
     assert assign(queues, clients, client, share) == expected
 
 

@@ -93,7 +93,7 @@ GOLDEN: Shares = [[1, 3, 5, 7], [2, 4, 8, 9], [0, 6, 10, 11]]
 
 
 @pytest.mark.parametrize("count", range(1, 8))
-def test_who_joins_takes_queues_and_moves_none_between_the_others(count: int) -> None:
+def test_consistent_hashing_moves_queues_only_to_the_client_that_joins(count: int) -> None:
     before, joined = [f"client-{number}" for number in range(count)], "client-new"
     after = sorted([*before, joined])
     old = {queue: name for name in before for queue in by_consistent_hash(range(1024), before, name)}
@@ -154,7 +154,7 @@ def test_the_order_in_which_clients_came_does_not_matter_nor_their_repetition(st
     assert allocate(8, "dbca", "b", strategy) == allocate(8, "abcdab", "b", strategy) == expected
 
 
-def test_what_is_not_known_is_reported_and_is_not_an_empty_share() -> None:
+def test_an_unknown_client_or_strategy_is_reported_and_is_not_an_empty_share() -> None:
     unknown = NOT_KNOWN._replace(mode="PULL")
     assert allocate(8, "", "a", "AVG") == unknown  # S1.26
     assert allocate(8, "bc", "a", "AVG") == unknown

@@ -66,7 +66,7 @@ async def test_a_send_wakes_one_waiter_of_each_group_of_the_topic(lot: Waiters, 
     lot.close()
 
 
-async def test_those_who_look_for_themselves_are_all_woken(clock: FakeClock) -> None:
+async def test_waiters_with_wake_all_are_all_woken(clock: FakeClock) -> None:
     lot = Waiters(clock, wake_all=True)
     tasks = [parked(lot, clock) for _ in range(3)]
     await turns()
@@ -76,7 +76,7 @@ async def test_those_who_look_for_themselves_are_all_woken(clock: FakeClock) -> 
 
 
 @pytest.mark.parametrize("woken", [KEY, (None, "t")])
-async def test_what_came_between_the_look_and_the_parking_is_not_missed(
+async def test_a_wake_between_the_look_and_the_parking_is_not_missed(
     lot: Waiters, clock: FakeClock, woken: tuple[str | None, str]
 ) -> None:
     seen = lot.generation(KEY)

@@ -82,7 +82,7 @@ def test_groups_filter_for_themselves(rig: Rig) -> None:
     assert bodies(rig.pop(group="h", filter=BLUE)) == ["blue1"]
 
 
-def test_of_two_first_pops_in_one_commit_the_second_meets_the_first(rig: Rig) -> None:
+def test_a_second_filter_in_the_commit_of_the_first_is_refused(rig: Rig) -> None:
     shop(rig)
     first, second = rig.run(ask.Pop("t", "g", filter=RED), ask.Pop("t", "g", filter=BLUE))
     assert (refusal(first), refusal(second)) == ("", "FILTER_CONFLICT")
@@ -129,7 +129,7 @@ def test_set_filter_replaces_it_from_the_next_pop_on(rig: Rig) -> None:
     assert refusal(rig.run(ask.Pop("t", "g", filter=RED))[0]) == "FILTER_CONFLICT"
 
 
-def test_what_was_passed_over_is_passed_over_for_good(rig: Rig) -> None:
+def test_filtered_messages_do_not_come_back_when_the_filter_changes(rig: Rig) -> None:
     shop(rig)
     send(rig, *tagged("blue1", "red1", "blue2"))
     assert bodies(rig.pop(filter=RED)) == ["red1"]

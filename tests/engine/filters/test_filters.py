@@ -165,7 +165,9 @@ def test_sql_sees_properties_the_tag_and_the_keys() -> None:
     st.lists(st.text(min_size=1, max_size=5), max_size=4),
     st.dictionaries(st.text(min_size=1, max_size=4), st.text(max_size=200), max_size=4),
 )
-def test_what_sql_sees_is_what_the_message_says(tag: str, keys: list[str], properties: dict[str, str]) -> None:
+def test_sql_sees_the_properties_the_tag_and_the_keys_of_a_message(
+    tag: str, keys: list[str], properties: dict[str, str]
+) -> None:
     seen = filters.visible(stored(tag, tuple(keys)) + pb.Message(properties=properties).SerializeToString())
     system = ({"TAGS": tag} if tag else {}) | ({"KEYS": " ".join(keys)} if keys else {})
     assert seen == {name: text for name, text in properties.items() if name not in ("TAGS", "KEYS")} | system

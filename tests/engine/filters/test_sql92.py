@@ -261,7 +261,7 @@ def read(properties: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     "row", TABLE, ids=lambda row: f"{row.text} | {row.properties} | reference: {row.reference}, here: {row.ours}"
 )
-def test_a_row_of_the_table(row: Row) -> None:
+def test_a_row_of_the_table_of_sql92(row: Row) -> None:
     assert result(row.text, read(row.properties)) == row.ours
 
 
@@ -312,7 +312,7 @@ def test_a_mistake_is_reported_with_its_place_and_with_what_could_stand_there(te
     assert why in str(refused(text))
 
 
-def test_what_could_stand_there_is_reported_in_words() -> None:
+def test_a_syntax_error_lists_the_expected_words() -> None:
     told = str(refused("a BETWEEN 1 OR 2"))
     assert told.endswith("'OR' cannot stand here, expected AND")
     told = str(refused("a >"))

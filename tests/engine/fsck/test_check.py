@@ -161,7 +161,7 @@ def restart_numbers(kv: Transaction) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_broken_is_reported(lived: Rig, change: Change, sentence: str) -> None:
+def test_fsck_reports_each_kind_of_damage(lived: Rig, change: Change, sentence: str) -> None:
     lived.write(change)
     with lived.reading() as kv:
         from popmq_server.fsck.check import check
@@ -194,7 +194,7 @@ def test_a_store_in_use_is_not_checked(lived: Rig) -> None:
         check_folder(lived.folder)
 
 
-def test_what_a_restart_would_know_otherwise_is_reported(lived: Rig) -> None:
+def test_fsck_reports_memory_that_differs_from_the_store(lived: Rig) -> None:
     topic_id = lived.core.state.ids[("t", "t")]
     lived.core.state.queue_max.load((TopicId(topic_id), 0), 1000)
     assert any("queue_max" in one for one in lived.findings())

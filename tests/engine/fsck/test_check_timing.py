@@ -107,12 +107,12 @@ def filled(make_rig: MakeRig) -> Rig:
     return rig
 
 
-def test_what_is_sound_is_not_complained_about(filled: Rig) -> None:
+def test_fsck_finds_nothing_in_a_sound_store(filled: Rig) -> None:
     assert filled.findings() == []
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_what_is_broken_is_reported(filled: Rig, how: str) -> None:
+def test_fsck_reports_each_kind_of_damage(filled: Rig, how: str) -> None:
     """In a transaction that is thrown away: the store is sound for the next one."""
     change, sentence = BROKEN[how]
     kv = filled.store.begin()

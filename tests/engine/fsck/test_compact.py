@@ -189,7 +189,7 @@ def fault(*_: Any) -> None:
     ],
     ids=["copy", "fsync", "owner", "compare"],
 )
-def test_whatever_fails_leaves_the_old_file_and_nothing_else(
+def test_a_failed_compaction_leaves_the_old_file_and_nothing_else(
     folder: Path, used: Entries, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, broken: Any, told: str
 ) -> None:
     before = size(folder)

@@ -48,7 +48,7 @@ def test_redriven_dead_letters_are_stepped_over_in_bounded_steps(rig: Rig, monke
     assert pages(rig, DEAD, 5) == [["m0"], [], [], ["m34"]]
 
 
-def test_what_waits_in_a_fifo_topic_is_read_by_place_page_by_page(rig: Rig) -> None:
+def test_waiting_messages_of_a_fifo_topic_are_browsed_page_by_page(rig: Rig) -> None:
     rig.do(ask.CreateTopic("f", 2, False, KEEP, type="FIFO"))
     rig.group()
     rig.pop(topic="f")

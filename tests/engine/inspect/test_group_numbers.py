@@ -136,7 +136,9 @@ def test_an_offset_that_a_pull_has_to_correct_is_reported(rig: Rig, caplog: pyte
     assert pull(rig, 0).rows
 
 
-def test_what_retention_moves_is_reported_with_what_was_lost(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_group_that_retention_moves_is_logged_with_its_dropped_messages(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     rig.topic("t", by_age=True, keep_ms=MINUTE)
     rig.group()
     rig.pop()

@@ -52,7 +52,7 @@ def widened(rig: Rig) -> int:
 # ── What is found ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_answered_is_found_after_a_crash(rig: Rig) -> None:
+def test_sent_messages_are_found_by_id_and_key_after_a_crash(rig: Rig) -> None:
     """S2.20: the index block is in the commit of its messages; nothing is flushed later."""
     rig.topic()
     sent(rig, "a", "k", message_id="m")
@@ -78,7 +78,7 @@ def test_the_newest_come_first(rig: Rig) -> None:
     assert bodies(rig, key="k") == ["a4", "a3", "a2", "a1", "a0"]
 
 
-def test_within_a_request_the_last_one_is_the_newest(rig: Rig) -> None:
+def test_a_look_up_returns_messages_of_one_request_last_one_first(rig: Rig) -> None:
     rig.topic()
     entries = tuple(message(text, keys=("k",)) for text in "abc")
     rig.do(ask.Send("t", entries, bytes=1))
@@ -98,7 +98,7 @@ def test_names_whose_hashes_are_equal_are_distinguished_by_their_text(rig: Rig) 
     assert bodies(rig, message_id="a") == ["a"]
 
 
-def test_only_what_was_stored_in_the_time_that_is_asked_for(rig: Rig) -> None:
+def test_a_look_up_between_two_times_finds_only_messages_stored_then(rig: Rig) -> None:
     rig.topic()
     times = []
     for number in range(6):
@@ -161,7 +161,7 @@ def test_a_damaged_message_is_stepped_over(rig: Rig) -> None:
     rig.damage(1)  # as it was
 
 
-def test_what_retention_has_dropped_is_not_found_and_what_it_kept_is(rig: Rig) -> None:
+def test_a_key_finds_messages_that_retention_kept_and_none_that_it_dropped(rig: Rig) -> None:
     rig.topic(keep_ms=HOUR)
     rig.group()
     entries = tuple(message(text, keys=("k",)) for text in ("held", "done"))
@@ -279,7 +279,7 @@ def test_a_wide_block_goes_with_the_last_of_its_chunks(rig: Rig, small: None) ->
     assert rig.read("widx") == []
 
 
-def test_with_a_deleted_topic_go_its_wide_blocks(rig: Rig, small: None) -> None:
+def test_a_deleted_topic_leaves_no_wide_blocks(rig: Rig, small: None) -> None:
     rig.topic()
     for number in range(25):
         sent(rig, f"a{number}")

@@ -89,7 +89,7 @@ def test_a_group_that_has_not_named_the_topic_sees_where_it_would_start_and_is_n
     assert [row[0] for row in peek(rig, group="last")] == ["c"]
 
 
-def test_what_is_leased_or_in_backoff_is_not_shown(rig: Rig) -> None:
+def test_peek_does_not_show_messages_that_are_leased_or_in_backoff(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c")
     rows = rig.pop(2)

@@ -21,7 +21,7 @@ from tests.engine.work import calls
 # ── How it stands ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_not_popped_yet_is_ready_and_says_how_many_come_before_it(rig: Rig) -> None:
+def test_why_shows_a_ready_message_with_the_number_of_messages_before_it(rig: Rig) -> None:
     rig.pair()
     rig.send("x", "y", "a")
     rig.pop(1)
@@ -36,7 +36,7 @@ def test_the_in_flight_limit_is_named_when_it_is_what_a_message_waits_for(rig: R
     has(rig, "2 messages of its queue are leased, the group's limit", "ack some")
 
 
-def test_what_is_leased_says_by_whom_and_until_when(rig: Rig) -> None:
+def test_why_shows_the_client_and_the_deadline_of_a_lease(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     rig.pop(client_id="worker-7", invisible_ms=HOUR)
@@ -74,7 +74,7 @@ def test_a_renewal_is_reported_with_its_new_deadline(rig: Rig) -> None:
     ]
 
 
-def test_what_was_acked_does_not_come_again(rig: Rig) -> None:
+def test_why_shows_the_client_and_the_time_of_an_ack(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     rows = rig.pop(client_id="c")
@@ -84,7 +84,7 @@ def test_what_was_acked_does_not_come_again(rig: Rig) -> None:
     has(rig, "client 'c'", message_status.time_of(rig.now), "does not get it again")
 
 
-def test_one_that_was_acked_is_reported_before_its_batch_is_done(rig: Rig) -> None:
+def test_why_shows_an_acked_message_of_a_batch_that_is_still_leased(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     rig.ack(rig.pop()[:1])
@@ -157,7 +157,7 @@ def test_a_redriven_message_goes_on_with_its_life(rig: Rig) -> None:
     assert (state(rig, "b"), story(rig, "b")[3:]) == ("dead", ["dead", "redriven", "popped", "rejected", "dead"])
 
 
-def test_what_the_filter_does_not_match_is_filtered(rig: Rig) -> None:
+def test_why_shows_a_message_that_does_not_match_as_filtered(rig: Rig) -> None:
     rig.topic()
     rig.group()
     rig.do(ask.Send("t", (message("a", tag="red"), message("b", tag="blue")), bytes=1))
@@ -197,7 +197,7 @@ def test_a_group_that_was_put_behind_it_never_had_it(rig: Rig) -> None:
     assert [state(rig, text) for text in "abc"] == ["ready", "ready", "ready"]
 
 
-def test_what_a_reset_has_taken_away_is_not_told_as_leased(rig: Rig) -> None:
+def test_why_does_not_show_a_message_skipped_by_a_reset_as_leased(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     rig.pop(invisible_ms=HOUR)
@@ -205,7 +205,9 @@ def test_what_a_reset_has_taken_away_is_not_told_as_leased(rig: Rig) -> None:
     assert state(rig) not in ("leased", "ready", "retry")
 
 
-def test_not_even_before_it_is_removed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_does_not_show_a_skipped_message_as_leased_before_the_reset_is_swept(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sweep, "SWEEP_MAX", 1)
     rig.pair()
     rig.send("a", "b", "c")
@@ -237,7 +239,7 @@ def test_a_group_that_pulls_says_what_it_has_committed(rig: Rig) -> None:
     has(rig, "committed up to offset 2", message_id="c")
 
 
-def test_what_was_sent_back_waits_and_comes_again(rig: Rig) -> None:
+def test_why_shows_the_backoff_and_the_reason_of_a_message_sent_back(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.SetConsumeMode("t", "g", "PULL"))
     rig.send("a", "b")
@@ -251,7 +253,7 @@ def test_what_was_sent_back_waits_and_comes_again(rig: Rig) -> None:
     assert (state(rig, "b"), story(rig, "b")) == ("dead", ["sent", "dead"])
 
 
-def test_what_an_owner_holds_is_leased_until_its_owners_lease_ends(rig: Rig) -> None:
+def test_why_shows_an_owners_message_as_leased_until_the_owners_lease_ends(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     rig.attach("query", lease_ms=HOUR)
@@ -286,7 +288,7 @@ def test_a_group_that_never_named_the_topic_is_reported(rig: Rig) -> None:
 # ── Where a retry topic is long ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_where_the_retry_topic_is_too_long_to_look_through_history_decides(
+def test_why_uses_the_history_when_the_retry_topic_is_too_long_to_read(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("popmq_server.inspect.why.RETRIES_MAX", 5)

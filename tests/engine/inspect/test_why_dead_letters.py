@@ -14,7 +14,7 @@ from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message
 # ── Dead letters that speak for their message ─────────────────────────────────────────────────────────────────────────
 
 
-def test_when_the_message_itself_is_gone_its_dead_letter_speaks_for_it(rig: Rig) -> None:
+def test_why_finds_a_dropped_message_by_its_dead_letter(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group()
     rig.pop()
@@ -31,7 +31,7 @@ def test_when_the_message_itself_is_gone_its_dead_letter_speaks_for_it(rig: Rig)
     assert state(rig) == "acked"
 
 
-def test_when_its_topic_was_deleted_too(rig: Rig) -> None:
+def test_why_finds_a_dead_letter_whose_topic_was_deleted(rig: Rig) -> None:
     rig.pair()
     died(rig, "a")
     rig.do(ask.DeleteTopic("t"))
@@ -43,7 +43,7 @@ def test_when_its_topic_was_deleted_too(rig: Rig) -> None:
     assert state(rig) == "dead"
 
 
-def test_a_dead_letter_of_a_topic_that_was_made_anew_is_not_of_the_message_that_has_its_place_now(rig: Rig) -> None:
+def test_why_does_not_mix_a_dead_letter_with_messages_of_a_topic_created_again(rig: Rig) -> None:
     rig.pair()
     died(rig, "a")
     rig.do(ask.DeleteTopic("t"))
@@ -97,14 +97,14 @@ def test_a_message_that_waits_for_its_message_group_says_for_what(rig: Rig) -> N
     has(rig, "come first, from offset 1 on", message_id="a3")
 
 
-def test_one_that_stopped_its_message_group_says_why(rig: Rig) -> None:
+def test_why_shows_the_reason_of_a_message_that_stopped_its_message_group(rig: Rig) -> None:
     in_order(rig, "a1", "a2", max_attempts=1, stop_on_failure=True)
     rig.release(rig.pop(1, topic="f"), delay_ms=0, reason="no such account")
     assert (state(rig, "a1"), state(rig, "a2")) == ("stopped", "ready")
     has(rig, "no such account", "ResumeMessageGroup", message_id="a1")
 
 
-def test_of_a_dropped_chunk_that_is_half_needed_each_message_tells_its_own(rig: Rig) -> None:
+def test_why_tells_the_messages_of_a_half_kept_chunk_apart(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group()
     rig.group("h")

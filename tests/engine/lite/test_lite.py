@@ -54,7 +54,7 @@ def test_names_of_lite_topics_are_short_words(rig: Rig, name: str) -> None:
         sync(rig, "c", "ADD", name)
 
 
-def test_their_number_is_bounded_and_those_that_are_there_go_on(rig: Rig) -> None:
+def test_the_number_of_lite_topics_is_bounded_and_existing_ones_go_on(rig: Rig) -> None:
     create(rig, "few", lite_topics_max=2)
     sent = send(rig, "a:1", "b:1", "c:1", "a:2", topic="few")
     assert refusals(sent.places or ()) == ["", "", "LITE_TOPIC_QUOTA", ""]
@@ -175,7 +175,7 @@ def test_the_quota_of_pops_is_that_of_the_topic(rig: Rig) -> None:
     assert len(pop(rig, "a", "b", "c", topic="slow")) == 1
 
 
-def test_what_fails_for_good_is_a_dead_letter_of_the_topic_that_knows_its_lite_topic(rig: Rig) -> None:
+def test_a_dead_letter_of_a_lite_topic_names_its_topic_and_its_lite_topic(rig: Rig) -> None:
     send(rig, "ann:1", "ann:2")
     rig.reject(pop(rig, "ann", max_messages=1), "no good")
     letter = rig.dead()[0]

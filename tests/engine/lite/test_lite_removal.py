@@ -33,7 +33,7 @@ def test_an_idle_lite_topic_goes_when_its_time_is_over(rig: Rig) -> None:
     assert list(rig.read("cq")) == []
 
 
-def test_a_lite_topic_made_anew_begins_from_nothing(rig: Rig) -> None:
+def test_a_lite_topic_created_again_begins_at_offset_zero(rig: Rig) -> None:
     create(rig, "short", lite_ttl_ms=HOUR)
     send(rig, "ann:1", topic="short")
     late = pop(rig, "ann", topic="short")
@@ -46,7 +46,7 @@ def test_a_lite_topic_made_anew_begins_from_nothing(rig: Rig) -> None:
     assert refusals(rig.ack(late)) == ["HANDLE_LAPSED"]
 
 
-def test_what_is_watched_or_used_again_stays(rig: Rig) -> None:
+def test_a_lite_topic_that_is_subscribed_or_used_is_not_removed(rig: Rig) -> None:
     create(rig, "short", lite_ttl_ms=10 * MINUTE)
     send(rig, "ann:1", "bob:1", topic="short")
     rig.ack(pop(rig, "ann", "bob", topic="short"))

@@ -69,7 +69,9 @@ ACTIONS: dict[str, Callable[[Rig], Any]] = {
 
 
 @pytest.mark.parametrize("what", ACTIONS)
-def test_at_its_limit_a_topic_pays_nothing_for_chunks_of_others(pair: tuple[Rig, Rig], what: str) -> None:
+def test_the_work_of_a_topic_at_its_size_limit_does_not_grow_with_chunks_of_others(
+    pair: tuple[Rig, Rig], what: str
+) -> None:
     counts = list[int]()
     for rig in pair:
         if "restart" in what:

@@ -141,7 +141,7 @@ def test_an_exclusive_lite_topic_belongs_to_the_client_that_added_it_last(rig: R
     assert sync(rig, "e", "REPLACE", "ann", group="one").names == 0
 
 
-def test_those_are_woken_whose_lite_topic_has_something_and_nobody_else(rig: Rig) -> None:
+def test_only_clients_that_subscribe_to_the_lite_topic_of_a_message_are_woken(rig: Rig) -> None:
     sync(rig, "c", "ADD", "ann")
     sync(rig, "d", "ADD", "bob")
     assert rig.commit(sending("ann:1")).woken == {("g", "chat\0c")}

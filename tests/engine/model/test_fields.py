@@ -37,7 +37,7 @@ def test_every_field_is_read_as_the_generated_class_reads_it(message: pb.Message
 
 
 @given(messages, messages)
-def test_of_a_field_that_stands_twice_the_last_one_counts(first: pb.Message, second: pb.Message) -> None:
+def test_the_last_value_of_a_repeated_scalar_field_counts(first: pb.Message, second: pb.Message) -> None:
     data = first.SerializeToString() + second.SerializeToString()
     read = pb.Message.FromString(data)
     assert fields.text(data, fields.TAG) == read.tag

@@ -140,7 +140,7 @@ def test_pulls_and_commits_are_uses(rig: Rig, use: Any) -> None:
     assert not subscribed(rig)
 
 
-def test_what_is_under_way_keeps_a_subscription(rig: Rig) -> None:
+def test_a_renewed_lease_or_a_waiting_retry_keeps_a_subscription(rig: Rig) -> None:
     """A lease that is renewed, a delay, a retry."""
     rig.pair(max_attempts=1000)
     rig.send("a")
@@ -157,7 +157,7 @@ def test_what_is_under_way_keeps_a_subscription(rig: Rig) -> None:
     assert not subscribed(rig)
 
 
-def test_zero_is_never(shop: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_subscription_with_expiry_zero_never_expires(shop: Rig, caplog: pytest.LogCaptureFixture) -> None:
     pass_time(shop, 1000 * DAY)
     assert subscribed(shop, "other")
     assert not [line for line in lines(caplog) if "other" in line]

@@ -99,7 +99,7 @@ def test_a_piece_costs_the_same_however_many_leases_the_group_has_in_the_topic(
     assert most[1] < 1.1 * most[0]
 
 
-def test_nothing_is_searched_for_what_nothing_can_hold(make_rig: MakeRig) -> None:
+def test_why_and_redrive_do_not_search_leases_for_finished_or_locked_messages(make_rig: MakeRig) -> None:
     rig = leases(make_rig(), SMALL)
     rig.pair()
     rig.send("a")
@@ -115,7 +115,7 @@ def test_nothing_is_searched_for_what_nothing_can_hold(make_rig: MakeRig) -> Non
 # ── What happens between two pieces ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_leased_or_ended_during_the_search_is_reported_as_it_is_at_the_end(rig: Rig) -> None:
+def test_why_reports_a_lease_that_changes_during_the_search_in_its_final_state(rig: Rig) -> None:
     rig.pair(invisible_ms=10 * HOUR)
     rig.send(*numbered("m", 3 * PIECE), "a", "b", "c")
     rows = [rig.pop(1)[0] for _ in range(3 * PIECE + 1)]
@@ -190,7 +190,7 @@ def test_dead_letters_that_came_into_a_piece_while_it_searched_are_searched_too(
     assert rig.read("bare") == []
 
 
-def test_what_a_token_holds_is_found_when_all_its_messages_are_done(rig: Rig) -> None:
+def test_why_finds_the_lease_of_a_token_when_all_its_messages_are_acked(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     rig.attach(lease_ms=HOUR)

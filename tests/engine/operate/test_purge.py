@@ -71,7 +71,7 @@ def test_a_crash_between_any_two_pieces_of_a_purge_harms_nothing(
     assert left(rig, "name", "topic", "group", "log", "cq", "idx", "hist", "mark", "dedup", "own", "due", "tstat") == {}
 
 
-def test_what_is_made_anew_under_an_old_name_is_new(rig: Rig) -> None:
+def test_a_topic_and_group_created_again_have_no_messages_or_numbers_of_the_old_ones(rig: Rig) -> None:
     lived(rig)
     rig.run(ask.DeleteTopic("t"), ask.DeleteGroup("g"))
     rig.topic()
@@ -84,7 +84,7 @@ def test_what_is_made_anew_under_an_old_name_is_new(rig: Rig) -> None:
     assert [(row.body, row.offset, row.attempt) for row in rig.pop()] == [("new", 0, 1)]
 
 
-def test_old_handles_do_not_reach_into_what_was_made_anew(rig: Rig) -> None:
+def test_handles_of_a_deleted_group_lapse_when_it_is_created_again(rig: Rig) -> None:
     rig.pair()
     rig.send("old")
     rows = rig.pop()

@@ -24,7 +24,7 @@ LOST_S = 60
 # ── In one commit with others ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_sent_in_the_commit_of_the_purge_comes_after_it(rig: Rig) -> None:
+def test_a_message_sent_in_the_commit_of_a_purge_is_not_purged(rig: Rig) -> None:
     rig.pair()
     rig.send("old")
     first, dropped, second = rig.run(sending("a"), ask.PurgeTopic("t"), sending("b"))
@@ -32,7 +32,7 @@ def test_what_is_sent_in_the_commit_of_the_purge_comes_after_it(rig: Rig) -> Non
     assert bodies(rig.pop()) == ["a", "b"]
 
 
-def test_what_died_in_the_commit_of_the_purge_goes_with_it(rig: Rig) -> None:
+def test_a_message_dead_lettered_in_the_commit_of_a_purge_is_purged_too(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     (row,) = rig.pop()

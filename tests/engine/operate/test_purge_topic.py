@@ -87,7 +87,7 @@ def nothing_of(rig: Rig, topic_id: int) -> None:
 # ── Everything is gone ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nothing_of_a_purged_topic_is_delivered_any_more_however_long_one_waits(rig: Rig, lived: Lived) -> None:
+def test_a_purged_topic_delivers_none_of_its_old_messages(rig: Rig, lived: Lived) -> None:
     assert emptied(rig) == 24 + 1 + 2, "what was stored, and one that was delayed, and one that was half"
     for _ in range(3):
         assert rig.pop() == rig.pop(group="other") == []
@@ -97,7 +97,7 @@ def test_nothing_of_a_purged_topic_is_delivered_any_more_however_long_one_waits(
     assert rig.browse("t", 0).rows == rig.browse("t", 1).rows == rig.browse("%RETRY%g+t").rows == []
 
 
-def test_the_numbers_say_so_at_once_and_what_was_counted_stays(rig: Rig, lived: Lived) -> None:
+def test_a_purge_empties_the_numbers_at_once_and_keeps_the_counters(rig: Rig, lived: Lived) -> None:
     before = rig.numbers()
     emptied(rig)
     numbers = rig.numbers()
@@ -109,7 +109,7 @@ def test_the_numbers_say_so_at_once_and_what_was_counted_stays(rig: Rig, lived: 
     assert rig.numbers() == numbers
 
 
-def test_offsets_go_on(rig: Rig, lived: Lived) -> None:
+def test_offsets_go_on_after_a_purge(rig: Rig, lived: Lived) -> None:
     emptied(rig)
     pages = [rig.browse("t", queue) for queue in range(2)]
     assert [(page.min_offset, page.max_offset) for page in pages] == [(end, end) for end in lived.ends]
@@ -122,7 +122,7 @@ def test_offsets_go_on(rig: Rig, lived: Lived) -> None:
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_old_handles_lapse(rig: Rig, lived: Lived, settled: bool) -> None:
+def test_handles_lapse_on_a_purge(rig: Rig, lived: Lived, settled: bool) -> None:
     emptied(rig)
     if settled:
         rig.settle()
@@ -135,7 +135,9 @@ def test_old_handles_lapse(rig: Rig, lived: Lived, settled: bool) -> None:
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_what_was_not_visible_yet_never_becomes_so(rig: Rig, lived: Lived, settled: bool) -> None:
+def test_delayed_and_half_messages_of_a_purged_topic_never_become_visible(
+    rig: Rig, lived: Lived, settled: bool
+) -> None:
     emptied(rig)
     if settled:
         rig.settle()
@@ -152,7 +154,7 @@ def test_an_attempt_that_is_repeated_finds_what_is_new(rig: Rig, lived: Lived) -
     assert (bodies(deliveries(again)), again.replay) == (["new"], False)
 
 
-def test_ids_are_free_again(rig: Rig, lived: Lived) -> None:
+def test_unique_ids_are_free_again_after_a_purge(rig: Rig, lived: Lived) -> None:
     assert send_places(rig, message("m0"))[0].duplicate
     emptied(rig)
     assert not send_places(rig, message("m0"))[0].duplicate
@@ -168,7 +170,7 @@ def test_a_request_that_is_repeated_is_stored_after_the_purge(rig: Rig, lived: L
     assert bodies(rig.pop()) == ["m0"]
 
 
-def test_in_the_end_nothing_of_it_is_in_any_database(rig: Rig, lived: Lived) -> None:
+def test_a_purged_topic_leaves_only_its_settings_and_positions_in_the_databases(rig: Rig, lived: Lived) -> None:
     old = rig.core.state.ids[("t", "t")]
     emptied(rig)
     emptied(rig, "%DLQ%g")

@@ -29,7 +29,7 @@ def test_a_dead_letter_is_delivered_again_with_its_own_bytes_and_attempts_from_o
     assert row[2:5] == (0, 0, 1), "its old place, and its first attempt"
 
 
-def test_only_the_group_of_the_dead_letter_gets_it(rig: Rig) -> None:
+def test_a_redriven_message_goes_only_to_the_group_of_its_dead_letter(rig: Rig) -> None:
     rig.pair()
     rig.group("other")
     died(rig, "a")
@@ -38,7 +38,7 @@ def test_only_the_group_of_the_dead_letter_gets_it(rig: Rig) -> None:
     assert (bodies(rig.pop(group="other")), bodies(rig.pop())) == ([], ["a"])
 
 
-def test_what_is_redriven_is_in_no_number_and_nobody_reads_it_in_the_dead_letter_topic(rig: Rig) -> None:
+def test_a_redriven_message_is_not_counted_or_read_in_the_dead_letter_topic(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     died(rig, *"abc")
@@ -74,7 +74,7 @@ def test_a_dead_letter_that_somebody_holds_does_not_come_back_to_him_once_it_is_
     assert rig.numbers("h", DEAD).retry == 0
 
 
-def test_one_that_dies_again_is_a_new_dead_letter(rig: Rig) -> None:
+def test_a_redriven_message_that_fails_again_is_a_new_dead_letter(rig: Rig) -> None:
     rig.pair(max_attempts=2)
     died(rig, "a", reason="first")
     piece(rig)
@@ -200,7 +200,7 @@ def test_a_search_for_dead_letters_is_done_in_pieces(rig: Rig, monkeypatch: pyte
     assert found(rig, "m0", "m9") == {0: "m0", 9: "m9"}
 
 
-def test_only_those_that_came_from_a_topic(rig: Rig) -> None:
+def test_a_redrive_of_one_topic_leaves_dead_letters_of_others(rig: Rig) -> None:
     rig.pair()
     rig.topic("u")
     rig.pop(topic="u")
@@ -212,7 +212,7 @@ def test_only_those_that_came_from_a_topic(rig: Rig) -> None:
     assert (failure.why.code, failure.message_id) == ("MESSAGE_NOT_FOUND", "a")
 
 
-def test_all_are_done_in_pieces_and_each_piece_says_where_the_next_begins(
+def test_a_redrive_of_all_goes_in_pieces_and_each_names_the_next_offset(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redrive, "PIECE_LETTERS", 10)
@@ -224,7 +224,9 @@ def test_all_are_done_in_pieces_and_each_piece_says_where_the_next_begins(
     assert sorted(bodies(rig.pop(100))) == sorted(numbered("m", 25))
 
 
-def test_what_dies_while_all_are_redriven_is_not_redriven_for_ever(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_dead_lettered_during_a_redrive_of_all_is_not_redriven_by_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(redrive, "PIECE_LETTERS", 1)
     rig.pair()
     died(rig, "a", "b")
@@ -265,7 +267,7 @@ def test_a_dead_letter_whose_origin_was_deleted_stays(rig: Rig) -> None:
     assert offsets(rig) == [0]
 
 
-def test_a_topic_that_was_made_anew_under_the_name_never_had_the_message(rig: Rig) -> None:
+def test_a_dead_letter_is_not_redriven_into_a_topic_created_again(rig: Rig) -> None:
     rig.pair()
     died(rig, "a")
     rig.do(ask.DeleteTopic("t"))
@@ -336,7 +338,7 @@ def test_a_piece_is_done_whole_or_not_at_all(rig: Rig, put: int) -> None:
     assert bodies(rig.pop()) == ["a", "b"]
 
 
-def test_what_the_same_commit_has_dead_lettered_is_redriven_and_popped(rig: Rig) -> None:
+def test_a_message_dead_lettered_in_the_commit_of_a_redrive_is_redriven_and_popped(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     row = rig.pop()[0]

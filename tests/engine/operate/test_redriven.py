@@ -37,7 +37,7 @@ def test_a_dead_letter_of_a_fifo_topic_comes_before_what_waits_in_its_message_gr
     assert [(row.body, row.attempt, row.offset) for row in rig.pop(topic="f")] == [("a1", 1, 0), ("a3", 1, 2)]
 
 
-def test_one_of_a_fifo_topic_that_dies_again_is_a_new_dead_letter(rig: Rig) -> None:
+def test_a_redriven_message_of_a_fifo_topic_that_fails_again_is_a_new_dead_letter(rig: Rig) -> None:
     fifo(rig, max_attempts=1)
     rig.do(in_order("a1"))
     for _ in range(3):
@@ -127,7 +127,7 @@ def test_a_reset_that_is_still_at_work_does_not_take_what_is_redriven_after_it(
     assert bodies(rig.pop(topic="f")) == ["a1"]
 
 
-def test_one_of_a_fifo_topic_can_be_browsed_in_the_retry_topic(rig: Rig) -> None:
+def test_a_redriven_message_of_a_fifo_topic_can_be_browsed_in_the_retry_topic(rig: Rig) -> None:
     fifo(rig)
     rig.do(in_order("b1", "a1", "c1"))
     rig.reject(rig.pop(topic="f"))
@@ -238,7 +238,7 @@ def test_copies_without_a_pointer_are_looked_for_in_pieces(rig: Rig, monkeypatch
     rig.ack(held)
 
 
-def test_with_a_dead_letters_chunk_goes_its_mark(rig: Rig) -> None:
+def test_the_redriven_mark_of_a_dead_letter_is_dropped_with_its_chunk(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.UpdateTopic(DEAD, 0, (False, HOUR)))
     for text in "abc":
@@ -295,7 +295,7 @@ def test_dead_letters_that_were_all_redriven_go_before_their_time(rig: Rig) -> N
     assert (rig.browse(DEAD).min_offset, rig.read("gone")) == (4, [])
 
 
-def test_with_the_group_go_its_redriven_messages(rig: Rig) -> None:
+def test_a_deleted_group_leaves_no_redriven_messages(rig: Rig) -> None:
     rig.pair()
     died(rig, "a", "b")
     piece(rig)

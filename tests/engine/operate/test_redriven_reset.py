@@ -65,7 +65,7 @@ HOWS = ["retry", "leased", "backoff", "owned", "released by an owner"]
 
 @pytest.mark.parametrize("hole", [False, True], ids=["before the first", "in a hole"])
 @pytest.mark.parametrize("how", HOWS)
-def test_what_is_in_no_queue_any_more_is_delivered_after_a_reset_to_the_earliest(
+def test_a_redriven_message_that_left_its_queue_is_delivered_after_a_reset_to_the_earliest(
     rig: Rig, how: str, hole: bool
 ) -> None:
     redriven(rig, hole=hole)
@@ -164,7 +164,7 @@ def test_a_group_that_goes_over_to_pops_keeps_what_its_queue_cannot_deliver(rig:
     assert sorted(bodies(rig.pop())) == ["a", "b", "older"]
 
 
-def test_why_tells_that_a_lease_ended_because_the_group_was_moved(rig: Rig) -> None:
+def test_why_shows_a_lease_that_ended_because_the_group_was_moved(rig: Rig) -> None:
     redriven(rig)
     hold(rig, "leased")
     rig.do(ask.ResetOffsets("t", "g", EARLIEST))

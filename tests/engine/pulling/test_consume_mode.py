@@ -103,7 +103,7 @@ def test_the_requests_of_the_other_mode_are_refused(shop: Rig) -> None:
 # ── POP → PULL ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_leased_goes_to_the_retry_topic_with_its_attempts(shop: Rig) -> None:
+def test_a_switch_to_pull_moves_leased_messages_to_the_retry_topic_with_their_attempts(shop: Rig) -> None:
     shop.release(shop.pop(1), delay_ms=0)
     rows = [*shop.pop(5), *shop.pop(5)]
     shop.ack(rows[:2])
@@ -128,7 +128,7 @@ def test_a_message_at_its_last_attempt_is_no_dead_letter_by_a_switch(rig: Rig) -
     assert rig.numbers().dead == 0
 
 
-def test_what_is_in_backoff_comes_at_its_time(shop: Rig) -> None:
+def test_messages_in_backoff_at_a_switch_to_pull_come_at_their_time(shop: Rig) -> None:
     shop.release(shop.pop(2), delay_ms=HOUR)
     switch(shop, "PULL")
     assert (sums(shop), pulled_again(shop)) == ((8, 0, 0, 2, 0), [])
@@ -163,7 +163,7 @@ def half_way(shop: Rig, monkeypatch: pytest.MonkeyPatch) -> tuple[Rig, list[Deli
     return shop, rows
 
 
-def test_what_has_not_moved_yet_can_be_acked_and_does_not_come_again(half_way: tuple[Rig, list[Delivery]]) -> None:
+def test_a_lease_not_yet_moved_by_a_switch_to_pull_can_be_acked(half_way: tuple[Rig, list[Delivery]]) -> None:
     rig, rows = half_way
     acked = [row.body for row, refused in zip(rows, rig.ack(rows), strict=True) if refused is None]
     assert 0 < len(acked) < 10
@@ -331,7 +331,7 @@ class Traffic:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("in_order", [False, True], ids=["NORMAL", "FIFO"])
-def test_with_both_kinds_of_consumers_crashes_and_switches_each_message_is_finished_exactly_once(
+def test_each_message_is_finished_once_by_pop_and_pull_consumers_with_crashes_and_switches(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, in_order: bool, seed: int
 ) -> None:
     """A message that was sent back is finished when its retry is; nobody here dies between two of its own calls."""

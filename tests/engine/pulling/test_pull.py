@@ -107,7 +107,7 @@ def test_a_queue_whose_messages_are_all_gone_is_read_on_at_its_end(rig: Rig) -> 
     assert pull(rig, 2)[:3] == ("OFFSET_OVERFLOW_ONE", [], 2)
 
 
-def test_at_the_end_the_next_message_lands_there(shop: Rig) -> None:
+def test_the_next_message_has_the_offset_that_a_pull_at_the_end_returned(shop: Rig) -> None:
     shop.send("a")
     found = pull(shop, 1)
     assert found[:3] == ("OFFSET_OVERFLOW_ONE", [], 1)
@@ -285,7 +285,7 @@ def test_a_pull_carries_an_offset_only_for_a_group_that_pulls(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("wanted", [TAG_A, ("sql92", "TAGS = 'a'")], ids=["index stage", "log stage"])
-def test_what_does_not_match_is_passed_over_and_never_looked_at_again(rig: Rig, wanted: tuple[str, str]) -> None:
+def test_a_pull_passes_over_messages_that_do_not_match_for_good(rig: Rig, wanted: tuple[str, str]) -> None:
     pulling(rig)
     send_tagged(rig, "b1", "a2", "b3", "b4", "a5", "b6")
     found = pull(rig, 0, max_messages=1, filter=wanted)

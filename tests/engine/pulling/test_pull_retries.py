@@ -35,7 +35,7 @@ def test_a_retry_topic_is_read_by_the_numbers_of_its_entries(rig: Rig) -> None:
     assert pull(rig, 0, 1, topic=RETRY)[:3] == ("NO_MATCHED_LOGIC_QUEUE", [], 0)
 
 
-def test_at_the_end_of_a_retry_topic_the_next_entry_lands_there_or_behind(rig: Rig) -> None:
+def test_the_next_retry_is_at_or_after_the_offset_that_a_pull_at_the_end_returned(rig: Rig) -> None:
     pulling(rig).send("a", "b")
     rig.group("h")
     rig.pop(group="h")

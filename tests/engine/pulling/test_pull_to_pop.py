@@ -26,7 +26,7 @@ def test_a_group_pops_on_from_its_committed_offset(rig: Rig) -> None:
     assert sums(rig) == (0, 0, 0, 0, 10)
 
 
-def test_what_was_sent_back_is_popped(rig: Rig) -> None:
+def test_messages_that_were_sent_back_are_popped(rig: Rig) -> None:
     pulling(rig).send("a", "b", "c")
     commit(rig, 3)
     send_back(rig, 0, delay_ms=0)
@@ -37,7 +37,7 @@ def test_what_was_sent_back_is_popped(rig: Rig) -> None:
     assert ("c", 2) in [(row.body, row.attempt) for row in rig.pop()]
 
 
-def test_what_was_sent_back_and_not_committed_is_popped_once(rig: Rig) -> None:
+def test_a_message_sent_back_and_not_committed_is_popped_once(rig: Rig) -> None:
     """Its queue has it still: with the copy it would be finished twice."""
     pulling(rig).send(*numbered("m", 5))
     send_back(rig, 1, 3, delay_ms=0)
@@ -51,7 +51,7 @@ def test_what_was_sent_back_and_not_committed_is_popped_once(rig: Rig) -> None:
     assert (rig.pop(), sums(rig)) == ([], (0, 0, 0, 0, 6))
 
 
-def test_what_was_sent_back_from_where_the_group_stands_is_popped_once(rig: Rig) -> None:
+def test_a_message_sent_back_at_the_committed_offset_is_popped_once(rig: Rig) -> None:
     """The first offset that is not committed is one of those that the queue has still."""
     pulling(rig).send("m0", "m1")
     send_back(rig, 1, delay_ms=0)

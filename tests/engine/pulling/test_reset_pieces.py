@@ -38,7 +38,7 @@ def half_done(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
     return rig
 
 
-def test_from_the_first_piece_on_a_reset_is_whole_for_everybody(half_done: Rig) -> None:
+def test_a_reset_has_its_whole_effect_from_its_first_piece(half_done: Rig) -> None:
     rig = half_done
     rows = rig.pop(100)
     assert [(row.body, row.attempt) for row in rows] == [(f"m{number}", 1) for number in range(40)]
@@ -48,7 +48,7 @@ def test_from_the_first_piece_on_a_reset_is_whole_for_everybody(half_done: Rig) 
     assert sums(rig) == (0, 0, 0, 0, 40)
 
 
-def test_between_two_pieces_handles_have_lapsed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handles_have_lapsed_between_two_pieces_of_a_reset(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "SWEEP_MAX", 1)
     rig.pair()
     rig.send(*numbered("m", 6))

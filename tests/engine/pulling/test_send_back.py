@@ -25,7 +25,7 @@ def last(rig: Rig) -> int:
     return int(pull(rig, 0, topic=RETRY).rows[-1][3])
 
 
-def test_it_waits_for_its_delay_and_comes_again_through_the_retry_topic(shop: Rig) -> None:
+def test_a_message_sent_back_comes_again_after_its_delay_through_the_retry_topic(shop: Rig) -> None:
     assert send_back(shop, 2, delay_ms=MINUTE) == [(shop.now + MINUTE, False)]
     assert (pulled_again(shop), sums(shop)) == ([], (0, 0, 0, 1, 5))
     shop.advance(MINUTE - 1)
@@ -37,7 +37,7 @@ def test_it_waits_for_its_delay_and_comes_again_through_the_retry_topic(shop: Ri
     assert sums(shop) == (0, 0, 0, 0, 6)
 
 
-def test_without_a_delay_it_is_there_at_once(shop: Rig) -> None:
+def test_a_message_sent_back_without_a_delay_is_there_at_once(shop: Rig) -> None:
     assert send_back(shop, 4, 0, delay_ms=0) == [(shop.now, False)] * 2
     assert [place[0] for place in pulled_again(shop)] == ["m4", "m0"], "in the order of the request"
 
@@ -65,7 +65,7 @@ def test_an_entry_that_is_sent_back_leaves_the_retry_topic(shop: Rig) -> None:
     assert [place[::2] for place in pulled_again(shop)] == [("m0", 3)]
 
 
-def test_after_the_last_attempt_it_is_a_dead_letter_with_its_origin(rig: Rig) -> None:
+def test_a_message_sent_back_after_its_last_attempt_is_a_dead_letter_with_its_origin(rig: Rig) -> None:
     pulling(rig, max_attempts=2).send("a", "b")
     commit(rig, 2)
     send_back(rig, 1, delay_ms=0, reason="first")
@@ -144,7 +144,7 @@ def test_a_message_is_found_at_its_place_or_not_at_all(shop: Rig) -> None:
     assert [place[0] for place in pulled_again(shop)] == ["m4"], "a bad entry harms no other"
 
 
-def test_what_retention_dropped_or_nobody_can_read_is_not_found(rig: Rig) -> None:
+def test_sending_back_a_dropped_or_damaged_message_is_refused(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group()
     switch(rig, "PULL")
@@ -171,7 +171,7 @@ def test_only_groups_that_pull_send_back(shop: Rig) -> None:
     assert refusals(shop.run(*asked)) == ["WRONG_CONSUME_MODE", "TOPIC_NOT_FOUND", "GROUP_NOT_FOUND"]
 
 
-def test_what_is_sent_back_before_its_commit_is_committed_once_and_comes_again_once(rig: Rig) -> None:
+def test_a_message_sent_back_before_its_commit_is_counted_and_delivered_once(rig: Rig) -> None:
     pulling(rig).send(*numbered("m", 3))
     send_back(rig, 0, delay_ms=0)
     assert sums(rig) == (3, 0, 1, 0, 0)
@@ -180,7 +180,7 @@ def test_what_is_sent_back_before_its_commit_is_committed_once_and_comes_again_o
     assert sums(rig) == (0, 0, 0, 0, 4)
 
 
-def test_an_ok_survives_a_crash(shop: Rig) -> None:
+def test_a_message_that_was_sent_back_survives_a_crash(shop: Rig) -> None:
     send_back(shop, 0, delay_ms=0)
     send_back(shop, 1, delay_ms=MINUTE, reason="later")
     send_back(shop, 2, reject=True)
@@ -217,7 +217,7 @@ def test_the_retry_topic_is_browsed_with_origin_and_reason(shop: Rig) -> None:
     assert [value[-2:] for _, value in shop.read("rq")] == [b"no"]
 
 
-def test_in_a_fifo_topic_it_comes_again_through_the_retry_topic_too(rig: Rig) -> None:
+def test_a_message_of_a_fifo_topic_that_was_sent_back_comes_through_the_retry_topic(rig: Rig) -> None:
     fifo_pair(rig)
     switch(rig, "PULL")
     send_fifo(rig, "a1", "a2")

@@ -137,7 +137,7 @@ def test_messages_that_move_while_the_search_goes_on_stay_readable(
     assert {*bodies(rows)} <= expected
 
 
-def test_what_a_search_found_too_late_is_copied_by_the_next(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_a_search_missed_is_copied_by_the_next_search(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "LOOKS_MAX", 4)
     held(rig, 30)
     while rig.core.state.searched == set():
@@ -215,7 +215,7 @@ def test_the_last_chunks_of_a_long_search_are_found_as_fast_as_the_first(monkeyp
     assert min(pieces[-10:]) < 5 * min(pieces[:10])
 
 
-def test_what_a_search_remembers_is_no_work_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_search_adds_no_work_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
     before = len(gc.get_objects())
     searched = searching(monkeypatch, 5000)

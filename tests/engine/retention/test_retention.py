@@ -44,7 +44,7 @@ def sent_one_by_one(rig: Rig, *texts: str) -> None:
 # ── When ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_by_default_a_message_is_kept_for_72_hours_after_every_group_is_done_with_it(rig: Rig) -> None:
+def test_a_message_is_kept_for_72_hours_after_every_group_has_finished_it(rig: Rig) -> None:
     rig.topic()
     rig.group("g")
     rig.group("slow")
@@ -70,7 +70,7 @@ def test_a_topic_without_groups_keeps_its_messages_for_their_time(rig: Rig) -> N
     assert chunks(rig) == 0
 
 
-def test_by_age_a_message_goes_read_or_not_and_the_loss_is_counted(rig: Rig) -> None:
+def test_retention_by_age_drops_unread_messages_and_counts_them(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group("g")
     rig.group("never")
@@ -219,7 +219,7 @@ def test_a_chunk_held_for_an_hour_past_its_time_leaves_only_what_is_needed(rig: 
     assert (rig.read("kept"), rig.read("idx"), rig.read("cq"), rig.read("pin")) == ([], [], [], [])
 
 
-def test_by_age_what_a_lease_holds_can_be_finished_and_its_unread_neighbours_expire(rig: Rig) -> None:
+def test_retention_by_age_keeps_leased_messages_ackable_and_drops_unread_ones(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group()
     rig.send("a", "b", "c")
@@ -305,7 +305,7 @@ def test_rounds_over_what_has_to_stay_do_not_keep_each_other_going(rig: Rig, mon
 # ── What goes with a chunk ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_with_a_chunk_go_its_queue_index_and_history(rig: Rig) -> None:
+def test_a_dropped_chunk_leaves_no_queue_index_or_history(rig: Rig) -> None:
     rig.topic(queues=2, keep_ms=HOUR)
     rig.group()
     sent_one_by_one(rig, "a", "b")

@@ -79,7 +79,7 @@ Back = Callable[[Rig, int], None]
 
 
 @pytest.mark.parametrize("back", BACK)
-def test_what_a_group_that_went_back_has_not_finished_is_kept(rig: Rig, back: Back) -> None:
+def test_unfinished_messages_of_a_group_that_went_back_are_kept(rig: Rig, back: Back) -> None:
     read_by(rig, "g")
     hours(rig, HOURLY)
     back(rig, 4)
@@ -153,7 +153,7 @@ def test_marks_of_an_earlier_release_that_say_too_much_drop_nothing_unread(rig: 
     assert (rig.numbers().ready, rig.numbers().dropped) == (10, 0)
 
 
-def test_what_a_reset_went_back_to_counts_anew_even_if_the_reset_is_undone_at_once(rig: Rig) -> None:
+def test_a_reset_restarts_the_retention_time_even_if_it_is_undone_at_once(rig: Rig) -> None:
     read_by(rig, "g")
     hours(rig, HOURLY)
     reset(rig, 8)
@@ -233,7 +233,7 @@ def test_dead_letters_that_a_group_went_back_to_are_kept(rig: Rig) -> None:
     assert bodies(rig.pop(topic="%DLQ%g", group="doctor")) == ["a"]
 
 
-def test_at_its_limit_of_bytes_a_topic_keeps_what_a_group_went_back_to(rig: Rig) -> None:
+def test_a_topic_at_its_limit_of_bytes_keeps_messages_that_a_group_went_back_to(rig: Rig) -> None:
     rig.do(ask.CreateTopic("t", 1, False, KEEP, bytes_max=1 << 20))
     rig.group()
     rig.pop()

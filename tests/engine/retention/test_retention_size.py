@@ -87,7 +87,7 @@ def test_a_message_takes_the_bytes_that_are_counted(rig: Rig) -> None:
 # ── By age: what is oldest goes ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_by_age_the_send_that_would_pass_the_limit_drops_the_oldest_at_once(rig: Rig) -> None:
+def test_a_send_beyond_the_limit_drops_the_oldest_messages_at_once_with_by_age(rig: Rig) -> None:
     topic(rig, 1024, by_age=True)
     fill(rig, *"abcdefghij")
     assert names(rig) == "abcdefghij"
@@ -98,7 +98,7 @@ def test_by_age_the_send_that_would_pass_the_limit_drops_the_oldest_at_once(rig:
     assert names(rig) == "efghijkL"
 
 
-def test_by_age_what_nobody_has_read_is_counted_as_lost(rig: Rig) -> None:
+def test_unread_messages_dropped_at_the_size_limit_are_counted_with_by_age(rig: Rig) -> None:
     topic(rig, 1024, by_age=True)
     rig.group()
     rig.group("never")
@@ -143,7 +143,7 @@ def test_offsets_and_positions_go_on_when_everything_was_dropped(rig: Rig) -> No
 # ── By default: what a group has not finished is kept ────────────────────────────────────────────────────────────────
 
 
-def test_what_every_group_has_passed_goes_before_its_time(rig: Rig) -> None:
+def test_messages_that_every_group_has_passed_are_dropped_early_at_the_size_limit(rig: Rig) -> None:
     topic(rig, 1024)
     for name in ("g", "slow"):
         rig.group(name)
@@ -330,7 +330,7 @@ def test_a_topic_that_nobody_sends_to_is_looked_over_once_a_minute(rig: Rig) -> 
 # ── What is staged in the same commit ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_staged_is_not_lost_when_the_last_chunk_of_its_queue_goes_in_the_same_commit(rig: Rig) -> None:
+def test_a_message_appended_in_the_commit_that_drops_the_last_chunk_of_its_queue_is_not_lost(rig: Rig) -> None:
     """The end of a queue counts what is on its way into the log; its first readable offset must not."""
     rig.topic()
     rig.group()

@@ -98,7 +98,7 @@ CHANGES = [
         ("* 0-3 * * *", range(60), range(4)),
     ],
 )
-def test_over_a_star_each_minute_counts_whose_local_time_matches(
+def test_an_expression_with_a_star_matches_each_local_minute_when_clocks_change(
     zone: str, change: str, expression: str, minutes: Sequence[int], hours: Sequence[int]
 ) -> None:
     around = range(ms(change) - 30 * 3_600_000, ms(change) + 30 * 3_600_000, 60_000)
@@ -112,7 +112,7 @@ def test_over_a_star_each_minute_counts_whose_local_time_matches(
     "wrong",
     ["", "* * * *", "* * * * * *", "61 * * * *", "0 0 30 2 *", "0 0 * 2 MON#6", "a b c d e", "MON#1/2 * * * MON#1/2"],
 )
-def test_what_cannot_be_read_or_never_comes_is_an_error(wrong: str) -> None:
+def test_a_cron_expression_that_is_malformed_or_never_matches_is_an_error(wrong: str) -> None:
     with pytest.raises(cron.CronError):
         cron.check(wrong, "UTC")
 

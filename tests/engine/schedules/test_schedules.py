@@ -126,7 +126,7 @@ def test_a_kill_at_the_commit_of_an_occurrence_sends_it_once(rig: Rig) -> None:
         ("ALL", [f"01-05T0{hour}:00" for hour in range(1, 6)], 0),
     ],
 )
-def test_what_is_missed_while_the_broker_is_down_goes_by_the_policy(
+def test_occurrences_missed_while_the_broker_is_down_follow_the_policy(
     rig: Rig, missed: str, expected: list[str], skipped: int
 ) -> None:
     schedule(rig, missed=missed)
@@ -249,7 +249,7 @@ def test_a_full_store_keeps_an_occurrence_until_there_is_room(rig: Rig, monkeypa
     assert times(rig) == ["01-05T01:00"]
 
 
-def test_how_late_an_occurrence_is_that_was_not_sent_is_shown(rig: Rig) -> None:
+def test_the_delay_of_an_occurrence_that_was_not_sent_is_shown(rig: Rig) -> None:
     assert rig.look(queries.Store()).schedules == (0, None)
     schedule(rig)
     rig.skip(HOUR - SECOND)
@@ -278,7 +278,7 @@ def test_a_message_goes_where_its_topic_wants_it(rig: Rig) -> None:
         schedule(rig, "no", message=message("x")._replace(extra=Extra(message_group="m")))
 
 
-def test_what_exists_with_the_same_settings_is_found_and_other_settings_are_refused(rig: Rig) -> None:
+def test_creating_a_schedule_again_with_other_settings_is_refused(rig: Rig) -> None:
     schedule(rig)
     again = ask.CreateSchedule("s", "0 * * * *", "UTC", "t", "ONCE", message("tick", "s"))
     assert rig.do(again)[1] is True
@@ -294,7 +294,7 @@ def test_what_exists_with_the_same_settings_is_found_and_other_settings_are_refu
 
 
 @pytest.mark.parametrize("how", [{"expression": "nine"}, {"zone": "Mars"}, {"topic": "no"}, {"topic": "%DLQ%g"}])
-def test_what_cannot_be_a_schedule_changes_nothing(rig: Rig, how: dict[str, Any]) -> None:
+def test_an_invalid_schedule_is_refused_and_changes_nothing(rig: Rig, how: dict[str, Any]) -> None:
     rig.group()
     with pytest.raises(Refused):
         schedule(rig, **how)

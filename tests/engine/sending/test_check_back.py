@@ -75,7 +75,7 @@ def test_the_first_check_comes_six_seconds_after_the_send_and_the_next_every_thi
     assert refusals(rig.do(ask.EndTransaction((ask.End(found[0].transaction, True),)))) == [""]
 
 
-def test_without_a_producer_for_an_hour_there_are_no_checks_and_no_work(rig: Rig, half: Place) -> None:
+def test_half_messages_without_a_producer_for_an_hour_cost_no_checks_and_no_work(rig: Rig, half: Place) -> None:
     make_topic(rig, "u")
     listen(rig, "u")
     commits = 0
@@ -99,7 +99,7 @@ def test_the_first_producer_that_comes_is_asked_at_once_about_what_is_overdue(ri
 
 
 @pytest.mark.parametrize("before", [[], ["t"]], ids=["came", "left"])
-def test_who_listens_is_known_though_the_disk_was_full_when_it_joined(
+def test_the_topics_of_listening_producers_are_known_though_the_disk_is_full(
     rig: Rig, half: Place, before: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "popmq")
@@ -140,7 +140,7 @@ def test_a_check_counts_once_and_in_its_turn(rig: Rig, half: Place) -> None:
     assert asked(rig) == [("a", 2)]
 
 
-def test_only_topics_that_somebody_answers_for_are_asked_about(rig: Rig, half: Place) -> None:
+def test_only_half_messages_of_topics_with_a_listening_producer_are_checked(rig: Rig, half: Place) -> None:
     make_topic(rig, "u")
     send(rig, later("b", transaction=True), topic="u")
     rig.skip(FIRST_CHECK_MS)
@@ -153,7 +153,7 @@ def test_only_topics_that_somebody_answers_for_are_asked_about(rig: Rig, half: P
     assert asked(rig) == []
 
 
-def test_who_says_hello_must_name_topics_that_take_half_messages(rig: Rig, half: Place) -> None:
+def test_a_hello_must_name_topics_that_take_half_messages(rig: Rig, half: Place) -> None:
     rig.topic("plain")
     listen(rig, "t")
     for name, code in (("nobody", "TOPIC_NOT_FOUND"), ("plain", "INVALID_FIELD"), ("%DLQ%g", "INVALID_FIELD")):
@@ -162,7 +162,7 @@ def test_who_says_hello_must_name_topics_that_take_half_messages(rig: Rig, half:
     assert rig.core.state.listened == {"t"}
 
 
-def test_many_are_asked_about_in_bounded_pieces_and_all_of_them(rig: Rig) -> None:
+def test_many_half_messages_are_all_checked_in_bounded_pieces(rig: Rig) -> None:
     timed_pair(rig)
     send(rig, *(later(str(number), transaction=True) for number in range(3 * CHECKS_AT_ONCE)))
     listen(rig, "t")
@@ -180,7 +180,7 @@ def test_many_are_asked_about_in_bounded_pieces_and_all_of_them(rig: Rig) -> Non
 # ── The end of it ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_after_fifteen_counted_checks_and_thirty_seconds_it_is_given_up_and_reported(
+def test_a_half_message_is_given_up_thirty_seconds_after_its_fifteenth_check(
     rig: Rig, half: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = rig.now
@@ -198,7 +198,7 @@ def test_after_fifteen_counted_checks_and_thirty_seconds_it_is_given_up_and_repo
     assert refusals(rig.do(ending([half], True))) == ["TRANSACTION_NOT_FOUND"]
 
 
-def test_after_the_last_check_nobody_needs_to_be_there_and_nobody_is_asked_any_more(rig: Rig, half: Place) -> None:
+def test_a_half_message_is_given_up_after_its_last_check_though_no_producer_is_there(rig: Rig, half: Place) -> None:
     listen(rig, "t")
     rig.skip(FIRST_CHECK_MS)
     for number in range(1, CHECKS_MAX + 1):
@@ -287,7 +287,7 @@ def test_a_give_up_killed_before_its_commit_happens_again_and_after_it_does_not(
     assert (halves(rig), [letter.message_id for letter in dead_letters(rig)]) == ([], ["a"])
 
 
-def test_many_are_given_up_in_bounded_pieces(rig: Rig) -> None:
+def test_many_half_messages_are_given_up_in_bounded_pieces(rig: Rig) -> None:
     timed_pair(rig)
     count = GIVE_UPS_AT_ONCE + 10
     send(rig, *(later(str(number), transaction=True) for number in range(count)))
@@ -300,7 +300,7 @@ def test_many_are_given_up_in_bounded_pieces(rig: Rig) -> None:
     assert [letter.message_id for letter in dead_letters(rig)] == [str(number) for number in range(count)]
 
 
-def test_of_a_deleted_topic_nothing_is_asked_or_given_up(rig: Rig, half: Place) -> None:
+def test_half_messages_of_a_deleted_topic_are_not_checked_or_given_up(rig: Rig, half: Place) -> None:
     listen(rig, "t")
     use_up(rig)
     send(rig, later("b", transaction=True))

@@ -52,7 +52,7 @@ def test_a_message_is_visible_at_its_time_and_not_a_millisecond_before(rig: Rig,
 
 
 @pytest.mark.parametrize("ago_ms", [0, 1, YEAR, "the beginning"])
-def test_what_is_due_already_is_visible_at_once_and_has_a_place(rig: Rig, ago_ms: Any) -> None:
+def test_a_delayed_message_due_in_the_past_is_visible_at_once(rig: Rig, ago_ms: Any) -> None:
     timed_pair(rig)
     due_ms = 1 if ago_ms == "the beginning" else rig.now - ago_ms
     places = send(rig, later("a", due_ms=due_ms), message("b"))
@@ -87,7 +87,7 @@ def test_an_idle_broker_sleeps_until_the_first_delayed_message(rig: Rig) -> None
     assert rig.core.next_due_ms > rig.now + 10 * SECOND
 
 
-def test_what_is_due_fires_in_the_order_of_its_time_and_then_of_its_sending(rig: Rig) -> None:
+def test_delayed_messages_fire_in_the_order_of_their_times_and_then_of_sending(rig: Rig) -> None:
     timed_pair(rig)
     now = rig.now
     send(rig, later("e", delay_ms=5), later("c", due_ms=now + 3), later("d", delay_ms=3), later("a", due_ms=now + 1))
@@ -215,7 +215,7 @@ def test_fired_messages_keep_their_priority(rig: Rig) -> None:
     assert {row.body: row.queue for row in rig.pop()} == {"0": 0, "1": 1, "2": 2, "9": 2}
 
 
-def test_what_fires_wakes_those_who_wait_for_its_topic_and_nobody_else(rig: Rig) -> None:
+def test_a_delayed_message_that_fires_wakes_only_pops_of_its_topic(rig: Rig) -> None:
     timed_pair(rig)
     make_topic(rig, "u")
     send(rig, later("a", delay_ms=SECOND))

@@ -47,7 +47,7 @@ def test_a_half_message_whose_producer_never_comes_back_is_given_up_after_72_hou
     assert texts(rig) == ["a"]
 
 
-def test_only_what_is_old_is_given_up_and_the_rest_is_asked_about_as_before(rig: Rig, half: Place) -> None:
+def test_only_old_half_messages_are_given_up_and_others_are_checked_as_before(rig: Rig, half: Place) -> None:
     rig.advance(HALF_KEEP_MS)
     send(rig, later("b", transaction=True))
     rig.advance(2 * LOOK_EVERY_MS)

@@ -46,7 +46,7 @@ def refused(rig: Rig, place: Place, topic: str = "t") -> str:
     return refusal(rig.run(ask.Recall(topic, handle_of(place)))[0])
 
 
-def test_what_was_recalled_is_never_delivered(rig: Rig) -> None:
+def test_a_recalled_message_is_never_delivered(rig: Rig) -> None:
     timed_pair(rig)
     first, second = send(rig, later("a", delay_ms=SECOND), later("b", due_ms=rig.now + SECOND))
     assert recall(rig, first) == "a"
@@ -59,7 +59,7 @@ def test_what_was_recalled_is_never_delivered(rig: Rig) -> None:
     assert rig.browse("t").next_offset == 0
 
 
-def test_what_was_delivered_cannot_be_recalled(rig: Rig) -> None:
+def test_a_message_that_has_fired_cannot_be_recalled(rig: Rig) -> None:
     timed_pair(rig)
     (place,) = send(rig, later("a", delay_ms=SECOND))
     rig.advance(SECOND)
@@ -67,7 +67,7 @@ def test_what_was_delivered_cannot_be_recalled(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a"]
 
 
-def test_in_the_commit_of_its_time_a_recall_wins_and_the_answer_says_what_happened(rig: Rig) -> None:
+def test_a_recall_in_the_commit_in_which_the_message_is_due_wins(rig: Rig) -> None:
     """The race of I.12: one writer, so there is no moment in which both could be true."""
     timed_pair(rig)
     first, second = send(rig, later("a", delay_ms=SECOND), later("b", delay_ms=SECOND))
@@ -119,7 +119,7 @@ def test_a_handle_is_good_in_its_own_topic_only(rig: Rig) -> None:
 # ── Deleted topics (I.22) ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_topic_made_anew_gets_nothing_that_was_delayed_in_the_old_one(rig: Rig) -> None:
+def test_a_topic_created_again_gets_no_delayed_messages_of_the_old_one(rig: Rig) -> None:
     timed_pair(rig)
     places = send(rig, later("old", delay_ms=SECOND), later("older", due_ms=rig.now + SECOND))
     rig.run(ask.DeleteTopic("t"), ask.CreateTopic("t", 1, False, HOUR, "DELAY"))
@@ -131,7 +131,7 @@ def test_a_topic_made_anew_gets_nothing_that_was_delayed_in_the_old_one(rig: Rig
     assert rig.read("sched") == rig.read("tsched") == []
 
 
-def test_what_is_due_before_its_deleted_topic_is_removed_just_goes(rig: Rig) -> None:
+def test_due_messages_of_a_deleted_topic_are_dropped_and_do_not_delay_others(rig: Rig) -> None:
     timed_pair(rig)
     make_topic(rig, "u")
     fill(rig, 3000, rig.now + SECOND)
@@ -164,7 +164,7 @@ def test_the_delayed_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_through_steps_of_the_clock_crashes_and_recalls_each_message_is_seen_once_and_in_time(
+def test_each_delayed_message_comes_once_and_in_time_through_clock_steps_crashes_and_recalls(
     rig: Rig, seed: int
 ) -> None:
     """I.12 against a dict: what is due, what was recalled, what was seen and when."""
@@ -208,7 +208,7 @@ def test_through_steps_of_the_clock_crashes_and_recalls_each_message_is_seen_onc
 
 
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
-def test_after_a_failed_commit_memory_is_what_a_fresh_start_would_find(rig: Rig, fault: Fault) -> None:
+def test_memory_equals_the_store_after_a_failed_commit(rig: Rig, fault: Fault) -> None:
     traffic = TimedTraffic(seed=3)
     rig.run(*traffic.first())
     struck = 0

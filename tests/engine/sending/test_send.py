@@ -200,7 +200,7 @@ def test_a_request_of_bad_entries_only_stores_nothing_and_leaves_no_trace(rig: R
     assert [rig.read(name) for name in ("log", "cq", "idx", "dedup")] == [[], [], [], []]
 
 
-def test_nothing_is_sent_into_a_dead_letter_topic_or_an_unknown_one(rig: Rig) -> None:
+def test_sends_to_a_dead_letter_topic_or_an_unknown_topic_are_refused(rig: Rig) -> None:
     rig.group()
     results = rig.run(sending("a", topic="%DLQ%g"), sending("a", topic="nowhere"))
     assert [refusal(result) for result in results] == ["TOPIC_NOT_FOUND"] * 2

@@ -24,7 +24,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 # ── Stage, commit ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nobody_sees_a_staged_message_before_its_batch_is_committed(rig: Rig) -> None:
+def test_a_staged_message_is_invisible_before_its_batch_is_committed(rig: Rig) -> None:
     rig.pair()
     stage(rig, "a", "1", "2")
     rig.restart()

@@ -50,7 +50,7 @@ def end(rig: Rig, *places: Place, commit: bool) -> list[Any]:
 # ── Commit, rollback ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nobody_sees_a_half_message_in_any_way(rig: Rig, open_ones: list[Place]) -> None:
+def test_a_half_message_is_invisible_to_every_kind_of_read(rig: Rig, open_ones: list[Place]) -> None:
     assert all(place.transaction_id and not place.recall_handle for place in open_ones)
     assert rig.pop() == []
     assert texts(rig) == []
@@ -113,7 +113,7 @@ def test_one_transaction_twice_in_a_request_is_ended_once(rig: Rig, open_ones: l
     assert texts(rig) == ["a"]
 
 
-def test_of_two_ends_in_one_commit_the_first_wins_and_the_other_is_reported(rig: Rig, open_ones: list[Place]) -> None:
+def test_the_first_of_two_ends_of_a_transaction_in_one_commit_wins(rig: Rig, open_ones: list[Place]) -> None:
     rolled, committed = rig.run(ending(open_ones, False), ending(open_ones, True))
     assert refusals(rolled) == [""] * 3
     assert refusals(committed) == ["TRANSACTION_ENDED"] * 3
@@ -146,7 +146,7 @@ def test_ends_are_forgotten_in_bounded_pieces(rig: Rig) -> None:
     assert all(before - after <= FORGET_MAX for before, after in itertools.pairwise(sizes))
 
 
-def test_what_ended_within_the_hour_is_not_forgotten_by_housekeeping(rig: Rig, open_ones: list[Place]) -> None:
+def test_the_end_of_a_transaction_is_remembered_for_an_hour(rig: Rig, open_ones: list[Place]) -> None:
     first = end(rig, *open_ones, commit=True)
     for _ in range(59):
         rig.advance(MINUTE)
@@ -201,7 +201,7 @@ def test_a_committed_message_that_waits_can_be_recalled(rig: Rig) -> None:
     assert refusals(end(rig, *places, commit=True)) == [""], "it was committed, and then recalled"
 
 
-def test_in_fifo_topics_the_order_is_that_of_the_commits(rig: Rig) -> None:
+def test_half_messages_of_a_fifo_topic_are_ordered_by_their_commits(rig: Rig) -> None:
     timed_pair(rig, "FIFO", queues=4)
     asked = {"message_group": "x", "transaction": True}
     first, second, third = send(rig, *(later(text, **asked) for text in "123"), later("0", message_group="x"))[:3]
@@ -212,7 +212,7 @@ def test_in_fifo_topics_the_order_is_that_of_the_commits(rig: Rig) -> None:
     assert {row.queue for row in rows} == {placing.queue_of("x", 4)}
 
 
-def test_in_priority_topics_a_commit_goes_to_its_queue(rig: Rig) -> None:
+def test_a_committed_message_of_a_priority_topic_goes_to_the_queue_of_its_priority(rig: Rig) -> None:
     timed_pair(rig, "PRIORITY", queues=3)
     places = send(rig, *(later(str(priority), priority=priority, transaction=True) for priority in (0, 1, 7)))
     assert [ended.place.queue for ended in end(rig, *places, commit=True)] == [0, 1, 2]
@@ -319,7 +319,7 @@ def test_half_messages_are_listed_oldest_first_by_topic_or_of_all(rig: Rig, open
     }
 
 
-def test_a_topic_made_anew_knows_nothing_of_the_transactions_of_the_old_one(rig: Rig, open_ones: list[Place]) -> None:
+def test_a_topic_created_again_has_no_transactions_of_the_old_one(rig: Rig, open_ones: list[Place]) -> None:
     rig.run(ask.DeleteTopic("t"), ask.CreateTopic("t", 1, False, HOUR, "TRANSACTION"))
     assert (halves(rig), waiting(rig)) == ([], (0, 0))
     assert refusals(end(rig, *open_ones, commit=True)) == ["TRANSACTION_NOT_FOUND"] * 3

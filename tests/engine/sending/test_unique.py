@@ -242,7 +242,7 @@ def test_a_repeat_of_a_delayed_or_half_message_gets_the_same_name(rig: Rig) -> N
 
 
 @pytest.mark.parametrize("make", [delayed, half])
-def test_what_never_becomes_visible_gives_its_id_free(rig: Rig, make: Any) -> None:
+def test_a_recalled_or_rolled_back_message_frees_its_unique_id(rig: Rig, make: Any) -> None:
     topic(rig, kind="DELAY")
     (place,) = rig.do(ask.Send("t", (make("a"),))).places
     assert rig.do(ask.Send("t", (make("a"),))).places[0].duplicate

@@ -88,7 +88,7 @@ def test_the_refusal_says_that_free_pages_lie_apart_and_what_helps(scattered: Ri
     assert "% full" in full.message
 
 
-def test_nothing_of_others_is_lost(scattered: Rig) -> None:
+def test_a_scattered_map_loses_no_messages_of_other_topics(scattered: Rig) -> None:
     before = {name: scattered.read(name) for name in ("log", "cq", "idx", "poff")}
     scattered.run(of("large", LARGE, "x"))
     assert {name: scattered.read(name) for name in ("log", "cq", "idx", "poff")} == before

@@ -75,7 +75,7 @@ def test_only_tables_that_leave_otherwise_are_without_roles() -> None:
 
 
 @pytest.mark.parametrize("role", [TOPIC, GROUP, OWNER])
-def test_what_is_forgotten_is_in_no_table_and_all_else_stays(role: Role) -> None:
+def test_a_forgotten_entity_is_in_no_table_and_others_stay(role: Role) -> None:
     state, before = filled(), keys_with(filled(), role, STAYS)
     if role is TOPIC:
         state.forget_topic(TopicId(GONE))

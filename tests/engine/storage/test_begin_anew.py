@@ -47,7 +47,7 @@ def test_a_store_with_a_damaged_first_page_is_not_made_anew(tmp_path: Path) -> N
     assert file.read_bytes() == before
 
 
-def test_of_two_unfinished_meta_pages_the_first_one_counts_as_for_lmdb(tmp_path: Path) -> None:
+def test_the_first_of_two_unfinished_meta_pages_counts_as_for_lmdb(tmp_path: Path) -> None:
     """As the first commit leaves them that fails when it writes its meta page: the second names pages without data."""
     file = tmp_path / DATA_FILE
     lmdb.open(str(file), subdir=False).close()

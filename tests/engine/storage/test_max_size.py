@@ -82,7 +82,7 @@ def test_dead_letters_without_room_are_written_and_sends_work_within_a_second_of
 
 
 @pytest.mark.parametrize("size", [2 * SMALL, 1 << 40, SMALL - 2 * MIB])
-def test_what_was_stored_is_there_after_each_limit_and_after_a_crash(make_rig: MakeRig, size: int) -> None:
+def test_stored_messages_are_there_after_each_limit_and_a_crash(make_rig: MakeRig, size: int) -> None:
     rig = make_rig(map_bytes=SMALL)
     rig.pair()
     rig.send("before")

@@ -82,7 +82,7 @@ def test_the_store_of_the_newest_kept_format_has_something_in_every_database(fol
 
 
 @every_format
-def test_it_is_of_this_format_once_it_was_opened(rig: Rig) -> None:
+def test_an_older_store_has_the_newest_format_once_it_was_opened(rig: Rig) -> None:
     assert dict(rig.read("meta"))[b"format"] == U32.pack(FORMATS[-1].number)
 
 
@@ -98,7 +98,7 @@ def test_a_second_start_and_a_compacted_copy_hold_the_same(rig: Rig) -> None:
 
 
 @every_format
-def test_what_was_not_done_comes_again_and_what_was_acked_does_not(rig: Rig) -> None:
+def test_unfinished_messages_of_an_older_store_come_again_and_acked_ones_do_not(rig: Rig) -> None:
     redriven = ["a5"] if rig.dead("billing") == [] else []
     held = ["held"] if redriven else []
     all_of = sorted([*numbered("b", 4), "once", *held])
@@ -110,7 +110,7 @@ def test_what_was_not_done_comes_again_and_what_was_acked_does_not(rig: Rig) -> 
 
 
 @every_format
-def test_what_was_sent_under_this_release_stands_behind_what_was_there(rig: Rig) -> None:
+def test_messages_sent_under_this_release_follow_those_of_the_older_store(rig: Rig) -> None:
     rig.send("new", topic="events")
     assert drain(rig, "events", "lake", 40) == sorted([*numbered("e", 6), "new"])
     rig.restart()

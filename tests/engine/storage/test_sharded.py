@@ -24,7 +24,7 @@ def dicts(mapping: Sharded[int, int]) -> list[dict[int, int]]:
 @given(
     st.dictionaries(st.integers(0, 9), st.integers()), st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers()))
 )
-def test_it_holds_what_a_dict_holds(first: dict[int, int], changes: list[tuple[int, int | None]]) -> None:
+def test_a_sharded_table_holds_the_same_as_a_dict(first: dict[int, int], changes: list[tuple[int, int | None]]) -> None:
     expected, found = dict(first), Sharded(first)
     for key, value in changes:
         if value is None:
@@ -38,7 +38,7 @@ def test_it_holds_what_a_dict_holds(first: dict[int, int], changes: list[tuple[i
     assert [key in found for key in range(10)] == [key in expected for key in range(10)]
 
 
-def test_what_was_loaded_is_never_added_to_and_gives_its_memory_back() -> None:
+def test_a_loaded_shard_is_never_added_to_and_frees_its_memory() -> None:
     first = dict.fromkeys(range(50_000), 0)
     large = sys.getsizeof(first)
     found = Sharded(first)

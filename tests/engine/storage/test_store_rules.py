@@ -23,7 +23,7 @@ def test_an_index_unit_is_twenty_bytes_of_place_size_and_tag(rig: Rig) -> None:
         assert (size, int.from_bytes(record[4:8], "big"), found) == (len(record), len(record) - 20, tag)
 
 
-def test_what_retention_took_is_never_replaced_by_what_came_later(rig: Rig) -> None:
+def test_a_lease_whose_message_was_dropped_never_returns_a_later_message(rig: Rig) -> None:
     """D.22: a lease names a place in the byte stream; gone is gone, whatever now stands at that offset's neighbours."""
     rig.topic(by_age=True, keep_ms=MINUTE)
     rig.group()

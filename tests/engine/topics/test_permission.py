@@ -104,7 +104,7 @@ def test_a_reader_without_a_group_needs_the_topic_only(rig: Rig) -> None:
     assert forbidden(rig, ask.Pull("t", "", 0, 0)) == "topic"
 
 
-def test_what_is_leased_is_settled_whatever_is_closed(rig: Rig) -> None:
+def test_leased_messages_are_settled_in_a_closed_topic_and_group(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c", "d")
     first, second, third, fourth = rig.pop()
@@ -185,7 +185,7 @@ def test_lite_topics_have_the_permission_of_their_topic(rig: Rig) -> None:
     assert len(lites.pop(rig, "zoe")) == 1
 
 
-def test_who_waits_learns_when_the_topic_or_the_group_is_closed(rig: Rig) -> None:
+def test_closing_a_topic_or_a_group_wakes_its_parked_pops(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.UpdateTopic("t", 0, None, (("permission", "WRITE_ONLY"),)))
     committed = rig.commit(ask.UpdateGroup("g", {"consume_enable": False}))

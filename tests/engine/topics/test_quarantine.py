@@ -25,7 +25,7 @@ def test_a_damaged_message_is_never_delivered_and_the_others_are(rig: Rig, place
     assert rig.pop() == []
 
 
-def test_it_is_kept_and_reported_with_its_place(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_message_is_kept_and_logged_with_its_place(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.pair()
     sent(rig, "a")
     rig.damage(0)
@@ -37,7 +37,7 @@ def test_it_is_kept_and_reported_with_its_place(rig: Rig, caplog: pytest.LogCapt
     assert rig.do(queries.Store())[1] == 1
 
 
-def test_each_group_counts_it_once(rig: Rig) -> None:
+def test_each_group_counts_a_damaged_message_once(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     sent(rig, "a", "b")
@@ -112,7 +112,7 @@ def test_a_repeated_attempt_leaves_out_what_was_damaged_meanwhile(rig: Rig) -> N
     assert bodies(rig.pop()) == ["b"]
 
 
-def test_looking_by_position_leaves_it_out(rig: Rig) -> None:
+def test_browsing_leaves_out_a_damaged_message(rig: Rig) -> None:
     rig.pair()
     sent(rig, "a", "b")
     rig.damage(0)

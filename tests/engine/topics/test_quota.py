@@ -113,7 +113,7 @@ def test_bytes_are_counted_as_they_are_stored(rig: Rig) -> None:
     rig.send("z" * 100)
 
 
-def test_of_two_rates_the_one_that_lasts_longer_is_reported(rig: Rig) -> None:
+def test_the_rate_with_the_longer_wait_is_reported(rig: Rig) -> None:
     size = len(message("a").data)
     topic(rig, send_messages_per_s=1, send_bytes_per_s=size * 10)
     rig.send("a")
@@ -124,7 +124,7 @@ def test_of_two_rates_the_one_that_lasts_longer_is_reported(rig: Rig) -> None:
     assert (result.retry_after_ms, result.message) == (1000, f"topic 't' takes {size} bytes a second")
 
 
-def test_what_is_refused_costs_nothing_and_its_neighbours_of_the_commit_go_on(rig: Rig) -> None:
+def test_a_refused_send_uses_no_quota_and_other_sends_of_its_commit_go_on(rig: Rig) -> None:
     topic(rig, send_messages_per_s=3)
     rig.topic("free")
     asked = [sending(*"ab"), sending(*"cd"), sending("e"), sending("f", topic="free"), sending("g")]
@@ -165,7 +165,7 @@ def test_tokens_of_an_aborted_commit_are_there_again(rig: Rig, monkeypatch: pyte
     rig.send("a")
 
 
-def test_what_the_broker_itself_appends_is_not_limited(rig: Rig) -> None:
+def test_dead_letters_are_not_limited_by_the_send_quota(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.UpdateTopic("%DLQ%g", 0, None, (("send_messages_per_s", 1),)))
     rig.send(*"abc")
@@ -185,7 +185,7 @@ def test_a_body_that_is_too_large_is_refused_alone(rig: Rig) -> None:
     assert len(rig.pop()) == 2
 
 
-def test_only_the_body_counts(rig: Rig) -> None:
+def test_the_limit_of_message_bytes_counts_only_the_body(rig: Rig) -> None:
     topic(rig, message_bytes_max=10)
     rig.do(ask.Send("t", (message("x" * 10, "i" * 100, keys=("k" * 100,)),)))
     assert len(rig.pop()) == 1

@@ -17,7 +17,7 @@ def in_flight(rig: Rig, **asked: Any) -> Refused | None:
     return popped.refusal
 
 
-def test_when_every_queue_that_has_messages_is_at_its_limit_a_pop_says_so(rig: Rig) -> None:
+def test_a_pop_is_refused_when_every_queue_with_messages_is_at_its_limit(rig: Rig) -> None:
     rig.pair(2, in_flight_max=2)
     for text in "abcdefgh":
         rig.send(text)

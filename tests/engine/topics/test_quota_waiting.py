@@ -112,7 +112,7 @@ async def test_a_pop_without_a_wait_is_refused_and_one_that_waits_gets_its_token
     assert looks == [clock.now_ms()]
 
 
-async def test_sends_do_not_wake_who_waits_for_a_token(broker: Broker, looks: list[int]) -> None:
+async def test_sends_do_not_wake_pops_that_wait_for_quota(broker: Broker, looks: list[int]) -> None:
     await broker.execute(sending(*"abcd"))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker), waiting(broker, queues=(0,))]
@@ -126,7 +126,7 @@ async def test_sends_do_not_wake_who_waits_for_a_token(broker: Broker, looks: li
         task.cancel()
 
 
-async def test_many_who_wait_are_served_in_their_order_one_for_each_token(
+async def test_pops_that_wait_for_quota_are_served_in_order_one_for_each_token(
     broker: Broker, clock: FakeClock, looks: list[int]
 ) -> None:
     await broker.execute(sending(*numbered("m", 100)))
@@ -155,7 +155,7 @@ async def test_tokens_that_came_together_are_all_given_out(broker: Broker, clock
         task.cancel()
 
 
-async def test_who_waits_for_a_token_while_the_last_message_goes_waits_for_messages_then(
+async def test_a_pop_that_waits_for_quota_waits_for_messages_once_the_last_one_is_taken(
     broker: Broker, clock: FakeClock
 ) -> None:
     await broker.execute(sending(*"abc"))
@@ -227,7 +227,7 @@ async def test_a_token_that_comes_while_the_answer_is_on_its_way_is_not_waited_f
         assert bodies(deliveries(await broker.pop(ask.Pop("t", "g"), MINUTE))) == ["c"]
 
 
-async def test_a_changed_quota_wakes_all_who_wait(broker: Broker) -> None:
+async def test_a_changed_quota_wakes_all_pops_that_wait_for_it(broker: Broker) -> None:
     await broker.execute(sending(*numbered("m", 20)))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker) for _ in range(10)]
@@ -237,7 +237,7 @@ async def test_a_changed_quota_wakes_all_who_wait(broker: Broker) -> None:
     assert sorted(map(body, tasks)) == sorted(f"m{number}" for number in range(2, 12))
 
 
-async def test_who_waits_for_a_token_learns_at_once_of_a_switch_to_pull(broker: Broker) -> None:
+async def test_a_pop_that_waits_for_quota_is_refused_at_once_on_a_switch_to_pull(broker: Broker) -> None:
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker), waiting(broker)]
@@ -247,7 +247,9 @@ async def test_who_waits_for_a_token_learns_at_once_of_a_switch_to_pull(broker: 
     assert [task.exception().code for task in tasks] == ["WRONG_CONSUME_MODE"] * 2  # type: ignore[union-attr]
 
 
-async def test_a_deleted_topic_is_heard_of_by_who_waits_for_a_token(broker: Broker, clock: FakeClock) -> None:
+async def test_a_pop_that_waits_for_quota_is_refused_when_its_topic_is_deleted(
+    broker: Broker, clock: FakeClock
+) -> None:
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker), waiting(broker)]

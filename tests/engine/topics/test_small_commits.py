@@ -120,7 +120,7 @@ def test_a_commit_that_fails_leaves_the_chunk_as_it_was(rig: Rig) -> None:
 # ── What is leased, damaged, looked up ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_leased_before_others_joined_its_chunk_is_acked_released_and_redelivered_as_ever(rig: Rig) -> None:
+def test_leases_older_than_later_messages_of_their_chunk_are_settled_as_usual(rig: Rig) -> None:
     rig.pair()
     one_by_one(rig, "abc")
     rows = rig.pop()
@@ -150,7 +150,7 @@ def test_a_group_may_begin_at_a_time_within_a_chunk(rig: Rig) -> None:
     assert bodies(rig.pop()) == list("cdef")
 
 
-def test_a_look_up_between_two_times_finds_what_was_stored_then(rig: Rig) -> None:
+def test_a_look_up_within_a_chunk_finds_only_messages_stored_between_two_times(rig: Rig) -> None:
     rig.topic()
     begin = rig.now
     for text in "abcdef":
@@ -162,7 +162,7 @@ def test_a_look_up_between_two_times_finds_what_was_stored_then(rig: Rig) -> Non
     ]
 
 
-def test_what_is_sent_after_a_redrive_lies_behind_it(rig: Rig) -> None:
+def test_a_message_sent_after_a_redrive_has_a_later_position(rig: Rig) -> None:
     """Positions of a topic grow with the time of storing: searches rely on it."""
     rig.pair()
     died(rig, "a")
@@ -185,9 +185,7 @@ def test_the_oldest_message_under_a_lease_is_reported_with_its_own_time(rig: Rig
         rig.ack([row])
 
 
-def test_what_joins_a_chunk_after_blocks_were_said_together_is_found_too(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_that_join_a_chunk_after_an_index_merge_are_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "NAMES_MAX", 2)
     monkeypatch.setattr(index_merge, "FRESH_MIN", 1)
     rig.topic()
@@ -205,7 +203,7 @@ def test_what_joins_a_chunk_after_blocks_were_said_together_is_found_too(
 # ── Retention ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_joined_a_chunk_that_every_group_was_done_with_is_not_dropped_with_it(rig: Rig) -> None:
+def test_a_message_that_joined_a_finished_chunk_is_not_dropped_with_it(rig: Rig) -> None:
     """The mark that lets the first message go must not reach the second."""
     rig.pair()
     rig.skip(50 * SECOND)
@@ -218,7 +216,7 @@ def test_what_joined_a_chunk_that_every_group_was_done_with_is_not_dropped_with_
     assert bodies(rig.pop()) == ["b"]
 
 
-def test_by_age_nothing_goes_before_its_time_and_all_goes_a_minute_after_it(rig: Rig) -> None:
+def test_retention_by_age_drops_each_message_within_two_minutes_after_its_time(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     begin = rig.now
     one_by_one(rig, "abcdefghij", apart_ms=10 * SECOND)

@@ -67,7 +67,7 @@ ASKED: dict[str, Callable[[int], Any]] = {
 
 
 @pytest.mark.parametrize("kind", ASKED)
-def test_one_group_answers_a_bounded_number_of_bytes_and_the_next_ones_the_others(filled: Rig, kind: str) -> None:
+def test_one_commit_batch_answers_a_bounded_number_of_bytes_and_later_ones_the_rest(filled: Rig, kind: str) -> None:
     left = [ASKED[kind](number) for number in range(COUNT)]
     groups = 0
     while left:
@@ -80,17 +80,17 @@ def test_one_group_answers_a_bounded_number_of_bytes_and_the_next_ones_the_other
     assert groups == COUNT // 4
 
 
-def test_all_kinds_share_one_bound(filled: Rig) -> None:
+def test_all_kinds_of_answers_share_one_bound_of_bytes(filled: Rig) -> None:
     results = filled.run(*(make(number) for number in range(4) for make in ASKED.values()))
     assert sum(result is not NEXT_GROUP for result in results) == 4
 
 
-def test_who_is_put_off_has_leased_nothing_and_moved_nothing(filled: Rig) -> None:
+def test_a_postponed_pop_has_leased_nothing(filled: Rig) -> None:
     filled.run(*(ask.Pop("t", "g", max_messages=1) for _ in range(COUNT)))
     assert filled.numbers("g").in_flight == 4
 
 
-def test_what_has_no_messages_in_its_answer_is_not_put_off(filled: Rig) -> None:
+def test_commands_without_messages_in_their_answer_are_not_postponed(filled: Rig) -> None:
     pops = [ask.Pop("t", "g", max_messages=8) for _ in range(COUNT)]
     *_, offsets, ack = filled.run(*pops, ask.QueryOffsets("t", "p"), ask.Ack("g", ()))
     assert offsets[0].max_offset == COUNT
@@ -123,7 +123,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     await broker.close()
 
 
-async def test_all_who_ask_at_once_are_answered_in_their_order(broker: Broker) -> None:
+async def test_simultaneous_pops_of_large_messages_are_answered_in_order(broker: Broker) -> None:
     """Nobody is answered that there is nothing while there is something, and nobody has to ask again."""
     for number in range(COUNT):
         await broker.execute(large(number))
@@ -132,7 +132,7 @@ async def test_all_who_ask_at_once_are_answered_in_their_order(broker: Broker) -
     assert [answer.rows[0][3] for answer in popped] == list(range(COUNT))
 
 
-async def test_pulls_that_are_put_off_keep_their_wake(broker: Broker) -> None:
+async def test_postponed_pulls_keep_their_wake(broker: Broker) -> None:
     """One message wakes all Pops that wait for its queue, and one commit batch has no room for all answers."""
     held = [asyncio.ensure_future(broker.pull(ask.Pull("t", "", 0, 0), MINUTE)) for _ in range(COUNT)]
     async with asyncio.timeout(LOST_S):
@@ -143,7 +143,7 @@ async def test_pulls_that_are_put_off_keep_their_wake(broker: Broker) -> None:
     assert [len(answer.rows) for answer in pulled] == [1] * COUNT
 
 
-async def test_a_broker_that_stops_answers_those_who_were_put_off(broker: Broker) -> None:
+async def test_a_broker_that_stops_answers_postponed_requests(broker: Broker) -> None:
     for number in range(COUNT):
         await broker.execute(large(number))
     asked = [asyncio.ensure_future(broker.execute(ask.PeekPiece("t", "g", 1, 3 * MIB))) for _ in range(COUNT)]

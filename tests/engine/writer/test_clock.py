@@ -41,7 +41,7 @@ def test_a_step_of_the_wall_clock_while_running_moves_no_lease(
     assert bodies(leased.pop()) == ["a"]
 
 
-def test_after_a_step_back_and_a_restart_nothing_is_early_and_nothing_lost(leased: Rig, wall_clock: WallClock) -> None:
+def test_a_lease_ends_in_time_after_the_clock_steps_back_and_a_restart(leased: Rig, wall_clock: WallClock) -> None:
     wall_clock.step(-30 * MINUTE)
     restarted(leased, wall_clock)
     wall_clock.advance(MINUTE - SECOND)
@@ -52,7 +52,7 @@ def test_after_a_step_back_and_a_restart_nothing_is_early_and_nothing_lost(lease
     assert bodies(leased.pop()) == ["a"]
 
 
-def test_after_a_step_ahead_and_a_restart_leases_are_over(leased: Rig, wall_clock: WallClock) -> None:
+def test_a_lease_is_over_after_the_clock_steps_ahead_and_a_restart(leased: Rig, wall_clock: WallClock) -> None:
     wall_clock.step(HOUR)
     restarted(leased, wall_clock)
     leased.settle()

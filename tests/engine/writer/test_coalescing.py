@@ -45,7 +45,7 @@ def test_equal_pops_share_a_checkpoint_and_each_gets_a_message_of_its_own(full: 
     assert full.findings() == []
 
 
-def test_what_a_caller_does_with_its_message_does_not_concern_the_others(full: Rig) -> None:
+def test_settling_one_message_of_a_shared_checkpoint_does_not_affect_the_others(full: Rig) -> None:
     extended, released, rejected, acked, left = taken(full, *[ONE] * 5)
     full.extend([extended], 10 * MINUTE)
     full.release([released])
@@ -118,7 +118,7 @@ def test_acks_of_a_batch_finish_their_messages_and_each_counts_its_own(full: Rig
     assert full.findings() == []
 
 
-def test_beside_an_ack_that_is_refused_the_others_have_their_effect(full: Rig) -> None:
+def test_acks_beside_a_refused_one_take_effect(full: Rig) -> None:
     first, second, third = taken(full, ONE, ONE, ONE)
     answers = full.run(acking(first), acking(first), acking(second), ask.Ack("none", (third.handle,)), acking(third))
     assert [refusals(answers[place].results) for place in (0, 1, 2, 4)] == [[""], ["HANDLE_LAPSED"], [""], [""]]
@@ -134,7 +134,7 @@ def test_an_ack_is_not_moved_over_a_command_before_it(full: Rig) -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), [(pop, "pop"), (lease, "ack_all")])
-def test_if_running_as_one_fails_after_a_write_each_command_runs_by_itself(
+def test_commands_run_one_by_one_when_running_them_as_one_fails_after_a_write(
     full: Rig, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
     rows = taken(full, ONE, ONE)

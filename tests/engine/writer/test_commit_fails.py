@@ -40,7 +40,7 @@ def begun(rig: Rig, seed: int) -> Traffic:
 
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
 @pytest.mark.parametrize("every", [1, 2, 5])
-def test_after_a_failed_commit_memory_is_what_a_fresh_start_would_find(rig: Rig, fault: Fault, every: int) -> None:
+def test_memory_equals_the_store_after_a_failed_commit(rig: Rig, fault: Fault, every: int) -> None:
     traffic = begun(rig, seed=every)
     struck = 0
     for turn in range(120):
@@ -64,7 +64,7 @@ def test_after_a_failed_commit_memory_is_what_a_fresh_start_would_find(rig: Rig,
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_after_a_put_into_a_full_map_memory_is_what_a_fresh_start_would_find(rig: Rig, seed: int) -> None:
+def test_memory_equals_the_store_after_a_put_into_a_full_map(rig: Rig, seed: int) -> None:
     traffic = begun(rig, seed)
     struck = 0
     for turn in range(150):
@@ -187,7 +187,7 @@ def test_a_lease_that_cannot_be_revived_waits_and_the_others_do_not(rig: Rig, mo
     assert bodies(rig.pop(queues=(0,))) == ["a", "b"]
 
 
-def test_nothing_is_answered_from_a_transaction_that_was_thrown_away(rig: Rig) -> None:
+def test_a_pop_of_an_aborted_transaction_has_no_effect(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     commit = Transaction.commit

@@ -64,7 +64,7 @@ def odd_sweep() -> Sweep:
     return Sweep(looked_at=1, to_retry=True)
 
 
-def test_of_two_deleted_topics_one_that_cannot_be_removed_does_not_hold_up_the_other(
+def test_a_deleted_topic_that_cannot_be_removed_does_not_delay_the_removal_of_others(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in "ab":

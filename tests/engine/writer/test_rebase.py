@@ -153,7 +153,7 @@ def test_half_messages_are_asked_about_and_given_up_when_they_were_to_be(ahead: 
     assert half.transaction_id
 
 
-def test_what_is_remembered_of_producers_is_forgotten_in_time(ahead: Ahead) -> None:
+def test_numbers_and_unique_ids_of_producers_are_forgotten_in_time_after_a_rebase(ahead: Ahead) -> None:
     rig = ahead.rig
     rig.do(ask.CreateTopic("t", 1, False, DAY, unique_ids_ms=HOUR))
     rig.send("a", producer="p", number=1)

@@ -214,7 +214,7 @@ def test_a_restart_changes_nothing(rig: Rig) -> None:
     assert [row.handle for row in rig.pop(4, client_id="c", attempt_id="1")] == [rows[0].handle, rows[3].handle]
 
 
-def test_what_a_group_needs_in_a_topic_is_made_at_its_first_look_and_once(rig: Rig) -> None:
+def test_the_subscription_of_a_group_is_made_once_at_its_first_look(rig: Rig) -> None:
     """Two first looks in one commit: the second finds what the first has made, and takes on behind it."""
     rig.topic("t", 2)
     rig.group("g", start_from="LATEST")

@@ -64,7 +64,7 @@ def office(tmp_path: Path) -> Iterator[Office]:
     office.core.close()
 
 
-def test_what_waits_is_one_commit_acks_first_and_pops_last(office: Office) -> None:
+def test_waiting_commands_form_one_commit_acks_first_and_pops_last(office: Office) -> None:
     office.writer.submit(ask.Pop("t", "g"), "pop")
     office.writer.submit(sending("a"), "send")
     office.writer.submit(queries.Store(), "look")
@@ -74,7 +74,9 @@ def test_what_waits_is_one_commit_acks_first_and_pops_last(office: Office) -> No
     assert office.groups == [["ack", "send", "pop", "look"]]
 
 
-def test_a_group_is_bounded_and_keeps_places_for_pops(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_batch_is_bounded_in_commands_and_keeps_places_for_pops(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writing, "GROUP_COMMANDS_MAX", 10)
     monkeypatch.setattr(writing, "GROUP_SHARE", 4)
     for number in range(20):
@@ -88,7 +90,7 @@ def test_a_group_is_bounded_and_keeps_places_for_pops(office: Office, monkeypatc
     assert sum(ticket.startswith("pop") for ticket in office.groups[0]) == 4
 
 
-def test_a_group_takes_at_most_so_many_bytes(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_batch_is_bounded_in_bytes(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "GROUP_BYTES_MAX", 250)
     for number in range(6):
         office.writer.submit(ask.Send("t", (), "", 0, 100), number)
@@ -108,7 +110,7 @@ def test_a_fake_clock_that_moves_finds_everything_done(office: Office) -> None:
     assert office.core.state.stat[GroupId(2), TopicId(1)].retry == 1
 
 
-def test_after_a_failed_commit_every_call_gets_unavailable_and_the_writer_ends(office: Office) -> None:
+def test_a_failed_commit_refuses_every_call_and_ends_the_writer(office: Office) -> None:
     for number in range(3):
         office.writer.submit(sending("a"), number)
     with failing(office.store, Fault.IO):
@@ -121,7 +123,7 @@ def test_after_a_failed_commit_every_call_gets_unavailable_and_the_writer_ends(o
     office.clock.advance(MINUTE)
 
 
-def test_what_still_waited_behind_a_failed_commit_is_refused_too(
+def test_commands_that_wait_during_a_failed_commit_are_refused_too(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "GROUP_COMMANDS_MAX", 1)

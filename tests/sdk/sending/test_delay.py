@@ -79,7 +79,7 @@ async def test_a_recalled_message_never_comes(client: Any, advance: Any) -> None
         await client.recall(MAIL, "nonsense")
 
 
-async def test_what_was_delivered_cannot_be_recalled(client: Any, advance: Any) -> None:
+async def test_a_message_that_has_fired_cannot_be_recalled(client: Any, advance: Any) -> None:
     receipt = await client.send(MAIL, popmq.Message("later", delay=60.0))
     await advance(60.0)
     with pytest.raises(errors.MessageNotFound):

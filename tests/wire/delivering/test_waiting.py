@@ -212,7 +212,7 @@ def test_waiters_of_named_queues_wake_for_their_queue(stubs: Stubs, parked: Park
         assert bodies(calls.pop(sent.queue).result()) == [str(number).encode()]
 
 
-def test_what_comes_between_the_look_and_the_parking_is_not_missed(
+def test_a_message_between_the_look_and_the_parking_is_not_missed(
     shop: Stubs, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Pop finds nothing; before it has parked a Send is committed, and wakes nobody since nobody is parked."""

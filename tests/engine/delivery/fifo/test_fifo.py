@@ -39,7 +39,7 @@ def test_a_message_group_is_out_once_and_others_go_on(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a2"]
 
 
-def test_what_is_sent_later_waits_behind_what_waits(rig: Rig) -> None:
+def test_a_later_message_waits_after_the_waiting_ones_of_its_message_group(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
     first = rig.pop(1)
@@ -139,7 +139,7 @@ def test_a_head_in_backoff_keeps_its_message_group_and_only_that(rig: Rig) -> No
     assert [(row.body, row.attempt) for row in again] == [("a1", 2), ("a2", 1), ("a3", 1)]
 
 
-def test_those_behind_a_failed_head_lose_their_handles_and_no_attempt(rig: Rig) -> None:
+def test_messages_after_a_failed_head_lose_their_handles_and_no_attempt(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "a3", "b1")
     rows = {row.body: row for row in rig.pop()}
@@ -189,7 +189,7 @@ def test_a_change_of_one_that_was_taken_back_in_the_same_request_has_lapsed(rig:
     assert refusals(rig.do(ask.ChangeInvisibleTime("g", changes))) == ["", "HANDLE_LAPSED"]
 
 
-def test_after_the_last_attempt_the_head_is_dead_and_the_message_group_goes_on(rig: Rig) -> None:
+def test_a_head_is_dead_lettered_after_its_last_attempt_and_its_message_group_goes_on(rig: Rig) -> None:
     fifo_pair(rig, max_attempts=2)
     send_fifo(rig, "a1", "a2")
     for _ in range(2):
@@ -198,7 +198,7 @@ def test_after_the_last_attempt_the_head_is_dead_and_the_message_group_goes_on(r
     assert bodies(rig.pop()) == ["a2"]
 
 
-def test_when_the_head_of_a_batch_is_dead_the_client_goes_on_with_those_behind_it(rig: Rig) -> None:
+def test_messages_after_a_dead_lettered_head_can_still_be_acked(rig: Rig) -> None:
     fifo_pair(rig, max_attempts=1)
     send_fifo(rig, "a1", "a2")
     one, two = rig.pop()
@@ -247,8 +247,8 @@ def test_a_hot_message_group_does_not_keep_the_others_out(rig: Rig) -> None:
         pytest.fail("b1 was not delivered in three pops")
 
 
-def test_of_what_waits_no_message_group_fills_a_batch_while_another_waits(rig: Rig) -> None:
-    """An eighth of it, and what is left over once the others have had theirs."""
+def test_a_message_group_does_not_fill_a_batch_while_another_waits(rig: Rig) -> None:
+    """Each message group gets an eighth of the batch; one of them gets the rest too."""
     fifo_pair(rig)
     send_fifo(rig, "a0", "b0")
     held = rig.pop()
@@ -294,7 +294,9 @@ def test_reading_stops_when_too_many_wait_and_goes_on_when_they_are_done(
     assert "b1" in seen
 
 
-def test_one_pop_parks_so_many_and_the_next_goes_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_pop_parks_a_bounded_number_of_messages_and_the_next_goes_on(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fifo_pick, "PARKS_MAX", 10)
     fifo_pair(rig)
     send_fifo(rig, "a0")
@@ -366,7 +368,7 @@ def test_a_group_made_again_under_an_old_name_meets_no_lock(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a1", "a2"]
 
 
-def test_what_waits_is_kept_when_its_chunk_goes(rig: Rig) -> None:
+def test_a_waiting_message_is_kept_when_its_chunk_is_dropped(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1")
     held = rig.pop(invisible_ms=12 * HOUR)

@@ -11,7 +11,7 @@ from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo
 
 
 @pytest.mark.parametrize("queues_first", [False, True])
-def test_what_was_not_read_yet_does_not_overtake_what_waits(rig: Rig, queues_first: bool) -> None:
+def test_a_new_message_does_not_overtake_the_waiting_ones_of_its_message_group(rig: Rig, queues_first: bool) -> None:
     """I.10: whether a pop begins with the queues or with the line of waiting message groups, which takes turns."""
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "b1", "b2")

@@ -100,7 +100,7 @@ def test_a_message_group_is_resumed_also_when_a_dead_letter_has_come_back_in_fro
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a1", 1), ("a2", 1)]
 
 
-def test_what_is_not_stopped_cannot_be_resumed(rig: Rig) -> None:
+def test_a_message_group_that_is_not_stopped_cannot_be_resumed(rig: Rig) -> None:
     stopped(rig)
     for name in ("b", "never seen"):
         assert refusal(rig.run(ask.ResumeMessageGroup("t", "g", name))[0]) == "MESSAGE_NOT_FOUND"
