@@ -81,7 +81,7 @@ def test_a_hundred_topics_cost_no_thread_and_no_file(stubs: Stubs, folder: Path)
     assert threading.active_count() < threads + 20, "those of the transport come and go"
 
 
-def test_what_one_pop_was_given_is_acked_by_any_client_of_any_language(broker: EmbeddedBroker, shop: Stubs) -> None:
+def test_a_handle_can_be_acked_by_any_client_on_any_connection(broker: EmbeddedBroker, shop: Stubs) -> None:
     """S1.05, S1.08: a handle is text; whoever has it and names the group may ack, over a channel of its own."""
     shop.send(b"a", b"b")
     first, second = handles(shop.pop(client_id="one"))

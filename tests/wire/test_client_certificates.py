@@ -130,7 +130,7 @@ def test_a_signature_decides_before_the_certificate(required: Secured) -> None:
     assert "its secret is another one" in required.caller(SHOP, signed("signer", "another secret"))
 
 
-def test_without_a_certificate_a_client_signs(optional: Secured) -> None:
+def test_a_client_without_a_certificate_may_sign(optional: Secured) -> None:
     assert optional.caller(None, signed("signer")) == "signer"
     assert optional.caller(SHOP) == "by-name"
     assert "none came with this one" in optional.caller(None)

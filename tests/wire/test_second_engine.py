@@ -111,7 +111,7 @@ def test_a_search_is_one_call_of_the_engine_however_it_searches(shop: Stubs) -> 
     assert ([delivery.message.body for delivery in found.deliveries], found.more) == ([b"4", b"3", b"2"], True)
 
 
-def test_what_the_engine_lacks_is_refused_with_what_to_use_instead(shop: Stubs) -> None:
+def test_a_call_that_the_second_engine_lacks_is_refused_with_an_alternative(shop: Stubs) -> None:
     token = pb.Token(owner="o", generation=1, epoch=1)
     for call, request, name in (
         (shop.broker.AttachOwner, pb.AttachOwnerRequest(group=GROUP, owner="o", lease_ms=60 * SECOND), "owners"),

@@ -261,7 +261,7 @@ def test_a_retry_topic_belongs_to_its_group_and_topic(guarded: Guarded) -> None:
     assert refusal(guarded.clients[READS].broker.Pull, pull).code == "PERMISSION_DENIED"
 
 
-def test_a_transaction_is_ended_by_who_may_send_to_its_topic(fresh: Guarded) -> None:
+def test_ending_a_transaction_needs_the_right_to_send_to_its_topic(fresh: Guarded) -> None:
     keys = {**KEYS, "seller": ["send:orders"]}
     write_keys(fresh.keys, keys)
     end = pb.TransactionEnd(transaction_id=fresh.world.transaction_id, resolution=pb.ROLLBACK)
@@ -272,7 +272,7 @@ def test_a_transaction_is_ended_by_who_may_send_to_its_topic(fresh: Guarded) -> 
     assert not answer.results[0].HasField("error")
 
 
-def test_checks_are_for_who_may_send(fresh: Guarded) -> None:
+def test_checks_go_to_keys_that_may_send_to_the_topic(fresh: Guarded) -> None:
     with Producer(fresh.clients[SENDS], "later") as producer:
         fresh.world.clock.advance(10_000)
         assert producer.asked().topic == "later"
@@ -352,7 +352,7 @@ def test_settings_are_refused_for_topics_that_the_key_does_not_allow(guarded: Gu
     assert (told(SENDS, subscribing), told(READS, subscribing)) == ("UNAUTHORIZED", "OK")
 
 
-def test_without_access_keys_headers_are_not_looked_at(stubs: Stubs) -> None:
+def test_authorization_headers_are_ignored_by_a_broker_without_access_keys(stubs: Stubs) -> None:
     for headers in STRANGERS.values():
         call: Any = stubs.channel.unary_unary("/popmq.v1.Admin/ListTopics")
         assert call(b"", metadata=headers, timeout=CALL_S) == b""

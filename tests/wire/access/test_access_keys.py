@@ -77,7 +77,7 @@ def test_every_clients_form_of_a_signature_is_read(path: Path, form: str, date_t
         "é",
     ],
 )
-def test_what_is_no_signature_is_nobodys(path: Path, text: str) -> None:
+def test_a_malformed_signature_is_unauthenticated(path: Path, text: str) -> None:
     assert caller(Keys(path), [("authorization", text), ("x-mq-date-time", DATE_TIME)]) == "UNAUTHENTICATED"
 
 
@@ -159,7 +159,7 @@ def test_a_grant_covers_what_it_says(allow: str, need: Need, enough: bool) -> No
         "Admin",
     ],
 )
-def test_what_is_no_grant_is_refused_with_what_could_stand_there(text: str) -> None:
+def test_a_malformed_grant_is_refused_with_the_forms_to_write(text: str) -> None:
     with pytest.raises(ValueError, match="send:TOPIC, receive:TOPIC/GROUP, admin or"):
         read_grant(text)
 
@@ -167,7 +167,7 @@ def test_what_is_no_grant_is_refused_with_what_could_stand_there(text: str) -> N
 # ── The table ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_command_and_every_question_stands_in_the_table() -> None:
+def test_every_command_and_query_has_a_declared_right() -> None:
     # The limit of the data file moves between two commit batches, so no handler does it: core.py.
     assert {*handlers.HANDLERS, SetMaxSize} == {*NEEDS, *ASKING}
     assert all(issubclass(query, Query) for query in ASKING)
@@ -198,7 +198,7 @@ class Everything:
     ask = execute
 
 
-async def test_what_is_not_in_the_table_is_done_for_nobody(path: Path) -> None:
+async def test_a_command_or_query_without_a_declared_right_is_refused(path: Path) -> None:
     keys = Keys(path)
     engine: Any = Everything()
     store: Any = queries.Store()
@@ -215,7 +215,7 @@ async def test_what_is_not_in_the_table_is_done_for_nobody(path: Path) -> None:
         CALLER.reset(token)
 
 
-async def test_without_a_caller_nothing_is_done(path: Path) -> None:
+async def test_commands_and_queries_without_a_caller_are_unauthenticated(path: Path) -> None:
     engine: Any = Everything()
     guarded = Guarded(engine, Keys(path))
     commands = (Send("orders", ()), Pop("orders", "billing"))
@@ -362,7 +362,9 @@ def test_a_new_key_has_the_end_that_is_asked_for(path: Path) -> None:
 # ── Secrets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nothing_shows_a_secret(path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_appear_in_no_log_and_no_representation(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(known_keys, "LOOK_EVERY_S", 0.0)
     with caplog.at_level(logging.DEBUG):
         keys = Keys(path)

@@ -63,7 +63,7 @@ def test_a_change_is_written_with_key_address_outcome_and_request(tmp_path: Path
     assert (denied["method"], denied["key"], denied["code"]) == ("DeleteTopic", "sender", "PERMISSION_DENIED")
 
 
-def test_without_access_keys_the_line_has_no_key(stubs: Stubs, lines: Lines) -> None:
+def test_an_audit_line_of_a_broker_without_access_keys_has_no_key(stubs: Stubs, lines: Lines) -> None:
     refusal(stubs.admin.DeleteTopic, pb.DeleteTopicRequest(name="nowhere"))
     (line,) = lines.fields
     assert (line["key"], line["code"], line["request"]) == ("", "TOPIC_NOT_FOUND", 'name: "nowhere"')

@@ -103,7 +103,9 @@ def test_a_permission_that_there_is_none_is_refused(shop: Stubs) -> None:
 
 
 @pytest.mark.parametrize("close", ["topic", "group"])
-def test_all_who_wait_are_answered_at_once(shop: Stubs, parked: Parked, close: str) -> None:
+def test_parked_calls_are_refused_at_once_when_the_topic_or_the_group_is_closed(
+    shop: Stubs, parked: Parked, close: str
+) -> None:
     """Ordinary pops, which are woken one after another, a pop of a named queue, and a wait for messages."""
     calls = [shop.pop_later(), shop.pop_later(), shop.pop_later(queues=[0])]
     available = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=1, wait_ms=60_000)

@@ -85,7 +85,7 @@ def test_h2_is_agreed_on_for_clients_that_insist(broker: EmbeddedBroker, tls_por
     assert shown(tls_port)[1] == "h2"
 
 
-def test_who_trusts_another_certificate_does_not_connect(broker: EmbeddedBroker, tmp_path: Path) -> None:
+def test_a_client_that_trusts_another_certificate_cannot_connect(broker: EmbeddedBroker, tmp_path: Path) -> None:
     made(tmp_path / "other")
     with pytest.raises(grpc.RpcError) as error:
         topics(broker.tls_endpoint, tmp_path / "other" / DEVELOPMENT_CERT)
@@ -102,14 +102,14 @@ def test_the_development_certificate_is_made_once_and_is_for_its_owners_eyes(fol
     assert modes == [0o600, 0o600]
 
 
-def test_without_a_tls_port_no_certificate_is_made(stubs: Stubs, folder: Path) -> None:
+def test_a_broker_without_a_tls_port_makes_no_certificate(stubs: Stubs, folder: Path) -> None:
     plain = EmbeddedBroker(folder.with_name("plain"), clock=FakeClock(), sync="none")
     with plain:
         assert plain.certificate is None
     assert not (folder.with_name("plain") / DEVELOPMENT_CERT).exists()
 
 
-def test_a_development_certificate_that_ran_out_is_made_anew(tmp_path: Path) -> None:
+def test_an_outdated_development_certificate_is_replaced(tmp_path: Path) -> None:
     clock = FakeClock()
     first = development(tmp_path, "127.0.0.1", clock).pair
     clock.advance(9 * YEAR_MS)
@@ -119,7 +119,7 @@ def test_a_development_certificate_that_ran_out_is_made_anew(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("lost", [DEVELOPMENT_CERT, DEVELOPMENT_KEY])
-def test_half_a_development_certificate_is_made_anew(tmp_path: Path, lost: str) -> None:
+def test_half_a_development_certificate_is_replaced(tmp_path: Path, lost: str) -> None:
     first = development(tmp_path, "127.0.0.1", FakeClock()).pair
     (tmp_path / lost).unlink()
     assert development(tmp_path, "127.0.0.1", FakeClock()).pair != first

@@ -48,7 +48,9 @@ def test_a_caller_that_left_does_not_keep_the_message_from_the_next(shop: Stubs,
     assert bodies(second.result()) == [b"a"]
 
 
-def test_what_a_cancelled_pop_took_is_back_at_once_and_uncounted(shop: Stubs, gate: Gate, gone: Gone) -> None:
+def test_messages_of_a_cancelled_pop_come_back_at_once_without_counting_an_attempt(
+    shop: Stubs, gate: Gate, gone: Gone
+) -> None:
     """The caller goes away while its Pop waits for the writer: the lease that it gets is released."""
     shop.send(b"a", b"b", b"c")
     with gate.closed():
@@ -63,7 +65,9 @@ def test_what_a_cancelled_pop_took_is_back_at_once_and_uncounted(shop: Stubs, ga
     assert shop.ack(*handles(again)) == [""] * 3
 
 
-def test_what_a_cancelled_pop_took_goes_to_the_next_waiter(shop: Stubs, gate: Gate, gone: Gone, parked: Parked) -> None:
+def test_messages_of_a_cancelled_pop_go_to_the_next_waiting_pop(
+    shop: Stubs, gate: Gate, gone: Gone, parked: Parked
+) -> None:
     shop.send(b"a")
     with gate.closed():
         first = shop.pop_later(wait_ms=0)
@@ -154,9 +158,7 @@ def test_a_call_whose_deadline_is_over_is_as_good_as_cancelled(shop: Stubs, gate
     assert (delivery.message.body, delivery.attempt) == (b"a", 1)
 
 
-def test_after_a_storm_of_cancelled_pops_every_message_is_somewhere(
-    shop: Stubs, clock: FakeClock, parked: Parked
-) -> None:
+def test_a_storm_of_cancelled_pops_loses_no_message(shop: Stubs, clock: FakeClock, parked: Parked) -> None:
     """Pops cancelled at all moments of their life: nothing is lost, and what is still leased comes back in its time."""
     taken, sent = list[bytes](), list[bytes]()
 

@@ -33,7 +33,7 @@ def test_an_acked_message_never_comes_back(shop: Stubs, clock: FakeClock) -> Non
     assert shop.stats().acked == 1
 
 
-def test_when_all_succeeded_the_answer_to_an_ack_is_empty(shop: Stubs) -> None:
+def test_the_answer_to_an_ack_without_failures_is_empty(shop: Stubs) -> None:
     shop.send(b"a", b"b")
     request = pb.AckRequest(group=GROUP, handles=handles(shop.pop()))
     assert shop.broker.Ack(request, timeout=CALL_S) == pb.AckResponse()
@@ -88,7 +88,7 @@ def test_a_handle_lives_through_extends_and_a_restart(folder: Any, clock: FakeCl
         assert shop.ack(handle) == [""]
 
 
-def test_one_of_a_batch_may_be_extended_alone(shop: Stubs, clock: FakeClock) -> None:
+def test_one_message_of_a_batch_may_be_extended_alone(shop: Stubs, clock: FakeClock) -> None:
     shop.send(b"a", b"b", b"c")
     first, second, third = handles(shop.pop(invisible_ms=1_000))
     shop.change(second, extend=pb.Extend(invisible_ms=60_000))
@@ -97,7 +97,9 @@ def test_one_of_a_batch_may_be_extended_alone(shop: Stubs, clock: FakeClock) -> 
     assert shop.ack(first, second, third) == ["HANDLE_LAPSED", "", "HANDLE_LAPSED"]
 
 
-def test_released_with_no_delay_is_visible_at_once_and_the_handle_is_dead(shop: Stubs, clock: FakeClock) -> None:
+def test_a_message_released_with_delay_zero_is_visible_at_once_and_its_handle_lapses(
+    shop: Stubs, clock: FakeClock
+) -> None:
     handle = popped(shop)
     result = shop.change(handle, release=pb.Release(delay_ms=0))
     assert (result.visible_ms, result.dead_lettered) == (clock.now_ms(), False)
@@ -106,7 +108,7 @@ def test_released_with_no_delay_is_visible_at_once_and_the_handle_is_dead(shop: 
     assert (again.message.body, again.attempt) == (b"a", 2)
 
 
-def test_released_with_a_delay_comes_back_after_it(shop: Stubs, clock: FakeClock) -> None:
+def test_a_message_released_with_a_delay_comes_back_after_it(shop: Stubs, clock: FakeClock) -> None:
     result = shop.change(popped(shop), release=pb.Release(delay_ms=43_200_000))
     assert result.visible_ms == clock.now_ms() + 43_200_000
     assert shop.stats().backoff == 1
@@ -116,7 +118,7 @@ def test_released_with_a_delay_comes_back_after_it(shop: Stubs, clock: FakeClock
     assert bodies(shop.pop()) == [b"a"]
 
 
-def test_released_without_a_delay_follows_the_groups_table_by_attempts(stubs: Stubs, clock: FakeClock) -> None:
+def test_a_message_released_without_a_delay_follows_the_backoff_of_its_group(stubs: Stubs, clock: FakeClock) -> None:
     stubs.create_topic(queues=1)
     stubs.create_group(backoff=pb.Backoff(delays_ms=[1_000, 5_000]))
     handle = popped(stubs)
@@ -178,7 +180,7 @@ def test_a_lease_that_runs_out_on_the_last_attempt_says_so(stubs: Stubs, clock: 
 
 
 @pytest.mark.parametrize("reason", ["", "r" * 4096, "é" * 2048, "line\nbreak\0"])
-def test_reject_moves_the_message_to_the_dead_letter_topic_now(shop: Stubs, reason: str) -> None:
+def test_a_reject_moves_the_message_to_the_dead_letter_topic_at_once(shop: Stubs, reason: str) -> None:
     handle = popped(shop)
     result = shop.change(handle, reject=pb.Reject(reason=reason))
     assert (result.visible_ms, result.dead_lettered) == (0, True)
@@ -209,7 +211,7 @@ def test_changes_of_one_request_are_done_each_on_its_own(shop: Stubs, clock: Fak
     assert shop.ack(*taken) == ["", "HANDLE_LAPSED", "HANDLE_LAPSED", "HANDLE_LAPSED", "", ""]
 
 
-def test_what_an_owner_holds_is_not_changed_one_by_one(shop: Stubs) -> None:
+def test_a_single_message_of_an_owner_cannot_be_extended(shop: Stubs) -> None:
     shop.send(b"a", b"b")
     token = pb.Token(owner="query", generation=shop.attach().generation, epoch=1)
     first, second = handles(shop.pop(token=token))

@@ -31,7 +31,7 @@ def end(stubs: Stubs, checkpoint_id: int) -> int:
     return int(stubs.admin.EndLease(request, timeout=CALL_S).messages)
 
 
-def test_what_is_not_done_of_an_ended_lease_comes_again_at_once_and_its_handles_are_over(
+def test_unfinished_messages_of_an_ended_lease_come_back_at_once_and_their_handles_lapse(
     shop: Stubs, parked: Parked
 ) -> None:
     shop.send(b"a", b"b", b"c")
@@ -98,6 +98,6 @@ def test_the_keys_are_listed_without_secrets_to_admin_and_the_own_one_to_others(
     assert b"secret-of" not in listed.SerializeToString()
 
 
-def test_without_keys_the_broker_says_so(shop: Stubs) -> None:
+def test_listing_access_keys_of_a_broker_without_keys_is_empty(shop: Stubs) -> None:
     answer = shop.admin.ListAccessKeys(pb.ListAccessKeysRequest(), timeout=CALL_S)
     assert answer == pb.ListAccessKeysResponse()

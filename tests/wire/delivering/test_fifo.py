@@ -82,7 +82,7 @@ def test_a_stopped_message_group_is_listed_and_goes_on_when_resumed(ledger: Stub
     assert refusal(ledger.admin.ResumeMessageGroup, resume).code == "MESSAGE_NOT_FOUND"
 
 
-def test_what_waits_and_what_is_locked_is_listed(ledger: Stubs) -> None:
+def test_a_locked_message_group_is_listed_with_its_waiting_messages(ledger: Stubs) -> None:
     send(ledger, "a1", "a2")
     ledger.pop(LEDGER, max_messages=1)
     ledger.pop(LEDGER)

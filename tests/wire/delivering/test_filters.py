@@ -127,7 +127,7 @@ def test_retries_are_filtered_by_the_new_filter(shop: Stubs) -> None:
     assert (shop.stats().retry, shop.stats().filtered) == (0, 1)
 
 
-def test_who_waits_with_the_old_filter_is_answered_at_once(shop: Stubs, parked: Parked) -> None:
+def test_pops_that_wait_with_the_old_filter_are_refused_at_once(shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later(filter=RED) for _ in range(3)]
     parked.wait_for(3)
     set_filter(shop, filter=BLUE)

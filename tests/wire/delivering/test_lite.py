@@ -121,7 +121,7 @@ def test_a_receive_waits_for_its_lite_topics(chat: Stubs, v2: V2, parked: Parked
     assert [element.message.body for element in elements if element.HasField("message")] == [b"ann:1"]
 
 
-def test_what_one_face_sends_the_other_delivers_with_its_lite_topic(chat: Stubs, v2: V2) -> None:
+def test_a_lite_topic_sent_by_one_protocol_is_delivered_by_the_other(chat: Stubs, v2: V2) -> None:
     send(chat, "ann:1")
     v2.send(note("bob:1"))
     sync(v2, "ann")
@@ -156,7 +156,7 @@ def test_suspend_holds_a_whole_lite_topic_back(chat: Stubs, v2: V2, clock: FakeC
     assert second.system_properties.lite_topic == "ann"
 
 
-def test_where_a_subscription_begins_can_be_said(chat: Stubs, v2: V2) -> None:
+def test_a_lite_subscription_may_name_its_start(chat: Stubs, v2: V2) -> None:
     send(chat, "ann:1", "ann:2", "ann:3")
     assert sync(v2, "ann", offset_option=v2pb.OffsetOption(tail_n=1)) == "OK"
     assert bodies(v2.receive()) == [b"ann:3"]
@@ -165,7 +165,7 @@ def test_where_a_subscription_begins_can_be_said(chat: Stubs, v2: V2) -> None:
     assert sync(v2, "ann", offset_option=v2pb.OffsetOption(offset=-1)) == "ILLEGAL_OFFSET"
 
 
-def test_who_loses_an_exclusive_lite_topic_learns_it(stubs: Stubs, v2: V2, other: V2) -> None:
+def test_a_client_that_loses_an_exclusive_lite_topic_is_notified(stubs: Stubs, v2: V2, other: V2) -> None:
     stubs.create_topic(type=pb.LITE)
     stubs.create_group(lite_exclusive=True)
     with v2.telemetry() as stream:
@@ -181,7 +181,7 @@ def test_who_loses_an_exclusive_lite_topic_learns_it(stubs: Stubs, v2: V2, other
     assert bodies(other.receive()) == [b"ann:1"]
 
 
-def test_what_cannot_be_subscribed_to_is_refused(chat: Stubs, v2: V2) -> None:
+def test_invalid_lite_subscriptions_are_refused(chat: Stubs, v2: V2) -> None:
     chat.create_topic("plain")
     assert sync(v2, "a.b") == "ILLEGAL_LITE_TOPIC"
     assert sync(v2, "ann", topic="plain") == "ILLEGAL_TOPIC"

@@ -192,7 +192,7 @@ def test_a_position_beyond_the_end_bounds_nothing(shop: Stubs, generation: int) 
     assert bodies(seal(shop, generation, upto=far)) == numbers(3)
 
 
-def test_what_is_sealed_is_not_seen_by_others_until_the_lease_is_over(
+def test_sealed_messages_are_invisible_to_others_until_the_lease_is_over(
     shop: Stubs, generation: int, clock: FakeClock
 ) -> None:
     shop.send(*numbers(2))
@@ -231,7 +231,7 @@ def test_an_exclusive_owner_loses_nothing_when_its_lease_runs_out(stubs: Stubs, 
     assert (bodies(again), again.sealed.torn_stolen) == (numbers(2), 0)
 
 
-def test_one_of_a_sealed_set_may_be_acked_alone(shop: Stubs, generation: int) -> None:
+def test_one_message_of_a_sealed_set_may_be_acked_alone(shop: Stubs, generation: int) -> None:
     shop.send(*numbers(3))
     first = seal(shop, generation)
     assert shop.ack(handles(first)[1]) == [""]
@@ -329,7 +329,9 @@ def test_an_owner_unseen_for_seven_days_is_dropped(shop: Stubs, generation: int,
     assert bodies(shop.pop()) == numbers(2), "what it held are ordinary retries"
 
 
-def test_a_million_bound_messages_are_the_bound(shop: Stubs, generation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_holds_at_most_a_million_messages(
+    shop: Stubs, generation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(token_pop, "OWNED_MAX", 3)
     shop.send(*numbers(5))
     seal(shop, generation, max_messages=3)

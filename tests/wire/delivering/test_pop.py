@@ -42,7 +42,7 @@ def test_the_lease_is_what_was_asked_for_or_the_groups_own(shop: Stubs, clock: F
     assert shop.pop(group="patient").invisible_until_ms == clock.now_ms() + 7_200_000
 
 
-def test_leased_means_nobody_else_gets_it_before_its_time(shop: Stubs, clock: FakeClock) -> None:
+def test_a_leased_message_is_delivered_to_no_other_client_before_its_deadline(shop: Stubs, clock: FakeClock) -> None:
     shop.send(b"a")
     assert bodies(shop.pop(invisible_ms=5_000)) == [b"a"]
     clock.advance(4_999)
@@ -234,7 +234,7 @@ def test_a_repeated_attempt_may_ask_for_columns(shop: Stubs) -> None:
     assert list(columns.columns.handle) == handles(rows)
 
 
-def test_attempts_of_another_client_topic_group_or_number_are_others(shop: Stubs) -> None:
+def test_an_attempt_id_is_scoped_to_client_topic_and_group(shop: Stubs) -> None:
     shop.create_topic("other", queues=1)
     shop.create_group("audit")
     shop.send(*numbers(9))

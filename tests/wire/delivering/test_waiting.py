@@ -155,7 +155,7 @@ def test_a_wait_for_available_ends_at_its_time_with_what_there_is(
     assert call.result().ready == 2
 
 
-def test_no_wait_is_asked_for_no_wait_is_made(shop: Stubs, parked: Parked) -> None:
+def test_a_pop_without_a_wait_is_answered_at_once(shop: Stubs, parked: Parked) -> None:
     assert bodies(shop.pop(wait_ms=0)) == []
     request = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=9)
     assert shop.broker.WaitAvailable(request, timeout=CALL_S).ready == 0
@@ -266,7 +266,7 @@ def test_a_deleted_group_ends_its_waits(shop: Stubs, parked: Parked) -> None:
     assert read_refusal(error.value).code == "GROUP_NOT_FOUND"
 
 
-def test_new_queues_are_looked_at_by_those_who_wait(stubs: Stubs, parked: Parked) -> None:
+def test_parked_pops_read_new_queues(stubs: Stubs, parked: Parked) -> None:
     stubs.create_topic(queues=1)
     stubs.create_group()
     call = stubs.pop_later()

@@ -37,7 +37,7 @@ def shared(stubs: Stubs) -> Stubs:
     return stubs
 
 
-def test_without_a_share_number_every_client_pops_everything(stubs: Stubs) -> None:
+def test_every_client_pops_all_queues_of_a_group_without_a_share_number(stubs: Stubs) -> None:
     stubs.create_topic()
     stubs.create_group()
     everything = pb.QueryAssignmentResponse(known=True, all=True)

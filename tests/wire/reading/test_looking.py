@@ -88,7 +88,7 @@ def test_more_dead_letters_than_a_piece_holds_are_all_done_by_one_call(
     assert sorted(bodies(shop.pop(max_messages=100))) == sorted(texts)
 
 
-def test_what_is_leased_is_searched_to_its_end_by_one_call(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_of_why_or_redrive_searches_all_leases(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "LOOKS_MAX", 1)
     shop.create_topic("fifo", queues=1, type=pb.FIFO)
     texts = [b"a", b"b", b"c", b"d"]
@@ -115,7 +115,7 @@ def test_a_dead_letter_whose_origin_is_gone_is_a_failure_and_stays(shop: Stubs) 
     assert [(each.message.body, each.offset) for each in left] == [(b"b", 1)]
 
 
-def test_only_those_of_one_topic(shop: Stubs) -> None:
+def test_a_redrive_may_be_limited_to_one_topic(shop: Stubs) -> None:
     shop.create_topic("other")
     reject(shop, b"a")
     reject(shop, b"b", topic="other")
@@ -199,7 +199,7 @@ def test_the_whole_life_of_a_message_is_reported(shop: Stubs, clock: FakeClock) 
     assert [one.topic for one in why(shop, "a", topic=TOPIC)] == [TOPIC]
 
 
-def test_what_is_not_to_be_seen_yet_has_a_life_too(shop: Stubs, clock: FakeClock) -> None:
+def test_why_shows_delayed_and_half_messages(shop: Stubs, clock: FakeClock) -> None:
     shop.create_topic("later", type=pb.DELAY)
     messages = [
         pb.Message(message_id="d", body=b"x", delay_ms=5_000),

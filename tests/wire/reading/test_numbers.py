@@ -199,7 +199,7 @@ def test_rates_are_averages_over_the_last_minute_by_topic(shop: Stubs, clock: Fa
     assert (sent.sent_per_s, shop.stats().popped_per_s) == (0.5, 0)
 
 
-def test_what_is_made_anew_under_a_deleted_name_has_no_past(shop: Stubs) -> None:
+def test_a_topic_created_again_has_no_rates_of_the_old_one(shop: Stubs) -> None:
     shop.send(*(str(number).encode() for number in range(30)))
     shop.ack(*handles(shop.pop()))
     shop.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
@@ -304,7 +304,7 @@ def test_leases_are_filtered_by_group_and_topic(shop: Stubs) -> None:
     assert leases(shop, group="audit").total == leases(shop, topic=TOPIC).total == 2
 
 
-def test_what_a_lapsed_owner_lost_is_not_listed_as_leased(shop: Stubs, clock: FakeClock) -> None:
+def test_messages_of_a_lapsed_owner_are_not_listed_as_leased(shop: Stubs, clock: FakeClock) -> None:
     shop.send(b"a", b"b")
     token = pb.Token(owner="query", generation=shop.attach("query").generation, epoch=1)
     shop.pop(token=token)

@@ -102,7 +102,7 @@ def test_a_delivery_is_the_message_and_its_place_without_a_handle(feed: Stubs, c
         ({"filter": pb.Filter(tag="nothing")}, pb.NO_MATCHED_MESSAGE, 2),
     ],
 )
-def test_why_there_is_nothing_is_a_status_and_no_error(
+def test_a_pull_without_messages_returns_a_status_and_not_an_error(
     feed: Stubs, fields: dict[str, Any], status: int, next_offset: int
 ) -> None:
     feed.send(b"a", b"b")
@@ -134,7 +134,7 @@ def test_a_pull_that_was_cancelled_leaves_nothing_behind(feed: Stubs, parked: Pa
     assert bodies(pull(feed)) == [b"a"]
 
 
-def test_what_waits_learns_that_the_topic_is_gone(feed: Stubs, parked: Parked) -> None:
+def test_a_held_pull_is_refused_when_its_topic_is_deleted(feed: Stubs, parked: Parked) -> None:
     call = feed.broker.Pull.future(pull_request(wait_ms=60_000), timeout=CALL_S)
     parked.wait_for(1)
     feed.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
@@ -210,9 +210,7 @@ def test_a_reset_of_much_is_answered_when_nothing_is_left(shop: Stubs, monkeypat
 # ── Send-back ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_sent_back_comes_again_by_the_name_of_the_retry_topic(
-    feed: Stubs, parked: Parked, clock: FakeClock
-) -> None:
+def test_a_message_sent_back_is_pulled_from_the_retry_topic(feed: Stubs, parked: Parked, clock: FakeClock) -> None:
     feed.send(b"a", b"b")
     call = feed.broker.Pull.future(pull_request(topic=RETRY, wait_ms=60_000), timeout=CALL_S)
     parked.wait_for(1)
@@ -361,7 +359,7 @@ def test_a_goodbye_frees_the_queues_of_a_client(feed: Stubs) -> None:
     assert lock(feed, "b", 0, 1) == [0, 1]
 
 
-def test_what_was_deleted_has_no_locks(feed: Stubs) -> None:
+def test_a_topic_created_again_has_no_queue_locks(feed: Stubs) -> None:
     lock(feed, "a", 0)
     feed.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
     feed.create_topic(queues=2)

@@ -74,7 +74,7 @@ def test_a_broadcast_has_every_queue_for_everybody(stubs: Stubs, mode: Any) -> N
         assert (answer.known, answer.all, list(answer.queues)) == (True, True, [0, 1, 2, 3, 4])
 
 
-def test_who_asks_for_its_queues_learns_how_the_group_reads(shop: Stubs) -> None:
+def test_an_assignment_names_the_consume_mode_of_the_group(shop: Stubs) -> None:
     """D.63: popping is what a group does without a mode; the mode comes with each answer, never asked for."""
     assert assignment(shop, "a") == pb.QueryAssignmentResponse(known=True, all=True, mode=pb.POP)
     switch(shop, pb.PULL)

@@ -53,7 +53,7 @@ def test_a_pulled_message_is_whole_and_has_no_handle(shop: Stubs, v2: V2) -> Non
     assert not system.HasField("receipt_handle")
 
 
-def test_at_the_end_there_is_nothing_and_the_offset_stays(shop: Stubs, v2: V2) -> None:
+def test_a_v2_pull_at_the_end_returns_no_message_and_the_same_offset(shop: Stubs, v2: V2) -> None:
     assert pull(v2) == ("MESSAGE_NOT_FOUND", [], 0)
     shop.send(b"a")
     assert pull(v2, 1) == ("MESSAGE_NOT_FOUND", [], 1)
@@ -67,7 +67,7 @@ def test_a_pull_waits_at_the_end_for_the_next_message(shop: Stubs, v2: V2, parke
     assert end(call) == ("OK", [b"b"], 2)
 
 
-def test_it_waits_no_longer_than_asked(shop: Stubs, v2: V2, parked: Parked, clock: FakeClock) -> None:
+def test_a_v2_pull_waits_no_longer_than_asked(shop: Stubs, v2: V2, parked: Parked, clock: FakeClock) -> None:
     call = begin(v2, poll_ms=5 * SECOND)
     parked.wait_for(1)
     clock.advance(5 * SECOND)
@@ -95,7 +95,7 @@ def test_an_offset_outside_is_illegal_and_corrected(shop: Stubs, v2: V2) -> None
         ({"filter_expression": pb.FilterExpression(type=pb.SQL, expression="(")}, "ILLEGAL_FILTER_EXPRESSION"),
     ],
 )
-def test_what_cannot_be_pulled_is_refused(shop: Stubs, v2: V2, fields: dict[str, Any], expected: str) -> None:
+def test_an_invalid_v2_pull_is_refused(shop: Stubs, v2: V2, fields: dict[str, Any], expected: str) -> None:
     assert pull(v2, **fields).code == expected
 
 
@@ -110,7 +110,7 @@ def test_the_filter_of_the_request_wins_and_what_was_looked_at_is_passed_over(sh
 # ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_where_a_group_goes_on_is_what_it_said_last(shop: Stubs, v2: V2) -> None:
+def test_the_committed_offset_is_the_last_one_that_was_updated(shop: Stubs, v2: V2) -> None:
     shop.send(b"a", b"b", b"c")
     assert committed(v2) == ("OFFSET_NOT_FOUND", 0)
     assert pull(v2).next_offset == 3
@@ -121,7 +121,7 @@ def test_where_a_group_goes_on_is_what_it_said_last(shop: Stubs, v2: V2) -> None
     assert committed(v2) == ("OK", 1)
 
 
-def test_what_is_committed_counts_as_done(shop: Stubs, v2: V2) -> None:
+def test_messages_below_the_committed_offset_count_as_acked(shop: Stubs, v2: V2) -> None:
     shop.send(b"a", b"b", b"c")
     update(v2, 2)
     stats = shop.stats()
@@ -181,7 +181,7 @@ def test_a_group_that_was_made_anew_pulls_again(shop: Stubs, v2: V2) -> None:
     assert pull(v2).bodies == [b"a"]
 
 
-def test_who_begins_where_the_group_ends_misses_nothing_that_comes(shop: Stubs, v2: V2) -> None:
+def test_a_pull_commits_the_start_of_a_group_that_begins_at_the_latest(shop: Stubs, v2: V2) -> None:
     shop.create_group("late", start=native.StartPosition(**{"from": native.LATEST}))
     shop.send(b"a")
     pull(v2, 1, group="late")
@@ -215,7 +215,7 @@ def test_a_question_about_no_queue_is_refused(shop: Stubs, v2: V2, fields: dict[
     assert find(v2, **fields)[0] == expected
 
 
-def test_without_a_client_id_nothing_is_answered(shop: Stubs, v2: V2) -> None:
+def test_v2_pull_calls_need_a_client_id(shop: Stubs, v2: V2) -> None:
     with V2(v2.endpoint, client_id="") as nobody:
         assert pull(nobody).code == "CLIENT_ID_REQUIRED"
         assert update(nobody, 0) == committed(nobody)[0] == find(nobody, pb.END)[0] == "CLIENT_ID_REQUIRED"

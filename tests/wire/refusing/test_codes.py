@@ -268,7 +268,7 @@ def test_a_code_comes_with_its_status_and_says_whether_to_retry(
     assert refused.info.retryable is (code in RETRYABLE)
 
 
-def test_what_ends_with_time_says_when_to_try_again(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retryable_refusals_name_the_time_to_retry_after(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     for code in RETRYABLE - {"UNAVAILABLE"}:
         with monkeypatch.context() as patch:
             assert PROVOKED[code](shop, patch).info.retry_after_ms > 0, code
@@ -305,7 +305,7 @@ def test_pops_go_on_while_only_sends_lack_room(shop: Stubs, monkeypatch: pytest.
     assert len(shop.pop().deliveries) == 2
 
 
-def test_after_a_failed_commit_every_call_is_refused_at_once(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_call_after_a_failed_commit_is_refused_at_once(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process is about to end: nobody may be left without an answer until it has."""
     with monkeypatch.context() as patch:
         unavailable(shop, patch)

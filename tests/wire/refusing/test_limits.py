@@ -78,7 +78,7 @@ def test_the_same_id_of_a_half_message_gets_the_same_transaction_until_it_is_rol
     assert not anew.duplicate
 
 
-def test_the_urgent_comes_first(stubs: Stubs) -> None:
+def test_messages_of_higher_priority_come_first(stubs: Stubs) -> None:
     stubs.create_topic(type=pb.PRIORITY)
     stubs.create_group()
     send(stubs, *(pb.Message(body=str(level).encode(), priority=level) for level in (0, 5, 9, 1, 1023)))

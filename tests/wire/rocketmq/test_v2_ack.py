@@ -42,7 +42,7 @@ def dead_letters(shop: Stubs) -> list[native.Message]:
 # ── AckMessage ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_acked_does_not_come_again(shop: Stubs, v2: V2, clock: FakeClock) -> None:
+def test_a_message_acked_over_v2_does_not_come_again(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     answer = v2.ack(*sent(v2, b"a"))
     assert (answer.status.code, answer.status.message) == (pb.OK, "OK")
     clock.advance(HOUR)
@@ -96,7 +96,7 @@ def test_an_ack_that_comes_too_late_is_reported_and_the_message_comes_again(
     assert acked(v2, a) == "INVALID_RECEIPT_HANDLE"
 
 
-def test_what_was_done_so_long_ago_that_it_is_forgotten_is_as_if_late(
+def test_a_repeated_v2_ack_that_is_no_longer_remembered_is_answered_like_a_late_one(
     shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remembered, "FINISHED_MAX", 2)
@@ -107,7 +107,7 @@ def test_what_was_done_so_long_ago_that_it_is_forgotten_is_as_if_late(
 
 
 @pytest.mark.parametrize("text", ["", "x", "A" * 28, "ä" * 28, FORGED])
-def test_what_is_no_handle_of_this_broker_is_invalid(shop: Stubs, v2: V2, text: str) -> None:
+def test_a_forged_or_malformed_receipt_handle_is_invalid(shop: Stubs, v2: V2, text: str) -> None:
     assert acked(v2, holding(text)) == "INVALID_RECEIPT_HANDLE"
     assert changed(v2, holding(text), SECOND) == "INVALID_RECEIPT_HANDLE"
     assert dead_letter(v2, holding(text)) == "INVALID_RECEIPT_HANDLE"
@@ -144,7 +144,7 @@ def test_an_ack_has_entries_and_not_too_many(shop: Stubs, v2: V2) -> None:
     assert acked(v2, *[holding(FORGED)] * 4097) == "BAD_REQUEST"
 
 
-def test_without_a_client_id_nothing_is_done(shop: Stubs, v2: V2) -> None:
+def test_v2_settling_calls_need_a_client_id(shop: Stubs, v2: V2) -> None:
     (a,) = sent(v2, b"a")
     with V2(v2.endpoint, client_id="") as nobody:
         assert acked(nobody, a) == dead_letter(nobody, a) == changed(nobody, a, 0) == "CLIENT_ID_REQUIRED"
@@ -154,7 +154,7 @@ def test_without_a_client_id_nothing_is_done(shop: Stubs, v2: V2) -> None:
 # ── ChangeInvisibleDuration ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_another_time_counts_from_now_and_the_handle_lives_on(shop: Stubs, v2: V2, clock: FakeClock) -> None:
+def test_a_changed_invisible_time_counts_from_now_and_keeps_the_handle(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     (a,) = sent(v2, b"a", invisible_s=10)
     answer = change(v2, a, MINUTE)
     assert (answer.status.code, answer.receipt_handle) == (pb.OK, handle(a))
@@ -175,7 +175,7 @@ def test_a_nack_is_a_time_after_which_the_message_comes_again_counted(shop: Stub
     assert acked(v2, a) == "INVALID_RECEIPT_HANDLE"
 
 
-def test_zero_is_now(shop: Stubs, v2: V2) -> None:
+def test_an_invisible_time_of_zero_makes_the_message_visible_at_once(shop: Stubs, v2: V2) -> None:
     (a,) = sent(v2, b"a")
     assert changed(v2, a, 0) == "OK"
     (again,) = v2.receive().messages
@@ -230,7 +230,7 @@ def test_a_time_is_0_to_12_hours(shop: Stubs, v2: V2, ms: int, expected: str) ->
     assert changed(v2, a, 12 * HOUR) == "OK"
 
 
-def test_the_handle_is_answered_whatever_is_wrong(shop: Stubs, v2: V2, clock: FakeClock) -> None:
+def test_a_refused_change_of_the_invisible_time_still_returns_the_handle(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     """Some clients go on with the handle of the answer, also of one that says no."""
     (a,) = sent(v2, b"a", invisible_s=10)
     clock.advance(10 * SECOND)
@@ -246,7 +246,7 @@ def test_the_handle_is_answered_whatever_is_wrong(shop: Stubs, v2: V2, clock: Fa
         assert change(nobody, a, SECOND).receipt_handle == handle(a)
 
 
-def test_what_is_done_has_no_time(shop: Stubs, v2: V2) -> None:
+def test_the_invisible_time_of_an_acked_message_cannot_be_changed(shop: Stubs, v2: V2) -> None:
     (a,) = sent(v2, b"a")
     acked(v2, a)
     assert changed(v2, a, SECOND) == "INVALID_RECEIPT_HANDLE"
@@ -255,7 +255,7 @@ def test_what_is_done_has_no_time(shop: Stubs, v2: V2) -> None:
 # ── ForwardMessageToDeadLetterQueue ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_client_gives_up_is_a_dead_letter_that_says_why(shop: Stubs, v2: V2) -> None:
+def test_a_message_that_a_client_gave_up_is_a_dead_letter_with_the_reason(shop: Stubs, v2: V2) -> None:
     (a,) = sent(v2, b"a")
     assert dead_letter(v2, a) == "OK"
     (letter,) = dead_letters(shop)
@@ -286,7 +286,7 @@ def test_giving_up_again_is_ok_after_a_restart_of_the_broker(folder: Any) -> Non
     assert check_folder(folder) == []
 
 
-def test_who_gives_up_too_late_is_let_go_and_the_message_comes_again(shop: Stubs, v2: V2, clock: FakeClock) -> None:
+def test_giving_up_a_message_after_its_lease_is_ok_and_has_no_effect(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     (a,) = sent(v2, b"a", invisible_s=10)
     clock.advance(10 * SECOND)
     assert dead_letter(v2, a) == "OK"

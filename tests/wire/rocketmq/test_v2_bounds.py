@@ -48,13 +48,13 @@ def test_clients_are_bounded_and_those_go_first_that_were_silent_longest(monkeyp
     assert {"0", "99", "98"} <= kept
 
 
-def test_a_client_id_is_not_endless(shop: Stubs, v2: V2) -> None:
+def test_the_length_of_a_client_id_is_bounded(shop: Stubs, v2: V2) -> None:
     with V2(v2.endpoint, client_id="c" * 512) as long, V2(v2.endpoint, client_id="c" * 513) as longer:
         assert long.code("Heartbeat", client_type=pb.PRODUCER) == "OK"
         assert longer.code("Heartbeat", client_type=pb.PRODUCER) == "BAD_REQUEST"
 
 
-def test_settings_name_so_many_topics_at_most(shop: Stubs, v2: V2) -> None:
+def test_settings_name_a_bounded_number_of_topics(shop: Stubs, v2: V2) -> None:
     with v2.telemetry() as telemetry:
         topics = [resource(f"t{number}") for number in range(1025)]
         assert telemetry.agree(publishing=pb.Publishing(topics=topics[:2])).status.code == pb.OK

@@ -250,7 +250,7 @@ def test_the_page_lists_what_is_provoked_by_its_number() -> None:
     assert listed().keys() == PROVOKED.keys() | ELSEWHERE
 
 
-def test_without_an_access_key_every_call_is_unauthorized(tmp_path: Path) -> None:
+def test_every_v2_call_without_an_access_key_is_unauthorized(tmp_path: Path) -> None:
     keys = tmp_path / "keys.toml"
     write_keys(keys, {"root": ["*"]})
     with (

@@ -45,7 +45,7 @@ KINDS: list[tuple[Any, dict[str, Any], Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("topic_type", "sent", "kind", "expected"), KINDS, ids=["FIFO", "PRIORITY", "PRIORITY 0"])
-def test_what_is_special_about_a_message_reaches_the_other_face_and_back(
+def test_priority_and_message_group_are_kept_between_the_two_protocols(
     shop: Stubs, v2: V2, topic_type: Any, sent: dict[str, Any], kind: Any, expected: dict[str, Any]
 ) -> None:
     shop.create_topic("special", type=topic_type)
@@ -102,7 +102,7 @@ def test_a_time_that_is_none_is_no_error(shop: Stubs, v2: V2, time: dict[str, in
     assert found.system_properties.born_timestamp.seconds == told_s
 
 
-def test_what_one_face_leased_the_other_acks(shop: Stubs, v2: V2) -> None:
+def test_a_message_leased_by_one_protocol_can_be_acked_by_the_other(shop: Stubs, v2: V2) -> None:
     v2.send(message(b"a", message_id="m1"), message(b"b", message_id="m2"))
     (here,) = v2.receive(batch_size=1).messages
     (there,) = shop.pop(max_messages=1).deliveries
@@ -113,9 +113,7 @@ def test_what_one_face_leased_the_other_acks(shop: Stubs, v2: V2) -> None:
     assert shop.stats().acked == 2
 
 
-def test_what_this_face_moves_counts_in_the_rates_of_the_group_and_the_topic(
-    shop: Stubs, v2: V2, clock: FakeClock
-) -> None:
+def test_v2_calls_count_in_the_rates_of_the_group_and_the_topic(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     v2.send(*(message(message_id=f"m{number}") for number in range(30)))
     v2.ack(*v2.receive(batch_size=15).messages)
     clock.advance(30 * SECOND)

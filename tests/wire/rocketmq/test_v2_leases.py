@@ -43,7 +43,7 @@ def test_a_lease_lasts_as_long_as_asked(shop: Stubs, v2: V2, clock: FakeClock) -
     assert bodies(v2.receive()) == [b"body"]
 
 
-def test_with_auto_renew_it_lasts_a_minute_whatever_is_asked(shop: Stubs, v2: V2, clock: FakeClock) -> None:
+def test_a_lease_with_auto_renew_lasts_a_minute_whatever_is_asked(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     """One client names 30 s beside auto_renew."""
     v2.send(message())
     v2.receive(auto_renew=True, invisible_duration={"seconds": 30})
@@ -54,7 +54,7 @@ def test_with_auto_renew_it_lasts_a_minute_whatever_is_asked(shop: Stubs, v2: V2
         assert bodies(other.receive()) == [b"body"]
 
 
-def test_with_auto_renew_it_lasts_while_the_client_is_heard_of(shop: Stubs, v2: V2, clock: FakeClock) -> None:
+def test_a_lease_with_auto_renew_lasts_while_the_client_is_heard_of(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     v2.send(message())
     (found,) = v2.receive(auto_renew=True).messages
     with V2(v2.endpoint, client_id="other") as other:
@@ -65,7 +65,7 @@ def test_with_auto_renew_it_lasts_while_the_client_is_heard_of(shop: Stubs, v2: 
         assert v2.ack(found).status.code == pb.OK
 
 
-def test_with_auto_renew_it_is_back_at_once_when_the_client_ends(shop: Stubs, v2: V2) -> None:
+def test_messages_with_auto_renew_come_back_at_once_when_the_client_ends(shop: Stubs, v2: V2) -> None:
     v2.send(message())
     v2.receive(auto_renew=True)
     v2.call("NotifyClientTermination", group=resource(GROUP))
@@ -113,7 +113,7 @@ def test_a_client_that_stops_waiting_takes_nothing(shop: Stubs, v2: V2, parked: 
 
 
 @pytest.mark.parametrize("attempt_id", ["", "try"])
-def test_what_a_client_that_has_gone_was_not_told_is_back_at_once_uncounted(
+def test_messages_of_a_cancelled_receive_come_back_at_once_without_counting_an_attempt(
     shop: Stubs, v2: V2, gate: Gate, gone: Gone, attempt_id: str
 ) -> None:
     """With an attempt id too: a client that never asks for it again would keep it hidden while it lives."""

@@ -41,7 +41,7 @@ def test_the_status_comes_first_then_the_messages_then_the_time(shop: Stubs, v2:
     assert time.delivery_timestamp.ToMilliseconds() == clock.now_ms()
 
 
-def test_nothing_is_a_status_of_its_own_and_has_a_time(shop: Stubs, v2: V2) -> None:
+def test_a_receive_without_messages_has_its_own_status_and_a_time(shop: Stubs, v2: V2) -> None:
     received = v2.receive()
     assert (received.code, received.messages, received.timed) == (pb.MESSAGE_NOT_FOUND, [], True)
 
@@ -69,7 +69,7 @@ def test_attempts_count_from_one(shop: Stubs, v2: V2, clock: FakeClock) -> None:
         clock.advance(10 * SECOND)
 
 
-def test_after_the_last_attempt_it_is_a_dead_letter_that_tells_where_it_came_from(
+def test_a_v2_message_after_its_last_attempt_is_a_dead_letter_with_its_origin(
     stubs: Stubs, v2: V2, clock: FakeClock
 ) -> None:
     stubs.create_topic()
@@ -101,7 +101,7 @@ def test_any_queue_is_every_queue(shop: Stubs, v2: V2, queue: int) -> None:
 
 
 @pytest.mark.parametrize("of_the_topic", [False, True], ids=["by the group", "by SetConsumeMode"])
-def test_where_queues_are_shared_a_named_one_is_meant_unless_node_names_it(
+def test_a_named_queue_is_respected_where_queues_are_shared_but_not_of_node_clients(
     stubs: Stubs, v2: V2, of_the_topic: bool
 ) -> None:
     stubs.create_topic("wide", queues=4)
@@ -132,7 +132,7 @@ def test_a_receive_asks_the_engine_once(shop: Stubs, v2: V2, monkeypatch: pytest
     assert asked == ["Pop"]
 
 
-def test_of_a_fifo_topic_no_queue_is_meant_even_then(stubs: Stubs, v2: V2) -> None:
+def test_a_named_queue_of_a_fifo_topic_is_ignored_where_queues_are_shared(stubs: Stubs, v2: V2) -> None:
     """All clients name queue 0 there, since their assignment says so."""
     stubs.create_topic("ordered", queues=4, type=native.FIFO)
     stubs.create_group(share_number=2)
@@ -182,7 +182,7 @@ def test_a_time_that_is_too_long_is_refused_in_the_words_of_the_reference(shop: 
         ({"attempt_id": "a" * 257}, "BAD_REQUEST"),
     ],
 )
-def test_what_the_protocol_does_not_allow_is_refused_in_the_stream(
+def test_an_invalid_receive_is_refused_in_its_stream(
     shop: Stubs, v2: V2, fields: dict[str, Any], expected: str
 ) -> None:
     v2.send(message())
@@ -190,7 +190,7 @@ def test_what_the_protocol_does_not_allow_is_refused_in_the_stream(
     assert bodies(v2.receive()) == [b"body"]
 
 
-def test_without_a_client_id_nothing_is_given_out(shop: Stubs, v2: V2) -> None:
+def test_a_receive_needs_a_client_id(shop: Stubs, v2: V2) -> None:
     with V2(v2.endpoint, client_id="") as nobody:
         assert code(nobody) == "CLIENT_ID_REQUIRED"
 
@@ -201,7 +201,7 @@ def test_bytes_that_are_no_request_are_a_bad_one(shop: Stubs, v2: V2) -> None:
     assert only.status.code == pb.BAD_REQUEST
 
 
-def test_who_holds_too_much_is_refused_until_later(stubs: Stubs, v2: V2) -> None:
+def test_a_receive_beyond_the_in_flight_limit_is_refused(stubs: Stubs, v2: V2) -> None:
     stubs.create_topic(queues=1)
     stubs.create_group(in_flight_max=1)
     v2.send(message(message_id="m1"), message(message_id="m2"))
@@ -347,7 +347,7 @@ def test_the_filter_that_won_is_the_groups_for_the_other_face_too(shop: Stubs, v
     assert [delivery.message.body for delivery in shop.pop().deliveries] == [b"b"]
 
 
-def test_two_who_wait_with_different_filters_do_not_wake_each_other(
+def test_receives_that_wait_with_different_filters_do_not_wake_each_other(
     shop: Stubs, v2: V2, parked: Parked, gate: Gate
 ) -> None:
     """Each puts its own filter in place when it looks. If that woke the other, they would do nothing else."""

@@ -114,7 +114,7 @@ def switch(stubs: Stubs, mode: Any, share_number: int = 0) -> None:
 
 
 @pytest.mark.parametrize("of_the_topic", [False, True], ids=["by the group", "by SetConsumeMode"])
-def test_where_queues_are_shared_each_consumer_that_beats_has_some_of_them(
+def test_consumers_with_heartbeats_have_some_queues_each_where_queues_are_shared(
     stubs: Stubs, v2: V2, of_the_topic: bool
 ) -> None:
     stubs.create_topic(queues=4)
@@ -131,7 +131,7 @@ def test_where_queues_are_shared_each_consumer_that_beats_has_some_of_them(
 
 
 @pytest.mark.parametrize("kind", ["NORMAL", "FIFO"])
-def test_in_a_group_that_pulls_each_queue_is_one_consumers(stubs: Stubs, v2: V2, kind: str) -> None:
+def test_each_queue_of_a_group_that_pulls_is_assigned_to_one_consumer(stubs: Stubs, v2: V2, kind: str) -> None:
     stubs.create_topic(queues=5, type=kind)
     stubs.create_group(share_number=1)
     switch(stubs, native.PULL)

@@ -120,7 +120,7 @@ def test_a_body_has_1_byte_to_4_mib(shop: Stubs, v2: V2, body: bytes, expected: 
     assert code(v2, message(body)) == expected
 
 
-def test_what_the_rust_client_does_not_know_is_said_in_codes_that_it_knows(shop: Stubs, v2: V2) -> None:
+def test_the_rust_client_gets_only_codes_that_it_knows(shop: Stubs, v2: V2) -> None:
     with V2(v2.endpoint, language="RUST") as rust:
         assert code(rust, message(b"")) == "MESSAGE_CORRUPTED"
         assert code(rust, message(lite_topic="a.b")) == "BAD_REQUEST"
@@ -189,7 +189,7 @@ def test_a_delayed_message_is_delivered_at_its_millisecond(stubs: Stubs, v2: V2,
         ("unknown", "nonsense", "TOPIC_NOT_FOUND"),
     ],
 )
-def test_what_is_no_recall_is_refused(shop: Stubs, v2: V2, topic: str, handle: str, expected: str) -> None:
+def test_an_invalid_v2_recall_is_refused(shop: Stubs, v2: V2, topic: str, handle: str, expected: str) -> None:
     shop.create_topic("later", type="DELAY")
     assert v2.code("RecallMessage", topic=resource(topic), recall_handle=handle) == expected
 

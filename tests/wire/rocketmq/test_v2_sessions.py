@@ -51,7 +51,7 @@ def test_a_consumer_that_beats_has_a_session_until_it_says_goodbye(shop: Stubs, 
     assert sessions(shop) == []
 
 
-def test_goodbye_is_ok_from_who_is_not_known_and_with_an_empty_group(shop: Stubs, v2: V2) -> None:
+def test_a_goodbye_of_an_unknown_client_or_without_a_group_is_ok(shop: Stubs, v2: V2) -> None:
     assert v2.code("NotifyClientTermination") == "OK"
     assert v2.code("NotifyClientTermination", group=resource("")) == "OK"
     assert v2.code("NotifyClientTermination", group=resource("unknown")) == "OK"
@@ -93,7 +93,7 @@ def test_a_producer_is_asked_about_its_half_message_with_the_whole_message(
         assert system.delivery_attempt == 1
 
 
-def test_it_is_asked_again_while_the_answer_is_not_known_and_not_any_more_after_a_commit(
+def test_an_undecided_half_message_is_checked_again_until_it_is_committed(
     stubs: Stubs, v2: V2, clock: FakeClock
 ) -> None:
     stubs.create_topic(type="TRANSACTION")
@@ -136,7 +136,7 @@ def test_another_producer_of_the_topic_is_asked_when_the_first_one_is_gone(
         assert telemetry.hear().recover_orphaned_transaction_command.transaction_id == transaction_id
 
 
-def test_of_several_streams_of_a_client_one_is_asked(stubs: Stubs, v2: V2, clock: FakeClock) -> None:
+def test_a_check_goes_to_one_stream_of_a_client(stubs: Stubs, v2: V2, clock: FakeClock) -> None:
     stubs.create_topic(type="TRANSACTION")
     with v2.telemetry() as first:
         producer(first, TOPIC)  # the second one is opened when the first is there: streams overtake each other

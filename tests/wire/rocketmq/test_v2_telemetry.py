@@ -151,7 +151,7 @@ def test_bad_settings_are_answered_by_a_status_alone_and_end_the_stream_of_a_cli
         assert telemetry.agree(**consumer()).status.code == pb.OK
 
 
-def test_without_a_client_id_the_stream_says_so_and_ends(v2: V2) -> None:
+def test_a_telemetry_stream_without_a_client_id_is_refused(v2: V2) -> None:
     with V2(v2.endpoint, client_id="") as nobody, nobody.telemetry() as telemetry:
         assert pb.Code.Name(telemetry.hear().status.code) == "CLIENT_ID_REQUIRED"
         with pytest.raises(StopIteration):

@@ -66,7 +66,7 @@ def test_a_delayed_message_has_a_recall_handle_and_no_place_until_it_is_due(late
     assert bodies(later.pop(LATER)) == [b"after"]
 
 
-def test_what_becomes_due_wakes_a_pop_that_waits(later: Stubs, clock: FakeClock, parked: Parked) -> None:
+def test_a_delayed_message_that_fires_wakes_a_parked_pop(later: Stubs, clock: FakeClock, parked: Parked) -> None:
     send(later, message(b"a", delay_ms=SECOND))
     call = later.pop_later(LATER)
     parked.wait_for(1)
@@ -121,7 +121,7 @@ def test_a_normal_topic_takes_no_delayed_and_no_half_messages(shop: Stubs, field
     assert results[0].error.field == f"messages[0].{next(iter(fields))}"
 
 
-def test_what_was_recalled_is_not_delivered_and_a_second_recall_says_so(later: Stubs, clock: FakeClock) -> None:
+def test_a_recalled_message_is_not_delivered_and_a_second_recall_is_refused(later: Stubs, clock: FakeClock) -> None:
     first, second = send(later, message(b"a", delay_ms=SECOND), message(b"b", delay_ms=SECOND))
     assert recall(later, first.recall_handle) == "a"
     again = refusal(later.broker.Recall, pb.RecallRequest(topic=LATER, recall_handle=first.recall_handle))

@@ -142,7 +142,7 @@ def test_a_bad_message_is_refused_and_its_neighbours_are_stored(
         pb.Message(body=b"x", encoding=pb.ENCODING_ZLIB),
     ],
 )
-def test_what_is_just_within_the_limits_is_stored_and_comes_back(shop: Stubs, message: pb.Message) -> None:
+def test_a_message_just_within_the_limits_is_stored_and_delivered_unchanged(shop: Stubs, message: pb.Message) -> None:
     (result,) = send(shop, message).results
     message.message_id = message.message_id or result.message_id
     (delivery,) = shop.pop().deliveries

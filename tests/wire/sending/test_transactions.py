@@ -180,7 +180,7 @@ def test_a_producer_is_asked_after_six_seconds_and_its_answer_ends_the_transacti
     assert codes(end(deals, resolution, half)) == [""]
 
 
-def test_who_does_not_know_yet_is_asked_again_every_thirty_seconds(deals: Stubs, clock: FakeClock) -> None:
+def test_an_undecided_half_message_is_checked_every_thirty_seconds(deals: Stubs, clock: FakeClock) -> None:
     with Producer(deals, DEALS) as producer:
         send(deals, b"a")
         clock.advance(FIRST_CHECK)
@@ -195,9 +195,7 @@ def test_who_does_not_know_yet_is_asked_again_every_thirty_seconds(deals: Stubs,
         assert producer.asked().check == 4
 
 
-def test_without_a_producer_for_an_hour_nothing_is_asked_and_the_first_that_comes_is_asked_at_once(
-    deals: Stubs, clock: FakeClock
-) -> None:
+def test_checks_wait_for_a_producer_and_reach_the_first_one_at_once(deals: Stubs, clock: FakeClock) -> None:
     (half,) = send(deals, b"a")
     deals.create_topic("other", type=pb.TRANSACTION)
     with Producer(deals, "other"):
@@ -208,9 +206,7 @@ def test_without_a_producer_for_an_hour_nothing_is_asked_and_the_first_that_come
     assert (check.transaction_id, check.check) == (half, 1)
 
 
-def test_after_fifteen_checks_a_half_message_is_given_up_and_told_where_it_came_from(
-    deals: Stubs, clock: FakeClock
-) -> None:
+def test_a_half_message_given_up_after_fifteen_checks_has_its_origin(deals: Stubs, clock: FakeClock) -> None:
     began = clock.now_ms()
     with Producer(deals, DEALS) as producer:
         (half,) = send(deals, b"a")
@@ -252,7 +248,7 @@ def test_a_stream_that_ended_is_forgotten_at_once(deals: Stubs, clock: FakeClock
     second.vanish()
 
 
-def test_what_was_answered_before_the_stream_was_closed_is_done(deals: Stubs, clock: FakeClock) -> None:
+def test_answers_sent_before_the_stream_is_closed_are_applied(deals: Stubs, clock: FakeClock) -> None:
     producer = Producer(deals, DEALS)
     ids = send(deals, *(str(number).encode() for number in range(20)))
     clock.advance(FIRST_CHECK)
@@ -303,7 +299,7 @@ async def test_answers_that_come_together_with_the_end_of_the_stream_are_done(la
     assert engine.ended == ids
 
 
-def test_an_answer_that_comes_too_late_harms_nobody(deals: Stubs, clock: FakeClock) -> None:
+def test_a_late_answer_to_a_check_has_no_effect(deals: Stubs, clock: FakeClock) -> None:
     with Producer(deals, DEALS) as producer:
         first, second = send(deals, b"a", b"b")
         clock.advance(FIRST_CHECK)

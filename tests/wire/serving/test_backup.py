@@ -93,7 +93,7 @@ class Traffic:
 
 
 @pytest.mark.slow
-def test_under_load_the_copy_is_sound_and_holds_everything_that_was_answered_before(
+def test_a_backup_under_load_is_sound_and_has_all_messages_answered_before_it(
     broker: EmbeddedBroker, client: popmq.Client, tmp_path: Path
 ) -> None:
     traffic = Traffic(broker.endpoint)

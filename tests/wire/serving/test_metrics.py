@@ -213,7 +213,7 @@ def test_redriven_dead_letters_are_counted_by_their_origin_and_those_that_stay_a
     assert scraped("group_dead", group=GROUP) == 0
 
 
-def test_what_was_refused_or_repeated_is_not_counted_as_messages(shop: Stubs, port: int) -> None:
+def test_refused_and_repeated_sends_are_not_counted_as_messages(shop: Stubs, port: int) -> None:
     request = pb.SendRequest(
         topic=TOPIC, messages=[pb.Message(body=b"good"), pb.Message()], producer_id="p", request_number=1
     )
@@ -353,7 +353,7 @@ def test_a_metrics_port_in_use_is_a_start_error_with_the_cure(
         pass
 
 
-def test_what_is_not_visible_yet_is_counted_where_a_user_would_look(shop: Stubs, clock: FakeClock, port: int) -> None:
+def test_metrics_count_delayed_and_half_messages_and_their_checks(shop: Stubs, clock: FakeClock, port: int) -> None:
     shop.create_topic("later", type=pb.TRANSACTION)
     asked = [{"delay_ms": 1_000}, {"delay_ms": 500}, {"transaction": True}, {"transaction": True}]
     messages = [pb.Message(body=b"x", **fields) for fields in asked]  # type: ignore[arg-type]

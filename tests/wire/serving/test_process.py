@@ -74,7 +74,7 @@ def test_sizes_are_read_in_bytes_and_binary_units(text: str, number: int) -> Non
 @pytest.mark.parametrize(
     "text", ["", "big", "-1GiB", "1e9", "infGiB", "nanMiB", "1GB", "1.GiB", "٣GiB", "0x10", "9" * 99]
 )
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_a_malformed_size_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         size(text)
 
@@ -186,7 +186,7 @@ def test_a_stop_with_parked_polls_does_not_wait_for_their_time(tmp_path: Path, m
 
 
 @pytest.mark.smoke
-def test_what_was_answered_before_a_stop_is_there_after_it(tmp_path: Path) -> None:
+def test_acks_and_handles_survive_a_stop_and_a_start(tmp_path: Path) -> None:
     process = BrokerProcess(tmp_path / "data").start()
     with Stubs(process.endpoint) as stubs:
         stubs.create_topic(queues=1)

@@ -53,7 +53,7 @@ def test_health_knows_no_other_service(stubs: Stubs) -> None:
     assert error.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-def test_who_watches_health_learns_that_the_broker_stops_and_does_not_hold_it_up(
+def test_a_health_watch_reports_the_stop_and_does_not_delay_it(
     broker: EmbeddedBroker, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watch lasts as long as its client: a drain that waited for it would always take its whole time."""
