@@ -91,7 +91,7 @@ async def test_the_error_text_reaches_the_dead_letter_topic(client: Any, guard: 
     assert len(reason.encode()) <= 4096
 
 
-async def test_on_error_raise_lets_the_exception_end_the_loop(client: Any, guard: Any, numbers: Any) -> None:
+async def test_an_exception_with_on_error_raise_ends_the_loop(client: Any, guard: Any, numbers: Any) -> None:
     await client.send(TOPIC, [b"x"] * 3)
     consumer = client.consume(TOPIC, GROUP, on_error="raise")
 
@@ -206,7 +206,7 @@ async def test_a_lost_lease_is_noticed_logged_and_not_acked(
     assert again.attempt == 2
 
 
-async def test_what_was_popped_and_not_delivered_is_free_at_once_and_uncounted(
+async def test_messages_popped_and_not_delivered_are_released_uncounted_at_the_end_of_a_loop(
     client: Any, guard: Any, numbers: Any
 ) -> None:
     await client.send(TOPIC, [b"x"] * 20)

@@ -51,7 +51,7 @@ async def handle(consumer: Any, guard: Any, count: int, bad: str = "") -> list[s
     return seen
 
 
-async def test_what_stands_behind_a_failure_comes_again_behind_it_and_others_go_on(
+async def test_messages_after_a_failed_one_come_again_after_it_and_other_message_groups_go_on(
     client: Any, guard: Any, advance: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
@@ -72,7 +72,7 @@ async def test_what_stands_behind_a_failure_comes_again_behind_it_and_others_go_
     assert ["failed" in record.getMessage() for record in complaints] == [True]  # the handler's, and no other
 
 
-async def test_behind_a_dead_letter_the_message_group_goes_on(client: Any, guard: Any) -> None:
+async def test_a_message_group_goes_on_after_a_dead_letter(client: Any, guard: Any) -> None:
     await client.create_group("once", max_attempts=1)
     async with client.consume(FIFO, "once") as consumer:
         await warm(client, guard, consumer)
@@ -88,7 +88,7 @@ async def test_behind_a_dead_letter_the_message_group_goes_on(client: Any, guard
     assert (stats.dead, stats.acked, stats.waiting) == (1, 33, 0)
 
 
-async def test_a_rejected_one_lets_the_next_ones_go_on(client: Any, guard: Any) -> None:
+async def test_a_message_group_goes_on_after_a_rejected_message(client: Any, guard: Any) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
         await client.send(FIFO, bodies_of("a", "a0", "a1"))
@@ -108,7 +108,7 @@ async def test_a_release_that_the_handler_asked_the_client_for_drops_those_behin
         assert await handle(consumer, guard, 3) == ["a0", "a1", "a2"]
 
 
-async def test_what_is_settled_through_the_client_ends_its_turn_without_a_guard(client: Any, guard: Any) -> None:
+async def test_a_message_settled_through_the_client_lets_its_message_group_go_on(client: Any, guard: Any) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
         await client.send(FIFO, bodies_of("a", "a0", "a1", "a2"))
@@ -120,9 +120,7 @@ async def test_what_is_settled_through_the_client_ends_its_turn_without_a_guard(
         assert [delivery.text() for delivery in kept] == ["a0", "a1", "a2"]
 
 
-async def test_the_next_one_comes_when_the_last_is_settled_though_the_consumer_waits_for_others(
-    client: Any, guard: Any
-) -> None:
+async def test_the_next_message_of_a_message_group_comes_when_the_last_one_is_settled(client: Any, guard: Any) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
         await client.send(FIFO, bodies_of("a", "a0", "a1"))
@@ -134,7 +132,7 @@ async def test_the_next_one_comes_when_the_last_is_settled_though_the_consumer_w
         assert (await second).text() == "a1"
 
 
-async def test_others_go_on_while_one_handler_takes_its_time(client: Any, guard: Any) -> None:
+async def test_other_message_groups_go_on_while_a_handler_is_slow(client: Any, guard: Any) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
         await client.send(FIFO, bodies_of("a", "a0", "a1"))
@@ -180,7 +178,7 @@ async def test_no_message_group_is_handled_by_two_workers_at_once(client: Any, g
     assert (stats.acked, stats.in_flight, stats.waiting) == (160, 0, 0)
 
 
-async def test_when_a_lease_is_lost_those_behind_it_are_dropped_and_its_handler_is_waited_for(
+async def test_a_lost_lease_drops_later_messages_of_its_message_group_and_waits_for_the_handler(
     client: Any, guard: Any, advance: Any
 ) -> None:
     async with client.consume(FIFO, GROUP, invisible=60.0) as consumer:
@@ -211,7 +209,7 @@ async def test_two_consumers_of_one_client_wait_for_each_others_handlers(client:
         assert ((await again).text(), again.result().attempt) == ("a0", 2)
 
 
-async def test_one_that_nobody_keeps_comes_again_before_those_behind_it_and_is_reported(
+async def test_a_delivery_dropped_without_settling_comes_again_in_order_and_is_logged(
     client: Any, guard: Any, advance: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with client.consume(FIFO, GROUP, invisible=60.0) as consumer:
@@ -227,7 +225,7 @@ async def test_one_that_nobody_keeps_comes_again_before_those_behind_it_and_is_r
     assert "1 deliveries of group billing were dropped without ack, release or reject" in caplog.text
 
 
-async def test_what_was_not_delivered_is_released_in_order_and_quietly(
+async def test_undelivered_messages_of_a_fifo_topic_are_released_in_order_without_a_warning(
     client: Any, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with client.consume(FIFO, GROUP) as consumer:

@@ -147,7 +147,7 @@ async def test_a_pop_names_the_queues_that_it_wants(client: Any) -> None:
         ({"wait": 61.0}, errors.InvalidField),
     ],
 )
-async def test_what_a_pop_may_not_ask_is_refused(
+async def test_a_pop_with_invalid_parameters_is_refused(
     client: Any, options: dict[str, Any], error: type[errors.PopMQError]
 ) -> None:
     with pytest.raises(error):

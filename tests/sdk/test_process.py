@@ -150,7 +150,7 @@ def test_a_fork_beside_a_call_harms_neither_parent_nor_child(sync_client: popmq.
     assert (out, err) == ("1 topic\n", "")
 
 
-def test_with_grpcio_a_fork_beside_a_call_is_reported_and_does_not_hang(
+def test_a_fork_beside_a_grpcio_call_is_reported_and_does_not_hang(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:
     out, err = python(FORK_BESIDE_A_CALL, popmq_broker, "grpcio").communicate(timeout=60)
@@ -204,7 +204,7 @@ def test_a_delivery_that_nobody_keeps_is_not_renewed_for_ever(
         assert again.attempt == 2
 
 
-async def test_nor_is_one_of_an_async_client(
+async def test_a_delivery_of_an_async_client_that_nobody_keeps_is_not_renewed(
     sync_client: popmq.Client, popmq_broker: Broker, popmq_clock: FakeClock
 ) -> None:
     sync_client.send(TOPIC, b"forgotten")

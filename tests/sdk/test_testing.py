@@ -25,7 +25,7 @@ def test_a_lease_of_an_hour_ends_when_the_clock_is_moved(popmq_broker: Broker, p
     assert client.pop("orders", "billing")[0].attempt == 2
 
 
-def test_without_the_clock_fixture_time_is_real(popmq_broker: Broker) -> None:
+def test_a_broker_without_the_clock_fixture_has_real_time(popmq_broker: Broker) -> None:
     assert popmq_broker.clock is None
     client = popmq_broker.client()
     client.create_topic("orders")
@@ -91,7 +91,7 @@ def test_a_users_test_gets_the_fixtures_by_installing_popmq(pytester: pytest.Pyt
 
 
 @pytest.mark.parametrize("use", ["popmq.testing.FakeClock()", "popmq.testing.broker().__enter__()"])
-def test_without_the_server_extra_a_sentence_says_what_to_install(use: str, tmp_path: Path) -> None:
+def test_the_fixtures_without_the_server_extra_say_what_to_install(use: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules['lmdb'] = sys.modules['popmq_server'] = None; import popmq.testing; {use}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert 'RuntimeError: popmq.testing needs the broker: pip install "popmq[server]"' in done.stderr

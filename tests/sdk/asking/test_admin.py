@@ -191,7 +191,7 @@ async def test_leases_show_who_holds_what_until_when(client: Any, popmq_clock: A
 
 
 @pytest.mark.parametrize("call", ["stats", "leases"])
-async def test_numbers_of_what_is_not_there_are_refused(client: Any, call: str) -> None:
+async def test_stats_and_leases_of_an_unknown_topic_or_group_are_refused(client: Any, call: str) -> None:
     with pytest.raises(errors.TopicNotFound):
         await getattr(client, call)(topic="nowhere")
     with pytest.raises(errors.GroupNotFound):

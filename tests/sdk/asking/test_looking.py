@@ -86,7 +86,7 @@ async def test_why_tells_the_life_of_a_message_for_each_group(
     assert [group.group for group in (await client.why("m1", TOPIC, "audit"))[0].groups] == ["audit"]
 
 
-async def test_why_of_what_is_not_visible_says_where_it_is(client: Any, popmq_clock: FakeClock) -> None:
+async def test_why_tells_where_a_delayed_or_half_message_is(client: Any, popmq_clock: FakeClock) -> None:
     await client.create_topic("mail", type="DELAY")
     await client.send("mail", popmq.Message("x", message_id="later", delay=60.0))
     await client.send("mail", popmq.Message("x", message_id="half", transaction=True))
@@ -175,7 +175,7 @@ async def test_only_official_clients_that_are_connected_can_be_asked(client: Any
             await asked
 
 
-async def test_what_an_official_client_answers_is_reported(connect: Connect, popmq_broker: Broker) -> None:
+async def test_the_answer_of_an_official_client_is_returned(connect: Connect, popmq_broker: Broker) -> None:
     with LossyWire(popmq_broker.endpoint) as wire:
         for name, kind in [("GetClientStack", pb.GetClientStackResponse), ("VerifyMessage", pb.VerifyMessageResponse)]:
             answer = kind(code="OK", text="main: waiting").SerializeToString()

@@ -33,7 +33,7 @@ async def test_a_sealed_set_comes_as_columns_and_comes_again(client: Any, owner:
     assert again.replay
 
 
-async def test_it_comes_again_after_the_lease_too(client: Any, owner: popmq.Attachment, advance: Any) -> None:
+async def test_a_sealed_set_comes_again_after_its_lease_too(client: Any, owner: popmq.Attachment, advance: Any) -> None:
     first = await client.pop_sealed(TOPIC, GROUP, token(owner), lease=10.0)
     await advance(3600.0)
     again = await client.pop_sealed(TOPIC, GROUP, token(owner), lease=10.0)

@@ -37,7 +37,7 @@ async def test_a_schedule_sends_its_message_at_its_times(client: Any, advance: A
     ]
 
 
-async def test_it_is_paused_run_resumed_listed_and_deleted(client: Any) -> None:
+async def test_a_schedule_is_paused_run_resumed_listed_and_deleted(client: Any) -> None:
     await client.create_schedule("s", "@daily", TOPIC, "go")
     assert (await client.pause_schedule("s")).paused
     message_id = await client.run_schedule("s")
@@ -49,7 +49,7 @@ async def test_it_is_paused_run_resumed_listed_and_deleted(client: Any) -> None:
         await client.get_schedule("s")
 
 
-async def test_what_is_wrong_with_a_schedule_is_reported(client: Any) -> None:
+async def test_an_invalid_schedule_is_refused_with_the_wrong_field(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="five"):
         await client.create_schedule("s", "nine o'clock", TOPIC, "go")
     with pytest.raises(errors.InvalidField, match="'often' is none of"):

@@ -61,9 +61,7 @@ async def test_a_consumer_and_a_checker_call_with_the_key(
     assert seen == ["one"]
 
 
-async def test_without_a_key_or_with_a_wrong_one_the_error_says_the_cure(
-    connect: Connect, broker: EmbeddedBroker
-) -> None:
+async def test_a_missing_or_wrong_key_is_an_error_with_the_cure(connect: Connect, broker: EmbeddedBroker) -> None:
     for options in (
         {},
         {"access_key": "root", "secret": "not its secret"},
@@ -131,7 +129,7 @@ async def test_a_certificate_that_is_not_trusted_and_a_port_without_tls_are_repo
         await connect(broker.endpoint, tls_ca=broker.certificate, timeouts=quick, **ROOT).list_topics()
 
 
-async def test_nothing_of_a_client_shows_its_secret(
+async def test_a_client_shows_its_secret_in_no_log_error_or_representation(
     connect: Connect, broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

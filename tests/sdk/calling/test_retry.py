@@ -229,7 +229,7 @@ async def test_a_consumer_is_not_idle_before_the_broker_knows_how_the_last_messa
     assert attempts == [1, 2]
 
 
-async def test_nobody_who_closes_a_consumer_returns_before_its_goodbye(lossy: Any, wire: LossyWire) -> None:
+async def test_every_close_of_a_consumer_returns_after_its_goodbye(lossy: Any, wire: LossyWire) -> None:
     await lossy.send(TOPIC, b"x")
     begun, closed = threading.Event(), threading.Event()
 

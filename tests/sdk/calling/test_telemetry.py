@@ -118,7 +118,7 @@ def test_the_metrics_count_messages_and_time_operations(seen: Seen) -> None:
     assert not [each for each in seen.metrics if "messaging.message.id" in each["attributes"]]
 
 
-def test_without_a_provider_nothing_is_done_and_nothing_is_imported() -> None:
+def test_telemetry_without_a_provider_does_and_imports_nothing() -> None:
     code = """
 import sys, popmq.testing
 if len(sys.argv) > 1: import opentelemetry.trace, opentelemetry.metrics

@@ -51,7 +51,7 @@ async def test_one_client_may_broadcast_to_several_consumers(client: Any, guard:
         assert await take(other, guard, 2) == ["a", "b"]
 
 
-async def test_the_broker_keeps_nothing_of_it(client: Any, guard: Any) -> None:
+async def test_the_broker_keeps_no_state_of_a_broadcast_reader(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a"])
     async with client.broadcast_consume(TOPIC) as consumer:
         await take(consumer, guard, 1)
@@ -67,7 +67,7 @@ async def test_a_reader_with_a_file_goes_on_where_it_was(client: Any, guard: Any
     assert kept(file) == 3
 
 
-async def test_one_without_a_file_begins_anew(client: Any, guard: Any) -> None:
+async def test_a_broadcast_reader_without_a_file_begins_at_the_first_message(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a"])
     for _ in range(2):
         async with client.broadcast_consume(TOPIC) as consumer:
@@ -113,7 +113,7 @@ async def test_the_file_before_is_read_when_the_main_one_is_broken(
         assert await take(consumer, guard, 1) == ["b"]
 
 
-async def test_a_reader_does_not_begin_anew_because_both_files_are_broken(client: Any, file: Path) -> None:
+async def test_a_broadcast_reader_whose_files_are_both_broken_does_not_start_over(client: Any, file: Path) -> None:
     damage(file, b"")
     damage(backup_of(file), b"{")
     with pytest.raises(errors.PopMQError, match="delete these files"):

@@ -76,9 +76,7 @@ async def test_a_loop_that_ends_when_idle_ends_with_the_switch_and_says_so(narro
 # ── A loop that pulls ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_nothing_that_was_pulled_ahead_is_delivered_once_the_consumer_knows_of_the_switch(
-    narrow: Any, guard: Any
-) -> None:
+async def test_messages_pulled_ahead_are_not_delivered_after_a_switch_to_pop(narrow: Any, guard: Any) -> None:
     await narrow.send(NARROW, [f"m{number}" for number in range(10)])
     async with narrow.pull_consume(NARROW, GROUP) as consumer:
         await take(consumer, guard, 3)

@@ -67,7 +67,7 @@ async def test_a_failed_message_is_tried_again_in_place_after_a_second(client: A
     assert sum((await committed(client)).values()) == 2
 
 
-async def test_after_its_last_attempt_a_message_is_a_dead_letter_and_the_next_one_comes(
+async def test_a_message_of_an_orderly_queue_is_dead_lettered_after_its_last_attempt(
     client: Any, guard: Any, advance: Any
 ) -> None:
     await client.create_group("thrice", max_attempts=3)

@@ -50,7 +50,7 @@ def test_the_span_reaches_from_what_is_stuck_to_all_that_came_after_it() -> None
     assert (queue.span, queue.limit(FLOW)) == (0, "")
 
 
-def test_what_is_done_twice_is_counted_once() -> None:
+def test_a_message_that_is_done_twice_is_counted_once() -> None:
     queue = filled(0, 1)
     queue.done(0)
     queue.done(0)
@@ -147,7 +147,7 @@ def test_the_limits_are_those_of_the_reference() -> None:
     assert FlowControl() == FlowControl(count=1000, bytes=104_857_600, span=2000, pause=0.05)
 
 
-def test_what_was_delivered_still_counts_against_the_limits() -> None:
+def test_a_delivered_message_still_counts_against_the_limits() -> None:
     queue = filled(0, 1, 2, 3)
     taken(queue)
     assert queue.limit(FLOW) == "count"
@@ -165,7 +165,7 @@ def test_a_message_that_was_put_off_comes_when_it_is_time_and_before_the_others(
     assert queue.again_at() is None
 
 
-def test_what_is_done_is_not_put_off() -> None:
+def test_a_message_that_is_done_is_not_delivered_again() -> None:
     queue = filled(0)
     queue.take(0.0)
     queue.done(0)
@@ -182,7 +182,7 @@ def test_an_orderly_queue_delivers_one_at_a_time() -> None:
     assert taken(queue) == ["m1"]
 
 
-def test_in_an_orderly_queue_one_that_was_put_off_holds_up_those_behind_it() -> None:
+def test_a_postponed_message_of_an_orderly_queue_holds_up_the_later_ones() -> None:
     queue = filled(0, 1, orderly=True)
     queue.take(0.0)
     queue.again(0, 5.0, "m0 again")
@@ -210,7 +210,7 @@ def test_a_queue_that_leaves_delivers_nothing_but_counts_what_is_in_hand() -> No
     assert queue.committed == 1
 
 
-def test_by_messages_alone_a_queue_without_any_does_not_move() -> None:
+def test_the_handled_offset_of_a_queue_without_messages_does_not_move() -> None:
     queue: ProcessQueue[str] = ProcessQueue(5)
     queue.add([], "OFFSET_OVERFLOW_ONE", 900, 900)
     assert (queue.committed, queue.handled) == (900, 5)
@@ -230,7 +230,7 @@ def test_a_dropped_queue_delivers_nothing() -> None:
     assert queue.again_at() is None
 
 
-def test_it_is_at_its_end_when_nothing_is_left_to_pull_or_to_deliver() -> None:
+def test_a_queue_is_at_its_end_when_nothing_is_left_to_pull_or_to_deliver() -> None:
     queue: ProcessQueue[str] = ProcessQueue(5, max_offset=5)
     assert not queue.at_end  # nobody has looked yet
     queue.add([], "OFFSET_OVERFLOW_ONE", 5, 5)

@@ -70,7 +70,7 @@ async def test_offsets_are_committed_forward_and_back_and_on_the_way_of_a_pull(p
         await pulled.update_offsets(TOPIC, GROUP, {0: 4})
 
 
-async def test_what_is_sent_back_comes_again_through_the_retry_topic(pulled: Any, advance: Any) -> None:
+async def test_messages_that_are_sent_back_come_again_through_the_retry_topic(pulled: Any, advance: Any) -> None:
     await pulled.send(TOPIC, ["a", "b"])
     page = await pulled.pull(TOPIC, GROUP, 0, 0)
     first, second = await pulled.send_back(page.deliveries, delay=3.0, reason="not now")
@@ -107,7 +107,7 @@ async def test_a_reset_takes_seconds_since_1970_for_a_time_and_refuses_what_is_n
     assert await committed(pulled) == {0: 1}
 
 
-async def test_what_cannot_be_sent_back_is_reported_and_the_rest_is_done(pulled: Any) -> None:
+async def test_a_message_that_cannot_be_sent_back_is_reported_and_the_rest_is_sent_back(pulled: Any) -> None:
     await pulled.send(TOPIC, ["a"])
     (there,) = (await pulled.pull(TOPIC, GROUP, 0, 0)).deliveries
     await pulled.send_back(there, delay=0.0)

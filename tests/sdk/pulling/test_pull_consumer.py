@@ -73,7 +73,7 @@ async def test_a_loop_ends_when_idle_for_long_enough(client: Any, guard: Any) ->
     assert seen == ["a", "b"]
 
 
-async def test_who_comes_back_goes_on_where_it_was(client: Any, guard: Any) -> None:
+async def test_a_consumer_that_comes_back_continues_at_the_committed_offset(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a", "b", "c"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         assert await take(consumer, guard, 2) == ["a", "b"]
@@ -102,7 +102,7 @@ async def test_a_message_in_hand_pins_the_committed_offset(client: Any, guard: A
         assert sum((await committed(client)).values()) == 3
 
 
-async def test_what_was_in_hand_at_the_end_comes_again(client: Any, guard: Any) -> None:
+async def test_a_message_in_hand_at_the_end_of_a_consumer_comes_again(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a", "in hand"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         await take(consumer, guard, 1)
@@ -246,7 +246,7 @@ async def test_bytes_and_span_hold_a_queue_back_too(client: Any, flow: FlowContr
         assert kept.body
 
 
-async def test_what_is_held_of_a_queue_is_reported(client: Any, guard: Any) -> None:
+async def test_a_consumer_reports_the_state_of_each_queue(client: Any, guard: Any) -> None:
     """S0.06: whose queue it is, where the next pull reads, what is committed, cached and in hand."""
     await client.create_topic("narrow", queues=1)
     await client.send("narrow", ["abc", "de", "f"])

@@ -60,7 +60,7 @@ async def test_a_handler_may_settle_its_delivery_itself(client: Any, guard: Any,
     assert [dead.text() for dead in (await client.browse(f"%DLQ%{GROUP}")).deliveries] == ["reject"]
 
 
-async def test_what_is_released_uncounted_is_delivered_again_here(client: Any, guard: Any) -> None:
+async def test_a_message_released_uncounted_is_delivered_again_by_the_same_consumer(client: Any, guard: Any) -> None:
     await client.send(TOPIC, "x")
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         (await next_of(consumer)).release(0.0, count=False)
@@ -86,7 +86,9 @@ async def test_an_interrupted_message_comes_again_uncounted(
         assert again.attempt == 1
 
 
-async def test_on_error_raise_ends_the_loop_and_sends_the_message_back(client: Any, guard: Any, advance: Any) -> None:
+async def test_an_error_with_on_error_raise_ends_the_loop_and_sends_the_message_back(
+    client: Any, guard: Any, advance: Any
+) -> None:
     await client.send(TOPIC, ["bad"])
 
     consumer = client.pull_consume(TOPIC, GROUP, on_error="raise")

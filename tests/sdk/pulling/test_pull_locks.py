@@ -37,7 +37,7 @@ async def leaves(consumer: Any, queues: int, advance: Any) -> bool:
     return bool(sum(state.leaving and not state.retry for state in consumer.queues()) == queues)
 
 
-async def test_a_queue_is_kept_for_what_is_in_hand_so_that_nothing_comes_twice(
+async def test_a_queue_stays_locked_until_its_messages_in_hand_are_settled(
     connect: Connect, client: Any, guard: Any, advance: Any, popmq_clock: Any
 ) -> None:
     await each_queue(client, TOPIC, 8, 2)
@@ -56,7 +56,7 @@ async def test_a_queue_is_kept_for_what_is_in_hand_so_that_nothing_comes_twice(
             other.stop()
 
 
-async def test_what_is_in_hand_for_too_long_counts_for_nobody_when_its_queue_went(
+async def test_settling_a_message_after_its_queue_was_reassigned_has_no_effect(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
     await each_queue(client, TOPIC, 8, 2)
@@ -79,7 +79,7 @@ async def test_what_is_in_hand_for_too_long_counts_for_nobody_when_its_queue_wen
             assert {delivery.queue for delivery in again} == set(range(8)) - mine
 
 
-async def test_who_ends_when_idle_waits_for_queues_that_somebody_else_still_has(
+async def test_until_idle_waits_for_assigned_queues_that_another_client_holds(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
 ) -> None:
     await client.set_consume_mode(TOPIC, GROUP, "PULL")
@@ -98,7 +98,7 @@ async def test_who_ends_when_idle_waits_for_queues_that_somebody_else_still_has(
             await next_of(consumer)
 
 
-async def test_who_stood_still_for_minutes_commits_nothing_of_queues_that_others_have_read(
+async def test_a_consumer_stalled_for_minutes_commits_no_offsets_of_queues_taken_over(
     connect: Connect, client: Any, guard: Any, advance: Any, popmq_clock: Any
 ) -> None:
     await client.send(TOPIC, ["a", "b", "c"])

@@ -120,7 +120,7 @@ async def asked(wire: WatchedWire, pulls: int) -> bool:
     return wire.pulls() >= pulls
 
 
-async def test_what_was_pulled_is_delivered_while_the_next_pull_runs(
+async def test_pulled_messages_are_delivered_while_the_next_pull_runs(
     connect: Connect, client: Any, wire: WatchedWire
 ) -> None:
     """S0.47: the handler of the first message has not ended, and the queue was read to its end meanwhile."""

@@ -107,7 +107,7 @@ def test_ctrl_c_in_a_handler_leaves_its_message_to_others(sync_client: popmq.Cli
     assert sync_client.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 
-def test_ctrl_c_while_waiting_ends_it(sync_client: popmq.Client, popmq_broker: Broker) -> None:
+def test_ctrl_c_ends_a_consumer_that_waits(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["first"])
     worker = python(WAITS, popmq_broker)
     assert line(worker) == "first"

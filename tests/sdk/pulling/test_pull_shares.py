@@ -63,7 +63,9 @@ async def test_two_consumers_share_the_queues_without_overlap(
         await consumer.close()
 
 
-async def test_with_more_consumers_than_queues_some_are_idle(connect: Connect, client: Any, advance: Any) -> None:
+async def test_some_consumers_are_idle_when_there_are_more_than_queues(
+    connect: Connect, client: Any, advance: Any
+) -> None:
     await client.create_topic("narrow", queues=2)
     consumers = [connect().pull_consume("narrow", GROUP) for _ in range(3)]
     for consumer in consumers:
@@ -73,7 +75,7 @@ async def test_with_more_consumers_than_queues_some_are_idle(connect: Connect, c
         await consumer.close()
 
 
-async def test_who_leaves_hands_its_queues_on_at_the_committed_offset(
+async def test_queues_of_a_consumer_that_leaves_go_on_at_the_committed_offset(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
     consumers = [connect().pull_consume(TOPIC, GROUP) for _ in range(2)]
@@ -90,7 +92,7 @@ async def test_who_leaves_hands_its_queues_on_at_the_committed_offset(
     assert await committed(client) == dict.fromkeys(range(8), 4)
 
 
-async def test_what_is_cached_of_a_queue_that_went_is_not_delivered(
+async def test_cached_messages_of_a_reassigned_queue_are_not_delivered(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
     await each_queue(client, TOPIC, 8, 2)
@@ -184,7 +186,9 @@ async def test_a_consumer_waits_while_its_group_pops(client: Any, guard: Any, ad
         assert (delivery.text(), delivery.attempt) == ("b", 2)  # it was leased, and came back as a retry
 
 
-async def test_what_is_in_hand_keeps_no_queue_when_the_group_pops(client: Any, guard: Any, advance: Any) -> None:
+async def test_a_message_in_hand_does_not_keep_its_queue_when_the_group_pops(
+    client: Any, guard: Any, advance: Any
+) -> None:
     await client.send(TOPIC, ["a", "b"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         kept = await next_of(consumer)
@@ -199,7 +203,7 @@ async def test_what_is_in_hand_keeps_no_queue_when_the_group_pops(client: Any, g
         assert await take(consumer, guard, 1) == ["c"]
 
 
-async def test_what_was_not_committed_before_the_switch_is_popped(client: Any, guard: Any, advance: Any) -> None:
+async def test_messages_not_committed_before_a_switch_to_pop_are_popped(client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, "a")
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         await take(consumer, guard, 1)
@@ -334,7 +338,7 @@ async def test_a_queue_that_somebody_else_has_locked_is_not_read_until_it_is_fre
     assert len((await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues) == 8
 
 
-async def test_of_many_consumers_that_begin_at_once_one_says_where(
+async def test_one_of_many_consumers_that_start_together_sets_the_start_of_the_group(
     connect: Connect, client: Any, wire: LossyWire, advance: Any
 ) -> None:
     await client.create_topic("wide", queues=16)
@@ -358,7 +362,7 @@ async def released(advance: Any, client: Any) -> bool:
     return any(numbers.backoff for numbers in (await client.stats(TOPIC, GROUP)).groups)
 
 
-async def test_what_failed_just_before_the_end_is_sent_back_before_the_last_commit(
+async def test_a_message_that_failed_before_the_close_is_sent_back_before_the_last_commit(
     connect: Connect, client: Any, wire: LossyWire, guard: Any
 ) -> None:
     await client.send(TOPIC, "bad")

@@ -62,7 +62,7 @@ async def test_a_time_between_two_milliseconds_is_the_later_one(client: Any, pop
     assert message.due_ms == popmq_clock.now_ms() + 60_001
 
 
-async def test_a_time_that_is_over_is_at_once(client: Any) -> None:
+async def test_a_deliver_at_in_the_past_is_delivered_at_once(client: Any) -> None:
     receipt = await client.send(MAIL, popmq.Message("now", deliver_at=0.001))
     assert receipt.offset == 0
     assert await bodies(client) == ["now"]
@@ -108,7 +108,7 @@ async def test_a_delay_of_no_name_and_a_normal_topic_refuse(client: Any) -> None
         await client.send(MAIL, popmq.Message("x", delay=1.0, deliver_at=2e9))
 
 
-async def test_what_has_a_higher_priority_goes_first(client: Any) -> None:
+async def test_a_message_of_higher_priority_is_delivered_first(client: Any) -> None:
     await client.create_topic("urgent", type="PRIORITY")
     await client.send("urgent", [popmq.Message(str(level), priority=level) for level in (0, 9, 4)])
     deliveries = await client.pop("urgent", GROUP)

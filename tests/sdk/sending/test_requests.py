@@ -54,7 +54,7 @@ async def test_the_properties_are_those_of_the_page(client: Any) -> None:
     assert (await asked).body == b"!", "any program can reply"
 
 
-async def test_without_a_reply_in_time_the_caller_is_reported_and_a_late_one_is_dropped(
+async def test_a_request_without_a_reply_times_out_and_a_late_reply_is_dropped(
     client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(errors.DeadlineExceeded, match=r"no reply to the request to 'questions' within 0.01 s"):
@@ -67,7 +67,7 @@ async def test_without_a_reply_in_time_the_caller_is_reported_and_a_late_one_is_
     assert "a reply came too late" in caplog.text
 
 
-async def test_what_asked_for_no_reply_gets_none(client: Any) -> None:
+async def test_a_message_that_asked_for_no_reply_cannot_be_answered(client: Any) -> None:
     await client.send(ASK, "just a message")
     with pytest.raises(errors.InvalidField, match="asks for no reply"):
         await client.reply(await next_of(client), "?")
@@ -123,7 +123,7 @@ async def _serve(broker: Broker, worker: popmq.Worker) -> None:
     await worker.serve(popmq.AsyncClient(broker.endpoint))
 
 
-def test_what_a_handler_returns_is_the_reply(popmq_broker: Broker) -> None:
+def test_the_return_value_of_a_handler_is_the_reply(popmq_broker: Broker) -> None:
     worker = popmq.Worker()
 
     @worker.on(ASK, group=GROUP)

@@ -52,7 +52,7 @@ async def test_everything_that_a_message_carries_arrives(client: Any) -> None:
     assert (delivery.topic, delivery.group, delivery.attempt) == (TOPIC, GROUP, 1)
 
 
-async def test_nothing_to_send_is_no_error(client: Any) -> None:
+async def test_sending_an_empty_list_returns_no_receipts(client: Any) -> None:
     assert await client.send(TOPIC, []) == []
 
 
@@ -138,7 +138,7 @@ async def test_an_encoding_that_does_not_exist_is_refused(client: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [{"order": 1}, 5, None, 1.5, True, object()], ids=lambda value: type(value).__name__)
-async def test_what_is_no_message_is_a_type_error_that_says_what_to_write(client: Any, value: Any) -> None:
+async def test_sending_another_type_is_a_type_error_that_says_what_to_write(client: Any, value: Any) -> None:
     for given in (value, [b"first", value]):
         with pytest.raises(TypeError, match=rf"{type(value).__name__}: give str or bytes, or popmq\.Message\.json"):
             await client.send(TOPIC, given)

@@ -49,7 +49,7 @@ def until_ended(client: Any, advance: Any) -> Callable[[Sized], Any]:
     return move
 
 
-async def test_what_a_block_sends_is_visible_when_it_has_ended_and_not_before(client: Any) -> None:
+async def test_messages_of_a_transaction_block_are_visible_after_its_end(client: Any) -> None:
     async with client.transaction(TOPIC) as transaction:
         first = await transaction.send(popmq.Message("paid", key="k"))
         two, three = await transaction.send(["two", b"three"])
@@ -97,7 +97,7 @@ async def test_a_block_that_sends_nothing_ends_nothing(client: Any) -> None:
     assert client.client_stats().calls == before
 
 
-async def test_what_was_stored_beside_a_refused_message_is_rolled_back_with_the_block(client: Any) -> None:
+async def test_messages_stored_beside_a_refused_one_are_rolled_back_with_the_block(client: Any) -> None:
     with pytest.raises(errors.PartlyRefused):
         async with client.transaction(TOPIC) as transaction:
             await transaction.send(["good", "", "good too"])

@@ -79,7 +79,7 @@ def test_a_function_runs_in_a_thread_and_a_coroutine_in_the_loop(fresh: Broker) 
     assert blocks("by hand") is None
 
 
-def test_as_many_messages_are_handled_at_a_time_as_the_concurrency(fresh: Broker) -> None:
+def test_a_worker_handles_as_many_messages_at_a_time_as_its_concurrency(fresh: Broker) -> None:
     together = threading.Barrier(4, timeout=30)
     done = taken_by(fresh, lambda delivery: together.wait(), *"abcdefgh", concurrency=4)
     assert [each.outcome for each in done] == ["acked"] * 8
