@@ -39,7 +39,7 @@ def test_a_program_gets_the_body_and_its_exit_code_settles_the_message(run: Cli,
     assert any(event.reason == "exit code 7: no, bad" for group in life.groups for event in group.events)
 
 
-def test_what_could_not_be_printed_is_visible_again(
+def test_messages_that_consume_could_not_print_are_visible_again(
     run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.send("orders", ["a", "b"])

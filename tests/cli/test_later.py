@@ -65,7 +65,7 @@ def test_half_messages_are_listed_and_ended_by_an_operator(run: Cli, mail: popmq
     assert [delivery.text() for delivery in mail.pop("mail", "billing")] == ["kept"]
 
 
-def test_what_the_broker_gave_up_is_committed_by_an_operator(
+def test_a_half_message_that_was_given_up_can_be_committed_by_an_operator(
     run: Cli, mail: popmq.Client, popmq_clock: FakeClock
 ) -> None:
     mail.send("mail", popmq.Message("kept", transaction=True, message_id="m1"))

@@ -17,7 +17,7 @@ def test_stats_show_what_groups_have_to_do(run: Cli, client: popmq.Client) -> No
     assert lines[1].split("\t")[:5] == ["billing", "orders", "2", "1", "0"]
 
 
-def test_watching_shows_them_again_and_again(run: Cli, client: popmq.Client) -> None:
+def test_stats_watch_shows_the_numbers_repeatedly(run: Cli, client: popmq.Client) -> None:
     shown = run("stats", "--watch", "--every", "1ms", "--times", "3", "--json")
     assert len(shown.objects) == 3
 

@@ -58,7 +58,7 @@ def test_a_line_that_is_no_message_is_named(run: Cli, client: popmq.Client, line
     assert "line 2 is not a message in JSON" in done.err
 
 
-def test_what_was_sent_before_a_refusal_is_counted(run: Cli, client: popmq.Client) -> None:
+def test_send_counts_the_messages_stored_before_a_refusal(run: Cli, client: popmq.Client) -> None:
     lines = b"x\n" * 500 + b'{"no": "body"}'
     done = run("send", "orders", "--json-lines", stdin=b'{"body": "x"}\n' * 500 + lines)
     assert done.code == 2
@@ -132,7 +132,7 @@ def test_a_delivery_that_is_over_is_refused_and_one_of_many_partly(run: Cli, cli
     assert "1 of 2 entries were refused" in partly.err
 
 
-def test_what_the_reader_of_a_pipe_did_not_get_is_visible_again(
+def test_messages_that_pop_could_not_print_are_visible_again(
     run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.send("orders", ["a", "b"])

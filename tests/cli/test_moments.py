@@ -37,13 +37,13 @@ def test_a_time_keeps_its_zone_and_is_local_without_one() -> None:
     assert moment_of("2026-01-31", NOW).utcoffset() is not None
 
 
-def test_what_is_shown_can_be_typed() -> None:
+def test_a_displayed_time_can_be_typed_as_input() -> None:
     shown = moment(1_700_000_000_000)
     assert shown == "2023-11-14T22:13:20Z"
     assert moment_of(shown, NOW).timestamp() == 1_700_000_000
 
 
 @pytest.mark.parametrize("text", ["", "soon", "tomorrow 25:00", "tomorrow 9", "2026-13-01", "+", "1y", "9" * 30 + "d"])
-def test_what_is_no_time_is_refused_with_the_forms_to_write(text: str) -> None:
+def test_a_malformed_time_is_refused_with_the_forms_to_write(text: str) -> None:
     with pytest.raises(ValueError, match="is no time: write 2026-01-31"):
         moment_of(text, NOW)

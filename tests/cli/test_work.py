@@ -115,7 +115,7 @@ def test_the_second_signal_ends_it_at_once_and_its_message_is_there_again(start:
 
 
 @pytest.mark.process
-def test_what_does_not_end_within_the_drain_is_ended(start: Start, client: popmq.Client) -> None:
+def test_a_handler_that_does_not_end_within_the_drain_is_ended(start: Start, client: popmq.Client) -> None:
     program = start("--drain", "100ms")
     client.send("orders", ["slow"])
     assert seen(client) == ["begins slow"]
@@ -176,7 +176,7 @@ def test_a_changed_file_starts_it_again(start: Start, client: popmq.Client, fold
         ("app:none.at.all", "app:none.at.all is no popmq.Worker"),
     ],
 )
-def test_what_is_no_worker_is_wrong_usage(
+def test_a_target_that_is_not_a_worker_is_wrong_usage(
     broker: Broker, run: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, text: str
 ) -> None:
     monkeypatch.chdir(folder)

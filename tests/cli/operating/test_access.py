@@ -58,7 +58,7 @@ def test_a_command_goes_over_tls_by_options_or_the_environment(
     assert run("topic", "list", *where).code == 0
 
 
-def test_what_the_container_asks_for_its_health_is_answered_with_any_key(
+def test_the_health_check_of_the_container_works_with_any_key(
     run: Cli, guarded: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("stats").code == 1

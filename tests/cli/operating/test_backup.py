@@ -62,7 +62,7 @@ def test_standard_output_gets_the_file_and_nothing_else(run: Cli, broker: Broker
     assert done.stderr.decode() == f"{len(done.stdout):,} bytes written to standard output\n"
 
 
-def test_what_is_refused_leaves_no_file(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
+def test_a_refused_backup_leaves_no_file(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
     done = run("backup", "--rate", "1KiB", str(tmp_path / "a"))
     assert done.code == 1
     assert "bytes_per_s" in done.err

@@ -93,7 +93,7 @@ def test_a_move_that_dies_before_its_ack_loses_nothing_and_repeats_unless_ids_ar
     assert set(bodies(client, "archive", "newer")) == {"one", "two", "three"}
 
 
-def test_what_the_target_refuses_stays_where_it_was(run: Cli, client: popmq.Client) -> None:
+def test_a_message_that_the_target_of_a_move_refuses_stays(run: Cli, client: popmq.Client) -> None:
     client.create_topic("ordered", type="FIFO")  # it wants a message group of each
     client.send("orders", ["one", popmq.Message("two", message_id="m2")])
     done = run("move", "orders", "ordered", "--group", "billing", "--yes")

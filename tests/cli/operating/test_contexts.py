@@ -48,7 +48,7 @@ def test_commands_ask_the_selected_broker(run: Cli, popmq_broker: Broker) -> Non
     assert run("--context", "local", "topic", "list").code == 0
 
 
-def test_what_names_a_broker_wins_in_this_order(
+def test_options_variables_and_contexts_have_an_order_of_precedence(
     run: Cli, monkeypatch: pytest.MonkeyPatch, found: list[dict[str, object]]
 ) -> None:
     secret = ("--access-key", "ops", "--secret-file", "-")

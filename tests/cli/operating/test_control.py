@@ -143,7 +143,9 @@ def test_the_hint_of_a_filter_conflict_replaces_the_filter(run: Cli, client: pop
     ],
     ids=" ".join,
 )
-def test_the_hint_for_what_is_not_there_creates_it(run: Cli, client: popmq.Client, words: tuple[str, ...]) -> None:
+def test_the_hint_for_a_missing_topic_or_group_creates_it(
+    run: Cli, client: popmq.Client, words: tuple[str, ...]
+) -> None:
     words = ("--", *words) if "-x" in words else words
     command, *names = [word for word in words if word != "--"]
     refused = run(command, "--", *names)
@@ -180,7 +182,9 @@ def test_an_existing_topic_or_group_names_the_settings_that_differ(run: Cli, cli
     ],
     ids=" ".join,
 )
-def test_outside_a_terminal_what_destroys_needs_yes(run: Cli, client: popmq.Client, words: tuple[str, ...]) -> None:
+def test_destructive_commands_outside_a_terminal_need_yes(
+    run: Cli, client: popmq.Client, words: tuple[str, ...]
+) -> None:
     done = run(*words)
     assert done.code == 2
     assert "add --yes" in done.err

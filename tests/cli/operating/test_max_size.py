@@ -6,7 +6,7 @@ import popmq
 from tests.cli.conftest import Cli
 
 
-def test_without_a_size_it_shows_the_limit(run: Cli, client: popmq.Client) -> None:
+def test_max_size_without_a_size_shows_the_limit(run: Cli, client: popmq.Client) -> None:
     done = run("--json", "max-size")
     assert done.code == 0
     assert done.objects[0]["map_bytes"] == client.stats().store.map_bytes
@@ -27,5 +27,5 @@ def test_a_size_that_is_refused_is_a_sentence_and_changes_nothing(run: Cli, clie
     assert client.stats().store.map_bytes == before
 
 
-def test_what_is_no_size_is_wrong_usage(run: Cli, client: popmq.Client) -> None:
+def test_a_malformed_size_is_wrong_usage(run: Cli, client: popmq.Client) -> None:
     assert run("max-size", "plenty").code == 2

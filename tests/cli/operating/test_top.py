@@ -81,7 +81,7 @@ def test_keys_are_read_from_what_a_terminal_sends() -> None:
     assert list(keys_of(b"\x1b[A\x1bOBq\r\x1b\x7f\t")) == ["up", "down", "q", "enter", "escape", "backspace", "tab"]
 
 
-def test_a_pipe_is_no_place_for_it(run: Cli, broker: Broker) -> None:
+def test_top_is_refused_in_a_pipe(run: Cli, broker: Broker) -> None:
     done = run("top")
     assert (done.code, "popmq stats --json" in done.err) == (2, True)
 
@@ -105,7 +105,7 @@ def tmux(broker: Broker) -> Iterator[Callable[..., str]]:
 
 
 @pytest.mark.process
-def test_it_is_drawn_in_a_terminal_and_follows_its_keys(client: popmq.Client, tmux: Callable[..., str]) -> None:
+def test_top_is_drawn_in_a_terminal_and_follows_its_keys(client: popmq.Client, tmux: Callable[..., str]) -> None:
     def until(*texts: str) -> str:
         screen = ""
         while not all(text in screen for text in texts):

@@ -158,7 +158,7 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(
     assert not (tmp_path / "file.jsonl.part").exists()
 
 
-def test_without_pyarrow_parquet_is_a_sentence(
+def test_an_export_to_parquet_without_pyarrow_says_what_to_install(
     run: Cli, topics: popmq.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
