@@ -50,7 +50,7 @@ def test_every_mechanism_is_broken_once(family: str) -> None:
     assert sorted(broken) == [row.id for row in ROWS if row.id.startswith(f"{family}.") and row.has_a_place]
 
 
-def test_what_no_row_names_has_mutations_of_its_own() -> None:
+def test_mutations_that_belong_to_no_mechanism_have_ids_of_their_own() -> None:
     own = {mutation.id for mutation in ALL} - {row.id for row in ROWS}
     assert len({mutation.id for mutation in ALL}) == len(ALL)
     assert len(own) >= 5
@@ -108,7 +108,9 @@ def tree(tmp_path: Path) -> Path:
     ],
     ids=["noticed", "survived", "not even imported", "no such test", "old text gone"],
 )
-def test_who_notices_differs_from_who_does_not(tree: Path, mutation: Mutation, verdict: str) -> None:
+def test_a_noticed_mutation_differs_from_a_surviving_one_and_an_error(
+    tree: Path, mutation: Mutation, verdict: str
+) -> None:
     before = (tree / SMALL.file).read_text()
     assert mutate.try_one(tree, mutation).verdict == verdict
     assert (tree / SMALL.file).read_text() == before

@@ -120,7 +120,7 @@ def test_names_say_what_a_thing_is() -> None:
     assert files + classes == []
 
 
-def test_what_the_type_checker_does_not_check_has_a_reason() -> None:
+def test_every_ignored_type_error_has_a_reason() -> None:
     lines = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in sources(*ROOMS, "server/popmq_verify", "harness", "bench", "scripts", "demo")

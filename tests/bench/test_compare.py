@@ -64,7 +64,7 @@ def test_a_ratio_compares_rates_and_cpu() -> None:
     assert "| 1.50 | 0.67 |" in text
 
 
-def test_what_was_left_out_is_reported_with_its_reason() -> None:
+def test_a_broker_left_out_of_the_comparison_is_reported_with_its_reason() -> None:
     assert "- nats: go is not on the PATH" in tables.write(results(), [WORDS[0].name], None)
 
 

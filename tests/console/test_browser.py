@@ -275,7 +275,7 @@ def test_dead_letters_are_ticked_and_delivered_again(chromium: Chromium) -> None
     chromium.until("0 dead letters in all.")
 
 
-def test_what_waits_is_recalled_ended_released_and_resumed(chromium: Chromium) -> None:
+def test_delayed_half_leased_owned_and_stopped_messages_are_acted_on_in_the_browser(chromium: Chromium) -> None:
     for path, action, words in (
         ("/delayed", "/delayed/recall", "is recalled and will not be delivered."),
         ("/leases", "/leases/end", "that were not done come again."),

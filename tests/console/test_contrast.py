@@ -58,5 +58,5 @@ def test_edges_and_lines_can_be_seen(theme: str) -> None:
     assert weak == []
 
 
-def test_both_ways_to_dark_are_the_same_colours() -> None:
+def test_the_dark_theme_of_the_system_and_the_chosen_one_have_the_same_colours() -> None:
     assert themes()["dark by the system"] == themes()["dark by choice"]

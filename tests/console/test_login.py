@@ -42,7 +42,7 @@ def test_the_cookie_is_new_with_the_login_and_holds_nothing_of_the_key(site: Sit
     assert (after["httponly"], after["samesite"], after["path"]) == (True, "strict", "/")
 
 
-def test_with_tls_the_cookie_travels_by_https_only(site: Site) -> None:
+def test_the_cookie_travels_only_by_https_with_tls(site: Site) -> None:
     with console(site.broker.endpoint, public_url="https://console.example") as url:
         browser = Browser(url)
         answer = browser.get("/login", Host="console.example")
@@ -51,7 +51,7 @@ def test_with_tls_the_cookie_travels_by_https_only(site: Site) -> None:
         assert answer.headers["strict-transport-security"]
 
 
-def test_after_the_logout_the_cookie_opens_nothing(site: Site) -> None:
+def test_the_cookie_is_worthless_after_the_logout(site: Site) -> None:
     browser = site.browser()
     browser.log_in("operator", SECRET)
     browser.get("/topics")

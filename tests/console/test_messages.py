@@ -110,7 +110,7 @@ def test_ticked_dead_letters_are_delivered_again(site: Site, operator: Browser) 
     assert operator.post("/dead-letters/redrive", group="packing").status == 400
 
 
-def test_all_that_fit_a_filter_are_delivered_again_and_the_page_shows_how_far_it_is(
+def test_all_dead_letters_of_a_filter_are_redriven_and_the_page_shows_the_progress(
     site: Site, operator: Browser
 ) -> None:
     dead(site, PIECE + 100)

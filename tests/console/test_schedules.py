@@ -66,7 +66,7 @@ def test_a_schedule_is_deleted_only_with_its_name_typed(site: Site, operator: Br
 @pytest.mark.parametrize(
     ("wrong", "status"), [({"cron": "61 * * * *"}, 400), ({"tz": "Mars/Olympus"}, 400), ({"topic": "nowhere"}, 404)]
 )
-def test_what_the_broker_refuses_is_shown_and_makes_nothing(
+def test_a_schedule_that_the_broker_refuses_is_shown_and_not_created(
     site: Site, operator: Browser, wrong: dict[str, str], status: int
 ) -> None:
     assert operator.post("/schedules/create", name="refused", **{**NINE, **wrong}).status == status

@@ -44,7 +44,7 @@ def test_a_topic_is_created_changed_and_paused(site: Site, operator: Browser) ->
     assert site.client.get_topic("made").permission == "READ_ONLY"
 
 
-def test_what_the_broker_refuses_is_shown_with_its_reason(operator: Browser) -> None:
+def test_a_refusal_of_the_broker_is_shown_with_its_reason(operator: Browser) -> None:
     refused = operator.post("/topics/create", name="bad name!", type="NORMAL", back="/topics")
     assert refused.status == 400
     assert "'bad name!'" in refused.plain
@@ -113,7 +113,7 @@ def test_a_key_that_may_only_read_sees_its_rows_and_cannot_act(site: Site, reade
     assert site.client.stats("orders").topics[0].messages == 5
 
 
-def test_what_a_user_wrote_is_shown_as_text(site: Site, operator: Browser) -> None:
+def test_input_of_a_user_is_shown_as_text_and_not_as_html(site: Site, operator: Browser) -> None:
     answer = operator.get("/topics?q=%3Cscript%3Ealert(1)%3C/script%3E")
     assert "<script>alert" not in answer.text
     assert "&lt;script&gt;" in answer.text

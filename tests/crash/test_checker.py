@@ -100,7 +100,7 @@ def test_a_lost_message_is_found(story: Story) -> None:
     assert len(story.findings()) == 2, "neither delivered nor stored"
 
 
-def test_what_retention_dropped_must_be_finished_by_every_group(story: Story) -> None:
+def test_a_dropped_message_that_a_group_had_not_finished_is_found(story: Story) -> None:
     story.survey.dropping = True
     story.survey.stored["t"].clear()
     assert story.claims() == {"lost"}

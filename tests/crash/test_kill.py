@@ -22,9 +22,7 @@ NS_PER_S = 1_000_000_000
 
 @pytest.mark.smoke
 @pytest.mark.chaos
-def test_what_was_answered_survives_kill_9_under_load(
-    tmp_path: Path, scale: Scale, show: Callable[[str], None]
-) -> None:
+def test_answered_requests_survive_kill_9_under_load(tmp_path: Path, scale: Scale, show: Callable[[str], None]) -> None:
     verdict = campaign.run(tmp_path, kills=scale.pick(short=5, whole=60), seed=scale.seed)
     show(verdict.table())
     assert not verdict.findings, f"seed {scale.seed}: {verdict.findings[:20]}"

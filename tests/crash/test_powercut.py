@@ -39,7 +39,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory, scale: Scale) -> Path:
 
 
 @pytest.mark.chaos
-def test_what_was_answered_survives_a_power_cut(
+def test_answered_requests_survive_a_power_cut(
     recording: Path, tmp_path: Path, scale: Scale, show: Callable[[str], None]
 ) -> None:
     count = scale.pick(short=10, whole=50)

@@ -68,7 +68,7 @@ def test_a_broker_that_a_damaged_page_ends_does_not_start_on_it_again_until_it_i
     assert not (broker.data / NOTE_FILE).stat().st_size
 
 
-def test_after_a_signal_with_another_cause_the_pages_are_read_once_and_the_broker_serves(broker: BrokerProcess) -> None:
+def test_a_broker_killed_by_a_signal_reads_its_pages_once_and_serves(broker: BrokerProcess) -> None:
     broker.start()
     os.kill(broker.pid, signal.SIGSEGV)
     assert broker.wait_dead() == -signal.SIGSEGV

@@ -44,7 +44,7 @@ def test_the_settings_of_the_broker_that_change_what_it_does_are_those_of_the_te
         (["--scratch", "/nowhere"], "--scratch"),
     ],
 )
-def test_what_cannot_be_tested_is_a_sentence(words: list[str], why: str, tmp_path: Path) -> None:
+def test_a_verification_that_cannot_run_ends_with_a_sentence(words: list[str], why: str, tmp_path: Path) -> None:
     done = subprocess.run([*PROGRAM, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, why in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 

@@ -9,7 +9,7 @@ from tests.fuzz.targets import TARGETS
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_what_fuzzing_has_kept_breaks_no_promise(name: str) -> None:
+def test_inputs_kept_by_fuzzing_break_no_promise(name: str) -> None:
     with TARGETS[name].prepared() as target:
         for raw in target.seeds + kept(name):
             target.run(raw)

@@ -153,7 +153,9 @@ async def test_answers_of_all_calls_keep_to_the_window_of_the_connection(echo: E
 
 @pytest.mark.parametrize("size", [300, 30_000])
 @pytest.mark.parametrize("method", METHODS)
-async def test_who_takes_the_answers_may_ask_for_more_than_may_wait(echo: Echo, method: bytes, size: int) -> None:
+async def test_a_client_that_takes_its_answers_may_ask_for_more_than_may_wait(
+    echo: Echo, method: bytes, size: int
+) -> None:
     client = Client(echo, unsent_bytes=40_000)
     client.widen(1 << 30)
     for _ in range(3 * 40_000 // size):

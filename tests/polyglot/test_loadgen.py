@@ -37,7 +37,9 @@ def test_the_load_generators_own_tests_pass(loadgen: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["popmq", "rocketmq"])
-def test_what_it_sends_it_receives_once_and_measures(loadgen: Path, broker: BrokerProcess, target: str) -> None:
+def test_the_load_generator_receives_and_measures_its_messages(
+    loadgen: Path, broker: BrokerProcess, target: str
+) -> None:
     leg(loadgen, broker, "popmq", "prepare", "-topic", "t,live")
     sent = leg(loadgen, broker, target, "send", "-topic", "t", "-batch", "8", "-callers", "2")
     received = leg(loadgen, broker, target, "receive", "-topic", "t", "-batch", "8", "-callers", "2")

@@ -58,7 +58,7 @@ def test_a_client_made_from_the_contract_reads_the_details_of_an_error(
     assert re.search(r"^advice \S+", output, re.M), "an error tells what to do about it"
 
 
-def test_what_one_language_sends_every_other_pops_unchanged(
+def test_a_message_sent_in_one_language_is_popped_unchanged_in_every_other(
     program: Program, broker: BrokerProcess, stubs: Stubs
 ) -> None:
     stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=pb.Topic(name="greetings")))

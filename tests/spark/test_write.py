@@ -135,7 +135,7 @@ def test_queries_do_not_share_batches_and_a_name_of_the_user_outlives_the_checkp
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_dies_each_row_is_in_the_topic_once(sink: Sink, seed: int) -> None:
+def test_each_row_is_in_the_topic_once_through_failing_tasks_drivers_and_brokers(sink: Sink, seed: int) -> None:
     """Tasks fail and are repeated, drivers die before and after the commit, the broker restarts."""
     chance = random.Random(seed)
     expected: list[str] = []
@@ -154,7 +154,7 @@ def test_whatever_dies_each_row_is_in_the_topic_once(sink: Sink, seed: int) -> N
     assert sink.stored() == sorted(expected)
 
 
-def test_without_a_query_the_sink_says_what_to_do(sink: Sink) -> None:
+def test_a_sink_without_a_query_says_what_to_do(sink: Sink) -> None:
     with pytest.raises(WriteError, match=r"sql\.streaming\.queryId.*txnAppId"):
         sink.writer().write(iter([bodies("1")]))
 
@@ -162,7 +162,7 @@ def test_without_a_query_the_sink_says_what_to_do(sink: Sink) -> None:
 # ── At least once, and batch writes ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_at_least_once_sends_at_once_and_commits_nothing(sink: Sink) -> None:
+def test_a_sink_with_at_least_once_sends_at_once_and_commits_nothing(sink: Sink) -> None:
     sink.options["delivery"] = "at-least-once"
     written = sink.task(0, bodies("1"))
     assert sink.stored() == ["1"]
@@ -338,6 +338,6 @@ def test_a_batch_write_that_is_to_be_exactly_once_needs_its_name_and_number(
         batch_writer(sink, **options)
 
 
-def test_what_spark_says_to_every_sink_is_no_option_of_ours(sink: Sink) -> None:
+def test_a_sink_accepts_the_options_that_spark_passes_to_every_sink(sink: Sink) -> None:
     sink.options |= {"checkpointLocation": "/somewhere", "queryName": "q", "path": "x"}
     sink.writer()

@@ -124,6 +124,6 @@ def test_addresses_are_read_as_grpc_writes_them(text: str, meant: Target) -> Non
 
 
 @pytest.mark.parametrize("text", ["", ":1", "host:port", "host:70000", "unix:"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_a_malformed_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"host:port|names no socket"):
         target(text)

@@ -224,7 +224,7 @@ def test_an_answer_before_the_whole_request_stops_the_sending() -> None:
         ([*HEAD, (b"grpc-status", b"0"), (b"broken-bin", b"***")], Code.INTERNAL),
     ],
 )
-def test_what_is_no_answer_of_grpc_is_a_status_all_the_same(headers: list[Header], status: Code) -> None:
+def test_an_answer_that_is_not_grpc_becomes_a_status(headers: list[Header], status: Code) -> None:
     server = Scripted()
     call = server.opened()
     server.trailers(call, headers)
@@ -362,7 +362,7 @@ def answered(cuts: list[int]) -> list[tuple[Status | None, int]]:
 
 
 @given(st.lists(st.integers(0, 400), max_size=30))
-def test_how_bytes_are_cut_changes_nothing(cuts: list[int]) -> None:
+def test_answers_do_not_depend_on_how_bytes_are_cut(cuts: list[int]) -> None:
     assert answered(cuts) == answered([])
 
 

@@ -58,7 +58,7 @@ async def test_refused_connections_leave_nothing(echo: Echo) -> None:
     assert not server._connections
 
 
-async def test_after_a_flood_an_address_starts_with_few_points(echo: Echo) -> None:
+async def test_an_address_starts_with_few_points_after_a_flood(echo: Echo) -> None:
     server = Server(echo.methods().get, Limits(budget=5_000, budget_per_s=1))
     floods = []
     for _ in range(3):

@@ -155,7 +155,7 @@ async def test_requests_that_nobody_takes_are_bounded_over_all_connections(serve
     second.close()
 
 
-async def test_who_takes_no_answers_gets_no_more_of_them(connect: Connect) -> None:
+async def test_a_client_that_takes_no_answers_is_refused_further_ones(connect: Connect) -> None:
     client = await connect(unsent_bytes=1_000_000)
     for number in range(40):
         client.open(2 * number + 1, "say")
@@ -197,7 +197,7 @@ async def test_a_client_that_does_not_answer_goes(connect: Connect) -> None:
         (frames.PREFACE + frames.frame(PING, 0, 0, b"12345678"), PROTOCOL_ERROR),
     ],
 )
-async def test_what_is_not_http2_is_refused(serve: Serve, mistake: bytes, code: int) -> None:
+async def test_a_connection_that_is_not_http2_is_refused(serve: Serve, mistake: bytes, code: int) -> None:
     _, port = await serve()
     client = await FrameClient.connect(port)
     client.write(mistake)

@@ -110,7 +110,7 @@ def test_several_topics_a_pattern_and_dead_letters_are_read(broker: Broker) -> N
     assert bodies(read(broker, topic="", topicPattern="%DLQ%.+")) == [7]
 
 
-def test_what_is_to_be_read_is_named_once(broker: Broker) -> None:
+def test_a_batch_read_names_its_topics_and_its_filter_by_one_option(broker: Broker) -> None:
     for options in ({"topics": "a,b"}, {"topicPattern": "a"}, {"topic": ""}):
         with pytest.raises(OptionError, match="by one of the options topic, topics and topicPattern"):
             read(broker, **options)
@@ -154,14 +154,14 @@ def test_a_condition_that_no_tag_filter_can_say_is_left_to_spark(broker: Broker,
     assert sum(span.end - span.start for span in part.spans) == 20
 
 
-def test_without_the_option_the_reader_takes_no_conditions_because_spark_would_refuse_it(broker: Broker) -> None:
+def test_a_reader_without_push_filters_takes_no_conditions(broker: Broker) -> None:
     from pyspark.sql.datasource import DataSourceReader
 
     assert type(reader(broker)).pushFilters is DataSourceReader.pushFilters
     assert type(reader(broker, pushFilters="true")).pushFilters is not DataSourceReader.pushFilters
 
 
-def test_what_was_dropped_between_plan_and_read_is_a_loss(broker: Broker, twenty: int) -> None:
+def test_messages_dropped_between_plan_and_read_are_a_data_loss(broker: Broker, twenty: int) -> None:
     for fail in ("true", "false"):
         made = reader(broker, failOnDataLoss=fail)
         (part,) = made.partitions()

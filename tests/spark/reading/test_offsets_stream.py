@@ -197,7 +197,7 @@ def test_available_now_reads_up_to_the_ends_at_its_start_by_the_limit(broker: Br
     assert sorted(ids(stream.rows())) == sorted(early + late)
 
 
-def test_once_reads_everything_in_one_batch(broker: Broker, query: Make) -> None:
+def test_trigger_once_reads_everything_in_one_batch(broker: Broker, query: Make) -> None:
     sent = broker.send(25)
     stream = query(maxRowsPerTrigger=10, maxBytesPerTrigger="1m")
     assert stream.run_once()
@@ -250,7 +250,7 @@ def test_an_idle_trigger_looks_again_until_its_time_is_over(broker: Broker, quer
 
 
 @pytest.mark.parametrize("read_before", [False, True], ids=["planned", "unread"])
-def test_what_retention_dropped_fails_with_what_to_do_or_is_passed_over(
+def test_dropped_messages_fail_the_stream_with_the_cure_or_are_passed_over(
     broker: Broker, query: Make, read_before: bool
 ) -> None:
     broker.send(20)
@@ -324,7 +324,7 @@ def test_a_group_that_pops_the_topic_is_refused_and_unharmed(broker: Broker, que
     assert len(broker.client.pop(TOPIC, "workers", 10)) == 2
 
 
-def test_what_is_read_does_not_depend_on_the_group(broker: Broker, query: Make) -> None:
+def test_a_stream_by_offsets_reads_the_same_without_its_group(broker: Broker, query: Make) -> None:
     sent = broker.send(20)
     stream = query(group="lag", maxRowsPerTrigger=10)
     stream.trigger()

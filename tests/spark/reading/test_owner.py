@@ -125,7 +125,7 @@ def test_a_task_that_found_nothing_stays_empty(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_what_others_popped_after_the_lease_is_missing_or_an_error(broker: Broker, strict: bool) -> None:
+def test_messages_popped_by_others_after_the_lease_are_missing_or_an_error(broker: Broker, strict: bool) -> None:
     broker.send(10)
     query = broker.query(failOnLeaseLoss=strict)
     with pytest.raises(Crash):

@@ -18,7 +18,7 @@ def test_every_message_is_stored_once_and_acked(broker: Broker) -> None:
     assert broker.group().in_flight == 0
 
 
-def test_nothing_is_acked_before_spark_has_committed_it(broker: Broker) -> None:
+def test_a_batch_is_acked_after_spark_has_committed_it(broker: Broker) -> None:
     broker.send(30)
     query = broker.query(maxRowsPerTrigger=10)
     for stored in (10, 20, 30):

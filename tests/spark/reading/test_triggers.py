@@ -61,7 +61,7 @@ def test_available_now_ends_though_another_group_gives_messages_back(broker: Bro
     assert sorted(ids(query.rows())) == sorted(sent)
 
 
-def test_what_was_released_to_the_group_is_read_in_a_bounded_run_too(broker: Broker) -> None:
+def test_released_messages_are_read_in_a_run_of_available_now_too(broker: Broker) -> None:
     sent = broker.send(20)
     broker.client.create_group("spark")
     for delivery in broker.client.pop(TOPIC, "spark", 8):
@@ -91,7 +91,7 @@ def test_available_now_does_not_wait_for_the_minimum(broker: Broker) -> None:
     assert len(query.rows()) == 9
 
 
-def test_once_reads_everything_whatever_the_row_limit_says_and_acks_at_the_next_run(broker: Broker) -> None:
+def test_trigger_once_ignores_the_row_limit_and_acks_at_the_next_run(broker: Broker) -> None:
     broker.send(50)
     query = broker.query(maxRowsPerTrigger=10)
     query.run_once()

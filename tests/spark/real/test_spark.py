@@ -178,7 +178,7 @@ def test_a_union_with_itself_sees_every_message_twice_and_acks_it_once(broker: B
     assert (broker.group().acked, broker.group().in_flight) == (30, 0)
 
 
-def test_once_leaves_its_batch_to_be_acked_by_the_next_run(broker: Broker, query: Query) -> None:
+def test_trigger_once_leaves_its_batch_to_be_acked_by_the_next_run(broker: Broker, query: Query) -> None:
     sent = broker.send(30)
     query.run(once=True)
     assert query.ids == sorted(sent)
