@@ -25,7 +25,7 @@ class Banned(NamedTuple):
 
 
 #: Leases and idle subscriptions expire.
-OF_A_LEASE = r"(?<!lease )(?<!leases )(?<!lease has )(?<!subscription )(?<!subscriptions )"
+OF_A_LEASE = r"(?<!lease )(?<!leases )(?<!lease has )(?<!lease had )(?<!subscription )(?<!subscriptions )"
 EXPIRED = rf"(?i){OF_A_LEASE}\bexpired\b(?! (?:leases?|subscriptions?)\b)"
 BANNED = (
     Banned("expired", EXPIRED, "retention drops messages; leases and subscriptions expire"),

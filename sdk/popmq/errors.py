@@ -1,47 +1,47 @@
 """Every error of the SDK, by what the caller can do about it.
 
 PopMQError
-├── Rejected              the request is at fault: change it
+├── BadRequest            the broker cannot do this request: change it
 │   ├── InvalidField          a field is missing, too long or out of range (`.field` names it)
 │   ├── InvalidHandle         not a handle, damaged, or of another group
-│   ├── InvalidFilter         the filter cannot be read
-│   ├── RequestNumberReused   a producer id that two producers use
+│   ├── InvalidFilter         the filter cannot be parsed
+│   ├── RequestNumberReused   two producers use one producer id: give each its own
 │   ├── NotFound
 │   │   ├── TopicNotFound
 │   │   ├── GroupNotFound
 │   │   ├── OwnerNotFound     attach it first
-│   │   ├── ClientNotFound    not connected, or none that can be asked
-│   │   ├── MessageNotFound   delivered, recalled, dropped, or never there
-│   │   ├── TransactionNotFound  given up, ended over an hour ago, or never there
-│   │   ├── ScheduleNotFound
-│   │   └── StageNotFound     dropped, never there, or a piece of it is missing
-│   ├── AlreadyExists         with other settings
+│   │   ├── ClientNotFound    it is not connected, or is not an official RocketMQ 5 client
+│   │   ├── MessageNotFound   delivered, recalled or dropped, or never existed
+│   │   ├── TransactionNotFound  given up, ended over an hour ago, or never existed
+│   │   ├── ScheduleNotFound  list the schedules
+│   │   └── StageNotFound     dropped, incomplete, or never existed: stage the batch again
+│   ├── AlreadyExists         it exists with other settings
 │   ├── FilterConflict        the group has another filter for this topic
-│   ├── LiteSubscriptionQuota more lite topics than one client may name
-│   ├── WrongConsumeMode      the group pulls this topic, or pops it
+│   ├── LiteSubscriptionQuota the client subscribes to too many lite topics
+│   ├── WrongConsumeMode      the group pulls this topic and cannot pop it, or the reverse
 │   ├── Forbidden             an operator has closed the topic or the group
-│   ├── Unsupported           part of the contract that this broker does not serve
+│   ├── Unsupported           the engine lacks this: do what `action` says instead
 │   └── Denied
-│       ├── Unauthenticated   say who you are
-│       └── PermissionDenied  you may not do this
-├── Over                  what you held is over, which is normal: go on without it
-│   ├── HandleLapsed          this delivery was settled, or its lease ran out
-│   ├── Fenced                a newer generation of this owner works: stop
+│       ├── Unauthenticated   connect with an access key or a client certificate
+│       └── PermissionDenied  the access key lacks this right
+├── Over                  this lease, epoch or transaction has ended, which is normal: go on without it
+│   ├── HandleLapsed          this delivery was settled, or its lease expired
+│   ├── Fenced                a newer generation of this owner has taken over: stop
 │   ├── EpochAlreadyAcked     the epoch is finished
-│   └── TransactionEnded      it was ended the other way
+│   └── TransactionEnded      it was committed, not rolled back, or the reverse
 ├── TryLater              the same request may succeed later; the SDK tried until its deadline
-│   ├── Busy                  too many requests wait
+│   ├── Busy                  too many requests are waiting
 │   │   ├── InFlightLimit     the group has too many messages leased: ack first
 │   │   └── PollingFull       too many parked pops
 │   ├── RateLimited           the topic's quota is used up (`.retry_after`)
-│   ├── LiteTopicQuota        the topic has all the lite topics that it may have
+│   ├── LiteTopicQuota        the topic has its maximum number of lite topics
 │   ├── StorageFull           no room for new messages; acks still work
-│   ├── Unavailable           no broker answers there, or it is starting or stopping
-│   └── DeadlineExceeded      no answer in time: whether it was done is not known
+│   ├── Unavailable           the broker does not answer, or is starting or stopping
+│   └── DeadlineExceeded      no answer in time: the request may have been done
 ├── PartlyRefused         some entries of a batch were refused, the others are done (`.results`)
 ├── RequestFailed         the handler of a request rejected it
-├── Incomplete            a backup ended before its end: throw away what was written
-├── ClientClosed          this client was closed, or was made before a fork
+├── Incomplete            a backup was cut short or damaged: delete the file
+├── ClientClosed          this client was closed, or created before a fork
 └── InternalError         a bug of the broker: please report it
 """
 
@@ -52,9 +52,9 @@ from typing import Any
 class PopMQError(Exception):
     """Everything this package raises on purpose.
 
-    `code` is the name of a popmq.v1.Code, or "" for what no broker said. `field` is the path of the field at fault,
-    `action` says what to do, `retryable` whether the same request may succeed later, `retry_after` in how many seconds
-    at the earliest (0 = no hint).
+    `code` is the name of a popmq.v1.Code, or "" if the error did not come from a broker. `field` is the path of the
+    field at fault. `action` says what to do. `retryable`: whether the same request may succeed later;
+    `retry_after`: in how many seconds at the earliest (0 = no hint).
     """
 
     def __init__(
@@ -83,28 +83,28 @@ class PopMQError(Exception):
         return f"{self.message} ({self.action})" if self.action else self.message
 
 
-class Rejected(PopMQError):
-    """The request is at fault: change it."""
+class BadRequest(PopMQError):
+    """The broker cannot do this request: change it. (`reject` of a delivery is something else, and no error.)"""
 
 
-class InvalidField(Rejected):
+class InvalidField(BadRequest):
     """A field is missing, too long or out of range; `field` is its path, such as "messages[3].body"."""
 
 
-class InvalidHandle(Rejected):
+class InvalidHandle(BadRequest):
     """Not a handle, damaged, or of another group."""
 
 
-class InvalidFilter(Rejected):
-    """The filter cannot be read; the message says at which place, and what could stand there."""
+class InvalidFilter(BadRequest):
+    """The filter cannot be parsed; the message gives the position and the tokens expected there."""
 
 
-class RequestNumberReused(Rejected):
-    """A request number came again with another topic or count: two producers use one producer id."""
+class RequestNumberReused(BadRequest):
+    """A request number was repeated with another topic or number of messages: two producers use one producer id."""
 
 
-class NotFound(Rejected):
-    """What the request names is not there."""
+class NotFound(BadRequest):
+    """The request names something that does not exist."""
 
 
 class TopicNotFound(NotFound):
@@ -120,71 +120,73 @@ class OwnerNotFound(NotFound):
 
 
 class ClientNotFound(NotFound):
-    """No such client is connected, or it is none that can be asked: only official RocketMQ 5 clients can."""
+    """No such client is connected, or it cannot answer: only official RocketMQ 5 clients do."""
 
 
 class MessageNotFound(NotFound):
-    """There is no such message: it was delivered, recalled or dropped, or was never there."""
+    """There is no such message: it was delivered, recalled or dropped, or never existed."""
 
 
 class TransactionNotFound(NotFound):
-    """There is no such half message: it was given up, ended over an hour ago, or was never there."""
+    """There is no such half message: it was given up, ended over an hour ago, or never existed."""
 
 
 class ScheduleNotFound(NotFound):
-    """No schedule of this name."""
+    """There is no such schedule: `client.list_schedules`, or `popmq schedule list`, gives the names."""
 
 
 class StageNotFound(NotFound):
-    """A stage is not whole: it was dropped, was never there, or a piece is missing. Stage the batch again."""
+    """A stage is incomplete, was dropped, or never existed. Stage the batch again."""
 
 
-class AlreadyExists(Rejected):
+class AlreadyExists(BadRequest):
     """It exists with other settings. (With the same settings, creating it again succeeds.)"""
 
 
-class FilterConflict(Rejected):
-    """The group reads this topic with another filter: name none, or replace it by `client.set_filter`."""
+class FilterConflict(BadRequest):
+    """The group reads this topic with another filter: pass no filter, or replace it with `client.set_filter`."""
 
 
-class LiteSubscriptionQuota(Rejected):
-    """More lite topics than one client may subscribe to."""
+class LiteSubscriptionQuota(BadRequest):
+    """The client subscribes to more lite topics than one client may: subscribe to fewer, or use more clients."""
 
 
-class WrongConsumeMode(Rejected):
-    """The group pulls this topic and cannot pop it, or the other way: see `client.set_consume_mode`."""
+class WrongConsumeMode(BadRequest):
+    """The group pulls this topic and cannot pop it, or the reverse: see `client.set_consume_mode`."""
 
 
-class Forbidden(Rejected):
-    """The topic's `permission` or the group's `consume_enable` does not allow it, to nobody. Settling always works."""
+class Forbidden(BadRequest):
+    """Closed for every caller by the topic's `permission` or the group's `consume_enable`. Ack, release and reject
+    still work.
+    """
 
 
-class Unsupported(Rejected):
-    """Part of the contract that this broker does not serve."""
+class Unsupported(BadRequest):
+    """The broker's engine lacks a capability: do what `action` says instead. `client.info` lists what is missing."""
 
 
-class Denied(Rejected):
-    """The broker does not let you."""
+class Denied(BadRequest):
+    """Access is refused: the caller has no valid access key, or the key lacks the right for this call."""
 
 
 class Unauthenticated(Denied):
-    """The broker wants to know who you are."""
+    """The call has no valid access key or client certificate: pass `access_key` and `secret` to the client."""
 
 
 class PermissionDenied(Denied):
-    """The broker knows who you are; you may not do this."""
+    """The access key lacks the right for this call: an operator adds it to the key file."""
 
 
 class Over(PopMQError):
-    """What you held is over. A normal outcome of leases: drop it and go on."""
+    """The lease, epoch or transaction has ended. A normal outcome: drop what you held and go on."""
 
 
 class HandleLapsed(Over):
-    """This delivery is over: acked, released, rejected, or its lease ran out (then the message comes back)."""
+    """This delivery is over: it was acked, released or rejected, or its lease expired (then the message comes back)."""
 
 
 class Fenced(Over):
-    """A newer generation of this owner is at work: stop."""
+    """A newer generation of this owner has taken over: stop."""
 
 
 class EpochAlreadyAcked(Over):
@@ -192,7 +194,7 @@ class EpochAlreadyAcked(Over):
 
 
 class TransactionEnded(Over):
-    """The transaction was ended the other way: committed, not rolled back, or rolled back, not committed."""
+    """The transaction was ended the other way: it was committed, not rolled back, or the reverse."""
 
 
 class TryLater(PopMQError):
@@ -200,7 +202,7 @@ class TryLater(PopMQError):
 
 
 class Busy(TryLater):
-    """Too many requests wait in the broker."""
+    """Too many requests are waiting in the broker."""
 
 
 class InFlightLimit(Busy):
@@ -212,11 +214,11 @@ class PollingFull(Busy):
 
 
 class RateLimited(TryLater):
-    """The topic's quota is used up; `retry_after` says when there is some again."""
+    """The topic's quota is used up; `retry_after` gives the seconds until it allows the next message."""
 
 
 class LiteTopicQuota(TryLater):
-    """The topic has all the lite topics that it may have; idle ones are removed in time."""
+    """The topic has its maximum number of lite topics; idle ones are removed in time."""
 
 
 class StorageFull(TryLater):
@@ -224,11 +226,11 @@ class StorageFull(TryLater):
 
 
 class Unavailable(TryLater):
-    """No broker answers at the endpoint, or it is starting or stopping."""
+    """The broker does not answer at the endpoint, or it is starting or stopping."""
 
 
 class DeadlineExceeded(TryLater):
-    """No answer in time. Whether the request was done is not known; a send may have been stored."""
+    """No answer in time. The request may have been done: a send, for example, may have been stored."""
 
 
 class PartlyRefused(PopMQError):
@@ -252,7 +254,7 @@ class PartlyRefused(PopMQError):
 
 
 class Incomplete(PopMQError):
-    """A backup ended before its end, or its bytes are not those that were sent: what was written is no backup."""
+    """A backup was cut short, or its bytes differ from those that were sent: delete the file that was written."""
 
 
 class RequestFailed(PopMQError):
@@ -260,7 +262,7 @@ class RequestFailed(PopMQError):
 
 
 class ClientClosed(PopMQError):
-    """This client was closed, or belongs to the process before a fork: make a new one."""
+    """This client was closed, or was created before a fork: create a new one."""
 
 
 class InternalError(PopMQError):

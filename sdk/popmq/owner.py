@@ -79,7 +79,7 @@ class SealedBatch:
     columns: Columns
     count: int  # messages sealed at the first pop
     end: bool  # every queue and the retry topic was at its end or at `upto`, or the share was full
-    torn_stolen: int  # sealed here, then popped by somebody else after the owner's lease ran out
+    torn_stolen: int  # sealed here, then popped by another client after the owner's lease had expired
     torn_lost: int  # sealed here, but the body is gone or unreadable
     replay: bool  # this token was known
 

@@ -153,7 +153,7 @@ class Owner:
     generation: int
     acked_epoch: int
     lease_until_ms: int
-    released: bool  # its lease ran out: what it holds may be popped by others
+    released: bool  # its lease has expired: others may pop what it holds
     tokens: int
     messages: int
     last_seen_ms: int

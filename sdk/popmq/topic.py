@@ -82,7 +82,7 @@ class Group:
     invisible: float = 60.0  # the lease of a pop that asks for none
     share_number: int = 0  # 0: every client pops every queue; n: each queue is shared by 1 + n clients
     start: Start = "earliest"
-    exclusive_owner: bool = False  # what an owner holds is not popped by others after its lease ran out
+    exclusive_owner: bool = False  # what an owner holds is not popped by others after its lease has expired
     created_ms: int = 0
     fifo: bool = False  # asks clients to hand messages out one after another; FIFO topics keep order anyway
     in_flight_max: int = 10_000  # leased messages in one queue, 1–1,000,000

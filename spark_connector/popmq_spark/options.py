@@ -167,7 +167,7 @@ OPTIONS = (
     Option("maxPartitions", whole(1, 1024), "64", "tasks of one micro-batch at most"),
     Option("invisibleTime", duration("1s", "12h"), "60s", "the lease on what was popped; renewed three times in it"),
     Option("failOnDataLoss", _flag, "true", "fail when a message of a re-read batch is gone for good"),
-    Option("failOnLeaseLoss", _flag, "false", "fail when others popped messages of a batch whose lease had run out"),
+    Option("failOnLeaseLoss", _flag, "false", "fail when others popped messages of a batch whose lease had expired"),
     Option("exclusiveOwner", _flag, "false", "others never pop what this query holds, not even after its lease"),
     Option("includeProperties", _flag, "false", "adds the column properties"),
     Option("longPollTimeout", duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),

@@ -340,15 +340,15 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RenewOwner(self, request, context):
-        """Moves the lease of everything the owner holds, in one step; after its lease ran out it takes back what nobody
-        else popped meanwhile. Errors: GROUP_NOT_FOUND, OWNER_NOT_FOUND, FENCED.
+        """Moves the lease of everything the owner holds, in one step. After its lease has expired it takes back the messages
+        that no other client has popped meanwhile. Errors: GROUP_NOT_FOUND, OWNER_NOT_FOUND, FENCED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AckUpTo(self, request, context):
-        """Finishes all tokens of the owner with epoch ≤ `epoch`; idempotent, also after the lease ran out.
+        """Finishes all tokens of the owner with epoch ≤ `epoch`; idempotent, also after the lease has expired.
         Errors: GROUP_NOT_FOUND, OWNER_NOT_FOUND, FENCED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

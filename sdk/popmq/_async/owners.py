@@ -44,8 +44,8 @@ class AsyncOwners:
         return await self._wire.run(owner_calls.renew_owner(group, owner, generation, lease))
 
     async def ack_up_to(self, group: str, owner: str, generation: int, epoch: int) -> int:
-        """Finishes every token of epochs up to `epoch`; returns how many messages that finished. Idempotent, also after
-        the lease ran out. Raises OwnerNotFound, Fenced.
+        """Finishes every token of epochs up to `epoch`; returns the number of messages finished. Idempotent, also
+        after the lease has expired. Raises OwnerNotFound, Fenced.
         """
         return await self._wire.run(owner_calls.ack_up_to(group, owner, generation, epoch))
 

@@ -32,8 +32,8 @@ class CallRetries:
         return max(self._deadline - now, 0.001)
 
     def failed(self, error: PopMQError, now: float) -> float:
-        """Seconds to pause before the next try. Raises `error` when there is none. When only the time ran out, raises
-        the error of the try before, which says more.
+        """Seconds to pause before the next try. Raises `error` when there is none. When only the deadline has passed,
+        raises the error of the try before, which says more.
         """
         if isinstance(error, DeadlineExceeded) and self._before is not None:
             raise self._before

@@ -57,7 +57,7 @@ def recall(client: popmq.Client, output: Output, topic: str, handles: tuple[str,
     for handle in handles:
         try:
             results.append(client.recall(topic, handle))
-        except popmq.errors.Rejected as error:
+        except popmq.errors.BadRequest as error:
             results.append(error)
     if refused := [result for result in results if isinstance(result, popmq.PopMQError)]:
         raise refused[0] if len(handles) == 1 else popmq.errors.PartlyRefused(results)

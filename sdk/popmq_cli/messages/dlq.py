@@ -54,7 +54,7 @@ def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def dlq() -> None:
     """Look at dead letters, and deliver them again.
 
-    A dead letter is a message that ran out of attempts, or was rejected.
+    A dead letter is a message whose attempts are used up, or that was rejected.
     """
 
 

@@ -27,8 +27,8 @@ def owners() -> None:
 def list_(client: popmq.Client, output: Output, group: str) -> None:
     """Owners of GROUP, or of all groups.
 
-    A token is a sealed read that is not acked; "released" means that the owner's lease ran out, so that others may pop
-    what it holds.
+    A token is a sealed read that is not acked; "released" means that the owner's lease has expired, so that others may
+    pop what it holds.
 
     \b
     Examples:

@@ -2,8 +2,8 @@
 
     python -m popmq_verify.load.reader ENDPOINT FOLDER NAME SEED
 
-Every token is popped until it is answered, some again after a new attach, some after the owner's lease ran out. It ends
-with the first empty epoch after the file FOLDER/last appeared. `sealed.py` judges what was recorded:
+Every token is popped until it is answered, some again after a new attach, some after the owner's lease has expired. The
+reader ends with the first empty epoch after the file FOLDER/last appeared. `sealed.py` judges what was recorded:
 
     attach   {}                                        → generation, acked_epoch
     token    generation, epoch, part, chunk            → rows [[id, queue, offset], …], end, torn

@@ -28,7 +28,7 @@ _clients: dict[tuple[int, Broker, float], popmq.Client] = {}
 
 
 class LeaseLoss(RuntimeError):
-    """Others popped messages of a batch that Spark reads again, after its lease ran out (option failOnLeaseLoss)."""
+    """Others popped messages of a batch that Spark reads again, after its lease expired (option failOnLeaseLoss)."""
 
 
 @dataclass(frozen=True)

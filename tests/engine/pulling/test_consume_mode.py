@@ -197,7 +197,7 @@ def test_a_reset_half_way_takes_what_has_moved_and_what_has_not(half_way: tuple[
 # ── Owners ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("released", [False, True], ids=["bound", "its lease ran out"])
+@pytest.mark.parametrize("released", [False, True], ids=["bound", "its lease has expired"])
 def test_sealed_sets_are_given_up_for_good(shop: Rig, released: bool) -> None:
     shop.attach()
     shop.ack(deliveries(shop.seal(1, max_messages=4))[:1])
@@ -215,7 +215,7 @@ def test_sealed_sets_are_given_up_for_good(shop: Rig, released: bool) -> None:
     assert (shop.ack_up_to(1), shop.ack_up_to(2)) == (0, 9)
 
 
-@pytest.mark.parametrize("released", [False, True], ids=["bound", "its lease ran out"])
+@pytest.mark.parametrize("released", [False, True], ids=["bound", "its lease has expired"])
 def test_sealed_sets_of_a_fifo_topic_are_given_up_for_good(rig: Rig, released: bool) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "b1")

@@ -298,7 +298,7 @@ def test_names_of_a_reset_are_checked(shop: Rig) -> None:
 # ── Owners ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("released", [False, True], ids=["bound", "its lease ran out"])
+@pytest.mark.parametrize("released", [False, True], ids=["bound", "its lease has expired"])
 def test_a_reset_takes_sealed_sets_which_tell_it_as_torn_and_never_grow(shop: Rig, released: bool) -> None:
     shop.attach()
     first = shop.seal(1, max_messages=4)

@@ -16,7 +16,7 @@ from popmq._consuming.clock import Clock
 from popmq._sync.concurrency import Mutex, Stop
 from popmq._sync.consuming.scheduler import Scheduler
 from popmq._sync.transport.wire import Wire
-from popmq.errors import PopMQError, Rejected, TryLater
+from popmq.errors import BadRequest, PopMQError, TryLater
 
 log = logging.getLogger("popmq.consumer")
 
@@ -110,7 +110,7 @@ class Heartbeats:
         except PopMQError as error:
             log.warning("the heartbeat of group %s failed, next try in %g s: %s", group, HEARTBEAT_AGAIN_S, error)
             member.beat_at = self._clock.now() + HEARTBEAT_AGAIN_S
-            if isinstance(error, Rejected):
+            if isinstance(error, BadRequest):
                 member.tell(-1)  # the group or a topic is gone: its readers find out which and report it
 
     def _beat(self, group: str, member: _Member, stop: Stop | None = None) -> None:

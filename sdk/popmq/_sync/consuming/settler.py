@@ -109,7 +109,7 @@ class Settler(BackgroundSender):
             elif isinstance(error, HandleLapsed):
                 log.warning(
                     "an outcome of group %s came too late and changes nothing: its delivery was settled before, or its "
-                    "lease ran out and the message comes again",
+                    "lease expired and the message will be delivered again",
                     group,
                 )
             elif error is not None:
