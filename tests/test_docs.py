@@ -1,5 +1,6 @@
 """Every Python example of the documents runs, as it stands there, against a real broker."""
 
+import ast
 import pathlib
 import re
 import shlex
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded import EmbeddedBroker
 from tests.command_lines import understand
+from tests.sources import tree_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 DEFAULT_ENDPOINT = "127.0.0.1:8081"
@@ -23,6 +25,8 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*/*.md")),
     *sorted(ROOT.glob("[ACS]*.md")),
 ]
+#: Bases of the classes that are errors of the broker.
+EXCEPTIONS = {"Exception", "ValueError", "BrokerError", "Refused", "StartError"}
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
 
@@ -182,6 +186,25 @@ def test_the_index_lists_every_decision_by_its_title() -> None:
     )
     titled = [(path.stem[:4], path.name, path.read_text().splitlines()[0].partition(". ")[2]) for path in DECISIONS]
     assert rows == titled
+
+
+def test_the_tree_of_the_brokers_errors_has_every_class() -> None:
+    """Each class of the server that is an exception is drawn in errors.py, beside the file that defines it."""
+    server = ROOT / "server" / "popmq_server"
+    tree = ast.get_docstring(tree_of(server / "errors.py")) or ""
+    defined = [
+        (node.name, path.relative_to(server).as_posix())
+        for path in server.rglob("*.py")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in EXCEPTIONS for base in node.bases)
+    ]
+    assert len(defined) > 10
+    rows = tree.splitlines()
+    assert [
+        (name, file)
+        for name, file in defined
+        if not any(re.search(rf"\b{name}\b", row) and (file == "errors.py" or file in row) for row in rows)
+    ] == []
 
 
 def test_the_packages_of_the_architecture_are_those_of_the_server() -> None:

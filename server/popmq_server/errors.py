@@ -1,15 +1,32 @@
-"""Errors of the broker.
+"""Errors of the broker. A caller sees only `Refused` and `Declined`; any other exception in a command becomes INTERNAL.
 
     BrokerError
-    ├── Refused            a request is invalid, or cannot be served now: typed, answered, changes nothing
-    ├── StartError         the broker cannot start: one sentence with the cure, exit code 78 (EX_CONFIG)
-    └── CommitFailed       a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
+    ├── Refused             a request is invalid, or cannot be served now: answered with its code, changes nothing
+    │   ├── NoRoom            STORAGE_FULL
+    │   ├── KeyLimited        RATE_LIMITED by an access key (access/key_limits.py)
+    │   └── Later             a marker: the broker runs the entry again in the next commit; no caller sees it
+    ├── Declined            a refusal with a code of apache.rocketmq.v2 (api/rocketmq/status.py)
+    ├── StartError          the broker cannot start: one sentence with the cure, exit code 78 (EX_CONFIG)
+    │   └── UnreadableRow     a row of the store cannot be read: run `popmq check` (storage/rows.py)
+    └── CommitFailed        a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
+
+    internal, always caught     raised by               becomes
+    MapFull, DiskFault          storage/lmdb.py         STORAGE_FULL, or CommitFailed
+    NoMapping                   storage/folder.py       StartError; INVALID_FIELD for SetMaxSize
+    Poisoned                    writer/batch.py         a second run of the batch, without the command that failed
+    JobFailed                   state/jobs.py           a log line; the job runs again later
+    Damaged                     delivery/revive.py      a log line; the entry gets the deadline of its lease
+    Damaged                     datafile/walk.py        a finding of `popmq check`, or a damaged page
+    CronError                   schedules/cron.py       INVALID_FIELD
+    SettingError                settings.py             a sentence, and exit code 2
+    Unsound                     fsck/compact.py         a sentence of `popmq compact`; nothing is changed
 
 `Refused.code` is the name of a popmq.v1.Code; the api maps it to the gRPC status of the contract.
 """
 
 import functools
 import shlex
+from collections.abc import Iterable
 
 RETRYABLE = frozenset(
     {"STORAGE_FULL", "BUSY", "IN_FLIGHT_LIMIT", "POLLING_FULL", "RATE_LIMITED", "LITE_TOPIC_QUOTA", "UNAVAILABLE"}
@@ -54,7 +71,7 @@ def topic_not_found(name: str, field: str = "topic") -> Refused:
 
 
 def schedule_not_found(name: str, field: str = "name") -> Refused:
-    """A schedule is made by an operator, or by a program."""
+    """The action is the command that lists the schedules."""
     return Refused("SCHEDULE_NOT_FOUND", f"there is no schedule {name!r}", field=field, action="popmq schedule list")
 
 
@@ -64,25 +81,33 @@ def group_not_found(name: str, field: str = "group") -> Refused:
 
 
 def _topic_command(name: str) -> str:
-    """How a topic of this name is made. The prefixes and the name are those of model/message.py."""
+    """How a topic of this name is created. The prefixes and the name are those of model/message.py."""
     if name.startswith("%DLQ%"):
-        return _create("group", name.removeprefix("%DLQ%"))  # a dead-letter topic is made with its group
+        return _create("group", name.removeprefix("%DLQ%"))  # a dead-letter topic is created with its group
     if name.startswith("%RETRY%"):
         return "name the topic itself: its retries are read with it"
     if name == "TRANS_CHECK_MAX_TIME_TOPIC":
-        return "the broker makes it when it gives up the first half message: there is none yet"
+        return "the broker creates it when it gives up the first half message; it has not done so yet"
     return _create("topic", name)
 
 
 def _create(kind: str, name: str) -> str:
-    """A command line to paste. Behind `--` a name may begin with a dash."""
+    """A command line to paste. After `--` a name may begin with a dash."""
     return f"popmq {kind} create {'-- ' if name.startswith('-') else ''}{shlex.quote(name)}"
+
+
+def not_one_of(field: str, value: object, allowed: Iterable[str]) -> Refused:
+    """INVALID_FIELD for an enum field with a value that the contract does not define; the action lists its values."""
+    return invalid(f"{field} has no value {value}", field=field, action=f"use one of {', '.join(allowed)}")
 
 
 def bad_handle(field: str, why: str) -> Refused:
     """Malformed, damaged, or of another group."""
     return Refused(
-        "INVALID_HANDLE", why, field=field, action="pass a handle exactly as Pop gave it, with the group that popped"
+        "INVALID_HANDLE",
+        why,
+        field=field,
+        action="pass the handle unchanged, as Pop returned it, and the group that popped it",
     )
 
 
@@ -92,7 +117,7 @@ def lapsed(field: str) -> Refused:
         "HANDLE_LAPSED",
         "this delivery is over: it was acked, released or rejected, or its lease expired",
         field=field,
-        action="drop the message; if it was not acked it comes back in a later Pop",
+        action="drop the message; if it was not acked, a later Pop delivers it again",
     )
 
 
@@ -117,7 +142,7 @@ class Later(Refused):
     def __init__(self) -> None:
         super().__init__(
             "BUSY",
-            "one commit writes only so many bytes of dead letters",
+            "the dead letters of this entry do not fit into one commit",
             retry_after_ms=100,
             action="retry with backoff",
         )
@@ -129,9 +154,9 @@ def storage_full(why: str) -> Refused:
 
 
 def not_a_page(text: str) -> Refused:
-    """The answer to a page token that no list has given."""
+    """INVALID_FIELD for a page token that did not come from this list."""
     return invalid(
-        f"page token {text!r} is none of this list",
+        f"page token {text!r} does not belong to this list",
         field="page_token",
-        action="use next_page_token of the page before, or begin without a token",
+        action="pass next_page_token of the page before, or start without a token",
     )

@@ -214,5 +214,5 @@ def test_a_name_in_two_keys_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     path.touch(0o600)
     path.write_text(KEYS.replace("old.example", "shop.example"))
-    with pytest.raises(StartError, match=r"'shop\.example' stands in several keys"):
+    with pytest.raises(StartError, match=r"'shop\.example' is listed under several keys"):
         known_keys.Keys(path)

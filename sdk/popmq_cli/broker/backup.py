@@ -43,7 +43,9 @@ def backup(client: popmq.Client, output: Output, target: str, rate: int) -> None
     with _progress() as told:
         if target == "-":
             if sys.stdout.isatty():
-                raise click.UsageError("a backup is no text for a terminal: name a folder, or send it on with > or |")
+                raise click.UsageError(
+                    "a backup is binary: it is not written to a terminal; name a folder, or redirect it with > or |"
+                )
             size = client.backup(sys.stdout.buffer.write, rate, told)
             sys.stdout.buffer.flush()
         else:

@@ -144,7 +144,7 @@ class _Import:
         if isinstance(message, rows.BadRow):
             self.flush()
             self.next_line = line
-            raise click.UsageError(f"line {line} is no message: {message}")
+            raise click.UsageError(f"line {line} is not a message: {message}")
         if message is not None:
             self._lines.append(line)
             self._batch.append(message)

@@ -33,7 +33,7 @@ Write = Callable[[Row], None]
 
 
 class BadRow(Exception):
-    """A row that is no message; the text says why."""
+    """A row that is not a message; the text says why."""
 
 
 def row_of(delivery: popmq.Delivery) -> Row:

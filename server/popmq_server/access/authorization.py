@@ -177,7 +177,8 @@ def _named_group(group: str) -> Needs:
     return _group(group) if group else ADMIN
 
 
-#: What each query needs. A table of its own: a query that came as a command would return all rows of its list.
+#: What each query needs. Separate from NEEDS, so that a query cannot be run through `execute`, which does not filter
+#: rows.
 ASKING: dict[type[Query[Any]], Callable[[Any], Needs]] = {
     queries.Topics: lambda query: _describe(query.name) if query.name else KNOWN,
     queries.Groups: lambda query: (

@@ -51,7 +51,7 @@ def read(path: pathlib.Path) -> dict[str, Key]:
     keys = {name: _key(path, name, table) for name, table in tables.items()}
     counted = Counter(certificate for key in keys.values() for certificate in key.certificates)
     if shared := next((certificate for certificate, count in counted.items() if count > 1), ""):
-        raise ValueError(f"{path}: the certificate name {shared!r} stands in several keys: it has to tell which it is")
+        raise ValueError(f"{path}: the certificate name {shared!r} is listed under several keys; it must identify one")
     return keys
 
 

@@ -75,7 +75,7 @@ class Keys:
 
     def _in_time(self, key: Key) -> Key:
         if self._clock.wall_ms() >= key.expires_ms:
-            raise unauthenticated(f"the time of the access key {key.name!r} has run out")
+            raise unauthenticated(f"the access key {key.name!r} is past its `expires` time")
         return key
 
     def holds(self, key: Key) -> bool:

@@ -128,7 +128,7 @@ def _together(
             return None
         found[ck_id] |= 1 << member
     if sum(map(int.bit_count, found.values())) != len(handles):
-        return None  # one of them stands twice
+        return None  # one of them occurs twice
     for ck_id, bits in found.items():
         ck, whole = cks[ck_id], tx.state.leases.get((ck_id, 0))
         if ck.group_id != group.group_id or not tx.state.alive(ck.topic_id):
@@ -198,7 +198,11 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
                     action="settle it through its owner (in Python: client.ack_up_to, release_owner)",
                 )
             if (found.ck.ck_id, found.bit) in seen:
-                raise invalid("this handle stands twice in the request", field=f"changes[{place}].handle")
+                raise invalid(
+                    "this handle occurs twice in the request",
+                    field=f"changes[{place}].handle",
+                    action="send each handle once",
+                )
             seen.add((found.ck.ck_id, found.bit))
             wanted.setdefault((found.ck.ck_id, found.sub, *entry[1:]), (entry, []))[1].append((place, found))
         except Refused as refused:

@@ -1,6 +1,6 @@
 """The hashes of a Send or Stage: the protocols send texts, the store finds messages by hashes of them.
 
-On the event loop, which works while the writer waits for the disk.
+Runs on the event loop, so that hashing overlaps with the writer's fsync.
 """
 
 import functools

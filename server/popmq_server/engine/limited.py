@@ -15,12 +15,12 @@ from popmq_server.engine.engine import Engine
 
 
 def limited(engine: Engine) -> Engine:
-    """The engine itself if it lacks nothing, else one that refuses what it lacks."""
+    """The engine itself if it lacks no capability, else a wrapper that refuses calls that need a missing one."""
     return cast(Engine, _Limited(engine)) if engine.info().lacking else engine
 
 
 class _Limited:
-    """Other methods are the engine's own, which need not have those of a capability that it lacks."""
+    """Passes all other methods to the engine. The engine may lack the methods of a capability that it does not have."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -41,17 +41,17 @@ class _Limited:
             raise unsupported(name, self._info.engine)
 
     async def execute(self, command: Any) -> Any:
-        """Raises Refused UNSUPPORTED for a command that needs what is missing."""
+        """Raises Refused UNSUPPORTED for a command that needs a missing capability."""
         self._check(command)
         return await self._engine.execute(command)
 
     async def ask(self, query: Query[A]) -> A:
-        """Raises Refused UNSUPPORTED for a query that needs what is missing."""
+        """Raises Refused UNSUPPORTED for a query that needs a missing capability."""
         self._check(query)
         return await self._engine.ask(query)
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
-        """Raises Refused UNSUPPORTED for a token or lite topics that are missing."""
+        """Raises Refused UNSUPPORTED for a token or lite topics if the engine lacks them."""
         self._check(command)
         return await self._engine.pop(command, wait_ms)
 

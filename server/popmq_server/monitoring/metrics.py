@@ -255,12 +255,14 @@ def _families(seen: Seen) -> Iterator[Metric]:
 
 
 def _schedule_families(schedules: ScheduleNumbers) -> Iterator[Metric]:
-    """The next occurrence of all schedules: while one is due it is late, and nothing is ahead."""
+    """The earliest next occurrence of any schedule. While one is due, it is counted as late, and none as ahead."""
     yield GaugeMetricFamily("popmq_schedules", "Schedules, also those that are paused", value=schedules.schedules)
     ahead_ms = 0 if schedules.ahead_ms is None else schedules.ahead_ms
-    text = "How late the earliest occurrence is that was not sent; 0 if none is due"
+    text = "Seconds by which the earliest unsent occurrence is late; 0 if none is due"
     yield GaugeMetricFamily("popmq_schedule_late_seconds", text, value=max(0, -ahead_ms) / 1000)
-    following = GaugeMetricFamily("popmq_schedule_next_seconds", "Until the next occurrence of all, if there is one")
+    following = GaugeMetricFamily(
+        "popmq_schedule_next_seconds", "Seconds until the earliest next occurrence of any schedule"
+    )
     if schedules.ahead_ms is not None:
         following.add_metric((), max(0, ahead_ms) / 1000)
     yield following
@@ -311,9 +313,9 @@ def _group_families(seen: Seen) -> Iterator[Metric]:
                     family.add_metric((row.group, row.topic), getattr(row, name))
                 yield family
     idle = GaugeMetricFamily(
-        "popmq_group_idle_seconds", "Since the group read the topic, 0 when not known", labels=labels
+        "popmq_group_idle_seconds", "Seconds since the group last read the topic; 0 = unknown", labels=labels
     )
-    left = GaugeMetricFamily("popmq_group_expires_seconds", "Until an idle subscription expires", labels=labels)
+    left = GaugeMetricFamily("popmq_group_expires_seconds", "Seconds until an idle subscription expires", labels=labels)
     for row in seen.groups:
         idle.add_metric((row.group, row.topic), max(0, seen.now_ms - row.read_ms) / 1000 if row.read_ms else 0)
         if row.expires_ms:

@@ -20,9 +20,9 @@ def end(tx: Tx, command: EndLease) -> int:
     if ck is None or ck.group_id != group.group_id:
         raise Refused(
             "HANDLE_LAPSED",
-            f"{command.group} has no lease {command.lease_id}: it is over, or never was",
+            f"group {command.group!r} has no lease {command.lease_id}: it has ended or never existed",
             field="lease_id",
-            action="list the leases anew",
+            action="list the leases again",
         )
     if ck.owner_id:
         raise invalid(

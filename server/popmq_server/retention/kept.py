@@ -34,7 +34,7 @@ KEEP_COPY_AFTER_MS = 3_600_000
 POINTERS_MAX = 100_000
 #: The cost of a lease and of a copied record, in looks; a retry entry, a chunk, a group in a topic cost one.
 LEASE_COST, COPY_COST = 5, 3
-#: Copied bytes that cost one more look.
+#: Cost model: one step of the search budget per this many copied bytes.
 BYTES_PER_LOOK = 4096
 #: `rq` and `fwait` begin with the position and the size of a record.
 _POINTER = struct.Struct(">QI")

@@ -50,7 +50,11 @@ def create(tx: Tx, command: CreateSchedule) -> tuple[Schedule, bool]:
             )
         return found, True
     if sum(1 for _ in tx.state.schedules) >= SCHEDULES_MAX:
-        raise invalid(f"there are {SCHEDULES_MAX} schedules, more are not kept", field="schedule.name")
+        raise invalid(
+            f"the broker has {SCHEDULES_MAX:,} schedules, which is its maximum",
+            field="schedule.name",
+            action="delete one: popmq schedule delete NAME",
+        )
     try:
         cron.check(command.cron, command.zone)
     except cron.CronError as error:

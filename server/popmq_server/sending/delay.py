@@ -142,7 +142,7 @@ def recall(tx: Tx, command: Recall) -> str:
         raise invalid(
             "this is not a valid recall handle",
             field="recall_handle",
-            action="pass it exactly as the answer that named it did",
+            action="pass the recall handle unchanged, as Send returned it",
         )
     if handle.topic_id != topic.topic_id and (other := tx.state.topics.get(handle.topic_id)) is not None:
         raise invalid(f"this recall handle is of topic {other.name!r}, not of {topic.name!r}", field="recall_handle")

@@ -104,8 +104,10 @@ def _lite_refusal(found: Topic, extra: Extra) -> Refused | None:
         why = f"topic {found.name!r} has type {found.type}, it has no lite topics"
         return invalid(why, field="type", action="unset lite_topic, or send to a LITE topic")
     if any(extra._replace(lite_topic="")):
-        why = f"topic {found.name!r} is LITE: no message group, priority, delay or transaction there"
-        return invalid(why, field="type", action="leave lite_topic alone set, or send to a topic of that type")
+        why = f"topic {found.name!r} has type LITE: its messages have no message group, priority, delay or transaction"
+        return invalid(
+            why, field="type", action="set only lite_topic, or send to a topic of the type that has this field"
+        )
     try:
         check_lite_topic(extra.lite_topic)
     except Refused as refused:

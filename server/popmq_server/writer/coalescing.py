@@ -1,12 +1,12 @@
-"""Commands of one commit batch that are run as one: what a Pop or an Ack costs besides its messages is then paid once.
+"""Runs equal pops, and acks in a row, of one commit batch as one, so the fixed cost of a Pop or an Ack is paid once.
 
     Pop · Pop · Pop, equal, of one message each   ──▶  one Pop of three, one CheckPoint, a message of it for each
     Ack · Ack · Ack, of one group, in a row       ──▶  one look-up and one change for each CheckPoint
 
-To its caller nothing shows: each message has its own handle, and what happens to one member of a CheckPoint does not
-concern the others. What needs a look of its own runs by itself, as without this module: pops with a token, an attempt
-id or a session, pops of FIFO and LITE topics, pops that have no room together, and acks of which one is refused. So
-do the pops for which the common one found no message.
+Callers see no difference: each message has its own handle, and a change of one member of a CheckPoint does not affect
+the others. These commands are not combined: pops with a token, an attempt id or a session, pops of FIFO and LITE
+topics, pops while the store has no room for the combined one, and acks of which one is refused. A Pop that gets no
+message from the combined one runs again by itself.
 """
 
 from collections.abc import Hashable, Sequence

@@ -53,7 +53,7 @@ log = logging.getLogger("popmq.core")
 
 #: Consecutive failures of single commands after which the rest of the batch is not tried.
 GIVE_UP_AFTER = 3
-#: Halvings of one batch to find commands whose values need adjacent pages; what is left then gives up together.
+#: At most this many halvings of one batch; the rest is tried without commands that need room, then one by one.
 HALVINGS_MAX = 32
 #: Minimum interval between two saves of the broker's time.
 SAVE_TIME_MS = 1000

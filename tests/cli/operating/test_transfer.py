@@ -103,7 +103,7 @@ def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
     path.write_text(f'{{"body": "fine"}}\n\n{line}\n{{"body": "after"}}\n')
     done = run("import", "to", str(path))
     assert done.code == 2
-    assert "line 3 is no message" in done.err
+    assert "line 3 is not a message" in done.err
     assert "1 message sent to to; go on with --from-line 3" in done.err
     assert [row[0] for row in fields(topics, "to")] == [b"fine"]
     path.write_text(path.read_text().replace(line, '{"body": "mended"}'))

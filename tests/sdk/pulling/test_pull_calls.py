@@ -170,5 +170,5 @@ async def test_columns_of_the_retry_topic_end_at_their_end(pulled: Any) -> None:
 
 
 async def test_a_range_without_length_is_refused(pulled: Any) -> None:
-    with pytest.raises(errors.InvalidField, match="end_offset is not behind offset"):
+    with pytest.raises(errors.InvalidField, match="end_offset must be greater than offset"):
         await pulled.pull_columns(TOPIC, 0, 5, 5)

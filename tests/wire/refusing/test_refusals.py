@@ -90,6 +90,26 @@ def test_a_bad_request_is_refused_and_changes_nothing(world: World, case: Case) 
     assert not refused.info.retryable
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("Broker/Pop", "format", "FORMAT_COLUMNS"),
+        ("Broker/AttachOwner", "start.from", "LATEST"),
+        ("Admin/CreateTopic", "topic.type", "LITE"),
+        ("Admin/UpdateTopic", "topic.permission", "READ_ONLY"),
+        ("Admin/SetConsumeMode", "mode", "PULL"),
+        ("Admin/CreateSchedule", "schedule.missed", "ONCE"),
+    ],
+)
+def test_a_value_that_an_enum_lacks_is_refused_with_the_values_that_it_has(
+    world: World, name: str, field: str, value: str
+) -> None:
+    request = with_fields(good_requests(world)[name], **{field.replace(".", "__"): 99})
+    refused = refusal(method(world.stubs, name), request)
+    assert (refused.code, refused.info.field) == ("INVALID_FIELD", field)
+    assert value in refused.info.action.removeprefix("use one of ").split(", ")
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_the_requests_that_the_bad_ones_are_made_from_are_good(
     stubs: Stubs, folder: Any, clock: FakeClock, name: str

@@ -11,7 +11,7 @@ from popmq_server.commands import queries
 from popmq_server.commands.filtering import EVERY_MESSAGE
 from popmq_server.commands.numbers import TopicNumbers
 from popmq_server.engine.engine import Admin
-from popmq_server.errors import invalid
+from popmq_server.errors import invalid, not_one_of
 from popmq_server.model import limits
 from popmq_server.model.message import (
     BODY_BYTES_MAX,
@@ -279,13 +279,13 @@ class AdminService:
 def _type(kind: int) -> str:
     """The name of a topic type; unset means NORMAL."""
     if kind not in pb.TopicType.values():
-        raise invalid(f"there is no topic type {kind}", field="topic.type")
+        raise not_one_of("topic.type", kind, pb.TopicType.keys())
     return str(pb.TopicType.Name(kind or pb.NORMAL))
 
 
 def _permission(permission: int) -> str:
     if permission not in pb.Permission.values():
-        raise invalid(f"there is no permission {permission}", field="topic.permission")
+        raise not_one_of("topic.permission", permission, pb.Permission.keys())
     return str(pb.Permission.Name(permission))
 
 

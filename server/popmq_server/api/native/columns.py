@@ -4,10 +4,10 @@
     answer           0a n id · 12 n body · tag, key, properties, time       for each message
                      · queues, offsets, times …                             for all of them
 
-Parsers collect the entries of a list from wherever they stand, and `message_id` and `body` have the same keys in
-Message and in Columns: the beginning of a stored message is a piece of the answer as it is. What stands behind the body
-becomes another piece, once for all messages that have the same there. A message in another order, which no known client
-writes, is decoded as a whole.
+Protobuf parsers accept the entries of a repeated field at any place, and `message_id` and `body` have the same keys in
+Message and in Columns: so the first bytes of a stored message are copied into the answer unchanged. The fields after
+the body are encoded once for all messages that have equal ones. A message whose fields are in another order, which no
+known client writes, is decoded as a whole.
 """
 
 from collections.abc import Collection, Sequence

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.commands import NewMessage
-from popmq_server.errors import Refused, invalid
+from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.filters import tag as tags
 from popmq_server.model.message import (
     BODY_BYTES_MAX,
@@ -225,7 +225,7 @@ def _check_origin(message: pb.Message) -> None:
         check_text(message.trace_context.traceparent, "trace_context.traceparent", _TRACEPARENT_BYTES_MAX)
         check_text(message.trace_context.tracestate, "trace_context.tracestate", _TRACESTATE_BYTES_MAX)
     if not 0 <= message.encoding <= _ENCODING_MAX:
-        raise invalid(f"there is no encoding {message.encoding}", field="encoding")
+        raise not_one_of("encoding", message.encoding, pb.Encoding.keys())
     check_text(message.born_host, "born_host", BORN_HOST_BYTES_MAX)
     check_text(message.lite_topic, "lite_topic", LITE_TOPIC_BYTES_MAX)
     if message.born_ms < 0:

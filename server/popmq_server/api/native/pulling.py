@@ -26,7 +26,7 @@ from popmq_server.commands import (
     bytes_of,
 )
 from popmq_server.commands.sessions import LOCK_MS
-from popmq_server.errors import Refused, invalid
+from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.model import limits
 from popmq_server.model.message import REASON_BYTES_MAX, RETRY_PREFIX, check_range, check_text
 
@@ -148,7 +148,7 @@ class PullingService(Service):
         """Switches a group in a topic; the answer comes when everything leased has been moved for the new mode."""
         request = read(pb.SetConsumeModeRequest, raw)
         if request.mode not in pb.ConsumeMode.values():
-            raise invalid(f"there is no consume mode {request.mode}", field="mode")
+            raise not_one_of("mode", request.mode, pb.ConsumeMode.keys())
         share_number = check_range(request.share_number, "share_number", 0, SHARE_NUMBER_MAX)
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         mode = pb.ConsumeMode.Name(request.mode)
@@ -198,7 +198,9 @@ def _pull(request: pb.PullRequest) -> Pull:
 def _check_end(request: pb.PullRequest) -> None:
     """A bounded read ends at its bound, and has nothing to wait for."""
     if request.end_offset and request.end_offset <= request.offset:
-        raise invalid("end_offset is not behind offset", field="end_offset")
+        raise invalid(
+            "end_offset must be greater than offset", field="end_offset", action="raise it, or leave it unset"
+        )
     if request.end_offset and request.wait_ms:
         raise invalid("a read with an end does not wait", field="wait_ms", action="leave wait_ms or end_offset unset")
 

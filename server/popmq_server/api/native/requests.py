@@ -26,7 +26,7 @@ from popmq_server.commands import (
     Stage,
     StageName,
 )
-from popmq_server.errors import Refused, invalid
+from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.filters import filter as filters
 from popmq_server.model.message import (
     DEAD_LETTER_PREFIX,
@@ -169,21 +169,23 @@ def stage_names(names: Sequence[pb.StageName], least: int) -> tuple[StageName, .
 
 
 def check_format(request: pb.PopRequest | pb.PullRequest) -> None:
-    """Refuses an unknown format, and rows without the body: a message without one is no message."""
+    """Refuses an unknown format, and `without_body` for FORMAT_ROWS, since a row must contain its body."""
     if request.format not in (pb.FORMAT_ROWS, pb.FORMAT_COLUMNS):
-        raise invalid(f"there is no format {request.format}", field="format")
+        raise not_one_of("format", request.format, ("FORMAT_ROWS", "FORMAT_COLUMNS"))
     if request.without_body and request.format != pb.FORMAT_COLUMNS:
-        raise invalid("only columns come without the body", field="without_body", action="ask for FORMAT_COLUMNS")
+        raise invalid(
+            "without_body requires FORMAT_COLUMNS", field="without_body", action="set format, or unset without_body"
+        )
     if request.columns and request.format != pb.FORMAT_COLUMNS:
-        raise invalid("rows have all their fields", field="columns", action="ask for FORMAT_COLUMNS")
+        raise invalid("columns requires FORMAT_COLUMNS", field="columns", action="set format, or unset columns")
     columns_of(request)
 
 
 def columns_of(request: pb.PopRequest | pb.PullRequest) -> frozenset[str]:
-    """The columns that a request asks for; no names stand for all. Raises Refused."""
+    """The columns that a request asks for; without names, all. Raises Refused."""
     unknown = sorted(set(request.columns) - COLUMNS)
     if unknown:
-        raise invalid(f"there is no column {unknown[0][:40]!r}", field="columns", action=", ".join(sorted(COLUMNS)))
+        raise not_one_of("columns", repr(unknown[0][:40]), sorted(COLUMNS))
     named = frozenset(request.columns) or COLUMNS
     return named - {"body"} if request.without_body else named
 
@@ -211,7 +213,11 @@ def pop(request: pb.PopRequest) -> Pop:
     check_format(request)
     token = _token(request.token) if request.HasField("token") else None
     if token is not None and request.attempt_id:
-        raise invalid("a token is an attempt id already", field="attempt_id", action="set one of them")
+        raise invalid(
+            "token and attempt_id are both set, and a token identifies the attempt already",
+            field="attempt_id",
+            action="set one of them",
+        )
     check_range(request.wait_ms, "wait_ms", 0, WAIT_MS_MAX)
     return Pop(
         topic_name(request.topic),
@@ -234,7 +240,7 @@ def _lite_topics(request: pb.PopRequest) -> tuple[str, ...] | None:
     if not request.lite_topics:
         return None
     if request.HasField("token"):
-        raise invalid("a token and lite_topics are both set", field="token", action="set one of them")
+        raise invalid("token and lite_topics are both set", field="token", action="set one of them")
     check_range(len(request.lite_topics), "lite_topics", 1, LITE_TOPICS_MAX)
     return tuple(
         dict.fromkeys(check_lite_topic(name, f"lite_topics[{n}]") for n, name in enumerate(request.lite_topics))
@@ -308,7 +314,7 @@ def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
             handle, kind, 0, False, check_text(entry.reject.reason, f"{field}.reject.reason", REASON_BYTES_MAX)
         )
     if kind != "release":
-        raise invalid("no change is named", field=field, action="set one of extend, release, reject")
+        raise invalid("the change is unset", field=field, action="set one of extend, release, reject")
     delay_ms = None
     if entry.release.HasField("delay_ms"):
         delay_ms = check_range(entry.release.delay_ms, f"{field}.release.delay_ms", 0, INVISIBLE_MS_MAX)
@@ -332,8 +338,12 @@ def attach_owner(request: pb.AttachOwnerRequest) -> AttachOwner:
 def start_position(start: pb.StartPosition, field: str) -> tuple[str, int]:
     """(name of the StartFrom, timestamp ms); only TIMESTAMP has a timestamp."""
     if start.__getattribute__("from") not in pb.StartFrom.values():
-        raise invalid("there is no such start position", field=f"{field}.from")
+        raise not_one_of(f"{field}.from", start.__getattribute__("from"), pb.StartFrom.keys())
     kind = pb.StartFrom.Name(start.__getattribute__("from"))
     if start.timestamp_ms < 0 or (kind == "TIMESTAMP") != bool(start.timestamp_ms):
-        raise invalid("timestamp_ms belongs to TIMESTAMP, and is positive", field=f"{field}.timestamp_ms")
+        raise invalid(
+            "timestamp_ms must be positive with TIMESTAMP, and unset otherwise",
+            field=f"{field}.timestamp_ms",
+            action="set from to TIMESTAMP, or unset timestamp_ms",
+        )
     return kind, start.timestamp_ms

@@ -26,7 +26,7 @@ from popmq_server.commands import (
     queries,
 )
 from popmq_server.engine.engine import Commands
-from popmq_server.errors import Refused, invalid
+from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.model.message import PROPERTIES_MAX, check_name, check_range, check_text
 from popmq_server.model.records import Schedule
 from popmq_server.monitoring.metrics import Metrics
@@ -179,7 +179,7 @@ def _name(name: str, field: str = "name") -> str:
 def _create(asked: pb.Schedule) -> CreateSchedule:
     """Validates a schedule; the engine reads its expression, its time zone and its topic."""
     if asked.missed not in pb.Missed.values():
-        raise invalid(f"there is no policy {asked.missed}", field="schedule.missed")
+        raise not_one_of("schedule.missed", asked.missed, pb.Missed.keys())
     message = pb.Message()
     message.CopyFrom(asked.message)
     for name in _NOT_SCHEDULED:

@@ -22,7 +22,7 @@ from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.names import group_name, topic_name
-from popmq_server.api.rocketmq.status import OK, Declined
+from popmq_server.api.rocketmq.status import OK, Declined, not_one_of
 from popmq_server.commands import LiteSynced, Pop, Popped, SyncLite
 from popmq_server.engine.engine import Polling
 from popmq_server.errors import Refused
@@ -57,7 +57,7 @@ class LiteService:
         topic, group = topic_name(request.topic, call.namespace), group_name(request.group, call.namespace)
         action = _ACTIONS.get(request.action)
         if action is None:
-            raise Declined(pb.BAD_REQUEST, f"{request.action} is no action")
+            raise not_one_of("action", request.action, map(pb.LiteSubscriptionAction.Name, _ACTIONS))
         names = tuple(request.lite_topic_set) if action != "DROP" else ()
         start = _start(request.offset_option) if request.HasField("offset_option") else None
         holder = leases.holder(call.client_id)
@@ -116,7 +116,7 @@ def _start(option: pb.OffsetOption) -> tuple[str, int]:
     if kind is None or kind == "policy":
         name = _POLICIES.get(option.policy)
         if name is None:
-            raise Declined(pb.BAD_REQUEST, f"{option.policy} is no policy of an offset_option")
+            raise not_one_of("offset_option.policy", option.policy, map(pb.OffsetOption.Policy.Name, _POLICIES))
         return name, 0
     number = int(getattr(option, kind))
     if number < 0:

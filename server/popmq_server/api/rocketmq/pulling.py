@@ -25,7 +25,7 @@ from popmq_server.api.rocketmq.clients import Clients, Service
 from popmq_server.api.rocketmq.messages import Row, delivered, time_ms
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.receiving import BYTES_MAX, MESSAGES_MAX, filter_of, wait_ms
-from popmq_server.api.rocketmq.status import OK, Declined
+from popmq_server.api.rocketmq.status import OK, Declined, not_one_of
 from popmq_server.commands import (
     OffsetsOfQueue,
     Pull,
@@ -106,10 +106,10 @@ class PullService(Service):
         policy, since_ms = request.query_offset_policy, None
         if policy == pb.TIMESTAMP:
             if not request.HasField("timestamp"):
-                raise Declined(pb.BAD_REQUEST, "the policy is TIMESTAMP, but there is none")
+                raise Declined(pb.BAD_REQUEST, "query_offset_policy is TIMESTAMP, but timestamp is unset")
             since_ms = time_ms(request.timestamp)
         elif policy not in (pb.BEGINNING, pb.END):
-            raise Declined(pb.BAD_REQUEST, f"{policy} is no policy")
+            raise not_one_of("query_offset_policy", policy, pb.QueryOffsetPolicy.keys())
         row = await self._queue(topic, "", queue, since_ms)
         found = {pb.BEGINNING: row.min_offset, pb.END: row.max_offset}.get(policy, row.at_timestamp)
         return rpc.QueryOffsetResponse(status=OK, offset=found)

@@ -99,7 +99,7 @@ class RouteService:
             raise Declined(pb.ILLEGAL_ACCESS_POINT, f"endpoints have {ADDRESSES_MAX} addresses at most")
         for address in asked.addresses:
             if not address.host.strip() or len(address.host) > HOST_LETTERS_MAX or not 0 < address.port < 65536:
-                raise Declined(pb.ILLEGAL_ACCESS_POINT, f"{address.host[:40]!r}:{address.port} is no address")
+                raise Declined(pb.ILLEGAL_ACCESS_POINT, f"{address.host[:40]!r}:{address.port} is not an address")
         return asked
 
 

@@ -6,6 +6,8 @@
 Every code here can be provoked: docs/rocketmq.md lists each with its causes.
 """
 
+from collections.abc import Iterable
+
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_server.errors import BrokerError, Refused
 from popmq_server.model.message import varint
@@ -74,6 +76,11 @@ class Declined(BrokerError):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+def not_one_of(field: str, value: int, allowed: Iterable[str]) -> Declined:
+    """BAD_REQUEST for an enum field with a value that is not served; the message lists those that are."""
+    return Declined(pb.BAD_REQUEST, f"{field} has no value {value}; use one of {', '.join(allowed)}")
 
 
 def code_of(refused: Refused) -> pb.Code:
