@@ -55,7 +55,7 @@ class Root(NamedTuple):
 
 
 class Meta(NamedTuple):
-    """A meta page. The newer one, with the greater commit, is the one that counts."""
+    """A meta page. The newer of the two, with the greater commit, is valid."""
 
     commit: int
     last_page: int

@@ -1,11 +1,11 @@
-"""Walks the pages of the data file and reports damage that LMDB does not look for.
+"""Walks the pages of the data file and reports damage that LMDB does not detect.
 
 LMDB has no checksums of its pages. A record of the log has one (model/message.py), so damage inside a message is found
 when the message is read. Damage in the tree around it is found here:
 
     a tree          each page has its own number and kind, and is used once; keys ascend; the root's counts are true
-    the free list   its pages exist, descend, and are used by nothing: LMDB would overwrite what they hold
-    the pages       each one up to the last is used or free; what is neither was cut off, with all that it held;
+    the free list   its pages exist, descend, and no tree uses them: LMDB would overwrite them
+    the pages       each one up to the last is used or free: a page that is neither was cut off from its tree;
                     the disk can read those that are used
 
 `popmq check` does the whole walk. A start does the part that a write could make worse (`check_free_list`): LMDB takes
@@ -47,12 +47,12 @@ _READ_BYTES = 1 << 20
 
 #: An entry of a leaf page.
 Entry = tuple[Page, Node]
-#: The least key, and the one that is too great.
+#: The least key, and one that is greater than all keys.
 Bounds = tuple[bytes, bytes | None]
 
 
 class Damaged(Exception):
-    """A page is not what the page above it says. `sentence` says where."""
+    """A page differs from what the page above it says. `sentence` says where."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence)
@@ -60,7 +60,7 @@ class Damaged(Exception):
 
 
 def faults(handle: int, page_bytes: int) -> Iterator[str]:
-    """Everything that is wrong with the pages of a file that nobody writes, as sentences.
+    """All damage of the pages of a file, as sentences. No process may write the file meanwhile.
 
     Nothing for a file of another format.
     """
@@ -79,7 +79,7 @@ def faults(handle: int, page_bytes: int) -> Iterator[str]:
 
 
 def check_free_list(handle: int, page_bytes: int) -> str:
-    """What is wrong with the free list or the counts of the databases, "" if nothing is. For a start: bounded."""
+    """The damage of the free list or of the counts of the databases; "" if there is none. Bounded, for a start."""
     meta = newest(handle, page_bytes)
     if meta is None:
         return ""
@@ -104,9 +104,9 @@ def check_free_list(handle: int, page_bytes: int) -> str:
 
 
 def rescue(handle: int, page_bytes: int) -> Iterator[tuple[str, bytes, bytes] | str]:
-    """What can be read of a damaged file: (database, key, value) of each entry, and a sentence for each page left out.
+    """The readable part of a damaged file: (database, key, value) of each entry, and a sentence for each page left out.
 
-    A value may be damaged: whoever uses it checks it.
+    A value may be damaged: its user has to check it.
     """
     meta = newest(handle, page_bytes)
     if meta is None:
@@ -145,7 +145,7 @@ def _each(name: str, found: Iterator[Entry | str], visit: Callable[[Page, Node],
 def _database(page: Page, node: Node) -> tuple[str, Root]:
     """(name, root) of a database."""
     if not node.is_root or node.size != ROOT_BYTES:
-        raise Damaged(f"the main table has an entry {node.key!r} that is no database")
+        raise Damaged(f"the main table has an entry {node.key!r} that is not a database")
     return node.key.decode(errors="replace"), root_of(page, node)
 
 
@@ -329,7 +329,7 @@ class _Walk:
             yield from _numbers(os.pread(self.handle, min(_READ_BYTES, end - at), at))
 
     def compare(self, free: list[int]) -> Iterator[str]:
-        """What the free list and the trees say of the pages, compared."""
+        """Compares the pages of the free list with those of the trees; returns the differences as sentences."""
         both = twice = 0
         seen = bytearray(self.last_page + 1)
         for number in free:
@@ -342,7 +342,7 @@ class _Walk:
             yield f"{twice:,} pages are in the free list twice"
         lost = sum(1 for used, freed in zip(self.used, seen, strict=False) if not used and not freed)
         if lost:
-            yield f"{lost:,} pages are neither used nor free: what they held cannot be reached"
+            yield f"{lost:,} pages are neither used nor free: their content cannot be reached"
 
 
 def _numbers(raw: bytes) -> tuple[int, ...]:

@@ -147,7 +147,7 @@ def origin_bytes(
 
 
 def opened(data: bytes) -> tuple[bytes, Origin] | None:
-    """The original message of a dead letter, and its origin; None if it is no dead letter.
+    """The original message of a dead letter, and its origin; None if it is not a dead letter.
 
     Removes only the last `dead_letter` field: a message popped from a dead letter topic may become one again.
     """

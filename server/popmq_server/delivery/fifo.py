@@ -5,7 +5,7 @@
                      Pop                                   Ack: the last one releases the lock
     unread (cq) ───────────────▶ leased, its message group locked ─────────────────▶ done
         │                          │
-        │ locked, or others of     │ lease over: back at its own offset; members behind
+        │ locked, or others of     │ lease over: back at its own offset; members after
         │ its group wait already   │ it in the lease go back as well, uncounted
         ▼                          ▼
       waiting (fwait) ◀────────────┘          a head in backoff keeps the lock
@@ -14,16 +14,16 @@
 
 A message group is locked while any of its messages is under a lease or in backoff, so one batch of it is out at most. A
 batch may hold several of its messages, in order. A pop parks messages that it cannot deliver yet and reads on, so the
-position moves and the pop finds other message groups behind them. `state.lines` keeps the ready message groups, those
+position moves and the pop finds other message groups after them. `state.lines` keeps the ready message groups, those
 with waiting messages and no lock or stop, in the order in which they became ready.
 
 fifo_pick.py chooses the messages that a pop takes and parks. The broker identifies a message group by 8 bytes of its
-hash, which also gives the queue. Two message groups with one hash share a lock and a
-place among the ready ones: still in order, only less parallel.
+hash, which also gives the queue. Two message groups with one hash share a lock and a place among the ready ones: they
+keep their order, but are less parallel.
 
 For tokens the lock belongs to (owner, part): later chunks of the part may take more of the message group. When the
 owner's lease ends, its members wait at their own offsets, tied to their CheckPoint. A pop that then takes a message of
-the group tears all tied members behind it: if the owner took them back, it would get them out of order.
+the group tears all tied members after it: if the owner took them back, it would get them out of order.
 """
 
 import functools
@@ -42,7 +42,7 @@ from popmq_server.topics.log import Log, located
 
 _PLAIN = Subscription()
 #: The reason of a message that waits again although no client has processed it.
-BEHIND = "the message before it in its message group failed"
+FOLLOWER = "the message before it in its message group failed"
 
 
 class Waiting(NamedTuple):
@@ -162,7 +162,7 @@ def _add(table: Table[MessageGroup, int], key: MessageGroup, count: int) -> None
 
 
 def tear(tx: Tx, where: GroupTopic, taken: Waiting) -> None:
-    """Tears a taken entry from its owner's CheckPoint, and all tied entries of the message group behind it."""
+    """Tears a taken entry from its owner's CheckPoint, and all tied entries of the message group after it."""
     if taken.bound_ck:
         tx.tear(taken.bound_ck, taken.bound_member)
     if not tx.state.tied.get((*where, taken.message_group)):
@@ -241,7 +241,7 @@ def followers(ck: CheckPoint, among: int, failed: int) -> int:
 
 
 def stopped(tx: Tx, where: GroupTopic, message_group: bytes) -> list[Waiting]:
-    """The entries that stop a message group, by offset; other entries of it may wait in front of them."""
+    """The entries that stop a message group, by offset; other entries of it may wait before them."""
     keys = (
         FWAIT_KEY.pack(*where, message_group, offset) for offset, _ in tx.state.stopped.get((*where, message_group), ())
     )

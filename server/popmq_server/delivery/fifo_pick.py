@@ -18,7 +18,7 @@ from popmq_server.storage.keys import FWAIT_KEY
 
 #: Waiting messages of a group in a topic beyond which pops stop reading the queues until some are taken.
 WAITING_MAX = 100_000
-#: Messages that one pop parks at most; the next one continues behind them.
+#: Messages that one pop parks at most; the next pop continues after them.
 PARKS_MAX = 1_000
 #: The share of a batch that one waiting message group gets before others: 1 / SHARE_OF_BATCH.
 SHARE_OF_BATCH = 8
@@ -115,39 +115,37 @@ class FifoPick(Pick):
         stop = self._stop(queue)
         rows_max = len(self.rows) + min(self.room, self.allowed(queue))
         while offset < stop and len(self.rows) < rows_max and not self._ended:
-            units, behind = self._candidates(queue, offset, min(stop - offset, PARKS_MAX))
+            units, end = self._candidates(queue, offset, min(stop - offset, PARKS_MAX))
             before = offset
-            if behind > offset:
-                offset = self._read_units(queue, offset, units, behind, rows_max)
+            if end > offset:
+                offset = self._read_units(queue, offset, units, end, rows_max)
             else:
                 offset = self._over_hole(queue, offset, stop)
             if offset == before:
                 break
         self._reach(queue, start, offset)
 
-    def _read_units(
-        self, queue: int, offset: int, units: list[tuple[int, int, int]], behind: int, rows_max: int
-    ) -> int:
-        """The offset behind the messages that were taken, parked or skipped. A run has consecutive taken offsets."""
+    def _read_units(self, queue: int, offset: int, units: list[tuple[int, int, int]], end: int, rows_max: int) -> int:
+        """The offset after the messages that were taken, parked or skipped. A run has consecutive taken offsets."""
         first, waits = offset, self.tx.state.stat.get(self.where, _NONE).waiting - len(self._taken)
-        for found, position, size in units:
-            if found > offset:
+        for at, position, size in units:
+            if at > offset:
                 self._close_run(queue, first, offset)
-                self.filtered += found - offset
-                first = offset = found
+                self.filtered += at - offset
+                first = offset = at
             if len(self.rows) >= rows_max or self._ended or waits + len(self._parked) >= WAITING_MAX:
                 break
-            taken = self._read_unit(queue, found, position, size)
+            taken = self._read_unit(queue, at, position, size)
             if taken is None:
                 break
             if not taken:
                 self._close_run(queue, first, offset)
-                first = found + 1
-            offset = found + 1
+                first = at + 1
+            offset = at + 1
         else:
-            self.filtered += behind - offset
+            self.filtered += end - offset
             self._close_run(queue, first, offset)
-            return behind
+            return end
         self._close_run(queue, first, offset)
         return offset
 
@@ -194,7 +192,7 @@ class FifoPick(Pick):
         return False
 
     def rest(self, queues: range | tuple[int, ...]) -> int:
-        """Unread messages, and one for each ready message group: its other messages wait behind that one."""
+        """Unread messages, and one for each ready message group: its other messages wait for the first one."""
         return super().rest(queues) + self.tx.state.lines.count(self.where)
 
     def apply(self) -> None:

@@ -31,7 +31,7 @@ HOW_NAMES = {
     REDRIVEN: "redriven",
 }
 
-#: For members of a CheckPoint that nobody popped: sent back, or dead by an operator's command. Their rows have no pop.
+#: For members of a CheckPoint without a pop: messages sent back, or made dead letters by an operator.
 NO_LEASE = Lease(0, 0)
 #: A row covers at most this many offsets, so a message's rows begin at most this far before it.
 REACH = 4096

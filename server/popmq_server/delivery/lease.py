@@ -85,7 +85,7 @@ def ack(tx: Tx, command: Ack) -> Acked:
 def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
     """Acks the deliveries of several commands of one group, which has one topic among them.
 
-    None, and nothing has changed, unless every handle is good: each command is then to be run by itself.
+    If any handle is not valid it returns None and changes nothing: the caller then runs each command by itself.
     """
     group = tx.group(commands[0].group)
     given: list[str | Handle | Refused] = [handle for command in commands for handle in command.handles]
@@ -99,7 +99,7 @@ def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
 
 
 def _read(handles: Sequence[str] | Sequence[Handle | Refused]) -> Sequence[Handle | Refused]:
-    """The handles of a request, decoded all at once if all are valid; those of the engine's own commands are."""
+    """The handles of a request, decoded all at once if all are valid. The engine's own commands have decoded ones."""
     if not handles or not isinstance(handles[0], str):
         return cast(Sequence[Handle | Refused], handles)
     texts = cast(Sequence[str], handles)
@@ -111,7 +111,9 @@ def _together(
 ) -> tuple[dict[int, int], dict[int, CheckPoint]] | None:
     """The members by CheckPoint, if `find` would find each of them in the whole of its lease; else None.
 
-    A batch has few CheckPoints: what does not depend on the member is checked once for each of them.
+    A batch has few CheckPoints. So the loop over the handles only compares numbers, and the checks that do not depend
+    on the member follow, once for each CheckPoint. Nothing is written before all of them have passed, so that the
+    caller can still run each command by itself.
     """
     found: dict[int, int] = {}
     cks: dict[int, CheckPoint] = {}
@@ -344,26 +346,26 @@ def _still_held(
 def _release_in_order(
     tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
 ) -> dict[int, tuple[int, bool]]:
-    """FIFO: the first member of each message group failed; those behind it in the lease wait again, uncounted.
+    """FIFO: the first member of each message group failed; the later ones in the lease wait again, uncounted.
 
-    A failed member without an attempt left becomes a dead letter, and the client keeps the members behind it that it
+    A failed member without an attempt left becomes a dead letter, and the client keeps the later members that it
     did not release. In a group that stops on failure it waits at the front until an operator resumes the message group.
     """
     failed = fifo.heads(ck, bits)
     dead = 0 if entry.uncounted else exhausted(ck, failed, group.max_attempts)
     stopped = dead if group.stop_on_failure else 0
     dead &= ~stopped
-    behind = (fifo.followers(ck, fifo.undone(tx, ck), failed & ~dead) | bits) & ~failed
+    later = (fifo.followers(ck, fifo.undone(tx, ck), failed & ~dead) | bits) & ~failed
     lease = tx.state.leases[(ck.ck_id, sub)]
     for part_sub, part in fifo.parts(tx, ck):
-        if leaving := part.undone & (failed | behind):
+        if leaving := part.undone & (failed | later):
             _leave_alone(tx, ck, part_sub, leaving)
     reason = entry.reason or "no attempts left"
     if dead:
         deadletter.dead_letter(tx, ck, dead, reason, lease)
     history.write_members(tx, ck, stopped, lease, history.RELEASED, entry.reason)
-    history.write_members(tx, ck, behind, lease, history.RELEASED, fifo.BEHIND)
-    fifo.put_back(tx, ck, behind, fifo.BEHIND, 0)
+    history.write_members(tx, ck, later, lease, history.RELEASED, fifo.FOLLOWER)
+    fifo.put_back(tx, ck, later, fifo.FOLLOWER, 0)
     fifo.put_back(tx, ck, stopped, reason, stopped, stopped=stopped)
     outcome = {place: (tx.now_ms, bool(found.bit & dead)) for place, found in founds}
     for place, found in founds:

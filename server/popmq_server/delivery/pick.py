@@ -7,7 +7,7 @@
 A pick writes nothing before `apply`, so it can be dropped. It skips and counts unreadable messages, so that a damaged
 record does not block a queue. It skips messages that the group's filter does not match for good: they are counted, but
 get no CheckPoint and no lease (I.27). One pick skips a bounded number of both; a Pop whose pick reached the bound and
-found nothing runs again behind the other waiting commands (I.18).
+found nothing runs again after the other waiting commands (I.18).
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ from popmq_server.topics.log import Log, entries, over_hole, tagged
 
 #: Retry entries tied to the requesting owner that its pop skips at most.
 OWN_ENTRIES_MAX = 10_000
-#: Void retry entries that one pop skips at most (3 ms); the next one continues behind them.
+#: Void retry entries that one pop skips at most (3 ms); the next pop continues after them.
 VOIDS_MAX = 2_000
-#: Unreadable messages and holes that one pop skips at most; the next one continues behind them.
+#: Unreadable messages and holes that one pop skips at most; the next pop continues after them.
 SKIPS_MAX = 10_000
 #: Entries of the consume queue that one pick with a filter scans (1 ms), messages that it reads and rejects (10 ms).
 SCAN_UNITS_MAX = 16_000
@@ -166,9 +166,9 @@ class Pick:
         while (room := min(rows_max - len(self.rows), stop - offset)) > 0 and not self._ended:
             # Small steps first: where most messages match, few entries need to be scanned.
             span = min(max(2 * span, room), stop - offset)
-            units, behind = self._candidates(queue, offset, room if self.wanted.everything else span)
-            if behind > offset:
-                offset = self._take_units(queue, offset, units, behind, rows_max)
+            units, end = self._candidates(queue, offset, room if self.wanted.everything else span)
+            if end > offset:
+                offset = self._take_units(queue, offset, units, end, rows_max)
             else:
                 offset = self._over_hole(queue, offset, stop)
         self._reach(queue, start, offset)
@@ -179,68 +179,66 @@ class Pick:
             self.served.append(queue)
 
     def _candidates(self, queue: int, offset: int, count: int) -> tuple[list[tuple[int, int, int]], int]:
-        """The index stage: entries that may match among the next `count`, and the offset behind the scanned ones."""
+        """The index stage: entries that may match among the next `count`, and the offset after the scanned ones."""
         topic_id, hashes = self.topic.topic_id, self.wanted.hashes
         if not self.wanted.everything:
             count = min(count, self.units_left)
         if hashes is not None:
-            units, behind = tagged(self.tx.kv, topic_id, queue, offset, count, hashes)
+            units, end = tagged(self.tx.kv, topic_id, queue, offset, count, hashes)
         else:
             units = entries(self.tx.kv, topic_id, queue, offset, count)
-            behind = offset + len(units)
-        self.units_left -= 0 if self.wanted.everything else behind - offset
-        return units, behind
+            end = offset + len(units)
+        self.units_left -= 0 if self.wanted.everything else end - offset
+        return units, end
 
-    def _take_units(
-        self, queue: int, offset: int, units: list[tuple[int, int, int]], behind: int, rows_max: int
-    ) -> int:
-        """Takes the messages of `units` that match, can be read and fit; returns the offset behind the last one.
+    def _take_units(self, queue: int, offset: int, units: list[tuple[int, int, int]], end: int, rows_max: int) -> int:
+        """Takes the messages of `units` that match, can be read and fit; returns the offset after the last one.
 
-        Messages between the units, and up to `behind`, do not match. A run has consecutive offsets.
+        Messages between the units, and up to `end`, do not match. A run has consecutive offsets.
         """
         first = offset
         if self.wanted.everything and not self._may_be_gone:
             taken = self._take_sound(queue, offset, units, rows_max)
             offset, units = offset + taken, units[taken:]
-        for found, position, size in units:
-            if found > offset:
+        for at, position, size in units:
+            if at > offset:
                 self._close_run(queue, first, offset)
-                self.filtered += found - offset
-                first = offset = found
+                self.filtered += at - offset
+                first = offset = at
             if len(self.rows) >= rows_max or not self._fits(size) or self.rejections_left <= 0:
                 break
             read = self.log.fetch(self.topic.topic_id, position, size)
-            gone = self._is_gone(queue, found)
+            gone = self._is_gone(queue, at)
             if read is not None and not gone and self.passes(read[1]):
-                self._take(position, size, read, queue, found, 1)
+                self._take(position, size, read, queue, at, 1)
             else:
                 self._close_run(queue, first, offset)
-                first = found + 1
+                first = at + 1
                 if read is None and not gone:
-                    self._skip(queue, found, position, size)
-            offset = found + 1
+                    self._skip(queue, at, position, size)
+            offset = at + 1
         else:
-            self.filtered += behind - offset
+            self.filtered += end - offset
             self._close_run(queue, first, offset)
-            return behind
+            return end
         self._close_run(queue, first, offset)
         return offset
 
     def _take_sound(self, queue: int, offset: int, units: list[tuple[int, int, int]], rows_max: int) -> int:
-        """Takes readable messages that need no look at each; returns how many. It stops at the first other one."""
+        """Takes readable messages that need no check of their own; returns how many. Stops at any other one."""
         rows, chunks, before = self.rows, self.chunks, len(self.rows)
-        for found, chunk, size, stored_ms, data in self.log.sound(self.topic.topic_id, units[: rows_max - before]):
-            if found != offset or (rows and size > self.bytes_left):
+        for at, chunk, size, stored_ms, data in self.log.sound(self.topic.topic_id, units[: rows_max - before]):
+            if at != offset or (rows and size > self.bytes_left):
                 break
             if not chunks or chunks[-1][1] != chunk:
                 chunks.append((len(rows), chunk))
-            rows.append((data, stored_ms, queue, found, 1, len(rows)))
+            rows.append((data, stored_ms, queue, at, 1, len(rows)))
             self.bytes_left -= size
             offset += 1
         return len(rows) - before
 
     def _is_gone(self, queue: int, offset: int) -> bool:
-        """Whether this is a redriven dead letter; it counts as if the group had begun behind it."""
+        """Whether this is a redriven dead letter; it counts as if the group had begun after it."""
         if not self._may_be_gone or not deadletter.is_gone(self.tx.kv, self.topic.topic_id, queue, offset):
             return False
         self.skipped += 1
@@ -256,7 +254,7 @@ class Pick:
         return False
 
     def _start(self, queue: int) -> int:
-        """The position of the group in a queue, behind messages that retention dropped, which it counts."""
+        """The position of the group in a queue, after messages that retention dropped, which it counts."""
         state, topic_id = self.tx.state, self.topic.topic_id
         least = state.queue_min.get((topic_id, queue), 0)
         offset = self.begins.get(queue, state.poff.get((self.group.group_id, topic_id, queue), least))

@@ -19,7 +19,7 @@
 One pop in five starts with the retry topic; the others fill up with it when there is room (FIFO: every second one).
 turns.py sets the order of the queues and bounds their waiting time. `rest` counts the messages that the visited queues
 still have, whether or not they match the group's filter. A pop that skipped as many messages as it may and found none
-sets `again`: it runs again behind the other waiting commands.
+sets `again`: it runs again after the other waiting commands.
 """
 
 from collections.abc import Sequence
@@ -126,7 +126,7 @@ def _all_leased(pick: Pick, queues: range | tuple[int, ...]) -> Refused | None:
     return Refused(
         "IN_FLIGHT_LIMIT",
         f"group {group.name!r} has {group.in_flight_max} messages leased in each queue of topic {pick.topic.name!r} "
-        "that has more",
+        "that has unread messages",
         field="group",
         action="ack what is leased, or raise the group's in_flight_max",
         retry_after_ms=IN_FLIGHT_RETRY_MS,
@@ -144,7 +144,11 @@ def picking(topic: Topic) -> type[Pick]:
 
 
 def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | None) -> None:
-    """One round over the retry topic and the queues in the order of turns.py, until the pick is full."""
+    """One round over the retry topic and the queues in the order of turns.py, until the pick is full.
+
+    The retry topic comes either before the queues or after them, so that neither of the two sources starves the other.
+    `take_more` is last: every message group has had its share of the batch before one of them gets more.
+    """
     where = (pick.group.group_id, pick.topic.topic_id)
     if invalidated.hides(pick.tx.state, where):
         return
@@ -175,7 +179,7 @@ def _gives_way(pick: Pick, turns: Turns, visits: Sequence[int]) -> int | None:
 def lease(
     tx: Tx, pick: Pick, due_ms: int, client: str, attempt_id: str, owner_id: int = 0, *, session: bool = False
 ) -> CheckPoint:
-    """Leases the picked messages under one CheckPoint until `due_ms`. `session`: it lives with its client."""
+    """Leases the picked messages under one CheckPoint until `due_ms`, or with `session` as long as the client lives."""
     kind = RETRY if len(pick.retries) == len(pick.runs) and pick.retries else NORMAL
     groups, part = tuple[bytes, ...](), 0
     if isinstance(pick, FifoPick):

@@ -10,7 +10,7 @@ deadlines does not delay a request. A lease that exceeds these bounds continues 
 
 Memory has the deadline of each lease as well. An entry of `due` with another deadline is damaged: it gets the one that
 memory has, and this is reported. An entry of no known lease, or that cannot be read, is reported, left as it is, and
-passed over for POSTPONE_MS. So the leases behind it end in time.
+passed over for POSTPONE_MS. So the leases after it end in time.
 
 A message whose lease expired is visible again at once: the backoff table is for releases. An attempt is a committed
 pop, so only the revive and a release decide what follows the last attempt. The revive reads the bitmap that acks set;
@@ -40,8 +40,8 @@ REVIVE_MEMBERS_MAX = 1000
 REVIVE_LEASES_MAX = 250
 EXPIRED_REASON = "lease expired"
 log = logging.getLogger("popmq.lease")
-#: How far ahead of the last saved time a deadline may be. Nobody can ask for more than 12 hours, and the time is saved
-#: every second: the rest is margin. A bit that flips further down delays a lease by less than that.
+#: How far ahead of the last saved time a deadline may be. A request can ask for at most 12 hours, and the time is saved
+#: every second: the rest is margin. A flipped bit of a lower digit delays a lease by less than that.
 AHEAD_MS_MAX = 86_400_000 + 1000
 
 
@@ -62,7 +62,7 @@ class Reviving(Job):
     """Revives due leases, up to the bounds. A lease that fails is postponed and does not block other leases; in memory
     only, if it cannot be read.
 
-    A lease whose dead letters find no room stays as it is and is skipped: `_from` is the key in `due` behind the last
+    A lease whose dead letters find no room stays as it is and is skipped: `_from` is the key in `due` after the last
     such lease, so that thousands of them cost nothing. Every RETRY_MS the job tests for room, and when there is some
     begins with the first lease again.
     """
@@ -171,9 +171,9 @@ class Reviving(Job):
             return tx.state.leases.get(each.lease)
 
     def _steps_over(self, tx: Tx, lease: tuple[int, int], due_ms: int) -> bool:
-        """Makes the next piece begin behind a lease that waits for room; returns whether it does.
+        """Makes the next piece begin after a lease that waits for room; returns whether it does.
 
-        Skips only a lease that was due before now: keys that are put into `due` from now on sort behind it.
+        Skips only a lease that was due before now: keys that are put into `due` from now on sort after it.
         """
         if due_ms >= tx.now_ms:
             return False
@@ -244,7 +244,7 @@ class Fate(NamedTuple):
 def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budget: deadletter.Budget) -> int:
     """Ends the lease of a part: moves at most `members_max` of its undone members on; returns their number.
 
-    Members whose dead letters exceed the budget `letters` stay under the lease until the next piece, or until there is
+    Members whose dead letters exceed `budget` stay under the lease until the next piece, or until there is
     room.
     """
     group = tx.state.groups.get(ck.group_id)
@@ -270,8 +270,8 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budg
 def _some(bits: int, count: int, *, last: bool = False) -> int:
     """`count` members of `bits`, the first or the last ones.
 
-    FIFO leases are emptied from the end. The head of a message group leaves last: as long as it is there the members
-    behind it count as not tried, and its message group stays locked.
+    FIFO leases are emptied from the end. The head of a message group leaves last: as long as it is there the later
+    members count as not tried, and its message group stays locked.
     """
     if bits.bit_count() <= count:
         return bits

@@ -30,7 +30,7 @@ from popmq_server.topics.log import entries
 
 #: Key in State.queue_reads for a Pop that names no queue.
 ALL_QUEUES = -1
-#: An explicit filter that matches every message; Subscription.filter_kind "" means that no filter is fixed yet.
+
 #: An offset beyond the end of every queue.
 NOWHERE = 1 << 63
 
@@ -203,7 +203,7 @@ def offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: 
     """The first offset stored at or after a time: a binary search, since store times never decrease within a queue.
 
     A damaged message has the time of its chunk. An offset in a hole that retention left has the time of the first
-    message behind the hole: messages before a hole may be as young as `since_ms`.
+    message after the hole: messages before a hole may be as young as `since_ms`.
     """
     found = high
     while low < high:
@@ -222,8 +222,8 @@ def _first_from(tx: Tx, topic_id: int, queue: int, offset: int) -> tuple[int, in
     """The first existing offset of a queue from `offset` on, and its store time."""
     unit = entries(tx.kv, topic_id, queue, offset, 1)
     if not unit:
-        behind = next(tx.kv.scan("cq", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, offset)), None)
-        unit = [] if behind is None else entries(tx.kv, topic_id, queue, CQ_KEY.unpack(behind[0])[2], 1)
+        after = next(tx.kv.scan("cq", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, offset)), None)
+        unit = [] if after is None else entries(tx.kv, topic_id, queue, CQ_KEY.unpack(after[0])[2], 1)
     block = tx.kv.floor("idx", TOPIC_AT.pack(topic_id, unit[0][1]), U32.pack(topic_id)) if unit else None
     if block is None:
         return NOWHERE, 0

@@ -223,7 +223,7 @@ class _Piece:
         """Moves leased messages to the retry topic with their attempts.
 
         Messages in backoff stay there until their delay ends. In FIFO topics they move too, since they would otherwise
-        come behind the messages that wait for them.
+        come after the messages that wait for them.
         """
         for ck, sub, part in () if self._walked() else self._leases():
             bits = part.undone & ~part.released

@@ -36,7 +36,7 @@ OWNED_MAX = 1_000_000
 
 
 def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
-    """The set of a token: sealed now, or as it was sealed, without done, torn and unreadable members.
+    """The set of a token: sealed now, or as an earlier Pop sealed it, without done, torn and unreadable members.
 
     Every accepted Pop of the current generation also renews the owner's lease.
     """
@@ -54,7 +54,7 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
         )
     key = (group.group_id, topic.topic_id, hash16(ask.owner, ask.epoch, ask.part, ask.chunk))
     known = tx.state.tokens.get(key)
-    wanted = filters.EVERYTHING  # the set of a known token stays what it was, also when the group's filter has changed
+    wanted = filters.EVERYTHING  # a known token keeps its set, also when the group's filter has changed
     if known is None:
         _check_limits(tx, command, ask, group, topic, owner)
         wanted = subscribe(tx, group, topic, command.filter)

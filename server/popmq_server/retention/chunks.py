@@ -93,14 +93,14 @@ def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
 def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) -> None:
     """Removes rows of a queue up to `end`, at most HISTORY_MAX; a later chunk removes the rest.
 
-    Starts behind the last remaining block before `first`, so that it finds history of leases that ended after their
+    Starts after the last remaining block before `first`, so that it finds history of leases that ended after their
     chunk was dropped. History blocks that also cover remaining messages stay until those are dropped.
     """
     before = tx.kv.floor("cq", CQ_KEY.pack(topic_id, queue, first), QUEUE_KEY.pack(topic_id, queue))
     begin = CQ_KEY.unpack(before[0])[2] + len(before[1]) // CQ_ENTRY.size if before else 0
     start, stop = (CQ_KEY.pack(topic_id, queue, offset) for offset in (begin, end))
-    behind = next(tx.kv.scan("cq", start[:6], stop), None)
-    least = CQ_KEY.unpack(behind[0])[2] if behind else NEVER
+    block = next(tx.kv.scan("cq", start[:6], stop), None)
+    least = CQ_KEY.unpack(block[0])[2] if block else NEVER
     stale: list[bytes] = []
     for key, value in tx.kv.scan(name, start[:6], start):
         if key >= stop or len(stale) == HISTORY_MAX:

@@ -32,9 +32,10 @@ from popmq_server.topics.log import located_in
 KEEP_COPY_AFTER_MS = 3_600_000
 #: Pointers that one search remembers, some 200 bytes each; chunks beyond that wait for the next search.
 POINTERS_MAX = 100_000
-#: The cost of a lease and of a copied record, in looks; a retry entry, a chunk, a group in a topic cost one.
+#: The cost of a lease and of a copied record, in looks: the steps that a piece may take. A retry entry, a chunk or a
+#: group in a topic costs one look.
 LEASE_COST, COPY_COST = 5, 3
-#: Cost model: one step of the search budget per this many copied bytes.
+#: Copying this many bytes costs one more look.
 BYTES_PER_LOOK = 4096
 #: `rq` and `fwait` begin with the position and the size of a record.
 _POINTER = struct.Struct(">QI")
@@ -45,8 +46,8 @@ _MEMBER = struct.Struct(">QH")
 class Keeping:
     """Searches for pointers into noted chunks, and copies their live records.
 
-    What it remembers is numbers and bytes in few containers: one object per chunk would make each full garbage
-    collection meanwhile hold the writer for 50 ms.
+    It remembers numbers and bytes in few containers: with one object per chunk each full garbage collection during a
+    search would hold the writer for 50 ms.
     """
 
     def __init__(self) -> None:

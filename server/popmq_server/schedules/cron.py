@@ -8,7 +8,7 @@ When the clocks change, Debian's rules hold:
                                       one that comes twice in autumn counts once, the first time
     `*` in minutes or hours           by elapsed time: `0 * * * *` is every hour, 23 times in spring, 25 in autumn
 
-cronsim follows them for fixed times. Over `*` it steps in whole hours of elapsed time, which is wrong behind a change
+cronsim follows them for fixed times. Over `*` it steps in whole hours of elapsed time, which is wrong after a change
 of half an hour (Australia/Lord_Howe). So it reads those expressions without a zone, one stretch of constant UTC offset
 after the other:
 
@@ -26,9 +26,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from cronsim import CronSim, CronSimError
 
 _MINUTE_MS = 60_000
-#: The longest expression that is read.
+#: The maximum length of an expression.
 EXPRESSION_MAX = 256
-#: No time after this is asked for: datetime ends in the year 9999.
+#: No occurrence after this is computed: datetime ends in the year 9999.
 _END_MS = 253_000_000_000_000
 #: The usual names of expressions.
 NAMES = {
@@ -52,7 +52,7 @@ class CronError(ValueError):
 
 def check(expression: str, zone: str) -> None:
     """Raises CronError if the expression or the zone cannot be read, or no time of the next 50 years matches."""
-    now_ms = 1_767_225_600_000  # any time does: what has no match in 50 years from here has none
+    now_ms = 1_767_225_600_000  # any start will do: an expression without a match in the next 50 years has none
     if following(expression, zone, now_ms) is None:
         raise CronError(f"no time matches {expression!r}: there is no such day")
 
@@ -128,7 +128,7 @@ def _by_elapsed_time(fields: list[str], zone: tzinfo, after: datetime) -> Iterat
 
 
 def _change(zone: tzinfo, low: datetime, high: datetime) -> datetime | None:
-    """The first second in (low, high] that has another offset than the one before it; None if there is none."""
+    """The first second in (low, high] whose offset differs from that of the second before; None if there is none."""
     while low < high:
         end = min(low + _STRIDE, high)
         offset = _offset(zone, low)

@@ -1,4 +1,4 @@
-"""Sends what schedules are due: the message and the time of the next one in one commit (schedules.py).
+"""Sends the due messages of schedules: each message and the next due time in one commit (schedules.py).
 
     due by the wall clock ──▶ those late by more than GRACE_MS were missed: the broker was down, paused or full
                               SKIP  sends none of them
@@ -6,8 +6,8 @@
                               ALL   sends the last MISSED_MAX, in order
 
 A step of the wall clock forward makes occurrences due; those that it passes by more than GRACE_MS are missed. A step
-back by up to AHEAD_MAX_MS waits until the clock is again where it was: no occurrence comes twice. A larger one was a
-correction: the clock had been wrong, and the schedule goes on from the time that is right now (Turning). The timer runs
+back by up to AHEAD_MAX_MS waits until the clock has reached its old time again: no occurrence is sent twice. A larger
+step corrects a wrong clock, so the schedule continues from the corrected time (`turn`). The timer runs
 on the broker's clock, so a step of the wall clock is noticed within a minute, when other maintenance runs.
 """
 
@@ -26,14 +26,14 @@ from popmq_server.state.tx import Tx
 GRACE_MS = 60_000
 #: Missed occurrences of one schedule that ALL sends.
 MISSED_MAX = 100
-#: Occurrences of one gap that are looked at, and counted.
+#: Occurrences of one gap that are examined and counted.
 COUNTED_MAX = 1000
 #: A wall clock that is set back by more than this had been wrong.
 AHEAD_MAX_MS = SAVED_AHEAD_MAX_MS
 #: Messages and bytes of one piece; one message is always allowed.
 MESSAGES_MAX = 256
 BYTES_MAX = 4 << 20
-#: When a schedule that cannot be read is tried again: its time zone may be missing on this machine.
+#: Interval between two attempts to read a schedule: its time zone may be missing on this machine.
 UNREADABLE_MS = 60_000
 
 
@@ -141,7 +141,7 @@ def _label(tx: Tx, schedule: Schedule) -> str:
 
 
 def turn(tx: Tx) -> bool:
-    """Finds the next occurrence anew for schedules that were reckoned by a wall clock far ahead of the one now."""
+    """Computes the next occurrence again for schedules whose time came from a wall clock far ahead of this one."""
     for schedule in tx.state.schedules.values():
         if schedule.next_ms and schedule.looked_ms - tx.wall_ms > AHEAD_MAX_MS:
             try:

@@ -28,7 +28,7 @@ from popmq_server.state.state import first_occurrence
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import U32
 
-#: Each change of one may look at all; 10,000 are looked at in a millisecond.
+#: Maximum number of schedules. A change of one may examine all of them, which takes a millisecond.
 SCHEDULES_MAX = 10_000
 #: Rows of one piece of a list.
 ROWS_AT_ONCE = 200
@@ -82,7 +82,7 @@ def _hashed(message: NewMessage) -> Outgoing:
 
 
 def _differing(tx: Tx, found: Schedule, wanted: CreateSchedule) -> str:
-    """The settings that a creation wants otherwise than they are, as a text; "" if there are none."""
+    """The settings in which a creation differs from the existing schedule, as a text; "" if there are none."""
     names = [name for name in ("cron", "zone", "topic", "missed") if getattr(found, name) != getattr(wanted, name)]
     kept = read(tx, found.name)
     if kept is None or pack(kept) != pack(_hashed(wanted.message)):
@@ -144,7 +144,7 @@ def named(tx: Tx, name: str) -> Schedule:
 
 
 def put(tx: Tx, schedule: Schedule) -> None:
-    """Stores a changed or new schedule, and keeps the next occurrence of all."""
+    """Stores a changed or new schedule, and updates the earliest next occurrence of all schedules."""
     before = tx.state.schedules.get(schedule.name)
     tx.state.schedules[schedule.name] = schedule
     first_ms = tx.state.schedule_due
@@ -155,7 +155,7 @@ def put(tx: Tx, schedule: Schedule) -> None:
 
 
 def _look_again(tx: Tx, gone_ms: int) -> None:
-    """The next occurrence of all, after one schedule no longer has its own."""
+    """Finds the earliest next occurrence of all schedules, after the one that had it has changed."""
     if gone_ms and gone_ms == tx.state.schedule_due:
         _set_due(tx, first_occurrence(tx.state.schedules.values()))
 
@@ -194,7 +194,7 @@ def message_at(tx: Tx, schedule: Schedule, at_ms: int, suffix: str = "") -> Outg
         raise Refused(
             "INTERNAL",
             f"the stored message of schedule {schedule.name!r} is damaged",
-            action="delete the schedule, and create it anew",
+            action="delete the schedule, and create it again",
         )
     shown = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     message_id = f"{schedule.name}@{shown}{suffix}"

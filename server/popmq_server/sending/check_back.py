@@ -1,4 +1,4 @@
-"""Check back: asks producers how their half messages ended, and gives up those that nobody ends.
+"""Check back: asks producers how their half messages ended, and gives up those without an answer.
 
     writer                                    event loop                               producer
     a half message is due, and                producers.py: a live stream
@@ -37,7 +37,7 @@ CHECK_BYTES_MAX = 4 << 20
 GIVE_UPS_AT_ONCE = 100
 #: The reference discards a half message with its log file, after 72 h.
 HALF_KEEP_MS = 72 * 3_600_000
-#: How often half messages that are too old are searched for.
+#: Interval between two searches for half messages that are too old.
 LOOK_EVERY_MS = 60_000
 
 
@@ -108,7 +108,7 @@ def _give_up(tx: Tx, count: int) -> list[str]:
 
 
 def _that_fit(tx: Tx, halves: list[Half]) -> list[Half]:
-    """The first of them that fit the byte limit of one piece and the free room; one always fits the byte limit."""
+    """The first half messages that fit the byte limit of one piece and the free room. The limit always allows one."""
     size = 0
     for place, half in enumerate(halves):
         message = transaction.message_of(tx, half)
@@ -165,7 +165,7 @@ def listen(tx: Tx, command: Listen) -> None:
             raise topic_not_found(name, field)
         if topic.type == "NORMAL" or topic.is_dead_letter:
             raise invalid(
-                f"topic {name!r} has type NORMAL: it takes no half messages",
+                f"topic {name!r} has type NORMAL: it does not accept half messages",
                 field=field,
                 action="leave it out, or create a topic of another type, e.g. TRANSACTION",
             )

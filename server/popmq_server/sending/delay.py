@@ -38,7 +38,7 @@ from popmq_server.storage.keys import SCHED_KEY, TSCHED_KEY, U32, hash8
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.topics import quarantine
 
-#: Which clock a due time is compared with: both (deliver_at_ms), or the broker's own (delay_ms).
+#: The clocks that a due time is compared with: both (deliver_at_ms), or the broker's own (delay_ms).
 CLOCKS = BOTH_CLOCKS, OUR_CLOCK = 0, 1
 
 #: stored ms, nonce. A crc32 over these and the packed message comes before them, the packed message after.
@@ -62,7 +62,7 @@ def due_by(tx: Tx, clock: int) -> int:
 
 
 def keep(tx: Tx, topic: Topic, message: Outgoing) -> Place | None:
-    """Stores a message until it is due. None if it is due already, as one with a time in the past is."""
+    """Stores a message until it is due. None if it is due already, for example at a time in the past."""
     extra = message.extra
     if extra is None or not (extra.due_ms or extra.delay_ms):
         return None
@@ -93,7 +93,7 @@ def _moves(kv: Transaction) -> list[int]:
 
 
 def _key_now(kv: Transaction, handle: RecallHandle) -> bytes:
-    """The key of a delayed message, even if a rebase moved its due time after its handle was issued."""
+    """The current key of a delayed message; a rebase may have moved its due time after its handle was issued."""
     key = _key(handle)
     if handle.clock == BOTH_CLOCKS or kv.get("sched", key) is not None:
         return key
@@ -202,16 +202,16 @@ def listed(tx: Tx, query: queries.Delayed) -> tuple[Rows[DelayedMessage], int]:
 
 
 def _of_all(kv: Transaction, after: bytes) -> Iterator[Entry]:
-    """All entries of `sched` behind due time, number and topic, soonest first."""
+    """All entries of `sched` after (due time, number, topic), soonest first."""
     ranges = (kv.scan("sched", bytes((clock,)), bytes((clock,)) + after + b"\0"[: len(after)]) for clock in CLOCKS)
     return heapq.merge(*ranges, key=by_due)
 
 
 def _of_topic(kv: Transaction, topic: Topic, after: bytes) -> Iterator[Entry]:
-    """One topic's entries of `sched` behind due time and number, soonest first."""
+    """One topic's entries of `sched` after (due time, number), soonest first."""
     prefixes = [U32.pack(topic.topic_id) + bytes((clock,)) for clock in CLOCKS]
-    behind = after[: -U32.size] + b"\0" if after else b""
-    ranges = (kv.scan("tsched", prefix, prefix + behind) for prefix in prefixes)
+    start = after[: -U32.size] + b"\0" if after else b""
+    ranges = (kv.scan("tsched", prefix, prefix + start) for prefix in prefixes)
     for key, _ in heapq.merge(*ranges, key=lambda entry: entry[0][5:]):
         value = kv.get("sched", key[4:] + key[:4])
         if value is not None:

@@ -1,11 +1,11 @@
-"""EndTransaction: commits or rolls back a half message, once, whoever asks and however often.
+"""EndTransaction: commits or rolls back a half message once, however often it is requested.
 
     half exists      commit    → appended or scheduled, half removed, tdone put       one transaction
                      rollback  → half removed, tdone put
     tdone exists     the same decision → the first answer again;  the other one → TRANSACTION_ENDED
     neither          TRANSACTION_NOT_FOUND
 
-Whichever comes first ends it: the producer's request, its answer to a check, or the broker giving up. All run in the
+The first of these ends it: the producer's request, its answer to a check, or the broker giving up. All run in the
 writer, client commands before periodic maintenance, so a commit in the same commit batch as the give-up wins.
 """
 
@@ -19,7 +19,7 @@ from popmq_server.state.tx import Tx
 
 
 def end(tx: Tx, command: EndTransaction) -> list[Ended | Refused]:
-    """Ends each entry on its own, in order; the same id twice in a request is a repetition."""
+    """Ends each entry on its own, in order; the second occurrence of an id in a request is a repetition."""
     return [entry if isinstance(entry, Refused) else _end(tx, entry) for entry in command.ends]
 
 
@@ -29,7 +29,7 @@ def _end(tx: Tx, entry: End) -> Ended | Refused:
         return invalid(
             "this is not a valid transaction id",
             field="transaction_id",
-            action="pass it exactly as Send or the check returned it",
+            action="pass the transaction id unchanged, as Send or the check returned it",
         )
     half = transaction.find(tx, asked.topic_id, asked.txn_id)
     if half is None or half.nonce != asked.nonce:

@@ -23,7 +23,7 @@ from popmq_server.storage.keys import U64, hash8
 from popmq_server.topics import quotas, topic
 
 _NONE = Extra()
-#: A type of topic that takes a field, for the hint that a topic without it gives.
+#: For the action of a refusal: a topic type that allows the field.
 _TYPE_FOR = {
     "message_group": "FIFO",
     "priority": "PRIORITY",

@@ -5,10 +5,10 @@
                 └─▶ stage 3: ▪▪▪▪▪▪▪▪   one piece a transaction: some blocks are appended to their queues and deleted
 
 The append and the delete of a block share one transaction, so each message gets into its queue once, whenever the
-broker is killed. What a block lacks in room waits, like delayed messages do (release_delayed.py): the commit has
-promised its messages, so they are not refused any more.
+broker is killed. A block for which the store has no room waits, as delayed messages do (release_delayed.py): the commit
+has promised its messages, so they cannot be refused any more.
 
-Each piece is bounded, and the writer runs it between client commands: a batch of a million messages delays nobody.
+Each piece is bounded, and the writer runs it between client commands: a batch of a million messages delays no client.
 """
 
 import itertools
@@ -36,7 +36,7 @@ class Publishing(Job):
 
     def next_ms(self, tx: Tx) -> int | None:
         """Now, while there is a stage in the list; later if each of them is postponed."""
-        if tx.kv.first("publish") is None:  # nearly always, and every commit asks
+        if tx.kv.first("publish") is None:  # the usual case, and every commit asks
             return None
         if self._first(tx) is not None:
             return tx.now_ms

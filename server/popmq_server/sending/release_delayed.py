@@ -2,14 +2,14 @@
 
 One call moves at most RELEASE_MESSAGES_MAX messages. The append and the delete share one transaction, so a message gets
 into its queue exactly once (I.12). The writer repeats the call between client commands, so a large backlog of due
-messages, also one that came due while the broker was down, does not delay requests. Messages still leave in order of
-their due times.
+messages does not delay requests, even if they became due while the broker was down. Messages leave in order of their
+due times.
 
     sched   both clocks:  ▲due 10:00  ▲10:05  ▲10:05 …      merged by due time, up to the time of its clock
             our clock:    ▲09:58  ▲10:02 …                  → one list per topic → placing.append
 
-A wall clock behind the broker's time holds up the messages that need both clocks. It may be corrected at any moment
-without notice, so while such a message is overdue, the job checks the wall clock every WALL_LOOK_MS.
+A wall clock that is slower than the broker's time holds up the messages that need both clocks. It may be corrected at
+any moment without notice, so while such a message is overdue, the job checks the wall clock every WALL_LOOK_MS.
 
 A full store releases nothing, just as it refuses Pops (space.py).
 """

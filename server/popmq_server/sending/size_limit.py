@@ -7,9 +7,9 @@
     droppable      what every group has passed; by_age the oldest, whose unread messages are counted as `dropped`
     not droppable  a chunk that a lease or an entry of a retry topic points into: the search skips it and goes on
 
-A Send never exceeds the limit. What the broker itself appends (dead letters, delayed messages) is stored in any case,
-and the next transaction trims the topic; a topic whose limit was lowered is trimmed too. Each piece looks at CHUNKS_MAX
-chunks. Sizes are those of the chunks (records.TopicStat), without keys and indexes.
+A Send never exceeds the limit. Messages that the broker itself appends (dead letters, delayed messages) are stored in
+any case, and the next transaction trims the topic; a topic whose limit was lowered is trimmed too. Each piece looks at
+CHUNKS_MAX chunks. Sizes are those of the chunks (records.TopicStat), without keys and indexes.
 """
 
 from popmq_server.errors import Refused, invalid, storage_full
@@ -102,7 +102,7 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
 
 
 def _full(tx: Tx, topic: Topic, size: int) -> Refused:
-    """The refusal, naming who could make room. After an incomplete search, housekeeping starts to trim at once."""
+    """The refusal, with the group that could make room. After an incomplete search, housekeeping trims at once."""
     state, topic_id = tx.state, topic.topic_id
     if topic_id in state.looked and tx.now_ms - state.trimmed.get(topic_id, 0) >= TRIM_AGAIN_MS:
         state.looked.pop(topic_id)

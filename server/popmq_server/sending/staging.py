@@ -36,7 +36,7 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import PUBLISH_KEY, STAGE_KEY, U32, U64, hash16
 from popmq_server.topics import quotas
 
-#: A block is what publishing moves at once at least, also when the store is nearly full.
+#: The size of a block, the least that publishing moves at once, also when the store is nearly full.
 BLOCK_MESSAGES_MAX = 250
 BLOCK_BYTES_MAX = 256 << 10
 #: How long a stage is kept after its last piece, if its batch is not committed.
@@ -84,7 +84,7 @@ def stage(tx: Tx, command: Stage) -> tuple[Refused | None, ...]:
     found = find(tx, key)
     if found is not None and (found.topic_id, found.batch) != (topic.topic_id, command.batch):
         raise invalid(
-            f"stage {command.stage_id!r} is of another topic or batch",
+            f"stage {command.stage_id!r} belongs to another topic or batch",
             field="stage_id",
             action="give each stage an id of its own",
         )
@@ -190,17 +190,17 @@ def commit(tx: Tx, command: CommitBatch) -> BatchCommitted:
 
 
 def last_batch(tx: Tx, sink: str) -> tuple[int, int] | None:
-    """(number, messages) of the last batch that a sink committed; None if there is none, or it is forgotten."""
+    """(number, messages) of the last batch that a sink committed; None if there is none any more."""
     raw = tx.kv.get("batch", hash16(sink))
     return None if raw is None else BATCH.unpack_from(raw)[:2]
 
 
 def _find_whole(tx: Tx, command: CommitBatch, place: int) -> Staged:
-    """A stage of the commit. Refused if it is not as the sink left it."""
+    """A stage of the commit. Raises Refused if messages of it are missing."""
     name = command.stages[place]
     found, topic = find(tx, _key(command.sink, name.stage_id)), tx.topic(name.topic)
     if topic is None or found is None or (found.topic_id, found.batch) != (topic.topic_id, command.batch):
-        raise _not_found(name, place, "it was dropped, was never there, or its topic was purged or deleted")
+        raise _not_found(name, place, "it was dropped, it never existed, or its topic was purged or deleted")
     if found.messages != name.messages:
         raise _not_found(name, place, f"it has {found.messages} messages, {name.messages} were expected")
     return found
@@ -209,7 +209,7 @@ def _find_whole(tx: Tx, command: CommitBatch, place: int) -> Staged:
 def _not_found(name: StageName, place: int, why: str) -> Refused:
     return Refused(
         "STAGE_NOT_FOUND",
-        f"stage {name.stage_id!r} for topic {name.topic!r} is not whole: {why}",
+        f"stage {name.stage_id!r} for topic {name.topic!r} is not complete: {why}",
         field=f"stages[{place}]",
         action="stage the batch again under new ids, and commit those",
     )
@@ -228,7 +228,7 @@ def drop(tx: Tx, command: DropStages) -> int:
 
 
 def _drop_others(tx: Tx, command: CommitBatch, kept: set[bytes]) -> None:
-    """Drops what failed tasks, or an earlier try, staged for this batch or for earlier ones."""
+    """Drops the stages that failed tasks, or an earlier try, made for this batch or for earlier ones."""
     rows = [(key, _read(raw)) for key, raw in tx.kv.scan("staged", hash16(command.sink)) if key not in kept]
     for key, one in rows:
         if one.batch <= command.batch:
@@ -259,7 +259,7 @@ def _read(raw: bytes | memoryview) -> Staged:
 
 
 class Tidying:
-    """Drops stages that nobody commits, and forgets sinks that stopped: one look over both tables, in pieces."""
+    """Drops stages that no sink committed in time, and forgets sinks that stopped: walks both tables, in pieces."""
 
     def __init__(self) -> None:
         self._at = {"staged": b"", "batch": b""}
@@ -276,7 +276,7 @@ class Tidying:
         return any(self._at.values())
 
     def _rows(self, tx: Tx, name: str) -> list[tuple[bytes, bytes]]:
-        """The next rows of a table, copied; after the last one the look begins anew."""
+        """The next rows of a table, copied; after the last one the walk begins again."""
         rows: list[tuple[bytes, bytes]] = []
         for key, raw in tx.kv.scan(name, b"", self._at[name]):
             if len(rows) == TIDY_ROWS:

@@ -266,7 +266,7 @@ def _topics_with_any(tx: Tx) -> list[Topic]:
 
 
 def _ids(tx: Tx, topic_id: int, after: bytes) -> Iterator[tuple[int, int]]:
-    """(txn id, topic id) of the half messages of a topic behind an id, oldest first."""
+    """(txn id, topic id) of the half messages of a topic after an id, oldest first."""
     prefix = U32.pack(topic_id)
     for key, _ in tx.kv.scan("half", prefix, prefix + following(after) if after else b""):
         yield HALF_KEY.unpack(key)[1], topic_id

@@ -100,7 +100,7 @@ class Copy:
 
     def close(self) -> None:
         """Ends the copy and closes its pipes, after the last `read`."""
-        self.end("nobody reads it any more")
+        self.end("its reader has gone")
         for pipe in (self._process.stdout, self._process.stderr):
             cast("IO[bytes]", pipe).close()
 

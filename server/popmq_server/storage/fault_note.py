@@ -14,14 +14,14 @@ import faulthandler
 import os
 import pathlib
 
-#: In the data folder; empty while the broker runs.
+#: Name of the file in the data folder; it is empty while the broker runs.
 NOTE_FILE = "popmq.fault"
-#: Bytes of a note that are read.
+#: At most this many bytes of a note are read.
 _READ_BYTES = 4096
 
 
 class FaultNote:
-    """Holds the note open for the handler of the process: for one that is only a broker."""
+    """Holds the note open for the signal handler of the process. Only for a process that is nothing but a broker."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._file = os.open(folder / NOTE_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -30,12 +30,12 @@ class FaultNote:
         faulthandler.enable(self._file)
 
     def clear(self) -> None:
-        """The file was found sound."""
+        """Empties the note: the data file has been read and is sound."""
         os.ftruncate(self._file, 0)
         self.ended_by = ""
 
     def close(self) -> None:
-        """Sets the handler back. The file stays, empty: to remove it is one more change that a disk may refuse."""
+        """Disables the handler. The empty file stays: removing it is one more write, which a disk may refuse."""
         faulthandler.disable()
         os.close(self._file)
 

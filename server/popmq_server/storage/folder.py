@@ -12,7 +12,7 @@ from popmq_server.storage.reserve import RESERVE_FILE
 
 DATA_FILE = "popmq.mdb"
 LOCK_FILE = "popmq.lock"
-#: An unfinished compacted copy (compact.py); the rest of an interrupted one is useless.
+#: An unfinished compacted copy (compact.py); one left by an interrupted run is useless.
 COMPACT_FILE = "popmq.mdb.compact"
 #: The store that a repair writes (repair.py), and the file that it replaced.
 REPAIR_FOLDER = "popmq.repair"
@@ -30,7 +30,7 @@ OUR_FILES = {
 }
 
 
-#: Bytes that a disk writes as a whole.
+#: Bytes of a sector, which a disk writes as a whole.
 _SECTOR = 512
 
 
@@ -67,11 +67,11 @@ def lock_folder(folder: pathlib.Path) -> int:
     return handle
 
 
-def begin_anew(file: pathlib.Path) -> None:
-    """Empties a data file that a power cut left before its first commit, so that LMDB makes it again.
+def discard_unfinished(file: pathlib.Path) -> None:
+    """Empties a data file that a power cut left before its first commit, so that LMDB creates it again.
 
-    Its first two pages are written first, and synced with the first commit. Until then there is no third page, and a
-    power cut may leave the sectors in which these pages begin empty.
+    LMDB writes the first two pages first, and syncs them with the first commit. Until then there is no third page, and
+    a power cut may leave empty sectors where these pages begin.
     """
     pages = range(0, 2 * mmap.PAGESIZE, mmap.PAGESIZE)
     if not file.exists() or file.stat().st_size > pages.stop:

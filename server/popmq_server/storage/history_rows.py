@@ -35,7 +35,7 @@ _HEAD = struct.Struct(">HQH")  # span, ended ms of the first row, bytes of texts
 
 #: Formats 1 and 2. G, how, popped ms, due ms, ended ms, count; then done bits, then client, NUL, reason.
 _OLD_HEAD = struct.Struct(">IBQQQH")
-#: Rows whose `how` has this bit have four more fields behind the head: attempt, renewals, renewed ms, back ms.
+#: Rows whose `how` has this bit have four more fields after the head: attempt, renewals, renewed ms, back ms.
 _OLD_MORE = struct.Struct(">HHQQ")
 _OLD_HAS_MORE = 0x80
 
@@ -72,7 +72,7 @@ class Row(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The offset behind the last one that it covers."""
+        """The offset after the last one that it covers."""
         return self.first + self.length
 
 
@@ -91,7 +91,7 @@ def add(kv: Transaction, topic_id: int, queue: int, row: Row) -> None:
 
 
 def _opened(raw: bytes) -> bytes:
-    """A block without its seal. Raises ValueError when the value is damaged or no block."""
+    """A block without its seal. Raises ValueError when the value is damaged or is not a block."""
     if raw[0] != _BLOCK or len(raw) < _SEAL.size + _HEAD.size:
         raise ValueError("not a block of history")
     body = raw[_SEAL.size :]
@@ -164,7 +164,7 @@ def _unsigned(number: int) -> int:
 
 
 def stop_of(key: bytes, raw: memoryview | bytes) -> int:
-    """The offset behind the last one that a stored value covers."""
+    """The offset after the last one that a stored value covers."""
     first = int(HIST_KEY.unpack(key)[2])
     if raw[0] == 0:
         return first + int(_OLD_HEAD.unpack_from(raw)[5])
@@ -233,7 +233,7 @@ class _Numbers:
 
 
 def _texts(raw: bytes) -> list[str]:
-    """The texts of a block, each stored behind its length; text 0 is the empty one, which is not stored."""
+    """The texts of a block, each stored after its length; text 0 is the empty one, which is not stored."""
     found, numbers = [""], _Numbers(raw, 0)
     while numbers.at < len(raw):
         size = numbers.next()

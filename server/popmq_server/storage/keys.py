@@ -163,7 +163,7 @@ NEVER = 1 << 63
 
 
 def following(prefix: bytes) -> bytes:
-    """The first key behind all keys that begin with `prefix`, which are not all ones."""
+    """The first key after all keys that begin with `prefix`, whose bits are not all ones."""
     return (int.from_bytes(prefix) + 1).to_bytes(len(prefix))
 
 

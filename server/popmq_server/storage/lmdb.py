@@ -20,7 +20,7 @@ from popmq_server.storage.folder import DATA_FILE
 #: Databases whose new keys are greater than all others: with `append` LMDB fills a page before it begins the next.
 #: Otherwise it splits a full page in halves, and ascending keys never fill the lower half.
 _ASCENDING = frozenset({"log"})
-#: What the system says of a disk that is full, and of one that takes no write. py-lmdb has no numbers of errors.
+#: The system's messages for a full disk, and for one that accepts no write. py-lmdb does not pass the error numbers on.
 _FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 _REFUSED = (*_FULL, *map(os.strerror, (errno.EIO, errno.EROFS, errno.EFBIG)))
 
@@ -192,7 +192,7 @@ def open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.En
 
 
 def meta_row(env: lmdb.Environment, key: bytes) -> bytes | None:
-    """A row of `meta` while the databases are not open yet; None if the store is new, too."""
+    """A row of `meta`, read before the databases are open; None if there is none, or the store is new."""
     with env.begin() as txn:
         try:
             return txn.get(key, db=env.open_db(b"meta", txn=txn, create=False))
@@ -242,7 +242,7 @@ def reading_copy(path: pathlib.Path) -> Iterator[Transaction]:
 
 @contextlib.contextmanager
 def damage_named(folder: pathlib.Path) -> Iterator[None]:
-    """Raises StartError with the cure where LMDB meets damaged pages, or the disk takes no write."""
+    """Raises StartError with the cure where LMDB meets damaged pages, or the disk accepts no write."""
     try:
         yield
     except (lmdb.Error, OSError) as error:

@@ -34,7 +34,7 @@ class Reserve:
                 os.close(handle)
 
     def give(self) -> None:
-        """Releases the space, for the next commit."""
+        """Releases the space for the next commit."""
         self._held = False
         with contextlib.suppress(OSError):
             os.truncate(self._path, 0)

@@ -51,7 +51,7 @@ class UnreadableRow(StartError):
 class RowReader:
     """Scans tables at a start and remembers the last row, so that the error of a failed start can name it."""
 
-    #: What code that unpacks a damaged row raises.
+    #: Exceptions that code raises when it unpacks a damaged row.
     ERRORS = (ValueError, LookupError, TypeError, AttributeError, struct.error)
 
     def __init__(self, tx: Transaction) -> None:

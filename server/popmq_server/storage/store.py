@@ -17,7 +17,7 @@ from popmq_server.datafile.free_pages import FreePages
 from popmq_server.errors import CommitFailed, StartError
 from popmq_server.storage import keys, max_size
 from popmq_server.storage.fault_note import FaultNote
-from popmq_server.storage.folder import DATA_FILE, NoMapping, begin_anew, lock_folder, sync_folder, try_mapping
+from popmq_server.storage.folder import DATA_FILE, NoMapping, discard_unfinished, lock_folder, sync_folder, try_mapping
 from popmq_server.storage.formats import FORMAT, readable
 from popmq_server.storage.lmdb import (
     DiskFault,
@@ -38,14 +38,14 @@ log = logging.getLogger("popmq.store")
 #: Sends, and copies of the whole store, need this much free disk.
 DISK_FREE_SEND = 256 << 20
 
-#: LMDB gives a compacted copy this number of transactions.
+#: The transaction number that LMDB gives a compacted copy.
 _TXN_OF_COPY = 1
 #: The key of the format number in `meta`.
 _FORMAT = b"format"
 
 
 class Reader(Protocol):
-    """Keeps a read transaction open for long: a backup."""
+    """Keeps a read transaction open for a long time: a backup."""
 
     def end(self, why: str) -> None:
         """Ends the read transaction."""
@@ -79,7 +79,7 @@ class Store:
                 if note_faults:
                     self._note = FaultNote(folder)
                     opened.callback(self._note.close)
-                begin_anew(folder / DATA_FILE)
+                discard_unfinished(folder / DATA_FILE)
                 self._env = open_environment(folder, map_bytes, sync)
                 opened.callback(self._env.close)
                 self.page_bytes = int(self._env.stat()["psize"])
@@ -281,7 +281,7 @@ class Store:
         self._env.reader_check()
 
     def close(self) -> None:
-        """Syncs what a relaxed sync mode has not, closes the store, and unlocks the folder.
+        """Syncs the commits that a relaxed sync mode has not synced, closes the store, and unlocks the folder.
 
         Raises CommitFailed if the sync failed; the store is closed then, too.
         """

@@ -6,13 +6,13 @@
     derived     follows from other tables; a loader in state.py computes it at start
     transient   in memory only; a restart begins without it
 
-What removes a topic, a group or a subscription asks for its entries by role, so a new table needs no change there:
+The code that removes a topic, a group or a subscription names its entries by role, so it need not know a new table:
 
     forget        walks the tables: for a removed topic or group, which is rare
     forget_keys   pops keys by their parts: for lite topics and subscriptions, of which there may be 100,000
 
-A table whose entries leave with the leases that they count has no roles: a removal ends these leases before. A walk
-over such a table would cost more the more messages others lease.
+A table that counts leases has no roles: its entries go when a removal ends those leases. A walk over such a table would
+cost more with every message that others lease.
 """
 
 import enum

@@ -43,7 +43,7 @@ def _expect_same(what: str, found: Topic | Group, wanted: CreateTopic | CreateGr
 
 
 def _differing(found: Topic | Group, wanted: CreateTopic | CreateGroup) -> str:
-    """The settings that a creation wants otherwise than they are, as a text; "" if there are none."""
+    """The settings in which a creation differs from the existing topic or group, as a text; "" if there are none."""
     pairs = [(field, getattr(found, field), getattr(wanted, field)) for field in wanted._fields]
     return ", ".join(f"{field} is {has}, not {wants}" for field, has, wants in pairs if has != wants)
 

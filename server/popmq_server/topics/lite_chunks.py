@@ -7,7 +7,7 @@ index a search for the oldest ones would walk over what others have stored, or o
 
     log    ▪ ann  □ busy  □ busy  □ busy  ▪ bob  □ busy  ▪ ann          lidx of chats:  ▪ ann  ▪ bob  ▪ ann
 
-A store of an earlier preview has no index. A job then makes it, in pieces behind the clients' commands, and notes in
+A store of an earlier preview has no index. A job then makes it, in pieces between the clients' commands, and notes in
 `meta` how far it is; until then the limit drops what is in the index already.
 """
 
@@ -49,7 +49,7 @@ def is_complete(kv: Transaction) -> bool:
 class Indexing(Job):
     """Makes the index in a store of an earlier preview.
 
-    The topic and position to continue at stand in `meta` with the piece that reached them, nothing when it is complete.
+    Each piece stores in `meta` the topic and position to continue at; the last piece stores an empty value.
     """
 
     name = "index of the chunks of lite topics"

@@ -10,8 +10,8 @@ keeps the rate, and no request is refused for ever. Tokens are counted in thousa
 refusal has the exact time after which the same request passes. Buckets are in memory: they are full after a restart,
 and after a change of the quota.
 
-A Pop that finds messages, but no token, leases nothing and returns the time of the next token. Waiting Pops are parked
-in a separate lot, which sends do not wake; one is woken at that time: broker.py.
+A Pop that finds messages, but no token, leases nothing and returns the time of the next token. Such Pops wait apart
+from others: sends do not wake them, and the broker wakes one at that time (broker.py).
 """
 
 from popmq_server.errors import Refused, invalid

@@ -145,7 +145,8 @@ def _chunks(requests: list[Staged]) -> Iterator[tuple[list[Staged], int]]:
 def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged], size: int) -> None:
     """Writes one log value, one consume-queue value per queue, one index block; or appends to those of the open chunk.
 
-    It assigns positions in the order of staging, so messages of one request are adjacent.
+    It assigns positions in the order of staging, so messages of one request are adjacent. One loop builds
+    entries and names, since both need the position of the record, which is the sum of the lengths before it.
     """
     chunk = _chunk_for(tx, topic_id, size)
     parts: list[bytes] = []
@@ -167,21 +168,21 @@ def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged], size: int) -> No
 
 def _chunk_for(tx: Tx, topic_id: int, size: int) -> OpenChunk:
     """The chunk for `size` bytes: the topic's open chunk, or a new one, which stays open if it is small."""
-    found = tx.state.open_chunks.get(topic_id)
+    chunk = tx.state.open_chunks.get(topic_id)
     if (
-        found is not None
-        and found.bytes + size <= OPEN_BYTES_MAX
-        and tx.now_ms - found.since_ms < _open_ms(tx, topic_id)
-        and tx.kv.get("log", U64.pack(found.position)) is not None  # retention may have dropped it
+        chunk is not None
+        and chunk.bytes + size <= OPEN_BYTES_MAX
+        and tx.now_ms - chunk.since_ms < _open_ms(tx, topic_id)
+        and tx.kv.get("log", U64.pack(chunk.position)) is not None  # retention may have dropped it
     ):
-        tx.state.open_chunks[topic_id] = found._replace(bytes=found.bytes + size)
-        return found
+        tx.state.open_chunks[topic_id] = chunk._replace(bytes=chunk.bytes + size)
+        return chunk
     if size > OPEN_BYTES_MAX // 2:
         close(tx, topic_id)
         return OpenChunk(tx.next("position", size), 0, tx.now_ms)
-    made = OpenChunk(tx.next("position", OPEN_BYTES_MAX), 0, tx.now_ms)
-    tx.state.open_chunks[topic_id] = made._replace(bytes=size)
-    return made
+    chunk = OpenChunk(tx.next("position", OPEN_BYTES_MAX), 0, tx.now_ms)
+    tx.state.open_chunks[topic_id] = chunk._replace(bytes=size)
+    return chunk
 
 
 def _open_ms(tx: Tx, topic_id: int) -> int:
@@ -225,8 +226,8 @@ def _put_chunk(
         tx.kv.put("cq", CQ_KEY.pack(topic_id, queue, first), value)
         ranges[queue] = first, len(value) // CQ_ENTRY.size
     head = IDX_HEAD.pack(tx.now_ms, len(raw), len(ranges))
-    said = (IDX_RANGE.pack(queue, *places) for queue, places in ranges.items())
-    tx.kv.put("idx", idx_key, b"".join((head, *said, *sorted(names))))
+    packed = (IDX_RANGE.pack(queue, *span) for queue, span in ranges.items())
+    tx.kv.put("idx", idx_key, b"".join((head, *packed, *sorted(names))))
 
 
 def _stored(tx: Tx, name: str, key: bytes) -> bytes:

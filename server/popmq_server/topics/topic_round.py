@@ -1,4 +1,4 @@
-"""A walk over all topics but lite topics, by name, in pieces: for jobs that go over them now and then.
+"""A walk over all topics but lite topics, by name, in pieces: for jobs that visit all topics from time to time.
 
 A list of all topics would take a command 20 ms with 10,000 of them. A round begins again after a restart.
 """
@@ -18,7 +18,7 @@ class TopicRound:
         self._at = b"t"
 
     def piece(self, tx: Tx) -> list[Topic]:
-        """The next topics; `more` says whether there are others behind them. Those created meanwhile may be missed."""
+        """The next topics; `more` says whether others follow. A topic that is created meanwhile may be missed."""
         found, at, self._at = list[Topic](), self._at, b"t"
         for seen, (key, value) in enumerate(tx.kv.scan("name", b"t", at)):
             if seen == LOOKS_MAX:

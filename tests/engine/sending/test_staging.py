@@ -71,7 +71,7 @@ def test_sinks_do_not_know_each_other(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [(("a", 2), "has 1 messages, 2"), (("b", 1), "was never there")],
+    [(("a", 2), "has 1 messages, 2"), (("b", 1), "never existed")],
     ids=["a piece is missing", "unknown"],
 )
 def test_a_stage_that_is_not_whole_fails_the_whole_batch_and_changes_nothing(

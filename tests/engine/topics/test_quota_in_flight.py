@@ -25,7 +25,7 @@ def test_a_pop_is_refused_when_every_queue_with_messages_is_at_its_limit(rig: Ri
     full = in_flight(rig)
     assert full is not None
     assert (full.code, full.field, full.retry_after_ms) == ("IN_FLIGHT_LIMIT", "group", IN_FLIGHT_RETRY_MS)
-    assert full.message == "group 'g' has 2 messages leased in each queue of topic 't' that has more"
+    assert full.message == "group 'g' has 2 messages leased in each queue of topic 't' that has unread messages"
 
 
 def test_a_queue_at_its_limit_without_more_messages_is_only_empty(rig: Rig) -> None:
