@@ -61,7 +61,7 @@ def make(kind: str, text: str) -> Filter:
 
 @functools.lru_cache(maxsize=READY_MAX)
 def _made(kind: str, text: str) -> Filter | Refused:
-    """Caches refusals too: a consumer that retries a bad filter costs one parse."""
+    """Builds a filter. The cache holds refusals too: a consumer that retries a bad filter costs one parse."""
     try:
         return {"tag": _of_tags, "sql92": _of_sql}[kind](text) if kind else EVERYTHING
     except Refused as refused:

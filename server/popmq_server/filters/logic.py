@@ -1,6 +1,6 @@
 """Three-valued logic, and how a text compares with a number or a truth value.
 
-    NOT     AND   T F N     OR    T F N        any comparison with NULL is NULL, on whichever side it stands
+    NOT     AND   T F N     OR    T F N        any comparison with NULL is NULL, on either side
     T → F    T    T F N      T    T T T
     F → T    F    F F F      F    T F N        Values: texts, numbers, True, False, and None for NULL.
     N → N    N    N F N      N    T N N
@@ -42,7 +42,7 @@ def truth(text: str) -> Truth:
 
 
 def beside(text: str, other: Value) -> Value:
-    """Converts a text for a comparison with a value that is not a text."""
+    """Converts a text so that it can be compared with a value that is not a text."""
     if isinstance(other, bool):
         return truth(text)
     return None if other is None else number(text)

@@ -1,7 +1,7 @@
 """SQL92 filters: text → tree (sql92.lark, an LALR grammar) → nested closures (parts.py), without `eval`.
 
-Mistakes in the text alone are refused when the filter is built, with the place in the text and the words that would fit
-there. What depends on a message is TRUE, FALSE or NULL (logic.py).
+Mistakes in the text alone are refused when the filter is built, with the place in the text and the words that are
+allowed there. An expression over a message's properties is TRUE, FALSE or NULL (logic.py).
 """
 
 import functools
@@ -92,7 +92,7 @@ def _unexpected(text: str, error: UnexpectedInput) -> Refused:
     if found.type == "$END":
         return refusal("sql92", text, len(text), f"the text ends here, {expected}")
     cure = _CURES.get(found.upper() if text[offset - 1 : offset + 1] != "==" else "==", "")
-    return refusal("sql92", text, offset, f"{str(found)!r} cannot stand here, {expected}", cure)
+    return refusal("sql92", text, offset, f"{str(found)!r} is not allowed here, {expected}", cure)
 
 
 def _odd_character(text: str, offset: int) -> str:
@@ -110,6 +110,6 @@ def _check_depth(text: str, tree: SyntaxTree) -> None:
         node, depth = waiting.pop()
         inner = [child for child in node.children if isinstance(child, Tree)]
         if inner and depth > DEPTH_MAX:
-            why = f"more than {DEPTH_MAX} operators and parentheses are within each other"
+            why = f"more than {DEPTH_MAX} operators and parentheses are nested"
             raise refusal("sql92", text, node.meta.start_pos, why)
         waiting += [(child, depth + 1) for child in inner]

@@ -53,7 +53,7 @@ from popmq_server.topics.topic import IDX_HEAD
 
 TOPIC_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
 PERMISSIONS = ("READ_WRITE", "READ_ONLY", "WRITE_ONLY", "NO_ACCESS")
-#: The map of a store that is only read needs no room to grow; LMDB takes the file's own size when it is larger.
+#: Map size for a store that is only read, which needs no room to grow; LMDB maps the whole file when it is larger.
 CHECK_MAP_BYTES = 1 << 30
 
 
@@ -89,7 +89,7 @@ def check(kv: Transaction) -> Iterator[str]:
     state.read_through(kv)
     try:
         yield from _check_loaded(kv, state)
-    except RowReader.ERRORS as lost:  # what a lease names is not in the store: the rest cannot be counted
+    except RowReader.ERRORS as lost:  # a leased message is not in the store: the rest cannot be counted
         yield f"the check ends here: {lost}"
     finally:
         state.read_through(None)
@@ -137,13 +137,13 @@ def _check_names(state: State) -> Iterator[str]:
 
 
 def _check_settings(state: State) -> Iterator[str]:
-    """Settings that name one of several things name one that there is."""
+    """Settings with a fixed set of values have one of these values."""
     for topic in state.topics.values():
         if topic.type not in TOPIC_TYPES or topic.permission not in PERMISSIONS or topic.queues < 1:
-            yield f"topic {topic.name} has settings that no topic has: {topic}"
+            yield f"topic {topic.name} has invalid settings: {topic}"
     for group in state.groups.values():
         if group.start_from not in ("EARLIEST", "LATEST", "TIMESTAMP") or not group.delays_ms:
-            yield f"group {group.name} has settings that no group has: {group}"
+            yield f"group {group.name} has invalid settings: {group}"
     for where, found in state.subscriptions.items():
         if found.mode not in ("POP", "PULL") or found.filter_kind not in ("", "tag", "sql92"):
             yield f"group {where[0]} has settings in topic {where[1]} that no subscription has: {found}"
@@ -154,7 +154,7 @@ def _check_leases(state: State) -> Iterator[str]:
     parts = _parts(state)
     for ck_id, ck in state.ck.items():
         if ck_id >= state.counters[""].ck_id:
-            yield f"CheckPoint {ck_id} has a number that was not given out"
+            yield f"CheckPoint {ck_id} has a number that was never assigned"
         if ck_id not in parts:
             yield f"CheckPoint {ck_id} has no lease"
         seen = 0
@@ -179,7 +179,7 @@ def _parts(state: State) -> dict[int, list[int]]:
 
 
 def _check_owners(state: State) -> Iterator[str]:
-    """Owners, tokens and CheckPoints name each other, but for what is being removed."""
+    """Owners, tokens and CheckPoints name each other, except those that are being removed."""
     tokens = Counter(token.ck_id for token in state.tokens.values() if token.ck_id)
     for owner in state.owners.values():
         if (owner.owner_id, SUB_OWNER) not in state.leases:
@@ -227,7 +227,7 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
 
 
 def one_place(state: State, where: GroupTopic) -> bool:
-    """Whether each message of a group is in one place: not where it pulled, nor before a reset has been swept up.
+    """Whether each message of a group is in one place. False where the group pulled, and until a reset is swept.
 
     What is sent back of a message that is not committed, and what a reset made void, has a copy in the queue.
     """
@@ -287,7 +287,7 @@ def _count_retries(
 
 
 def _check_unsubscribed(kv: Transaction, state: State) -> Iterator[str]:
-    """A group that has no counters in a topic has nothing else there: also after its subscription expired."""
+    """A group without counters in a topic has no other rows there, also after its subscription expired."""
     for name in ("poff", "begin", "sub", "rq", "fwait"):
         for key, _ in kv.scan(name):
             where = (U32.unpack_from(key)[0], U32.unpack_from(key, U32.size)[0])

@@ -14,7 +14,7 @@ from popmq_server.topics.index import WIDE_HEAD, WIDE_NAME
 from popmq_server.topics.log import Log, entries, is_readable
 from popmq_server.topics.topic import IDX_HEAD, IDX_RANGE
 
-#: The queue of a redriven message in `place_of`: what no queue names has its position for an offset.
+#: The queue of a redriven message in `place_of`: no queue names it, so its position serves as its offset.
 REDRIVEN = -1
 
 
@@ -29,7 +29,7 @@ def place_of(kv: Transaction, topic_id: int, position: int, queue: int, offset: 
 
 
 def check(kv: Transaction, state: State) -> Iterator[str]:
-    """Every broken invariant, as sentences; nothing of what is being removed."""
+    """Every broken invariant, as sentences; leaves out topics and groups that are being removed."""
     yield from _check_gone(kv, state)
     yield from _check_redriven(kv, state)
     yield from _check_chunks(kv, state)
@@ -38,7 +38,7 @@ def check(kv: Transaction, state: State) -> Iterator[str]:
 
 
 def _check_gone(kv: Transaction, state: State) -> Iterator[str]:
-    """A mark stands for a dead letter in its queue, or for one that was there until its chunk left a hole."""
+    """A mark belongs to a dead letter in its queue, or to one that was there until its chunk left a hole."""
     counted: Counter[int] = Counter()
     log = Log(kv)
     for key, _ in kv.scan("gone"):
@@ -53,7 +53,7 @@ def _check_gone(kv: Transaction, state: State) -> Iterator[str]:
         for _, position, size in entries(kv, topic_id, queue, offset, 1):
             read = log.fetch(topic_id, position, size)
             if read is not None and deadletter.opened(read[1]) is None:
-                yield f"{where}, but is no dead letter"
+                yield f"{where}, but is not a dead letter"
     for topic_id, stat in state.topic_stat.items():
         if topic_id in state.topics and stat.redriven != counted[topic_id]:
             yield f"{state.topics[topic_id].name}: {counted[topic_id]} dead letters redriven, counted {stat.redriven}"
@@ -103,7 +103,7 @@ def _held(kv: Transaction, state: State, where: GroupTopic) -> set[tuple[int, in
 
 
 def _check_chunks(kv: Transaction, state: State) -> Iterator[str]:
-    """Chunks that no queue names are known as such, and each belongs to a topic, else nobody would drop them."""
+    """Chunks that no queue names are marked as such, and each belongs to a topic: otherwise no job would drop them."""
     bare = {key for key, _ in kv.scan("bare")}
     known = {*state.topics, *state.purges, *state.lite_ids.values()}
     for key, value in kv.scan("idx"):
@@ -120,7 +120,7 @@ def _check_chunks(kv: Transaction, state: State) -> Iterator[str]:
 
 
 def _check_wide(kv: Transaction, topic_id: int) -> Iterator[str]:
-    """A wide block has the names of the index blocks that it speaks of, or none, sorted; and they follow each other."""
+    """A wide block has the sorted names of the index blocks that it covers, or no names. Wide blocks do not overlap."""
     end = 0
     for key, value in kv.scan("widx", U32.pack(topic_id)):
         start, stop = TOPIC_AT.unpack(key)[1], WIDE_HEAD.unpack_from(value)[0]

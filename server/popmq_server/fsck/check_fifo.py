@@ -41,7 +41,7 @@ def count_waiting(
 
 
 def pinned(kv: Transaction) -> Iterator[tuple[str, int, int, int]]:
-    """("waiting", group id, topic id, position) of everything that waits: it holds its chunk."""
+    """("waiting", group id, topic id, position) of each waiting message, which holds its chunk."""
     for key, value in kv.scan("fwait"):
         group_id, topic_id, _, _ = FWAIT_KEY.unpack(key)
         yield "waiting", group_id, topic_id, U64.unpack_from(value)[0]

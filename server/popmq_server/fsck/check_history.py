@@ -1,4 +1,4 @@
-"""`popmq check` for history: every row can be read, and a block says how far its rows reach."""
+"""`popmq check` for history: every row can be read, and a block ends where its rows end."""
 
 from collections.abc import Iterator
 

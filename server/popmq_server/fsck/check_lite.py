@@ -1,4 +1,4 @@
-"""`popmq check` for lite topics: each has its parent and its name, and their parents know them in sum."""
+"""`popmq check` for lite topics: each has its parent and its name, and the counters of a parent are their sums."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from popmq_server.storage.lmdb import Transaction
 from popmq_server.topics import lite_chunks
 from popmq_server.topics.topic import IDX_HEAD
 
-#: What lite topics have now. Other counters of a parent remember those that were removed, too.
+#: Counters of the present. Other counters of a parent include lite topics that were removed.
 _GAUGES = ("retry", "waiting")
 
 
 def check(kv: Transaction, state: State) -> Iterator[str]:
-    """Every broken invariant, as sentences; nothing of what is being removed."""
+    """Every broken invariant, as sentences; leaves out topics that are being removed."""
     for (parent_id, name), topic_id in state.lite_ids.items():
         topic, parent = state.topics.get(topic_id), state.topics.get(parent_id)
         if topic is None or (topic.parent_id, topic.lite_topic) != (parent_id, name):

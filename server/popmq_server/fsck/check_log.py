@@ -45,7 +45,7 @@ def chunks(kv: Transaction, state: State) -> Iterator[str]:
 def _check_records(
     chunk: memoryview, start: int, topic_id: int, last_ms: int, bad: dict[int, int], *, moved: bool
 ) -> Iterator[str]:
-    """Each record of a chunk has its checksum, or stands in quarantine with its size, and together they fill it.
+    """Each record of a chunk has its checksum, or is in quarantine with its size, and together they fill it.
 
     They lie as they were stored, and the index block says when the last one was; unless times were `moved` (rebase.py),
     which leaves those in the records as they were.
@@ -94,7 +94,7 @@ def queues(kv: Transaction, state: State) -> Iterator[str]:
 
 
 def _foreign_blocks(kv: Transaction, state: State) -> Iterator[str]:
-    """Blocks of queues that no topic has, but for topics that are being removed."""
+    """Blocks of queues that no topic has, except those of topics that are being removed."""
     for key in kv.keys("cq"):
         topic_id, queue, first = CQ_KEY.unpack(key)
         topic = state.topics.get(topic_id)
@@ -113,7 +113,7 @@ def _check_block(
         quarantined = kv.get("quar", CQ_KEY.pack(topic_id, queue, first + place)) is not None
         copied = kv.get("log", U64.pack(position)) is None and _has_kept_chunk(kv, topic_id, position)
         if not quarantined and not copied:
-            yield f"{where} points at {position}, where no whole record of its topic is"
+            yield f"{where} points at {position}, where there is no complete record of its topic"
 
 
 def _has_kept_chunk(kv: Transaction, topic_id: int, position: int) -> bool:

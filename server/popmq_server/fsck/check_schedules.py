@@ -1,6 +1,6 @@
 """`popmq check` of schedules.
 
-cron → cronmsg    a schedule has its message, which matches its checksum; no message is without its schedule
+cron → cronmsg    a schedule has its message, which matches its checksum; each message has its schedule
 next_ms           is an occurrence of the expression; a paused schedule has none
 """
 
@@ -40,4 +40,4 @@ def _check_settings(name: str, schedule: Schedule) -> Iterator[str]:
         yield f"schedule {name!r} cannot be read: {error}"
         return
     if found != schedule.next_ms:
-        yield f"schedule {name!r}: {schedule.next_ms} is no occurrence of {schedule.cron!r}"
+        yield f"schedule {name!r}: {schedule.next_ms} is not an occurrence of {schedule.cron!r}"

@@ -31,7 +31,7 @@ def check(kv: Transaction, state: State) -> Iterator[str]:
         if number not in size:
             yield f"stage {number} is to be published, and has no messages left"
         if max(number, PUBLISH_KEY.unpack(key)[0]) >= state.counters[""].stage_id:
-            yield f"stage {number} has a number that was not given out"
+            yield f"stage {number} has a number that was never assigned"
     for number in size.keys() | used.keys():
         if used[number] != 1:
             yield f"the blocks of stage {number} belong to {used[number]} stages"

@@ -1,8 +1,8 @@
-"""`popmq check` of what is not visible yet: messages under a lease, delayed and half messages.
+"""`popmq check` of messages that are not visible yet: under a lease, delayed, or half messages.
 
-    deadlines            no lease ends later than any that could have been asked for
-    sched ⇄ tsched       each has the other, of a topic that is there, and the message is whole
-    half → hmsg, hdue    each half message has its bytes and its next check, and neither has another owner
+    deadlines            no lease ends later than the longest lease that a request may ask for
+    sched ⇄ tsched       each has the other, its topic exists, and the message is intact
+    half → hmsg, hdue    each half message has its bytes and its next check; there are no others
     tdone                a transaction that ended has no half message left: visible if and only if committed
     counters             delayed and half of a topic equal a scan
 
@@ -21,7 +21,7 @@ from popmq_server.storage.lmdb import Transaction
 
 
 def check_deadlines(kv: Transaction, state: State) -> Iterator[str]:
-    """Leases that would hold their messages for years: a bit of their deadline is wrong."""
+    """Leases that would hold their messages for years, because a bit of their deadline is wrong."""
     for due_ms, ck_id, sub in revive.too_late(kv, state.counters[""].saved_ms):
         if sub == SUB_OWNER:
             yield f"the lease of owner {ck_id} has the deadline {due_ms}, later than any lease: release the owner"
@@ -56,7 +56,7 @@ def _check_delayed(kv: Transaction, state: State, counted: Counter[int]) -> Iter
         if topic_id not in state.topics:
             yield f"{where} belongs to no topic"
         if number >= state.counters[""].sched_id:
-            yield f"{where} has a number that was not given out"
+            yield f"{where} has a number that was never assigned"
         message = delay.read(bytes(value))
         found = kv.get("tsched", TSCHED_KEY.pack(topic_id, clock, due_ms, number))
         if message is None:
@@ -84,12 +84,12 @@ def _check_halves(kv: Transaction, state: State, halves: dict[tuple[int, int], H
         if topic_id not in state.topics:
             yield f"{where} belongs to no topic"
         if txn_id >= state.counters[""].txn_id or half.checks > CHECKS_MAX:
-            yield f"{where} has a number that was not given out, or {half.checks} checks"
+            yield f"{where} has a number that was never assigned, or {half.checks} checks"
         raw = kv.get("hmsg", half.key)
         if raw is None or transaction.read(raw) is None:
             yield f"{where} has no bytes, or they do not match their checksum"
         if kv.get("hdue", HDUE_KEY.pack(half.waits_for, half.next_ms, txn_id)) is None:
-            yield f"{where} is never looked at"
+            yield f"{where} has no next check"
 
 
 def _check_strays(kv: Transaction, halves: dict[tuple[int, int], Half]) -> Iterator[str]:

@@ -8,7 +8,7 @@ compares the copy with the original entry by entry, and puts it in its place:
          ▼                  ▼                  ▼                 ▼             ▼            the old one is still there
       a broker runs      broken: 1          too little: 78    the copy is removed, nothing has changed
 
-Killed at any moment, it leaves the one or the other; what is left of a copy is overwritten by the next.
+If it is killed at any moment, one of the two files is in place. The next run overwrites an unfinished copy.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE, sync_folder
 from popmq_server.storage.lmdb import DiskFault, Transaction, reading_copy
 from popmq_server.storage.store import Store, reading
 
-#: Free disk that is left after the copy, at least.
+#: At least this much disk is left free after the copy.
 MARGIN_BYTES = 64 << 20
-#: How often the progress is reported, in seconds.
+#: Interval between two reports of the progress, in seconds.
 PROGRESS_S = 0.2
 
 #: Called with (bytes copied so far, bytes that the copy will have).
@@ -85,7 +85,7 @@ def _check_room(store: Store, total: int) -> None:
 
 
 def _copy(store: Store, copy: pathlib.Path, data: pathlib.Path, progress: Callable[[int], None]) -> None:
-    """Writes and syncs the copy, readable by whom the original is. Raises StartError; then no copy is left."""
+    """Writes and syncs the copy, with the permissions of the original. Raises StartError; then no copy is left."""
     copy.unlink(missing_ok=True)
     handle = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -108,7 +108,7 @@ def _copy(store: Store, copy: pathlib.Path, data: pathlib.Path, progress: Callab
 
 @contextlib.contextmanager
 def _progress(handle: int, progress: Callable[[int], None]) -> Iterator[None]:
-    """Tells how large the copy is while it is written: LMDB does that in one call."""
+    """Reports the size of the copy while LMDB writes it in one call."""
     done = threading.Event()
 
     def tell() -> None:
@@ -126,7 +126,7 @@ def _progress(handle: int, progress: Callable[[int], None]) -> Iterator[None]:
 
 
 def _replace(kv: Transaction, copy: pathlib.Path, data: pathlib.Path) -> None:
-    """Puts the copy in the place of the original, if they hold the same. Raises StartError."""
+    """Replaces the original by the copy, if both have the same entries. Raises StartError."""
     try:
         with reading_copy(copy) as copied:
             odd = next(_differences(kv, copied), None)
@@ -140,7 +140,7 @@ def _replace(kv: Transaction, copy: pathlib.Path, data: pathlib.Path) -> None:
 
 
 def _differences(ours: Transaction, theirs: Transaction) -> Iterator[str]:
-    """Entries of the one that are not in the other, as sentences."""
+    """The entries that only one of the two has, as sentences."""
     for name in keys.DATABASES:
         for one, other in itertools.zip_longest(ours.scan(name), theirs.scan(name)):
             if not _same(one, other):
@@ -155,7 +155,7 @@ def _same(one: tuple[bytes, memoryview] | None, other: tuple[bytes, memoryview] 
 
 
 def _tell(done: int, total: int) -> None:
-    """One line on the terminal that is written over."""
+    """Shows the progress in one line of the terminal, which each call overwrites."""
     print(f"\rcopied {done >> 20} of {total >> 20} MiB", end="", file=sys.stderr, flush=True)
 
 

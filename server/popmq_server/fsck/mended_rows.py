@@ -1,6 +1,6 @@
-"""Rows of topics and groups that are damaged, mended: each field that can still be read, the name, and defaults.
+"""Mends damaged rows of topics and groups: keeps each readable field and the name, and adds defaults.
 
-A topic or a group without its row would take its messages and positions with it.
+Without its row, a topic would lose its messages and a group its positions.
 """
 
 import json
@@ -13,7 +13,7 @@ from popmq_server.model.records import Group, Topic
 from popmq_server.storage.keys import QUEUE_KEY, U32
 from popmq_server.storage.lmdb import Transaction
 
-#: What `_group` of state/rows.py does not complete.
+#: Defaults for fields that `_group` of state/rows.py does not fill in.
 _GROUP = {
     "max_attempts": MAX_ATTEMPTS_DEFAULT,
     "delays_ms": DELAYS_MS_DEFAULT,

@@ -1,4 +1,4 @@
-"""`popmq check --repair`: rescues what can be read of a damaged store.
+"""`popmq check --repair`: rescues the readable part of a damaged store.
 
     lock the folder ─▶ read every sound page ─▶ new store ─▶ drop rows that stop a start ─▶ swap the files ─▶ check
                             │                                       │
@@ -36,7 +36,8 @@ _MAP_FACTOR, _MAP_MARGIN = 2, CHECK_MAP_BYTES
 
 
 def repair_folder(folder: pathlib.Path) -> list[str]:
-    """Replaces the data file by one with all that can be read; returns what was dropped, then what is still broken.
+    """Replaces the data file by one with all readable entries; returns a sentence for each dropped entry, then for
+    each invariant that is still broken.
 
     Raises StartError: no data folder, in use, no room. Then nothing has changed.
     """
@@ -89,7 +90,7 @@ def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
                 yield f"database {name!r} is unknown: its entry {key.hex()} is left out"
                 continue
             if name == "lidx" or (name, key) == ("meta", LITE_INDEX):
-                continue  # what is left of it may be too little: the next start makes it anew
+                continue  # entries of it may be missing: the next start builds it again
             kv.put(name, key, value)
             size += len(key) + len(value)
             if size > _COMMIT_BYTES:
@@ -114,7 +115,7 @@ def _is_checkpoint(key: bytes, value: memoryview) -> bool:
 
 
 def _drop_lost_leases(store: Store) -> Iterator[str]:
-    """Leases without their CheckPoint stop a start: nobody can tell which messages they held."""
+    """Drops leases without their CheckPoint, which stop a start: their messages are unknown."""
     with reading(store) as kv:
         lost = [
             key
@@ -142,7 +143,7 @@ def _mend_unreadable_rows(store: Store) -> Iterator[str]:
 
 
 def _mend_names(store: Store) -> Iterator[str]:
-    """Names lead to the topics and groups that have them: to nothing else."""
+    """Makes each name lead to the topic or group that has it, and drops other names."""
     state = State()
     with reading(store) as kv:
         state.load(kv)
@@ -159,11 +160,11 @@ def _mend_names(store: Store) -> Iterator[str]:
             kv = store.begin()
             kv.put("name", key, named[key])
             kv.commit()
-            yield f"made anew: the name {key[1:].decode(errors='replace')!r}"
+            yield f"restored: the name {key[1:].decode(errors='replace')!r}"
 
 
 def _drop_lost_schedules(store: Store) -> Iterator[str]:
-    """A schedule without its message has nothing to send, and a message without its schedule no time."""
+    """Drops schedules without a message, and messages without a schedule."""
     with reading(store) as kv:
         named, whole = {bytes(key) for key, _ in kv.scan("cron")}, {bytes(key) for key, _ in kv.scan("cronmsg")}
     for key in sorted(named - whole):
@@ -192,7 +193,7 @@ def _drop(store: Store, table: str, key: bytes, why: str) -> Iterator[str]:
 
 
 def main(folder: pathlib.Path) -> int:
-    """`popmq check --repair DIR`: 0 nothing was wrong with the new store, 1 something is, 78 cannot be done."""
+    """`popmq check --repair DIR`: 0 no findings, 1 findings, 78 the repair was not possible."""
     try:
         told = repair_folder(folder)
     except StartError as error:

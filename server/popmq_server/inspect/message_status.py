@@ -7,7 +7,7 @@ retry                      an entry of the retry topic points to it
 dead                       the dead letter topic has its dead letter
 quarantined                its stored bytes are damaged
 acked, dead                its last event: acked; dead or rejected
-before start               the group began behind it
+before start               the group began after it
 dropped                    retention dropped it, and no event is known
 filtered                   it does not match the group's filter
 pulled                     the group pulls, or did so once
@@ -155,7 +155,7 @@ def _retry(tx: Tx, subject: Subject, last: str, looks: list[int]) -> Standing | 
     else:
         return None
     if last in ("expired", "released", "redriven", "sent back"):
-        return "retry", "in the retry topic, behind many others: a later Pop gets it"
+        return "retry", "in the retry topic, after many others: a later Pop gets it"
     return None
 
 
@@ -196,7 +196,7 @@ def _gone(tx: Tx, subject: Subject, last: str) -> Standing:
     if subject.data is not None and not wanted.matches(subject.data):
         return "filtered", f"it does not match the group's filter, {fixed.filter_kind} {fixed.filter_text!r}"
     if fixed.pulls or fixed.pulled:
-        return "pulled", f"the group pulled it, and committed an offset behind {subject.place}"
+        return "pulled", f"the group pulled it, and committed an offset after {subject.place}"
     if last:
         return "skipped", "the group skipped it: its offsets were reset, or its topic was purged"
     return "acked", "finished long ago: its history is gone"

@@ -1,9 +1,9 @@
 """Pieces of lists by name: topics, groups, and the groups of each topic. One piece takes LOOKS_MAX steps at most.
 
-    name    "t" + topic, "g" + group        sorted; lists continue at a name, so what comes or goes shifts nothing
+    name    "t" + topic, "g" + group        sorted; lists continue at a name, so a new or removed name shifts no page
 
-The store has names in order; memory says which of them still exist. What the running commit batch creates is not in
-the store yet: no caller knows of it.
+The store has names in order; memory says which of them still exist. Topics and groups that the running commit batch
+creates are not in the store yet, and no caller knows of them.
 """
 
 from collections.abc import Iterator
@@ -33,28 +33,28 @@ class Budget:
 
 
 def names(tx: Tx, kind: bytes, after: str) -> Iterator[tuple[str, int]]:
-    """(name, id) of the topics (b"t") or groups (b"g") behind a name, sorted."""
+    """(name, id) of the topics (b"t") or groups (b"g") after a name, sorted."""
     start = kind + after.encode() + b"\0" if after else kind
     for key, value in tx.kv.scan("name", kind, start):
         yield key[1:].decode(), U32.unpack(value)[0]
 
 
 def topics(tx: Tx, after: str) -> Iterator[Topic]:
-    """The topics behind a name, sorted by name; no lite topics."""
+    """The topics after a name, sorted by name; no lite topics."""
     for _, topic_id in names(tx, b"t", after):
         if (topic := tx.state.topics.get(topic_id)) is not None:
             yield topic
 
 
 def groups(tx: Tx, after: str) -> Iterator[Group]:
-    """The groups behind a name, sorted by name."""
+    """The groups after a name, sorted by name."""
     for _, group_id in names(tx, b"g", after):
         if (group := tx.state.groups.get(group_id)) is not None:
             yield group
 
 
 class Pair(NamedTuple):
-    """A group and a topic that it has named. `after`: where a list continues behind the pair."""
+    """A group and a topic that it has named. `after`: where a list continues after the pair."""
 
     group: Group
     topic: Topic
@@ -64,7 +64,7 @@ class Pair(NamedTuple):
 def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Pair | str]:
     """The pairs of a topic and a group, or of all with an empty name; by topic.
 
-    Steps that find nothing yield the place where the list continues behind them. Raises Refused for names that do not
+    Steps that find nothing yield the place where the list continues after them. Raises Refused for names that do not
     exist. A retry topic has one pair: its group and its topic.
     """
     if topic_name.startswith(RETRY_PREFIX):
@@ -77,18 +77,18 @@ def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Pair
         raise topic_not_found(topic_name)
     if group_name and named_group is None:
         raise group_not_found(group_name)
-    behind = _Place.of(after)
+    last = _Place.of(after)
     if named_topic is not None:
-        yield from _pairs_of(tx, named_topic, named_group, behind.group_id)
+        yield from _pairs_of(tx, named_topic, named_group, last.group_id)
         return
-    if behind.topic and (begun := tx.topic(behind.topic)) is not None:
-        yield from _pairs_of(tx, begun, named_group, behind.group_id)
-    for topic in topics(tx, behind.topic):
+    if last.topic and (begun := tx.topic(last.topic)) is not None:
+        yield from _pairs_of(tx, begun, named_group, last.group_id)
+    for topic in topics(tx, last.topic):
         yield from _pairs_of(tx, topic, named_group, 0)
         yield _Place(topic.name, NEXT_TOPIC).text
 
 
-#: Behind every id of a group: the list continues with the next topic.
+#: Greater than every id of a group: the list continues with the next topic.
 NEXT_TOPIC = 1 << 32
 
 
@@ -110,13 +110,13 @@ class _Place(NamedTuple):
         return f"{self.group_id} {self.topic}"
 
 
-def _pairs_of(tx: Tx, topic: Topic, named: Group | None, behind: int) -> Iterator[Pair | str]:
-    """The pairs of one topic whose group has an id greater than `behind`."""
+def _pairs_of(tx: Tx, topic: Topic, named: Group | None, last_id: int) -> Iterator[Pair | str]:
+    """The pairs of one topic whose group has an id greater than `last_id`."""
     readers = tx.state.topic_groups.get(topic.topic_id, ())
     if named is not None:
-        if named.group_id in readers and named.group_id > behind:
+        if named.group_id in readers and named.group_id > last_id:
             yield Pair(named, topic, _Place(topic.name, named.group_id).text)
         return
-    for group_id in sorted(readers) if not behind else sorted(filter(behind.__lt__, readers)):
+    for group_id in sorted(readers) if not last_id else sorted(filter(last_id.__lt__, readers)):
         group, after = tx.state.groups.get(group_id), _Place(topic.name, group_id).text
         yield after if group is None else Pair(group, topic, after)

@@ -1,7 +1,7 @@
 """Peek: the messages that a group's next Pop would deliver: the plan of a pop, never applied.
 
     Pop     choose ─▶ apply ─▶ lease         positions, turns, attempts, CheckPoint
-    Peek    choose ─▶ rows                   nothing, not even a turn
+    Peek    choose ─▶ rows                   changes nothing, not even the turns
 
 A group that has not named the topic yet gets the messages from its start position, and is not bound to the topic. When
 a plan reaches a bound before it finds a message, another piece continues where it stopped. Not in a FIFO topic, where

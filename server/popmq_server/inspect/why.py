@@ -36,7 +36,7 @@ from popmq_server.topics.log import Log
 
 #: Stored messages reported for one id. Ids should be unique: more are an error of the producers.
 LIVES_MAX = 100
-#: Bytes of messages that one piece reads for the ids in them; what comes behind is not reported. One is always read.
+#: Bytes of messages that one piece reads for the ids in them; later messages are not reported. One is always read.
 READ_BYTES_MAX = 32 << 20
 
 #: By place, the CheckPoints that hold the message there.
@@ -60,14 +60,14 @@ class Stored(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the trace has found in the log, and the dead letters among it."""
+    """The messages that the trace has found in the log, and the dead letters among them."""
 
     log: list[Stored]
     dead_letters: list[DeadLetter]
 
 
 def lives(tx: Tx, command: WhyPiece) -> list[MessageLife] | Walk:
-    """All messages of the id, newest first, or how far the search for their CheckPoints has got.
+    """All messages of the id, newest first, or the Walk of the unfinished search for their CheckPoints.
 
     Raises Refused MESSAGE_NOT_FOUND when there is no message.
     """
@@ -97,9 +97,9 @@ def _seen(tx: Tx, command: WhyPiece) -> Seen:
 
 
 def _walk(tx: Tx, command: WhyPiece, seen: Seen) -> Walk:
-    """The search for what holds these messages; already done if nothing can hold them.
+    """The search for the CheckPoints that hold these messages; already done if none can.
 
-    It has all places: what may hold one of them can be created before the last piece.
+    It has all places, since a CheckPoint for any of them may be created before the last piece.
     """
     places = {(found.topic.topic_id, found.spot.queue, found.spot.offset) for found in seen.log}
     for dead_letter in seen.dead_letters:
@@ -180,7 +180,7 @@ def _has_life(tx: Tx, command: WhyPiece, found: Stored) -> bool:
 
 
 def _dead_letter(tx: Tx, found: Stored) -> DeadLetter | None:
-    """The dead letter that a stored message is, with its origin; None if it is none."""
+    """A stored message as a dead letter, with its origin; None if it is not a dead letter."""
     data = _read(tx, found.topic.topic_id, found.spot) if found.topic.is_dead_letter and found.readable else None
     opened = deadletter.opened(data) if data is not None else None
     if opened is None:

@@ -60,7 +60,7 @@ def client_of(command: Pop) -> str:
 
 
 def parked_at(command: Pop) -> str:
-    """The key under which a Pop waits, in place of a topic name."""
+    """The key under which a Pop waits, instead of a topic name."""
     return command.topic if command.lite is None else wake_key(command.topic, client_of(command))
 
 

@@ -78,7 +78,7 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
     if count >= (parent.lite_topics_max or LITE_TOPICS_DEFAULT):
         return Refused(
             "LITE_TOPIC_QUOTA",
-            f"topic {parent.name!r} has {count} lite topics and takes no more",
+            f"topic {parent.name!r} has {count} lite topics, which is its maximum",
             field="lite_topic",
             action="use existing ones, raise the topic's lite.topics_max, or shorten its lite.ttl_ms",
             retry_after_ms=QUOTA_RETRY_MS,

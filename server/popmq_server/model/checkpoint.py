@@ -297,7 +297,7 @@ def store_checkpoint(tx: Transaction, ck_id: int, _: CheckPoint | None, ck: Chec
 def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
     """The members of `bits` as runs of their own.
 
-    Neighbours that leave together stay one run, so a released batch does not become one run per message.
+    Neighbours that leave together remain one run, so a released batch does not become one run per message.
     """
     runs: list[Run] = []
     for run, _, inside in ck.runs_with(bits):

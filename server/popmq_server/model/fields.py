@@ -124,9 +124,9 @@ def pair(entry: bytes) -> tuple[str, str]:
     Nearly all entries have the key first, and both under 128 bytes: these need no loop.
     """
     size = len(entry)
-    behind = 2 + entry[1] if size > 3 and entry[0] == 0x0A and entry[1] < 0x80 else size
-    if behind < size - 1 and entry[behind] == 0x12 and entry[behind + 1] == size - behind - 2 < 0x80:
-        return entry[2:behind].decode(), entry[behind + 2 :].decode()
+    end = 2 + entry[1] if size > 3 and entry[0] == 0x0A and entry[1] < 0x80 else size
+    if end < size - 1 and entry[end] == 0x12 and entry[end + 1] == size - end - 2 < 0x80:
+        return entry[2:end].decode(), entry[end + 2 :].decode()
     return text(entry, 1), text(entry, 2)
 
 

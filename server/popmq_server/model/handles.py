@@ -176,7 +176,7 @@ def _short_check(raw: bytes) -> bytes:
 
 
 def place_of(token: str, *sizes: int) -> bytes:
-    """The key at which a list continues, of a page token; b"" at the beginning. `sizes`: those that keys have; any.
+    """The key in a page token, at which a list continues; b"" at the beginning. `sizes`: valid sizes, empty = any.
 
     Raises Refused for what no list has given.
     """

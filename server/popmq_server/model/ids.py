@@ -1,12 +1,12 @@
-"""Ids and the pairs that tables are kept by, as types: a group in a topic is never mistaken for a queue of a topic.
+"""Types of ids and of the pairs that are keys of tables: a group in a topic cannot be mistaken for a queue of a topic.
 
     GroupTopic   G, T       counters, subscriptions, sweeps: what a group has in a topic
     TopicQueue   T, Q       the ends of a queue
     GroupQueue   G, T, Q    the position of a group in a queue
     MessageGroup G, T, hash the message group of a FIFO topic, as a group reads it
 
-The ids are plain numbers when the program runs, and the pairs plain tuples, so the types cost nothing. mypy takes an
-id from where it is made or read, and refuses a pair of the one kind where the other is expected.
+The ids are plain numbers when the program runs, and the pairs plain tuples, so the types cost nothing. mypy knows an
+id from the place where it is made or read, and rejects a pair of one kind where the other is expected.
 """
 
 from typing import NewType, TypeAlias

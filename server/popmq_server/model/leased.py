@@ -1,4 +1,4 @@
-"""What a Pop leased, as the embedded engine knows it; its clients get a Popped, with a handle for each row."""
+"""The answer to a Pop inside the embedded engine; its clients get a Popped, with a handle for each row."""
 
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ class Leased(NamedTuple):
 
     @property
     def texts(self) -> list[bytes]:
-        """The same as clients send them back."""
+        """The texts of the handles, as clients send them back."""
         made: list[bytes] = []
         for leased in self.leases:
             made += make_handles(leased.ck_id, [member for _, _, _, _, _, member in leased.rows], leased.nonce)

@@ -15,7 +15,7 @@ from popmq_server.errors import Refused, invalid
 
 #: crc32, version and length, T, stored ms.
 RECORD = struct.Struct(">IIIQ")
-#: The bytes of a record in front of its message.
+#: The bytes of a record before its message.
 RECORD_HEAD_BYTES = RECORD.size
 #: Lengths of records are below this; the version is in the bits above.
 LENGTH_END = 1 << 24
@@ -121,7 +121,7 @@ def read_head(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
 
 
 def message_parts(data: bytes) -> tuple[int, int]:
-    """(where the body begins, where it ends) in a message, keys included, if it stands first or behind the message id,
+    """(where the body begins, where it ends) in a message, keys included, if it is first or after the message id,
     as clients and the broker write it. Else both are where something else begins. `data`: the beginning is enough.
     """
     body = 2 + data[1] if data[0] == _MESSAGE_ID and data[1] < 0x80 else 0
@@ -148,7 +148,7 @@ def varint(value: int) -> bytes:
 
 
 def length_prefixed(texts: Sequence[bytes]) -> list[bytes]:
-    """Each text behind its length as a varint, without a call for each of them: those of a batch have few lengths."""
+    """Each text after its length as a varint, without a call for each: the texts of a batch have few lengths."""
     sizes = list(map(len, texts))
     heads = {size: varint(size) for size in set(sizes)}
     return [heads[size] + text for size, text in zip(sizes, texts, strict=True)]

@@ -43,7 +43,7 @@ def check_read(group: Group | None, topic: Topic) -> None:
 def _forbidden_topic(topic: Topic, what: str) -> Refused:
     return Refused(
         "FORBIDDEN",
-        f"nobody may {what} topic {topic.name!r}: its permission is {topic.permission}",
+        f"the permission of topic {topic.name!r} is {topic.permission}: no client may {what} it",
         field="topic",
         action=f"popmq topic update {topic.name} --permission READ_WRITE",
     )

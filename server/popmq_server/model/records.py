@@ -75,7 +75,7 @@ class Group(NamedTuple):
     created_ms: int
 
     def backoff_ms(self, attempts: int) -> int:
-        """The delay before the next attempt, after so many (from 1 on); the last of `delays_ms` repeats."""
+        """The delay before the next attempt, after `attempts` of them (at least 1); the last of `delays_ms` repeats."""
         return self.delays_ms[min(attempts, len(self.delays_ms)) - 1]
 
 
@@ -233,7 +233,7 @@ class Counters(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """A schedule and what became of its occurrences; times in ms of the wall clock. Its message is in `cronmsg`.
+    """A schedule and the counts of its occurrences; times in ms of the wall clock. Its message is in `cronmsg`.
 
     `next_ms`: the next occurrence, 0 = none (paused). `looked_ms`: when that was found. `last_ms`: the occurrence that
     was sent last. `sent` counts messages, `skipped` occurrences that were missed and not sent (at most 1,000 of one

@@ -1,4 +1,4 @@
-"""Sums over all topics of the messages that nobody can pop yet, so that a list of them need not add up all topics.
+"""Sums over all topics of messages that are not visible yet, so that a list of them need not add up all topics.
 
 unseen   "delayed", "half" → the sum of this counter of the topics; no entry for 0
 """
@@ -29,7 +29,7 @@ def counts(stats: Any, topic: Topic) -> dict[str, int]:
 
 
 def add(sums: Any, changes: Mapping[str, int], sign: int = 1) -> None:
-    """Adds the changes of counters of a topic, or takes them away."""
+    """Adds changes of a topic's counters, or with a negative sign subtracts them."""
     for name in _NAMES:
         if change := changes.get(name, 0):
             if count := sums.get(name, 0) + sign * change:

@@ -1,6 +1,6 @@
-"""Expiry of idle subscriptions: without a limit, a subscription that nobody reads would keep its messages forever.
+"""Expiry of idle subscriptions: without a limit, a subscription without readers would keep its messages forever.
 
-    read ──── nobody reads ────▶ idle ─────── warned ──── `ahead` ──▶ removed: subscription_expiry_ms after the read
+    read ───── no reads ───────▶ idle ─────── warned ──── `ahead` ──▶ removed: subscription_expiry_ms after the read
       ▲      IDLE_AFTER_MS        │ idle_ms   │ warned_ms           its unread messages: TopicStat.abandoned
       └──── any read, heartbeat, change of its offsets or settings ◀──┘
 
@@ -8,9 +8,9 @@ A subscription is a group in a topic that it has named. It is in use while a cli
 while it has leases, retries, backoffs, waiting messages or a sweep. After the removal the topic no longer knows the
 group: retention does not wait for it, and if it returns, it starts as a new group.
 
-The last read is in memory, and `idle_ms` is stored only once a subscription is idle: reading costs no write. What a
-restart forgets can only delay the expiry, never advance it. A subscription expires only after a warning `ahead` of
-time, and never in the first hour after a start: its consumers must have time to return.
+The last read is in memory, and `idle_ms` is stored only once a subscription is idle: reading costs no write. The
+times that a restart forgets can only delay the expiry, never advance it. A subscription expires only after a warning
+`ahead` of time, and never in the first hour after a start: its consumers must have time to return.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ from popmq_server.topics import quotas
 from popmq_server.topics.removal import drop_range
 from popmq_server.topics.topic_round import TopicRound
 
-#: How long before its expiry a subscription is warned: a week, or a quarter of a short expiry.
+#: How long before the expiry the warning comes: a week, or a quarter of a short expiry.
 AHEAD_MS_MAX = 7 * 86_400_000
 #: Interval between two rounds over all subscriptions.
 LOOK_EVERY_MS = 600_000
@@ -39,12 +39,12 @@ LOOKS_MAX, LITES_MAX = 500, 200
 
 
 def ahead_ms(expiry_ms: int) -> int:
-    """How long before its expiry a subscription is warned."""
+    """How long before the expiry of a subscription the warning comes."""
     return min(AHEAD_MS_MAX, expiry_ms // 4)
 
 
 def expires_ms(group: Group, subscription: Subscription, read_ms: int) -> int:
-    """When a subscription expires unless somebody reads it; 0 = never, or it is in use."""
+    """When a subscription expires unless it is read before; 0 = never, or it is in use."""
     if not subscription.idle_ms or read_ms > subscription.idle_ms or not group.subscription_expiry_ms:
         return 0
     ahead = ahead_ms(group.subscription_expiry_ms)
@@ -110,7 +110,7 @@ class Expiry:
         where = (group.group_id, topic.topic_id)
         now = tx.state.subscriptions.get(where, Subscription())
         used_ms = max(tx.state.last_read.get(where, 0), self._used.get(where, 0))
-        if in_use(tx, where) or not (used_ms or now.idle_ms):  # nothing known since the start counts as used now
+        if in_use(tx, where) or not (used_ms or now.idle_ms):  # not seen since the start: counts as used now
             used_ms = self._used[where] = tx.now_ms
         if used_ms > now.idle_ms:
             after = now._replace(idle_ms=used_ms if tx.now_ms - used_ms >= IDLE_AFTER_MS else 0, warned_ms=0)

@@ -1,10 +1,10 @@
 """Message groups for operators: lists waiting, locked and stopped ones, and resumes stopped ones.
 
 stopped ──── resume ────────▶ its head is delivered again, its attempts from 0
-        ──── dead letter ───▶ the head goes to the dead letter topic, the message group continues behind it
+        ──── dead letter ───▶ the head goes to the dead letter topic, the message group continues after it
 
-Usually only the head has stopped it. But messages of one lease may fail separately: then a later failure stands in
-front of the message that stopped the message group, or both stopped it; resume releases all of them.
+Usually only the head has stopped it. But messages of one lease may fail separately: then a later failure is
+before the message that stopped the message group, or both stopped it; resume releases all of them.
 
 In a LITE topic each lite topic is one message group, with its name.
 
@@ -56,7 +56,7 @@ def listed(tx: Tx, query: queries.MessageGroups) -> Rows[MessageGroupNumbers]:
 
 #: The stages of the list, each with the next.
 _NEXT = {"stopped": "waiting", "waiting": "leased", "leased": ""}
-#: What the place in each stage looks like: a number, the beginning of a key in hex digits, a CheckPoint and a member.
+#: The format of the place in each stage: a number, the beginning of a key in hex digits, a CheckPoint and a member.
 _IS_PLACE: dict[str, Callable[[str], object]] = {
     "stopped": re.compile(r"\d{0,20}", re.ASCII).fullmatch,
     "waiting": re.compile(r"([0-9a-f]{2}){0,24}").fullmatch,
@@ -146,7 +146,7 @@ class _Lot:
         return ""
 
     def _add_leased(self, ck: CheckPoint, begin: int) -> int:
-        """Adds the message groups of the undone members from `begin` on, unless something of them waits; returns the
+        """Adds the message groups of the undone members from `begin` on, unless a message of them waits; returns the
         member to continue at.
         """
         state, first = self._tx.state, dict[MessageGroup, int]()

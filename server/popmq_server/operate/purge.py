@@ -39,7 +39,7 @@ def purge_topic(tx: Tx, command: PurgeTopic) -> int:
     old = tx.topic(command.name)
     if old is None:
         raise topic_not_found(command.name, "name")
-    topic.flush(tx)  # what this commit has appended belongs to the old topic
+    topic.flush(tx)  # messages that this commit appended belong to the old topic
     state, waiting = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
     dropped = backlog.stored(state, old) + waiting.delayed + waiting.half
     made = old._replace(topic_id=TopicId(tx.next("entity")))
@@ -53,15 +53,15 @@ def purge_topic(tx: Tx, command: PurgeTopic) -> int:
     state.total[made.topic_id] = state.total.get(old.topic_id, 0)
     for group_id in state.topic_groups.get(old.topic_id, ()):
         if group_id in state.groups:
-            _bind_anew(tx, group_id, old, made)
+            _bind_again(tx, group_id, old, made)
     _keep_tokens(tx, old, made)
     tx.wake(None, made.topic_id)
     tx.arrive(made.topic_id, None)
     return dropped
 
 
-def _bind_anew(tx: Tx, group_id: GroupId, old: Topic, made: Topic) -> None:
-    """Moves a group to the ends of the new topic. Its counters stay; its start moves past what it had not finished."""
+def _bind_again(tx: Tx, group_id: GroupId, old: Topic, made: Topic) -> None:
+    """Moves a group to the ends of the new topic. Its counters stay; its start moves past unfinished messages."""
     state, where = tx.state, (group_id, made.topic_id)
     ends = [state.queue_max[(made.topic_id, queue)] for queue in range(made.queues)]
     for queue, end in enumerate(ends):
@@ -122,7 +122,7 @@ def _drop_topic(tx: Tx, topic_id: int, left: int) -> int:
 def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
     """Ends leases of a deleted entity, one piece of a walk over all; returns how many more keys may go in this piece.
 
-    Nobody can create new leases of a deleted entity, so one walk is enough.
+    No request can create new leases of a deleted entity, so one walk is enough.
     """
     state, key = tx.state, (entity_id,)
     start = state.walked.get(key, 0)

@@ -39,7 +39,7 @@ from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, hash8
 from popmq_server.topics import index, log, topic
 from popmq_server.topics.log import Log, entries, over_hole
 
-#: Dead letters that one piece looks at, and bytes of those that it moves; one is always allowed.
+#: Dead letters that one piece examines, and bytes of those that it moves; one is always allowed.
 PIECE_LETTERS = 1000
 PIECE_BYTES = 8 << 20
 #: Steps of one search for dead letters by id (index.py).
@@ -141,7 +141,7 @@ def _named(tx: Tx, dead_letters: Topic, offsets: tuple[int, ...], failures: list
         found = entries(tx.kv, *where, offset, 1)
         if not found or deadletter.is_gone(tx.kv, *where, offset):
             failures.append(
-                Failure(offset, "", _not_there(dead_letters, offset, "was redriven" if found else "is not there"))
+                Failure(offset, "", _not_there(dead_letters, offset, "was redriven" if found else "does not exist"))
             )
             continue
         room -= found[0][2]
@@ -152,7 +152,7 @@ def _named(tx: Tx, dead_letters: Topic, offsets: tuple[int, ...], failures: list
 
 
 def _show(dead_letters: Topic) -> str:
-    """The command that shows what is there."""
+    """The command that lists the existing dead letters."""
     group = dead_letters.name.removeprefix(DEAD_LETTER_PREFIX)
     return f"see: popmq dlq show {group}" if dead_letters.is_dead_letter else f"see: popmq export {dead_letters.name} -"
 
@@ -298,7 +298,7 @@ def _to_retry(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], places:
 
 
 def _line_up(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], places: list[tuple[int, int]]) -> None:
-    """FIFO: each waits at its old offset, in front of later messages of its message group."""
+    """FIFO: each waits at its old offset, before later messages of its message group."""
     for dead_letter, (position, size) in zip(dead_letters, places, strict=True):
         key = _key(where, dead_letter)
         fifo.put(tx, where, fifo.Waiting(key, position, size, 0, dead_letter.origin.queue, 0, 0, 0, 0, REASON))

@@ -36,7 +36,7 @@ TOLD_MAX = 8
 
 
 def own_retry_topic(tx: Tx, name: str, group_name: str) -> tuple[Group, Topic]:
-    """The group and topic in the name of a retry topic. Refuses any other group; "" is no group."""
+    """The group and topic in the name of a retry topic. Refuses any other group; "" names none."""
     group, topic = tx.retry_topic(name)
     if group_name not in ("", group.name):
         raise invalid(f"{name!r} is the retry topic of group {group.name!r}, not of {group_name!r}", field="group")
@@ -224,7 +224,7 @@ def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips:
     """Moves the group to `wanted` and voids everything it held in these queues.
 
     The counters cover what the group has passed since its start, so the start moves with the position. `skips`: it goes
-    behind all messages, which its position does not show in an empty queue.
+    after all messages, which its position does not show in an empty queue.
     """
     where = (group.group_id, topic.topic_id)
     _tell_moved(tx, group, topic, wanted)

@@ -8,12 +8,12 @@
     no messages because                         status                  next
     the queue never had a message               NO_MESSAGE_IN_QUEUE     0
     the topic has no such queue                 NO_MATCHED_LOGIC_QUEUE  0
-    the index has a hole there                  OFFSET_FOUND_NULL       behind it
-    no examined message matches the filter      NO_MATCHED_MESSAGE      behind the examined ones
-    no examined message can be read             MESSAGE_WAS_REMOVING    behind the examined ones
+    the index has a hole there                  OFFSET_FOUND_NULL       after it
+    no examined message matches the filter      NO_MATCHED_MESSAGE      after the examined ones
+    no examined message can be read             MESSAGE_WAS_REMOVING    after the examined ones
 
 An offset outside the queue is always corrected; in the reference that depends on the kind of replica and on settings.
-Only answers without messages have the last three statuses (S0.40). The next offset is behind everything that was
+Only answers without messages have the last three statuses (S0.40). The next offset is after all messages that were
 examined, matching or not, so that no message is filtered twice (S0.41).
 
 The offset of a message in `%RETRY%group+topic` is the number of its entry. Numbers have gaps, so a pull may start at
@@ -182,28 +182,28 @@ class Reading:
         while self.offset < self.end and self.units_left > 0 and not self._ended():
             room = self.messages_max - len(self.rows)
             span = min(max(2 * span, room), self.end - self.offset, self.units_left)
-            units, behind = self._candidates(span if not self.wanted.everything else min(room, self.end - self.offset))
-            if behind == self.offset:
+            units, end = self._candidates(span if not self.wanted.everything else min(room, self.end - self.offset))
+            if end == self.offset:
                 if not (self.rows or self.rejected or self.removed):
                     self.offset = over_hole(self.tx.kv, *where, self.offset, self.end)
                 return
-            self._take(units, behind)
+            self._take(units, end)
 
     def _ended(self) -> bool:
         return self.full or min(self.messages_max - len(self.rows), self.rejections_left, self.skips_left) <= 0
 
     def _candidates(self, count: int) -> tuple[list[tuple[int, int, int]], int]:
-        """The index stage: returns entries among the next `count` that may match, and the offset behind them."""
+        """The index stage: returns entries among the next `count` that may match, and the offset after them."""
         where = (self.tx.kv, self.topic.topic_id, self.queue, self.offset, count)
         if self.wanted.hashes is not None:
-            units, behind = tagged(*where, self.wanted.hashes)
+            units, end = tagged(*where, self.wanted.hashes)
         else:
             units = entries(*where)
-            behind = self.offset + len(units)
-        self.units_left -= 0 if self.wanted.everything else behind - self.offset
-        return units, behind
+            end = self.offset + len(units)
+        self.units_left -= 0 if self.wanted.everything else end - self.offset
+        return units, end
 
-    def _take(self, units: list[tuple[int, int, int]], behind: int) -> None:
+    def _take(self, units: list[tuple[int, int, int]], end: int) -> None:
         """The log stage: takes messages that can be read, match and fit; the first always fits."""
         taken = self._take_sound(units) if self.wanted.everything and not self.may_be_gone else 0
         for found, position, size in units[taken:]:
@@ -225,12 +225,12 @@ class Reading:
             else:
                 self.rejected += 1
                 self.rejections_left -= 1
-        self._pass_over(behind)
+        self._pass_over(end)
 
     def _take_sound(self, units: list[tuple[int, int, int]]) -> int:
         """Takes messages up to the first that cannot be read or does not fit; returns how many.
 
-        The common case of the log stage without its questions: nothing is filtered, and units are one behind the other.
+        The common case, without the checks of the log stage: nothing is filtered, and units are consecutive.
         """
         queue, rows, left, before = self.queue, self.rows, self.bytes_left, len(self.rows)
         for found, _, size, stored_ms, data in self.log.sound(self.topic.topic_id, units, self.read):
@@ -312,7 +312,7 @@ def _commit_entries(tx: Tx, command: Pull) -> tuple[int, bool]:
 
 
 def _read_entries(tx: Tx, where: GroupTopic, wanted: Filter, command: Pull) -> tuple[list[Row], int, bool]:
-    """(rows, the number behind the last examined entry, whether there may be more)."""
+    """(rows, the number after the last examined entry, whether there may be more)."""
     log, at, bytes_left = Log(tx.kv), command.offset, command.max_bytes
     rows: list[Row] = []
     start = RQ_KEY.pack(*where, command.offset)

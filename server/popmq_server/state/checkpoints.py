@@ -99,7 +99,7 @@ class Leases(StoredTable[tuple[int, int], Lease]):
     def load_keys(self, kv: Transaction) -> list[tuple[int, int]]:
         """The scan at start; returns the keys with a sub other than 0.
 
-        Raises UnreadableRow for keys that do not ascend: the revive would not find what lies behind such a key.
+        Raises UnreadableRow for keys that do not ascend: the revive would not find the leases after such a key.
         """
         keys, whole, split = kv.keys("due"), dict[int, int](), dict[tuple[int, int], int]()
         last = b""

@@ -4,7 +4,7 @@
     line    of each watch: its lite topics with deliverable messages, longest waiting first
 
     Send ─▶ a lite topic has a message ─┐
-    Ack  ─▶ its lock is released ───────┼─▶ judge ─▶ updates the lines of its watchers, returns the lots to wake
+    Ack  ─▶ its lock is released ───────┼─▶ judge ─▶ updates the lines of its watchers, returns the keys to wake
     revive, release ─▶ it waits again ──┘
 
 A Pop visits only the lite topics in its line, not all 2,000 names. A line may contain a lite topic that has nothing
@@ -26,7 +26,7 @@ from popmq_server.storage.keys import hash16
 
 #: group, topic, client.
 Key = tuple[str, str, str]
-#: The key under which Pops of lite topics are parked: (group, lot).
+#: The key under which Pops are parked (waiters.py): group, and a topic name or the `wake_key` of a watch.
 WakeKey = tuple[str | None, str]
 
 #: Life of a watch without a refresh. Clients refresh theirs every 30 s.
@@ -41,12 +41,12 @@ def named(names: Iterable[str]) -> str:
 
 
 def wake_key(topic: str, client: str) -> str:
-    """The lot in which Pops of a watch are parked; it cannot equal the name of a topic."""
+    """The second part of the WakeKey for Pops of a watch; it cannot equal the name of a topic."""
     return f"{topic}\0{client}"
 
 
 def topic_of(key: str) -> str:
-    """The topic of a lot."""
+    """The topic in a `wake_key`."""
     return key.partition("\0")[0]
 
 
@@ -166,7 +166,7 @@ class Watches:
         if self.names + fresh > NAMES_MAX:
             raise Refused(
                 "LITE_SUBSCRIPTION_QUOTA",
-                f"the clients of this broker read {self.names} lite topics in all, at most {NAMES_MAX} may be",
+                f"the clients of this broker read {self.names} lite topics in all, at most {NAMES_MAX} are allowed",
                 field="lite_topics",
                 action="name fewer of them; those of a disconnected client are released after a minute",
             )
@@ -182,12 +182,12 @@ class Watches:
         return [key for key in found if self._watches[key].until_ms > now_ms]
 
     def wake_keys(self, group: str | None, topic: str) -> set[WakeKey]:
-        """The lots of all Pops on lite topics of a topic, to wake them after a change of the topic."""
+        """The keys of all parked Pops on lite topics of a topic, to wake them after a change of the topic."""
         found = self._by_topic.get(topic, ())
         return {(key[0], wake_key(*key[1:])) for key in found if group in (None, key[0])}
 
     def judge(self, group: str | None, topic: str, lite_topic: str) -> set[WakeKey]:
-        """Updates the lines after a change of a lite topic; returns the lots that can now get a message from it."""
+        """Updates the lines after a change of a lite topic; returns the keys whose Pops can now get a message."""
         woken = set[WakeKey]()
         for key in self._by_name.get((topic, lite_topic), ()):
             if group in (None, key[0]) and self._judge(key, self._watches[key], lite_topic):

@@ -49,7 +49,7 @@ STORE_LEAVES, GROW_LEAVES, POP_LEAVES, MOVE_LEAVES = 0.15, 0.08, 0.05, 0.01
 GROW_LEAVES_MIN, POP_LEAVES_MIN, MOVE_LEAVES_MIN = 560, 400, 256
 #: … and at most this many bytes, in a large map: work that frees space never needs more.
 MOVE_LEAVES_MAX = 64 << 20
-#: Free bytes on the disk that STORE needs, and that GROW and POP need.
+#: Free bytes that STORE needs on the disk, and that GROW and POP need.
 DISK_FREE_STORE = DISK_FREE_SEND
 DISK_FREE_GROW = 64 << 20
 
@@ -191,7 +191,7 @@ class Space:
         return fill.pending >= map_bytes * PENDING_SHARE and fill.free < self._leaves()[STORE] + GROUP_BYTES
 
     def room(self, kv: Transaction, holder: Callable[[], str], *, shut: bool = False) -> Room:
-        """The room of a transaction. `holder`: names who could free some. `shut`: a commit just failed for lack of it.
+        """The room of a transaction. `holder`: names a group that could free some. `shut`: a commit just found no room.
 
         Measures first if the last measurement is old.
         """
@@ -209,7 +209,7 @@ class Space:
         return self._room
 
     def at_put(self) -> NoRoom:
-        """The refusal of what met a full map at a put: there are no free pages, or too few adjacent ones."""
+        """The refusal of a command whose put met a full map: there are no free pages, or too few adjacent ones."""
         fill, map_bytes = self._fill, self._store.map_bytes
         if self.tight:
             return NoRoom("the map is full (--max-size)")

@@ -68,7 +68,7 @@ _NO_SWEEP = Sweep()
 
 
 def first_occurrence(schedules: Iterable[Schedule]) -> int:
-    """The next occurrence of all schedules; 0: there is none."""
+    """The earliest next occurrence of all schedules; 0: there is none."""
     return min((one.next_ms for one in schedules if one.next_ms), default=0)
 
 
@@ -85,7 +85,7 @@ class State:
         self.undo = Undo()
         self.lines = Lines(self.waiting, self.locks, self.stopped, self.undo)
         self.watches = Watches(self.watched_id, self.deliverable, self.undo)
-        #: The next occurrence of all schedules; 0: there is none. Every commit asks, so it is no table.
+        #: The earliest next occurrence of all schedules; 0: there is none. Not a table, since every commit reads it.
         self.schedule_due = 0
         #: Index blocks written since the last search for blocks to merge (index_merge.py).
         self.fresh_blocks = 0
@@ -183,7 +183,7 @@ class State:
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = derived(OWNER)
 
     def _declare_transient(self, tables: Tables) -> None:
-        """Declares what a restart drops."""
+        """Declares the tables that a restart drops."""
         transient, transient_dict = tables.transient, tables.transient_dict
         #: Position of a walk over CheckPoints: of a removal by (id,), of a sweep by (G, T). A restart begins again.
         self.walked: Table[tuple[int, ...], int] = transient()
@@ -227,7 +227,7 @@ class State:
         self.tables.forget_keys(parts, TOPIC)
 
     def forget_subscription(self, where: GroupTopic) -> None:
-        """Removes what a group has in a topic from all tables. Its leases and waiting entries must have ended."""
+        """Removes the entries of a group in a topic from all tables. Its leases and waiting entries must have ended."""
         queues = (*range(self.topics[where[1]].queues), RETRY_QUEUE)
         self.tables.forget_keys({GROUP: where[:1], TOPIC: where[1:], QUEUE: queues}, GROUP, TOPIC)
 

@@ -10,7 +10,7 @@ source. With one counter for both choices, five queues and a retry backlog, queu
 
 A pop that takes a message is a turn. Of the pops that name queue q (or no queue) while q has messages:
 
-    another queue      is served before q at most once, since it is behind q afterwards    n - 1 pops
+    another queue      is served before q at most once, since it is after q from then on   n - 1 pops
     the retry topic    comes before q, and before each of those, at most once              n pops
     PRIORITY           nine pops may take from higher queues before each of those          10 × (n - 1) pops
 

@@ -67,7 +67,7 @@ class Tx:
         self.answered = 0
         #: The dead letters that the commands of this transaction may still write (deadletter.Budget).
         self.dead_budget: Any = None
-        #: (group name or None for all groups, topic name or lot) with newly deliverable messages.
+        #: (group name or None for all groups, topic name or lite_watch.wake_key) with newly deliverable messages.
         self.woken: set[tuple[str | None, str]] = set()
         #: (queue as text or None for all queues, topic name) whose end moved: wakes those that wait for a queue.
         self.arrived: set[tuple[str | None, str]] = set()
@@ -151,7 +151,7 @@ class Tx:
         return parent
 
     def drop_topic(self, topic: Topic) -> None:
-        """Removes the row of a topic; what belongs to it is removed in pieces (purge.py)."""
+        """Removes the row of a topic; its messages and positions are removed in pieces (purge.py)."""
         unseen.add(self.state.unseen, unseen.counts(self.state.topic_stat, topic), -1)
         self.state.topics.pop(topic.topic_id)
 
@@ -208,7 +208,7 @@ class Tx:
                 oldest_leased.shift(state, (ck.group_id, parent), chunk, sign * count)
 
     def _count_client(self, key: tuple[int, str], moved: int) -> None:
-        """Updates the number of messages leased to one client of a group; drops the entry at zero, as clients leave."""
+        """Updates the number of messages leased to one client of a group; drops an entry of zero, as clients leave."""
         if left := self.state.clients.get(key, 0) + moved:
             self.state.clients[key] = left
         else:

@@ -1,4 +1,4 @@
-"""A commit batch: its commands, the outcome of its transactions, and the refusal of what has no room."""
+"""A commit batch: its commands, the outcome of its transactions, and the refusal of commands without room."""
 
 import itertools
 from collections.abc import Callable, Collection, Sequence
@@ -94,7 +94,7 @@ def refusal_of(tx: Tx, command: Any) -> Refused | None:
 
 
 class Poisoned(Exception):
-    """A command wrote and then raised: the transaction cannot be used. No place: several that were run as one."""
+    """A command wrote and then raised: the transaction cannot be used. None: several that were run as one."""
 
     def __init__(self, place: int | None) -> None:
         super().__init__(place)

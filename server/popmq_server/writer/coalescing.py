@@ -18,7 +18,7 @@ from popmq_server.state.tx import Tx
 from popmq_server.writer import answers
 from popmq_server.writer.batch import Batch, Poisoned, refusal_of
 
-#: Pops or acks that are run as one at most: the members of one CheckPoint.
+#: At most this many pops or acks are run as one: the members of one CheckPoint.
 TOGETHER_MAX = 256
 
 
@@ -28,7 +28,7 @@ class Alike:
     def __init__(self, group: Batch, order: Sequence[int]) -> None:
         self._group = group
         self._done: set[int] = set()
-        #: Each place leads to the list of its like, in the order of the batch.
+        #: For each place in the batch the list of the commands like it, in the order of the batch.
         self._lists: dict[int, list[int]] = {}
         self._find(order)
 
@@ -43,16 +43,16 @@ class Alike:
                     acks = key, []
                 self._lists[place] = acks[1]
             else:
-                acks = None, []  # what is between two acks may concern the second one
+                acks = None, []  # a command between two acks may change the result of the second
                 if not isinstance(command, Pop) or not _is_plain(command):
                     continue
                 self._lists[place] = pops.setdefault(command, [])
             self._lists[place].append(place)
 
     def has_run(self, tx: Tx, place: int) -> bool:
-        """Whether a command has its result; runs it with its like if possible.
+        """Whether a command has its result; runs it together with the commands like it if possible.
 
-        Raises Poisoned without a place if that failed after it wrote: the batch then runs again, each by itself.
+        Raises Poisoned without a place if that failed after it wrote: the batch then runs again, one by one.
         """
         if place in self._done:
             return True
@@ -66,7 +66,7 @@ class Alike:
         before = tx.dirty
         try:
             self._done |= _pop(tx, self._group, now) if isinstance(command, Pop) else _ack(tx, self._group, now)
-        except Exception:  # each command by itself meets it again, and answers or reports it
+        except Exception:  # each command then runs by itself, meets the error again, and answers or reports it
             if tx.dirty != before:
                 raise Poisoned(None) from None
         return place in self._done

@@ -138,7 +138,7 @@ class Core:
         return self._apart(group, order, shut)._replace(seconds=stopwatch() - began)
 
     def _between(self, group: Batch, order: list[int]) -> list[int]:
-        """Runs SetMaxSize commands, which need that no transaction is open; returns the places of the others."""
+        """Runs SetMaxSize commands, for which no transaction may be open; returns the places of the others."""
         others = []
         for place in order:
             command = group.commands[place]
@@ -155,7 +155,7 @@ class Core:
             used = kv.used_pages() * self.store.page_bytes
         if size < used:
             return invalid(
-                f"the store has {used:,} bytes in use, {size:,} are less",
+                f"the store has {used:,} bytes in use, more than {size:,}",
                 field="map_bytes",
                 action="name a larger size, or delete or purge something first",
             )
@@ -298,7 +298,7 @@ class Core:
         if len(order) > 1:
             return self._one_by_one(group, order)
         for place in order:
-            group.results[place] = unavailable("the store is full: not even this could be written")
+            group.results[place] = unavailable("the store is full: even this small change could not be written")
         return Committed(group.results, set(), False)
 
     def _halved(self, group: Batch, order: list[int]) -> Committed:
@@ -307,7 +307,7 @@ class Core:
         return joined(group.results, [self._alone(group, part, False) for part in (order[:half], order[half:])])
 
     def _one_by_one(self, group: Batch, order: list[int]) -> Committed:
-        """Stops after GIVE_UP_AFTER consecutive failures: each try is a write to a failing disk."""
+        """Runs each command alone. Stops after GIVE_UP_AFTER failures in a row: each is a write to a failing disk."""
         parts: list[Committed] = []
         failed = 0
         for place in order:
@@ -316,7 +316,7 @@ class Core:
                 result = group.results[place]
                 failed = failed + 1 if isinstance(result, Refused) and result.code == "UNAVAILABLE" else 0
             else:
-                group.results[place] = unavailable("the store is full: others before this could not be written")
+                group.results[place] = unavailable("the store is full: earlier commands could not be written")
         return joined(group.results, parts)
 
     # ── Commands and time ────────────────────────────────────────────────────────────────────────────────────────
@@ -390,7 +390,7 @@ class Core:
                 log.warning("%s", sentence)
         else:
             self.next_due_ms = self.timetable.next_ms(tx)
-            tx.merge()  # keeps a refreshed watch: it lives in memory only
+            tx.merge()  # keeps a refreshed watch, which is in memory only
             tx.abort()
         self._reporter.report(tx.events, tx.now_ms)
         return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived, events=tx.events)

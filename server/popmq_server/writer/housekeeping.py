@@ -50,7 +50,7 @@ def _soonest(job: Job, tx: Tx, items: Iterable[Hashable]) -> int | None:
 class Purging(Job):
     """Removes the records of deleted topics and groups, one piece of one of them at a time."""
 
-    name = "removal of what was deleted"
+    name = "removal of deleted topics and groups"
 
     def next_ms(self, tx: Tx) -> int | None:
         return _soonest(self, tx, tx.state.purges)

@@ -4,12 +4,12 @@
                             └─ ahead ────┘                   its own time from then on (clock.py)
     stored       times ≤ now: kept       times > now: moved back by (saved time - wall clock)
 
-The last saved time is about when the broker stopped, by the wrong clock. A lease that had a minute left then has a
-minute left now: every stored time after now moves back by (saved time - wall clock). This covers timers (leases and
-backoff, owners, delays, checks of half messages), records that are kept for a while (request numbers, unique ids, ended
-transactions, stages, batches of sinks, redriven dead letters, idle lite topics and subscriptions), and the times of
-chunks, which retention and lookups by timestamp use. The next mark of retention replaces those ahead of the clock
-(marks.py). Messages, retry entries and history keep the wrong times.
+The last saved time is close to the time when the broker stopped, by the wrong clock. A lease that had a minute left
+then has a minute left now: every stored time after now moves back by (saved time - wall clock). This covers timers
+(leases and backoff, owners, delays, checks of half messages), records that are kept for a while (request numbers,
+unique ids, ended transactions, stages, batches of sinks, redriven dead letters, idle lite topics and subscriptions),
+and the times of chunks, which retention and lookups by timestamp use. The next mark of retention replaces those ahead
+of the clock (marks.py). Messages, retry entries and history keep the wrong times.
 
 A delivery time set by the sender (deliver_at_ms) is wall time and stays. A recall handle holds the due time of its
 message, so `recall` also looks for the message at each amount that `meta` lists.

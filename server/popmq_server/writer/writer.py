@@ -62,7 +62,7 @@ class Writer:
         with self._event:
             if not self._stopping:
                 self._lanes[LANES.get(type(command), LANE_ACK)].append((command, ticket))
-                if self._asleep:  # once for all commands that come until it runs
+                if self._asleep:  # one call for all commands that arrive until it runs
                     self._asleep = False
                     self._event.notify_all()
                 return
@@ -123,7 +123,7 @@ class Writer:
         try:
             committed = self._core.run([command for command, _ in group])
         except BaseException:
-            refused = unavailable("a commit failed: nothing was promised, the broker restarts")
+            refused = unavailable("a commit failed: no command of its batch was answered OK, and the broker restarts")
             self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
             raise
         ran = [result is not NEXT_GROUP for result in committed.results]
@@ -159,7 +159,7 @@ class Writer:
         for number, lane in enumerate(self._lanes):
             if not lane:
                 continue
-            kept = sum(min(len(behind), GROUP_SHARE) for behind in self._lanes[number + 1 :])
+            kept = sum(min(len(later), GROUP_SHARE) for later in self._lanes[number + 1 :])
             while lane and len(group) < GROUP_COMMANDS_MAX - kept:
                 if number == LANE_SEND and size > GROUP_BYTES_MAX:
                     break

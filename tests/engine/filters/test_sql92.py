@@ -291,8 +291,8 @@ def refused(text: str) -> Refused:
     [
         ("", "line 1, column 1 (offset 0)", "the text ends here, expected"),
         ("a =", "line 1, column 4 (offset 3)", "the text ends here, expected"),
-        ("a = 1 garbage", "line 1, column 7 (offset 6)", "'garbage' cannot stand here, expected"),
-        ("a = 1\n  AND b ==\n 2", "line 2, column 10 (offset 15)", "'=' cannot stand here, expected"),
+        ("a = 1 garbage", "line 1, column 7 (offset 6)", "'garbage' is not allowed here, expected"),
+        ("a = 1\n  AND b ==\n 2", "line 2, column 10 (offset 15)", "'=' is not allowed here, expected"),
         ("a = 'x", "line 1, column 5 (offset 4)", "no closing quote"),
         ("a = 1 /* b", "line 1, column 7 (offset 6)", "no end"),
         ("a = 1 AND\nb # 2", "line 2, column 3 (offset 12)", "'#' has no meaning here"),
@@ -314,7 +314,7 @@ def test_a_mistake_is_reported_with_its_place_and_with_what_could_stand_there(te
 
 def test_a_syntax_error_lists_the_expected_words() -> None:
     told = str(refused("a BETWEEN 1 OR 2"))
-    assert told.endswith("'OR' cannot stand here, expected AND")
+    assert told.endswith("'OR' is not allowed here, expected AND")
     told = str(refused("a >"))
     assert "expected (, +, -, FALSE, NOT, NULL, TRUE, a number, a property or a text in single quotes" in told
 

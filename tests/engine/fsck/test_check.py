@@ -138,7 +138,7 @@ def restart_numbers(kv: Transaction) -> None:
     [
         (flip("log", 25), "does not match its checksum"),
         (flip("log", 7), "the chunk at"),
-        (lose("log"), "where no whole record"),
+        (lose("log"), "no complete record"),
         (lose("idx"), "has no index block"),
         (overlap, "begins before its predecessor ends"),
         (store_later, "its index block has another time"),
@@ -155,7 +155,7 @@ def restart_numbers(kv: Transaction) -> None:
         (lose("own"), "belongs to no owner"),
         (lose_the_owners_deadline, "has no key in the revive topic"),
         (pin_wrong, "pinned 99"),
-        (restart_numbers, "was not given out"),
+        (restart_numbers, "was never assigned"),
         (restart_numbers, "the next position is 0"),
         (lose("stat"), "without counters of the group there"),
     ],

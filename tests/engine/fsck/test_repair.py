@@ -78,7 +78,7 @@ def test_damaged_settings_keep_what_can_be_read_and_the_messages(folder: Path) -
 def test_a_name_that_leads_nowhere_is_made_anew(folder: Path) -> None:
     damage(folder, "name", b"ta", U32.pack(99))
     assert any("found by the name" in sentence for sentence in check_folder(folder))
-    assert any("made anew: the name 'a'" in sentence for sentence in repair_folder(folder))
+    assert any("restored: the name 'a'" in sentence for sentence in repair_folder(folder))
     assert len(left(folder, "a")) == 30
 
 

@@ -337,7 +337,7 @@ def test_fsck_finds_what_is_wrong_with_a_schedule_and_repair_drops_it(make_rig: 
 
     rig.write(damage)
     found = rig.findings()
-    assert any("schedule 'a': 16" in line and "is no occurrence" in line for line in found)
+    assert any("schedule 'a': 16" in line and "is not an occurrence" in line for line in found)
     assert "schedule 'b' has no message" in found
     assert "the message of schedule 'c' has no schedule" in found
     rig.core.close()

@@ -76,7 +76,7 @@ async def test_a_topic_has_a_type_a_quota_and_unique_ids(client: Any) -> None:
 async def test_a_topic_has_a_permission_and_a_group_may_be_kept_from_consuming(client: Any) -> None:
     made = await client.create_topic("closed", permission="read_only")
     assert made.permission == "READ_ONLY"
-    with pytest.raises(errors.Forbidden, match="nobody may send") as refused:
+    with pytest.raises(errors.Forbidden, match="no client may send") as refused:
         await client.send("closed", "x")
     assert refused.value.field == "topic"
     assert (await client.update_topic("closed", queues=9)).permission == "READ_ONLY"

@@ -63,7 +63,7 @@ def test_metrics_tell_the_limit_that_was_set(small: EmbeddedBroker, full: popmq.
 
 
 def test_less_than_is_in_use_is_refused_with_both_figures(full: popmq.Client) -> None:
-    with pytest.raises(errors.InvalidField, match=r"bytes in use, 16,777,216 are less") as refused:
+    with pytest.raises(errors.InvalidField, match=r"bytes in use, more than 16,777,216") as refused:
         full.set_max_size(MAX_SIZE_MIN)
     assert refused.value.field == "map_bytes"
     assert full.stats().store.map_bytes == SMALL
