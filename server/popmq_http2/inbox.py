@@ -2,7 +2,7 @@
 
     message    compressed [1] · length [4] · bytes         any number of them, split into frames anywhere
 
-`Buffered` counts bytes that nobody has taken, on all connections: a stream that exceeds its limit is refused.
+`Buffered` counts bytes that no handler has taken, on all connections: a stream that exceeds its limit is refused.
 Server and client use it: the server for requests, the client for answers.
 """
 
@@ -16,7 +16,7 @@ PREFIX_BYTES = 5
 #: Memory of a message beside its bytes: an object and its place in a queue.
 _MESSAGE_BYTES = 48
 _GZIP = 16 + zlib.MAX_WBITS
-#: What data expand to at most when they are unpacked; gzip can do a thousandfold.
+#: Normal data expand at most this many times when they are unpacked; gzip can expand a thousandfold.
 _USUAL_EXPANSION = 100
 
 
@@ -54,7 +54,7 @@ class Inbox:
         #: these. Prefixes count, or a client could send endless empty messages to a handler that waits.
         self.waiting = 0
         self.ended = False
-        #: Bytes of unpacked messages beyond what data expand to.
+        #: Bytes of unpacked messages beyond the expansion of normal data.
         self.expanded = 0
 
     def add(self, data: bytes) -> None:

@@ -22,7 +22,7 @@ _TIMEOUT_DIGITS_MAX = 8
 #: Valid headers that were read before, as metadata, and their maximum length: clients repeat most of them in each call.
 _known: dict[Header, tuple[str, str | bytes]] = {}
 _KNOWN_MAX, _KNOWN_BYTES = 4096, 128
-#: In their place for headers that are no metadata.
+#: The cached value for headers that are not metadata.
 _NO_METADATA: tuple[str, str | bytes] = ("", "")
 #: Digits of a content-length: 2^63 has 19.
 _LENGTH_DIGITS_MAX = 19
@@ -56,7 +56,7 @@ def head(headers: list[Header]) -> Head:
     for header in headers:
         if header[0] in _PSEUDO:
             if metadata or found or header[0] in pseudo:
-                raise Malformed(f"the pseudo-header {header[0]!r} stands twice or behind others")
+                raise Malformed(f"the pseudo-header {header[0]!r} occurs twice or after other headers")
             pseudo[header[0]] = header[1]
         elif (pair := _known.get(header) or _read(header, faults)) is _NO_METADATA:
             found[header[0]] = header[1]
@@ -112,13 +112,13 @@ def check_trailers(headers: list[Header]) -> None:
 
 
 def check_header(name: bytes, value: bytes) -> None:
-    """Raises Malformed for what HTTP/2 forbids in a header."""
+    """Raises Malformed for a header that HTTP/2 forbids."""
     if not name or not _NAME_LETTERS.issuperset(name):
-        raise Malformed(f"{name!r} is no name of a header")
+        raise Malformed(f"{name!r} is not a valid header name")
     if name in _CONNECTION or (name == b"te" and value != b"trailers"):
         raise Malformed(f"HTTP/2 has no header {name!r}")
     if b"\0" in value or b"\r" in value or b"\n" in value:
-        raise Malformed(f"the value of {name!r} has a line's end in it")
+        raise Malformed(f"the value of {name!r} contains a line break")
 
 
 def _length(text: bytes | None) -> int:
@@ -126,7 +126,7 @@ def _length(text: bytes | None) -> int:
     if text is None:
         return -1
     if not text.isdigit() or len(text) > _LENGTH_DIGITS_MAX:
-        raise Malformed(f"content-length {text!r} is no number of bytes")
+        raise Malformed(f"content-length {text!r} is not a number of bytes")
     return int(text)
 
 

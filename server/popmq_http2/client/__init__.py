@@ -7,9 +7,9 @@
 
 How a call ends when it is not answered, in the codes that retries of gRPC clients are made for:
 
-    nobody listens, no SETTINGS in time, TLS fails            UNAVAILABLE, nothing was sent; the reason is in the text
+    no server listens, no SETTINGS in time, TLS fails         UNAVAILABLE, nothing was sent; the reason is in the text
     the next calls during the pause after such an attempt     the same at once
-    refused (REFUSED_STREAM), or behind the last of a GOAWAY   once more, on the next connection; then UNAVAILABLE
+    refused (REFUSED_STREAM), or after the last of a GOAWAY    once more, on the next connection; then UNAVAILABLE
     the connection breaks, or is silent and answers no PING   UNAVAILABLE: it may have been carried out
     the server breaks the protocol                            UNAVAILABLE for all calls of the connection
     an answer that is not gRPC, reset, too large              as gRPC's documents map it: UNKNOWN, INTERNAL, …

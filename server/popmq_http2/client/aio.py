@@ -39,7 +39,7 @@ class AsyncUnaryCall(ClientCall):
         self.moment: Moment[ClientCall] | None = None
 
     def over(self) -> None:
-        """Wakes the task. It may have been cancelled, and then nobody waits."""
+        """Wakes the task. It may have been cancelled, and then no longer waits."""
         if self.moment is not None:
             self.moment.leave(self)
         if not self._future.done():
@@ -131,7 +131,7 @@ class AsyncChannel:
         return call
 
     def stream(self, path: str, request: bytes | None, metadata: Metadata = ()) -> AsyncStreamCall:
-        """Begins a call with a stream of answers. `request`: the only one; None: those that are written."""
+        """Begins a call with a stream of answers. `request`: the only one; None: requests follow by `write`."""
         call = AsyncStreamCall(self, path, metadata, request)
         self._calling.open(call)
         self.flush_soon()
@@ -155,7 +155,7 @@ class AsyncChannel:
     # ── For connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def flush_soon(self) -> None:
-        """Sends at the end of the turn what there is to send."""
+        """Schedules a flush at the end of the event loop's turn."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
@@ -183,7 +183,7 @@ class AsyncChannel:
 
     async def _connected(self) -> None:
         """One attempt to connect."""
-        # An attempt that has made its connection is judged by that one: its SETTINGS have to come (Link._look).
+        # Once an attempt has a connection, that checks whether the server's SETTINGS arrive (Link._look).
         try:
             async with asyncio.timeout(self.options.connect_s):
                 await self._opened(lambda: Link(self, self._calling))
@@ -203,7 +203,7 @@ class AsyncChannel:
 
 
 class Link(asyncio.Protocol):
-    """One connection: passes bytes on, and notices a server that is gone."""
+    """One connection: passes bytes on, and notices a server that no longer answers."""
 
     def __init__(self, channel: AsyncChannel, calling: Calling) -> None:
         self._channel = channel
@@ -215,7 +215,7 @@ class Link(asyncio.Protocol):
         self.connection = self._attempt.connection
 
     def send(self) -> None:
-        """Sends what the connection has to say; closes it once it is finished."""
+        """Sends the connection's pending bytes; closes it once it is finished."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -254,14 +254,14 @@ class Link(asyncio.Protocol):
         self._channel.flush_soon()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Ends the calls. Nobody knows whether the server carried them out, so none is repeated here."""
+        """Ends the calls. The server may have carried them out, so none is repeated here."""
         self._attempt.lost("Socket closed" if error is None else f"Socket closed: {error}")
         if self._timer is not None:
             self._timer.cancel()
         self._channel.left(self)
 
     def _look(self) -> None:
-        """Called by the timer: has the server begun, is it alive while calls are under way?"""
+        """Called by the timer: checks that the server has begun, and is alive while calls are under way."""
         options, connection = self._channel.options, self.connection
         wait_s = options.keepalive_timeout_s if connection.asked else options.keepalive_s
         left_s = wait_s - (self._loop.time() - self._heard_s)

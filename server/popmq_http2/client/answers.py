@@ -1,4 +1,4 @@
-"""The header blocks of answers: head, trailers, or both in one; and the status that a reset or plain HTTP means."""
+"""The header blocks of answers: head, trailers, or both in one; and the gRPC status of a reset or of plain HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from popmq_http2.status import Code, Metadata, read
 _INADEQUATE_SECURITY = 0xC
 #: Header blocks in the cache, and their maximum size.
 _BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
-#: Headers that are read here, or say nothing to a caller.
+#: Headers that are read here, or are of no use to a caller.
 _OURS = {b"content-type", b"grpc-status", b"grpc-message", b"grpc-encoding", b"grpc-accept-encoding"}
 #: https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md
 _BY_HTTP = {
@@ -50,9 +50,9 @@ NO_STATUS = Status(Code.UNKNOWN, "the server ended the stream without a status")
 
 
 class Answer(NamedTuple):
-    """What a header block says.
+    """A decoded header block.
 
-    `refusal`: why it is no answer of gRPC; only a head (with :status) can have one.
+    `refusal`: why it is not an answer of gRPC; only a head (with :status) can have one.
     `status`: of trailers, or of a head that is the whole answer.
     """
 
@@ -72,7 +72,7 @@ class AnswerReader:
         self._known: dict[bytes, Answer] = {}
 
     def read(self, block: bytes) -> Answer:
-        """Raises ConnectionFault for a block that cannot be decoded, Malformed for one that is no answer."""
+        """Reads a block. Raises ConnectionFault if it cannot be decoded, Malformed if it is not an answer."""
         known = self._known.get(block)
         if known is not None:
             return known
@@ -123,7 +123,7 @@ def goaway(payload: bytes) -> tuple[int, str]:
 
 
 def _refusal(found: dict[bytes, bytes]) -> Status | None:
-    """Why a head is not one of gRPC. Raises Malformed."""
+    """Why a head is not one of gRPC; "" if it is. Raises Malformed."""
     if not found[b":status"].isdigit():
         raise Malformed(f":status {found[b':status']!r}")
     http = int(found[b":status"])
@@ -151,7 +151,7 @@ _CODES = frozenset(Code)
 
 
 def _plain(text: bytes) -> str:
-    """A grpc-message without its percent-encoding; what is not encoded well stays as it is."""
+    """A grpc-message without its percent-encoding; invalid sequences stay as they are."""
     first, *rest = text.split(b"%")
     found = bytearray(first)
     for part in rest:

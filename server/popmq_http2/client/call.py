@@ -1,4 +1,4 @@
-"""One call of a client: what it sends, what came, and its status.
+"""One call of a client: its requests, its answers, and its status.
 
     new ── open ──▶ HEADERS, DATA … END_STREAM ──▶ answer: head, messages, trailers ──▶ over, with a status
      │                                                                                   ▲
@@ -45,7 +45,7 @@ class CallFailed(Exception):
 
 
 class ClientCall:
-    """A call in progress. `heard` and `over` are for whoever waits for it: channels have subclasses of their own.
+    """A call in progress. Channels have subclasses whose `heard` and `over` wake the caller.
 
     Its messages wait in `inbox` until they are taken; what it sends waits in `out` for the windows of the server.
     """
@@ -98,7 +98,7 @@ class ClientCall:
         #: Bytes that have not left, with the prefixes of their messages; whether no more will be added.
         self.out: deque[bytes | memoryview] = deque()
         self.ended = self.in_line = False
-        #: Whether END_STREAM has left, or nobody wants the rest.
+        #: Whether END_STREAM has left, or the rest is not wanted.
         self.sent = False
         #: Whether the head of the answer has come.
         self.replied = False
@@ -115,7 +115,7 @@ class ClientCall:
         return True
 
     def say(self, message: bytes) -> None:
-        """Adds a message to what is sent."""
+        """Adds a message to be sent."""
         self.out.append(b"\0" + U32.pack(len(message)) + message)
 
     def take(self) -> bytes | None:
@@ -138,7 +138,7 @@ class ClientCall:
         self.over()
 
     def free(self) -> None:
-        """Drops the messages of a stream that nobody reads any more."""
+        """Drops the messages of a stream that is not read any more."""
         if self.inbox is not None:
             self.inbox.clear()
 
@@ -150,17 +150,17 @@ class ClientCall:
         return self._reply
 
     def heard(self) -> None:
-        """A message came."""
+        """Called when a message has arrived."""
 
     def over(self) -> None:
-        """The status is set."""
+        """Called when the status is set."""
 
 
 class Bell(Protocol):
     """An event of threads, or of asyncio."""
 
     def set(self) -> None:
-        """Wakes who waits."""
+        """Wakes the waiting reader."""
 
 
 class Streaming(ClientCall):

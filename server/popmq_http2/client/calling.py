@@ -80,7 +80,7 @@ class Calling:
         self._open_waiting()
 
     def failed(self, why: str) -> None:
-        """An attempt has failed: nothing of the waiting calls was sent, and their callers decide what to do."""
+        """Ends the waiting calls after a failed attempt. They were not sent, so their callers may retry them."""
         self._connecting = False
         self._not_before_s = monotonic() + self._backoff.failed()
         self._why = why

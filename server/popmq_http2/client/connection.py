@@ -8,7 +8,7 @@
 
 A call that the server certainly did not begin is given to `repeat`: it was refused (REFUSED_STREAM), or has a higher
 number than the last one of a GOAWAY. All others end with a status when the connection is lost.
-A violation of the protocol ends the connection, with GOAWAY: what it concerns may be any of its calls.
+A violation of the protocol ends the connection, with GOAWAY, since it may concern any of its calls.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ClientConnection:
             self._leave()
 
     def send(self, call: ClientCall) -> None:
-        """Sends what the call has to say, and its end."""
+        """Sends the messages of a call, and its end."""
         if self.calls.get(call.stream_id) is call:
             self._sending.add(call)
 
@@ -146,7 +146,7 @@ class ClientConnection:
             self.lost("the channel was closed")
 
     def lost(self, why: str) -> None:
-        """The connection is no more: ends its calls, of which nobody knows whether the server carried them out."""
+        """Ends the calls of a lost connection; the server may have carried them out."""
         if self.why:
             return
         self.why = self.said or why
@@ -276,7 +276,7 @@ class ClientConnection:
             self._sending.control(frame(frames.PING, frames.ACK, 0, payload))
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """The server takes no new calls. Those behind the last that it took are repeated on another connection."""
+        """The server takes no new calls. Those after the last that it took are repeated on another connection."""
         if stream_id:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY of a stream")
         self._budget.spend("GOAWAY")

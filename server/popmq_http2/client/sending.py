@@ -1,4 +1,4 @@
-"""What a connection of a client has to send: frames that are ready, and the requests of calls as far as windows allow.
+"""The sending half of a client's connection: frames that are ready, and requests as far as the windows allow.
 
 control, headers ───────────────────────────────┐
 add(call) ─▶ in line ─▶ DATA, TURN_BYTES a turn ─┴─▶ take: the bytes for the socket
@@ -37,7 +37,7 @@ from popmq_http2.frames import (
 )
 from popmq_http2.limits import Limits
 
-#: What one call may write in its turn, so that a large request does not block small ones.
+#: Bytes that one call may write in its turn, so that a large request does not block small ones.
 TURN_BYTES = 256 << 10
 
 
@@ -68,7 +68,7 @@ class Sending:
         self.frame_bytes = DEFAULT_FRAME
 
     def control(self, raw: bytes) -> None:
-        """Sends a frame that no window holds back."""
+        """Sends a frame that is not subject to a window."""
         self._out.append(raw)
 
     def reset(self, call: ClientCall, code: int) -> None:

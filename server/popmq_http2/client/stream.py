@@ -1,6 +1,6 @@
 """A connected socket of one thread's connection: bytes in and out, through TLS if there is some.
 
-    send ─▶ TLS ─▶ what the socket does not take at once waits ─▶ flush, when it is writable again
+    send ─▶ TLS ─▶ bytes that the socket does not take at once wait ─▶ flush, when it is writable again
     receive ─▶ TLS ─▶ bytes; b"" at the end
 
 It never blocks after it was opened. TLS runs over buffers in memory (ssl.MemoryBIO), since one thread sends while
@@ -46,7 +46,7 @@ class Stream:
         self._send(raw if self._tls is None else self._tls.wrapped(raw))
 
     def flush(self) -> None:
-        """Sends what waits. Raises OSError."""
+        """Sends the waiting bytes. Raises OSError."""
         rest, self._rest = self._rest, b""
         self._send(rest)
 
@@ -58,7 +58,7 @@ class Stream:
             return None
 
     def unwrapped(self, raw: bytes) -> bytes:
-        """What received bytes are without TLS. Raises OSError."""
+        """The received bytes without TLS. Raises OSError."""
         return raw if self._tls is None else self._tls.unwrapped(raw)
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Stream:
         self.socket.close()
 
     def _send(self, raw: bytes) -> None:
-        """Keeps what the socket does not take. No caller waits for a server that does not read."""
+        """Keeps the bytes that the socket does not take. No caller waits for a server that does not read."""
         if self._rest:
             self._rest += raw
             return

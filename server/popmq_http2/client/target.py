@@ -1,4 +1,4 @@
-"""What a client connects to, and how: the address in gRPC's notation, TLS, the pauses between attempts.
+"""The target of a connection: the address in gRPC's notation, TLS, and the pauses between attempts.
 
     host:port    dns:host:port    dns:///host:port    [::1]:port    ipv4:1.2.3.4:port    ipv6:[::1]:port    unix:path
 

@@ -1,4 +1,4 @@
-"""The channel for threads. Whoever calls writes to the socket; one thread for each connection reads from it.
+"""The channel for threads. The calling thread writes to the socket; one thread for each connection reads from it.
 
     caller A ──┐ steps ──▶ under the lock: Calling, the frames, one send
     caller B ──┘             ▲
@@ -148,7 +148,7 @@ class Channel:
         return call
 
     def stream(self, path: str, request: bytes | None, metadata: Metadata = ()) -> StreamCall:
-        """Begins a call with a stream of answers. `request`: the only one; None: those that are written."""
+        """Begins a call with a stream of answers. `request`: the only one; None: requests follow by `write`."""
         call = StreamCall(self, path, metadata, request)
         self.do(self._calling.open, call)
         return call
@@ -170,7 +170,7 @@ class Channel:
                 link.thread.join(_CLOSE_S)
 
     def do(self, step: Callable[[Any], object], argument: Any) -> None:
-        """Carries out `step(argument)` when nobody else does anything, and sends what there is to send."""
+        """Carries out `step(argument)` under the lock, or leaves it to the thread that has the lock; then sends."""
         self._steps.append((step, argument))
         if self._holder != threading.get_ident():
             with self._lock:
@@ -217,7 +217,7 @@ class Channel:
 
 
 class Link:
-    """One connection: its thread connects, reads, and notices a server that is gone."""
+    """One connection: its thread connects, reads, and notices a server that no longer answers."""
 
     def __init__(self, channel: Channel, calling: Calling) -> None:
         self._channel = channel
@@ -232,7 +232,7 @@ class Link:
     # ── Under the lock of the channel ────────────────────────────────────────────────────────────────────────────────
 
     def send(self) -> None:
-        """Sends what the connection has to say."""
+        """Sends the connection's pending bytes."""
         if self._stream is None:
             return
         raw = self.connection.take()
@@ -269,7 +269,7 @@ class Link:
         self._attempt.heard()
 
     def _late(self, why: str) -> None:
-        """Nothing came for so long."""
+        """Handles silence: pings the server, or ends a connection whose PING was not answered."""
         options = self._channel.options
         if not self._attempt.known or self.connection.asked:
             self.lost(why)
@@ -313,7 +313,7 @@ class Link:
             self._handle(stream, poller.poll(max(self._until_s - monotonic(), 0.0) * 1000))
 
     def _handle(self, stream: Stream, ready: list[tuple[int, int]]) -> None:
-        """Handles what poll has told."""
+        """Handles the events of one poll."""
         for descriptor, events in ready:
             if descriptor == self._wake_out:
                 os.read(self._wake_out, 4096)
@@ -337,14 +337,14 @@ class Link:
             self._channel.do(self._fed, raw)
 
     def _flush(self, stream: Stream) -> None:
-        """The socket has room again."""
+        """Sends waiting bytes, as the socket has room again."""
         try:
             stream.flush()
         except OSError as error:
             self.lost(f"Socket closed: {error}")
 
     def _end(self, _: None) -> None:
-        """The thread ends: closes what it has."""
+        """Closes the socket and the pipe at the end of the thread."""
         self.lost("Socket closed")
         self._channel.gone(self)
         if self._stream is not None:

@@ -1,4 +1,4 @@
-"""What a server knows of each client address: its open connections, and whether one of them was a flood.
+"""The state of each client address: its open connections, and whether one of them was a flood.
 
 The budget of a connection (budget.py) ends a flood, but a new connection would start with a full one. An address that
 has flooded starts its next connections with few points, until the time in which a budget fills up has passed.

@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handles all received frames; the answers leave at the end of the event loop's turn.
 
-        A bug here must not leave a connection that nobody reads: it is logged, and the connection ends.
+        A bug here must not leave a connection that is not read: it is logged, and the connection ends.
         """
         self._heard_s, self._asked_s = monotonic(), None
         try:
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Cancels the handlers of open calls: nobody waits for their answers."""
+        """Cancels the handlers of open calls: their answers have no reader."""
         if self._timer is not None:
             self._timer.cancel()
         self._streams.drop_all()
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
     # ── Keepalive and the end ────────────────────────────────────────────────────────────────────────────────────────
 
     def _look(self) -> None:
-        """Called by the timer: has the client begun, is it alive, does it take what it asked for?"""
+        """Called by the timer: checks that the client has begun, is alive, and reads its answers."""
         now, limits = monotonic(), self._limits
         stalled = self._outlet.holds_back and now - self._outlet.moved_s > limits.stalled_s
         silent = self._asked_s is not None and now - self._asked_s >= limits.keepalive_timeout_s
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._end)
 
     def flush(self) -> None:
-        """Writes now what would be written at the end of this turn of the event loop."""
+        """Writes at once the bytes that are due at the end of this turn of the event loop."""
         self._outlet.flush()
 
     def go_away(self) -> None:

@@ -160,7 +160,7 @@ class Outlet:
         self._add(call)
 
     def discard(self, call: Call) -> None:
-        """Drops what a finished call still had to send."""
+        """Drops the unsent bytes of a finished call."""
         self.unsent -= call.queued
         if call.ending is None:
             call.ending = b""
@@ -198,7 +198,7 @@ class Outlet:
 
     @property
     def holds_back(self) -> bool:
-        """Whether more bytes wait for the client than one that reads would leave."""
+        """Whether more bytes wait than a client that reads its answers would leave."""
         return self._full or self.unsent > self.write_ahead_bytes
 
     def pause(self) -> None:
@@ -226,7 +226,7 @@ class Outlet:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Writes everything that may leave. What the transport has no room for waits for `resume`."""
+        """Writes everything that may leave. Bytes for which the transport has no room wait for `resume`."""
         self._scheduled = False
         self._relieve()
         for _ in range(len(self._dirty)):
@@ -313,7 +313,7 @@ class Outlet:
         self._finish(call)
 
     def _pump_messages(self, call: Call) -> None:
-        """Joins what was written since the last flush into one run of bytes."""
+        """Joins the bytes that were written since the last flush."""
         if not call.begun:
             self._begin(call)
         joined = b"".join((call.pending, *call.fresh)) if call.pending else b"".join(call.fresh)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("popmq_http2")
 
-#: Streams that we ended before the client may know it: further frames on these are no violation.
+#: Streams that we ended before the client may know it: further frames on these are not a violation.
 _ENDED_MAX = 1_000
 #: Header blocks in the cache, and their maximum size.
 _BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
@@ -205,7 +205,7 @@ class Streams:
         self._feed(call, b"", True)
 
     def _open(self, stream_id: int, read: Head, ends: bool) -> None:
-        """Opens a call: serves it, or answers at once why not."""
+        """Opens a call: starts its handler, or answers at once with the reason of the refusal."""
         limits, outlet = self._limits, self._outlet
         inbox = Inbox(limits, self._server.buffered, read.encoding)
         call = self.calls[stream_id] = Call(outlet, stream_id, read, inbox, limits.stream_window, outlet.call_window)
@@ -253,7 +253,7 @@ class Streams:
 
     def reset(self, fault: StreamFault) -> None:
         """Resets a stream after a fault. It costs as much as a reset by the client: both waste our work."""
-        self._budget.spend("what is no valid request")
+        self._budget.spend("an invalid request")
         log.debug("stream %d of %s: %s", fault.stream_id, self._outlet.peer, fault)
         self._outlet.control(frame(RST_STREAM, 0, fault.stream_id, U32.pack(fault.code)))
         if call := self.calls.get(fault.stream_id):
