@@ -1,4 +1,4 @@
-"""`popmq verify`: what a broker promises, tested on this machine while it is killed, cut off, filled up, slowed down.
+"""`popmq verify`: tests the broker's guarantees on this machine, under kills, power cuts, a full and a slow disk.
 
     load clients ──▶ a broker on a scratch folder ◀── kills, power cuts, a full disk, slow syncs, jumps of the clock
          │ histories: every call and its answer
@@ -8,9 +8,9 @@
 
 process/                     a broker that can be killed, one whose retention runs constantly, the files below it
 load/                        programs with a random behaviour from a seed, which record every call and its answer
-judging/                     what was recorded, joined, judged; sealed judges the owner's reads
+judging/                     joins and judges the records; sealed judges the owner's reads
 campaign, rest               kill -9 under load; a broker is brought to rest and read whole
 powercut, shim.c             the files that a power cut leaves, made from a log of all writes and syncs
 full                         a store without room
-stages, verifying, report    what `popmq verify` runs, with which settings, and what it says
+stages, verifying, report    the parts of a run, its settings, and its report
 """

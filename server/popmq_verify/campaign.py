@@ -1,4 +1,4 @@
-"""The kill -9 campaign: kills a broker at random moments under load, then judges what its clients saw."""
+"""The kill -9 campaign: kills a broker at random moments under load, then judges the records of its clients."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Verdict:
 def run(
     folder: Path, kills: int, seed: int, dropping: bool = False, flags: Sequence[str] = (), seconds: float = 0.0
 ) -> Verdict:
-    """Kills the broker so many times under load, or more in so many seconds; then as `observed`.
+    """Kills the broker at least `kills` times under load, and for at least `seconds`; then as `observed`.
 
     `dropping`: retention drops what every group has finished, all the while. `flags`: of `popmq serve`.
     """
@@ -134,7 +134,7 @@ def _kill_once(broker: BrokerProcess, chance: random.Random) -> bool:
 def loaded(
     broker: BrokerProcess, histories: Path, seed: int, count: int, keep_ms: int = 0
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A started broker, the reader and so many load clients: `finish` ends them. Leaves no process behind."""
+    """Starts a broker, the reader and the load clients, which `finish` ends. Leaves no process running."""
     clients: list[subprocess.Popen[bytes]] = []
     try:
         prepare(broker.start(), keep_ms)

@@ -1,4 +1,4 @@
-"""A store without room: sends are refused and say so, what makes room goes on, and nothing answered is lost."""
+"""A store without room: sends are refused with the reason, acks and deletes work, and no answered message is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def small_file(data: Path, flags: Sequence[str], figures: dict[str, int]) -> lis
 
 
 def no_byte_left(folder: Path, flags: Sequence[str], figures: dict[str, int]) -> list[Finding]:
-    """Fills a small file system to its last byte with a file of somebody else."""
+    """Fills a small file system to its last byte with a file that is not the broker's."""
     ballast = folder / "ballast"
 
     def fill(stubs: Stubs) -> None:
@@ -117,7 +117,7 @@ def _send(stubs: Stubs, ids: list[str]) -> None:
 
 
 def _pop(stubs: Stubs, count: int) -> list[tuple[str, str]]:
-    """(id, handle) of at most so many messages."""
+    """(id, handle) of at most `count` messages."""
     request = pb.PopRequest(topic=TOPIC, group=GROUP, max_messages=count, invisible_ms=600_000)
     answer = stubs.broker.Pop(request, timeout=10)
     return [(delivery.message.message_id, delivery.handle) for delivery in answer.deliveries]

@@ -1,4 +1,4 @@
-"""The power-cut campaign: load on a watched broker, then cuts at random points of what it did to its files.
+"""The power-cut campaign: records a broker's writes under load, then cuts them off at random points.
 
     python -m popmq_verify.powercut FOLDER COUNT SEED {honest,broken}     judges; JSON lines
 
@@ -166,7 +166,7 @@ def judge_all(folder: Path, count: int, seed: int, broken: bool) -> Iterator[dic
         known = before(history, cut)
         try:
             findings = judge(left, known)
-        except Exception as error:  # a store that does not open is what we look for
+        except Exception as error:  # a store that does not open is a finding
             findings = [("store", f"{type(error).__name__}: {error}")]
         answered = sum(operation.ok for operation in known.operations)
         yield {"cut": number, "answered": answered, "findings": findings[:20]}

@@ -1,4 +1,4 @@
-"""What `popmq verify` found, in plain words and as an HTML page without scripts."""
+"""The report of `popmq verify`: sentences for a terminal, and an HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from popmq_verify.stages import CUTS, LOAD_S, Outcome
 
-#: What a finding means for a user, by its claim (checker.py); claims that are not here broke what the broker counts.
+#: The kind of a finding by its claim (checker.py); other claims are about the broker's numbers.
 KINDS = {
     "lost": ("lost", "changed"),
     "repeated": ("doubled", "after ack", "phantom", "sealed"),

@@ -20,7 +20,7 @@ REST_ROUNDS = 40
 def come_to_rest(
     stubs: Stubs, recorder: Recorder, pass_time: Callable[[], None] | None = None, dropping: bool = False
 ) -> Survey:
-    """Pops and acks whatever is left until every number is zero, then looks at all that is stored.
+    """Pops and acks the remaining messages until every number is zero, then reads everything that is stored.
 
     `pass_time` moves the clock of an embedded broker on; without it leases end by themselves. `dropping`: retention
     drops what every group has finished, which at rest is all: the survey waits for that too, up to the same deadline.

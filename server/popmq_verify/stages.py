@@ -6,7 +6,7 @@
     slow disk    every sync takes longer
     clock jumps  the wall clock goes ahead and back by hours
 
-What a stage finds is a contradiction between answers, or between answers and what is stored: a defect, never chance.
+A finding is a contradiction between answers, or between answers and stored messages: a defect, never chance.
 
 A run of one minute is the shortest of each stage, and has AT_ONCE of them at the same time: they wait more than they
 compute. `--minutes 30` has thirty times the load, kills and cuts.
@@ -44,7 +44,7 @@ NS_PER_HOUR = 3_600_000_000_000
 
 @dataclass
 class Outcome:
-    """What one stage did and found. `skipped`: why it did not run; `figures`: what happened, in words and numbers."""
+    """The result of one stage. `skipped`: why it did not run; `figures`: what happened, in words and numbers."""
 
     name: str
     findings: list[Finding] = field(default_factory=list)
@@ -78,13 +78,13 @@ def run_all(plan: Plan, names: Sequence[str], ended: Callable[[Outcome], None]) 
 
 
 def run(plan: Plan, name: str) -> Outcome:
-    """Runs one stage. One that cannot run on this machine says why, and is no failure."""
+    """Runs one stage. One that cannot run on this machine gives the reason, and is not a failure."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="popmq-verify-", dir=plan.folder) as folder:
         outcome = Outcome(name)
         try:
             STAGES[name](plan, Path(folder), outcome)
-        except Exception as error:  # a broker that does not start or stop is what we look for
+        except Exception as error:  # a broker that does not start or stop is a finding
             outcome.findings.append(("store", f"{type(error).__name__}: {error}"))
     outcome.seconds = time.monotonic() - began
     return outcome
@@ -171,7 +171,7 @@ STAGES: dict[str, Callable[[Plan, Path, Outcome], None]] = {
 
 
 def _shimmed(folder: Path, plan: Plan, **environment: str) -> BrokerProcess:
-    """A broker with the shim that keeps no log: what it writes is not played back."""
+    """A broker with the shim that keeps no log: its writes are not played back."""
     data = folder / "broker" / "data"
     data.parent.mkdir()
     environment |= {"LD_PRELOAD": str(powercut.compile_shim(folder)), "POPMQ_CUT_LOG": "/dev/null"}
@@ -186,7 +186,7 @@ def _waiting(seconds: float) -> Callable[[], Counter[str]]:
     return wait
 
 
-#: What a report shows of a campaign's figures.
+#: The figures of a campaign that a report shows.
 _SHOWN = {
     "kills": "kills",
     "during_start": "of them while it started",

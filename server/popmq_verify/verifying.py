@@ -10,7 +10,7 @@ from pathlib import Path
 from popmq_server.settings import SettingError, load
 from popmq_verify.stages import STAGES, Plan
 
-#: Settings that change what a broker does to messages; the others say who reaches it, and where.
+#: Settings that change how a broker handles messages; the others are about its ports, TLS and keys.
 TAKEN = ("sync", "transport", "max_size", "connections_per_address")
 
 
@@ -28,7 +28,7 @@ def plan(config: str | None, minutes: float, scratch: str | None, seed: int | No
     ]
     folder = Path(scratch) if scratch else _beside(settings.options.data)
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(f"{folder} is no folder that this user may write to: name one with --scratch")
+        raise ValueError(f"this user may not write to {folder}: name another folder with --scratch")
     if seed is None:
         seed = random.SystemRandom().randrange(1 << 32)
     return Plan(folder.resolve(), tuple(flags), settings.options.sync, minutes, seed)

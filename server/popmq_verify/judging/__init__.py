@@ -1,1 +1,1 @@
-"""What must be true of the clients' records and of the broker afterwards."""
+"""Checks the clients' records, and the broker afterwards."""

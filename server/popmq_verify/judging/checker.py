@@ -2,7 +2,7 @@
 
 Broker times (popped_ms, invisible_until_ms, visible_ms) are compared with each other to the millisecond; they are
 compared with client times only where a margin is named. A call without an answer may have happened or not: every rule
-assumes whichever of the two is no contradiction, so a finding is always a defect.
+assumes the case that fits the other records, so a finding is always a defect.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _positions(facts: Facts, survey: Survey) -> Iterator[Finding]:
         for message_id, positions in stored.items():
             sent = facts.sent.get(message_id)
             if sent is None or sent.topic != topic:
-                yield "phantom", f"{message_id} is stored in {topic}, where nobody sent it"
+                yield "phantom", f"{message_id} is stored in {topic}, where no client sent it"
             elif len(positions) > 1 or sent.position not in (None, positions[0]):
                 yield "doubled", f"{message_id}, answered at {sent.position}, is stored at {positions}"
     for message_id, sent in facts.sent.items():

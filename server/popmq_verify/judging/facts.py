@@ -1,4 +1,4 @@
-"""The histories of a campaign, joined by message and by delivery, and what was found in the broker afterwards."""
+"""The histories of a campaign, joined by message and by delivery, and the content of the broker afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Reading = tuple[str, str]  # group, topic
 
 @dataclass(slots=True)
 class Touch:
-    """One entry of an Ack or ChangeInvisibleTime: what was asked for one handle. `code` is None when unanswered."""
+    """One entry of an Ack or ChangeInvisibleTime: the request for one handle. `code` is None when unanswered."""
 
     operation: Operation
     kind: str  # ack, extend, release, reject
@@ -89,7 +89,7 @@ class DeadLetter:
 
 @dataclass
 class Survey:
-    """What was found by position and in the numbers after everything came to rest."""
+    """The stored messages by position, and the numbers, after everything came to rest."""
 
     stored: dict[str, dict[str, list[Position]]] = field(default_factory=dict)  # topic → message id → positions
     dead: dict[str, dict[str, list[DeadLetter]]] = field(default_factory=dict)  # group → message id → dead letters
@@ -177,7 +177,7 @@ class Facts:
                     delivery = Delivery(*reading, message_id, handle, attempt, (queue, offset), *told, pop)
                     self.by_handle[handle] = delivery
                 elif not pop.told["replay"] or (known.message_id, known.attempt) != (message_id, attempt):
-                    self.oddities.append(("overlap", f"handle {handle} was given out twice"))
+                    self.oddities.append(("overlap", f"handle {handle} was issued twice"))
 
     def _join_touches(self) -> None:
         for operation in self.history.operations:

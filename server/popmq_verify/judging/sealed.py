@@ -1,4 +1,4 @@
-"""Judges what owners read: a token always gives the same set, and the epochs together give the topic once."""
+"""Judges the reads of owners: a token always gives the same set, and the epochs together give the topic once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _tokens(history: History, sets: dict[Token, list[Any]]) -> Iterator[str]:
         if sets.setdefault(token, told) != told:
             yield f"token {token}: {len(sets[token][0])} rows at first, {len(told[0])} or others later"
         if pop.told["torn"]:
-            yield f"token {token} is torn, though nobody else reads this group"
+            yield f"token {token} is torn, although no other client reads this group"
 
 
 def _orders(history: History) -> Iterator[str]:
@@ -40,7 +40,7 @@ def _orders(history: History) -> Iterator[str]:
     for operation in history.operations:
         if operation.kind == "attach" and operation.ok:
             if operation.told["generation"] <= generation:
-                yield f"generation {operation.told['generation']} was given out after {generation}"
+                yield f"generation {operation.told['generation']} was issued after {generation}"
             if operation.told["acked_epoch"] < acked:
                 yield f"epoch {acked} was acked, later only {operation.told['acked_epoch']}"
             generation = operation.told["generation"]

@@ -1,1 +1,1 @@
-"""What clients do to the broker in a campaign, and their record of it."""
+"""The load clients of a campaign, and their record of every call."""

@@ -89,7 +89,7 @@ class Client:
         messages = [pb.Message(message_id=name, body=body_of(name), tag="t", keys=[name]) for name in ids]
         request = pb.SendRequest(topic=self.random.choice(TOPICS), messages=messages)
         if self.random.random() < 0.3:
-            self._send(request)  # without a number it cannot be repeated: an unknown stays one
+            self._send(request)  # without a number it cannot be repeated: an unknown outcome stays unknown
             return
         request.producer_id, request.request_number = self.name, self.number
         self.insist(lambda: self._send(request))

@@ -1,4 +1,4 @@
-"""Histories: what every client asked, when, and what was answered.
+"""Histories: the calls of every client with their times and answers.
 
 One file for each client, one line of JSON for each half of an operation: the call, written before it leaves, and the
 answer. An operation without an answer, or with an error that does not say whether it happened, is *unknown*: it may
@@ -27,7 +27,7 @@ NEVER = 2**63
 
 @dataclass(slots=True)
 class Operation:
-    """A call and what became of it. `how` is ok, refused (nothing happened, for certain) or unknown."""
+    """A call and its outcome. `how` is ok, refused (certainly without effect) or unknown."""
 
     kind: str
     client: str
@@ -65,7 +65,7 @@ class Recorder:
 
 @dataclass
 class History:
-    """Everything that all clients did, in the order of the calls."""
+    """All calls of all clients, in order."""
 
     operations: list[Operation]
     wall_minus_monotonic_ns: int = 0

@@ -94,7 +94,7 @@ class Reader:
         """One epoch, read once or more; how many messages it had."""
         count = self.read()
         fate = self.random.random()
-        if fate < 0.25:  # the query starts anew
+        if fate < 0.25:  # the query starts again
             self.attach()
             self.read()
         elif fate < 0.35:

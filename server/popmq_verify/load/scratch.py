@@ -22,7 +22,7 @@ RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class Caller(Protocol):
-    """What is used of a load client, which imports this module. `number`: the next life; `stop` exists at the end."""
+    """The part of a load client that this module uses. `number`: the next life; `stop` exists at the end."""
 
     name: str
     number: int
@@ -46,7 +46,7 @@ def recreate(client: Caller, group: str) -> None:
     _insist(client, admin.DeleteTopic, pb.DeleteTopicRequest(name=topic))
     _insist(client, admin.CreateTopic, make)
     if client.stop.exists():
-        return  # the delete may not have been done: what is there may be of the first life
+        return  # perhaps not deleted: the messages may be of the first life
     _pop(client, topic, group, life + 1)
     _insist(client, admin.DeleteTopic, pb.DeleteTopicRequest(name=topic))
     client.number += 1

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 READY = "popmq: ready on "
-#: What is started: the same main function as `popmq serve`.
+#: The program to start: the same main function as `popmq serve`.
 SERVE = (sys.executable, "-m", "popmq_server")
 #: Seconds that a start may take; recovery reads the whole store.
 READY_S = 120.0
