@@ -45,5 +45,5 @@ def test_a_displayed_time_can_be_typed_as_input() -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "tomorrow 25:00", "tomorrow 9", "2026-13-01", "+", "1y", "9" * 30 + "d"])
 def test_a_malformed_time_is_refused_with_the_forms_to_write(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time: write 2026-01-31"):
+    with pytest.raises(ValueError, match="is not a time: write 2026-01-31"):
         moment_of(text, NOW)

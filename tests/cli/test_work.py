@@ -172,8 +172,8 @@ def test_a_changed_file_starts_it_again(start: Start, client: popmq.Client, fold
     [
         ("app", "'app' is not MODULE:WORKER"),
         ("nowhere:worker", "there is no module 'nowhere'"),
-        ("app:client", "app:client is no popmq.Worker"),
-        ("app:none.at.all", "app:none.at.all is no popmq.Worker"),
+        ("app:client", "app:client is not a popmq.Worker"),
+        ("app:none.at.all", "app:none.at.all is not a popmq.Worker"),
     ],
 )
 def test_a_target_that_is_not_a_worker_is_wrong_usage(

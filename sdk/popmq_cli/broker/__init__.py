@@ -1,1 +1,1 @@
-"""Commands about a broker as a whole: run it, check, copy and measure it, know it by name."""
+"""Commands about a broker as a whole: run, check, copy and measure it, and give it a name."""

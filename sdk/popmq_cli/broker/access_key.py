@@ -1,4 +1,4 @@
-"""`popmq access-key`: keys for a broker that asks who calls (`popmq serve --access-keys FILE`)."""
+"""`popmq access-key`: keys for a broker that requires them (`popmq serve --access-keys FILE`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def access_key() -> None:
 @click.option("--connections", type=click.IntRange(1), help="Open connections of the key at most.")
 @click.option("--calls-per-s", type=click.IntRange(1), help="Calls a second at most.")
 @click.option("--bytes-in-flight", metavar="SIZE", help="Requests and answers under way at most, e.g. 32MiB.")
-@click.option("--certificate", metavar="NAME", help="The name in a client certificate, in place of a secret.")
+@click.option("--certificate", metavar="NAME", help="The name in a client certificate, instead of a secret.")
 def new(
     name: str,
     grants: tuple[str, ...],
@@ -45,7 +45,7 @@ def new(
     bytes_in_flight: str | None,
     certificate: str | None,
 ) -> None:
-    """Print a new key with a random secret, as it stands in the file of `popmq serve --access-keys`.
+    """Print a new key with a random secret, in the format of the file of `popmq serve --access-keys`.
 
     The file is for its owner only (mode 600); a running broker takes what is added to it within a second.
 
@@ -88,7 +88,7 @@ def list_(client: popmq.Client, output: Output) -> None:
     """
     found = client.access_keys()
     if not found.enabled:
-        output.said("The broker asks for no keys: whoever reaches a port may do everything.")
+        output.note("The broker requires no keys: every client that reaches a port may do everything.")
     output.listing("Access keys", COLUMNS, found.access_keys, _row)
 
 

@@ -15,9 +15,9 @@ import popmq
 from popmq_cli.shared.asking import SIZE, asks
 from popmq_cli.shared.output import Output
 
-#: As a broker calls its file, and how it is called until it is whole: no broker starts on that name.
+#: The name of a broker's data file, and the name until the copy is complete: no broker starts on the second one.
 FILE, PART = "popmq.mdb", "popmq.mdb.part"
-#: Where progress goes: (bytes so far, about how many there will be).
+#: Called with the progress: (bytes so far, estimated total).
 Told = Callable[[int, int], None]
 
 
@@ -50,7 +50,7 @@ def backup(client: popmq.Client, output: Output, target: str, rate: int) -> None
             sys.stdout.buffer.flush()
         else:
             size = _into(client, pathlib.Path(target), rate, told)
-    output.said(f"{size:,} bytes written to {'standard output' if target == '-' else target}")
+    output.note(f"{size:,} bytes written to {'standard output' if target == '-' else target}")
 
 
 def _into(client: popmq.Client, folder: pathlib.Path, rate: int, told: Told) -> int:

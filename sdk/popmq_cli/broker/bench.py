@@ -1,4 +1,4 @@
-"""`popmq bench`: what a broker does for this machine, by a small load on a topic of its own."""
+"""`popmq bench`: measures a broker as seen from this machine, by a small load on a topic of its own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from popmq_cli.shared.asking import SIZE, asks
 from popmq_cli.shared.output import Output
 
 COLUMNS = ["STEP", "MESSAGES#", "MSG/S#", "MIB/S#", "CALLS#", "P50 MS#", "P99 MS#", "MAX MS#"]
-#: The names of the topic and of the group begin so.
+#: The prefix of the names of the topic and of the group.
 PREFIX = "popmq-bench-"
-#: Seconds that a pop waits for messages of senders that are not done.
+#: Seconds that a pop waits for messages of senders that are still running.
 WAIT_S = 1.0
 
 
@@ -45,9 +45,11 @@ class Step:
 
 
 @click.command()
-@click.option("--messages", type=click.IntRange(1), default=10_000, show_default=True, help="Send so many.")
-@click.option("--size", type=SIZE, default="256", show_default=True, metavar="SIZE", help="Of each body: 256, 4KiB.")
-@click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Messages of one call.")
+@click.option("--messages", type=click.IntRange(1), default=10_000, show_default=True, help="Number of messages.")
+@click.option(
+    "--size", type=SIZE, default="256", show_default=True, metavar="SIZE", help="Bytes of each body: 256, 4KiB."
+)
+@click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Messages in one call.")
 @click.option("--threads", type=click.IntRange(1, 256), default=8, show_default=True, help="Calls at a time.")
 @asks
 def bench(client: popmq.Client, output: Output, messages: int, size: int, batch: int, threads: int) -> None:
@@ -67,9 +69,9 @@ def bench(client: popmq.Client, output: Output, messages: int, size: int, batch:
     client.create_topic(name)
     client.create_group(name)
     try:
-        output.said(f"sending {messages:,} messages of {size:,} bytes to {name}")
+        output.note(f"sending {messages:,} messages of {size:,} bytes to {name}")
         sent = _send(client, name, b"x" * max(size, 1), messages, batch, threads)
-        output.said(f"popping and acking {messages:,} messages")
+        output.note(f"popping and acking {messages:,} messages")
         popped, acked = _pop(client, name, messages, batch, threads)
     finally:
         client.delete_topic(name)

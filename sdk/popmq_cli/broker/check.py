@@ -5,13 +5,13 @@ import sys
 
 import click
 
-#: What the checker says of a folder that it cannot open, and what the command line says for it.
+#: Exit codes for a folder that cannot be opened: of the checker, and of the command line.
 _CANNOT_OPEN, _REFUSED = 78, 1
 
 
 @click.command()
 @click.argument("data", metavar="DIR", default="popmq-data")
-@click.option("--repair", is_flag=True, help="Write a new data file with all that can be read; keep the damaged one.")
+@click.option("--repair", is_flag=True, help="Write a new data file with all readable entries; keep the damaged one.")
 def check(data: str, repair: bool) -> None:
     """Check the store of a stopped broker.
 

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-#: What the module says of a folder that it cannot compact, and what the command line says for it.
+#: Exit codes for a folder that cannot be compacted: of the module, and of the command line.
 _CANNOT, _REFUSED = 78, 1
 
 

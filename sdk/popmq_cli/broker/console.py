@@ -21,7 +21,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="0: any free one.")
 @click.option("--tls-cert", type=FILE, help="Serve HTTPS with this certificate chain (PEM).")
 @click.option("--tls-key", type=FILE, help="The private key of the certificate (PEM).")
-@click.option("--public-url", default="", metavar="URL", help="How browsers name it behind a proxy: https://….")
+@click.option(
+    "--public-url", default="", metavar="URL", help="The address that browsers use, if there is a proxy: https://…."
+)
 @click.option("--until-stdin-ends", is_flag=True, hidden=True)
 def console(
     host: str,

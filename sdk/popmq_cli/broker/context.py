@@ -20,7 +20,7 @@ def names(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 @click.group()
 def context() -> None:
-    """Know brokers by name, and select the one that commands ask.
+    """Give brokers names, and select the one that commands call.
 
     Options win over the context that --context or POPMQ_CONTEXT names, which wins over POPMQ_ENDPOINT and the other
     variables. The selected context is used when none of these names a broker.
@@ -36,9 +36,9 @@ def context() -> None:
 @click.option("--client-key", metavar="FILE", type=click.Path(exists=True, resolve_path=True), help="Its key (PEM).")
 @click.option("--access-key", metavar="NAME", help="Call with this key.")
 @click.option("--secret-file", metavar="FILE", help='Its secret stays in this file. "-": read it now and store it.')
-@click.option("--select", is_flag=True, help="And select it.")
+@click.option("--select", is_flag=True, help="Also select it.")
 def add(name: str, select: bool, **fields: Any) -> None:
-    """Add a broker, or replace what is known of it. The first one is selected.
+    """Add a broker, or replace its entry. The first one is selected.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def add(name: str, select: bool, **fields: Any) -> None:
         if select or not contexts.selected:
             contexts.selected = name
         selected = contexts.selected == name
-    Output(False).said(f"context {name}: {fields['endpoint']}{', selected' if selected else ''}")
+    Output(False).note(f"context {name}: {fields['endpoint']}{', selected' if selected else ''}")
 
 
 @context.command(name="list")
@@ -95,7 +95,7 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
 @context.command()
 @click.argument("name", shell_complete=names)
 def select(name: str) -> None:
-    """Let commands ask this broker from now on.
+    """Make commands call this broker from now on.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ def select(name: str) -> None:
     with changed() as contexts:
         contexts.named(name)
         contexts.selected = name
-    Output(False).said(f"context {name} is selected")
+    Output(False).note(f"context {name} is selected")
 
 
 @context.command()
@@ -121,4 +121,4 @@ def remove(name: str) -> None:
         del contexts.by_name[name]
         if contexts.selected == name:
             contexts.selected = ""
-    Output(False).said(f"context {name} is removed")
+    Output(False).note(f"context {name} is removed")

@@ -15,7 +15,7 @@ from popmq_cli.shared.output import Output
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Calls, one after the other.")
 @asks
 def ping(client: popmq.Client, output: Output, count: int) -> None:
-    """Ask the broker for a sign of life, its release and its engine.
+    """Check that the broker answers; show its release and its engine.
 
     It lists the capabilities that the engine lacks, with what to use instead; the embedded engine lacks none.
 

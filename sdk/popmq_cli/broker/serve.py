@@ -44,7 +44,7 @@ def serve(**given: Any) -> None:
     try:
         from popmq_server.__main__ import main
 
-        # A broker imports these late, the parser of SQL filters with the first of them: it would fail half-way.
+        # A broker imports these late, the SQL parser with its first filter: a missing one would fail half-way.
         for name in ("lmdb", "prometheus_client", "lark"):
             if importlib.util.find_spec(name) is None:
                 raise ImportError(f"No module named {name!r}")

@@ -6,7 +6,7 @@ import time
 
 import click
 
-#: Exit codes of settings that cannot be used, and of a test that found something.
+#: Exit codes for settings that cannot be used, and for a test with findings.
 _SETTINGS, _FOUND = 2, 1
 
 
@@ -20,14 +20,14 @@ _SETTINGS, _FOUND = 2, 1
 def verify(
     config: str | None, minutes: float, stages: tuple[str, ...], scratch: str | None, report: str, seed: int | None
 ) -> None:
-    """Test what the broker promises, on this machine.
+    """Test the broker's guarantees on this machine.
 
     Brokers with your settings run on scratch folders of their own, never on your data, while they are killed, lose
     their power, have no room, a slow disk, and a clock that jumps. Programs send, pop and ack all the while and record
     every answer. The report says what was lost, repeated, overlapping or late.
 
     Power cuts, the slow disk and the clock need a C compiler and Linux; without them they are skipped, and the report
-    says so. Ports, TLS, keys and metrics of the settings are not used: nobody else reaches these brokers.
+    says so. Ports, TLS, keys and metrics of the settings are not used: no other client reaches these brokers.
 
     Ends with 0 when nothing was found, with 1 when something was.
 

@@ -1,4 +1,4 @@
-"""`popmq browse`: the messages of a topic as they stand there, without an effect on any group."""
+"""`popmq browse`: shows the messages of a topic, without an effect on any group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from popmq_cli.shared.output import Output, heading, show_body
 @click.argument("topic", shell_complete=topics)
 @click.option("--follow", is_flag=True, help="Show new messages as they come, until Ctrl-C.")
 @click.option("--since", type=MOMENT, metavar="TIME", help="Begin here: 1h (ago).  [default: the first; new ones]")
-@click.option("--max", "most", type=click.IntRange(1), help="End after so many messages.")
+@click.option("--max", "most", type=click.IntRange(1), help="End after this number of messages.")
 @filter_options
 @asks
 def browse(
@@ -55,7 +55,7 @@ def browse(
             if shown == most:
                 break
     if not shown:
-        output.said(f"no message in {topic}")
+        output.note(f"no message in {topic}")
 
 
 def _show(output: Output, delivery: popmq.Delivery) -> None:

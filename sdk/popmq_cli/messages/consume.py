@@ -24,7 +24,7 @@ REASON_BYTES = 1024
     "--exec", "program", metavar="CMD", help="Run this shell command for each message: its body is the input."
 )
 @click.option("--follow", is_flag=True, help="Wait for more messages, until Ctrl-C.")
-@click.option("--max", "most", type=click.IntRange(1), help="End after so many messages.")
+@click.option("--max", "most", type=click.IntRange(1), help="End after this number of messages.")
 @click.option("--invisible", type=DURATION, metavar="DURATION", help="Length of the lease.  [default: the group's]")
 @filter_options
 @asks
@@ -62,17 +62,17 @@ def consume(
                 if program is None:
                     _print(output, delivery)
                 elif reason := _failure(program, delivery):
-                    output.said(f"message {delivery.message_id}, attempt {delivery.attempt}: {reason}")
+                    output.note(f"message {delivery.message_id}, attempt {delivery.attempt}: {reason}")
                     delivery.release(reason=reason)
             handled += 1
             if handled == most:
                 break
     if not handled:
-        output.said(f"no message for {group} in {topic}")
+        output.note(f"no message for {group} in {topic}")
 
 
 def _print(output: Output, delivery: popmq.Delivery) -> None:
-    """Prints a message, and flushes it before its guard acks it: a pipe that broke loses nothing."""
+    """Prints a message, and flushes it before its guard acks it, so that a broken pipe loses nothing."""
     try:
         if output.as_json:
             output.objects([delivery])
@@ -80,7 +80,7 @@ def _print(output: Output, delivery: popmq.Delivery) -> None:
             show_body(delivery.body)
         sys.stdout.flush()
     except OSError:
-        delivery.release(0.0, count=False, reason="not printed")  # visible at once: nobody has tried it
+        delivery.release(0.0, count=False, reason="not printed")  # visible at once: no attempt was made
         raise
 
 

@@ -1,4 +1,4 @@
-"""`popmq delayed` and `popmq recall`: messages that are scheduled for later."""
+"""`popmq delayed` and `popmq recall`: shows delayed messages, and takes them back."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ COLUMNS = ["TOPIC", "MESSAGE", "DUE", "IN#", "STORED", "RECALL HANDLE"]
 
 @click.command()
 @click.argument("topic", default="", shell_complete=topics)
-@click.option("--until", type=LATER, metavar="TIME", help="Only what is due before: 2026-01-31T12:00, 10m.")
+@click.option("--until", type=LATER, metavar="TIME", help="Only messages due before: 2026-01-31T12:00, 10m.")
 @click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show so many.")
 @asks
 def delayed(client: popmq.Client, output: Output, topic: str, until: datetime | None, most: int) -> None:
-    """Messages that are scheduled for later.
+    """Show delayed messages.
 
     Of TOPIC, or of all topics; soonest first.
 
@@ -35,7 +35,7 @@ def delayed(client: popmq.Client, output: Output, topic: str, until: datetime | 
     shown = client.list_delayed(topic, until, most)
     output.listing("Delayed", COLUMNS, shown.messages, _row)
     if shown.total > len(shown.messages) and until is None:
-        output.said(f"{shown.total - len(shown.messages)} more: raise --max")
+        output.note(f"{shown.total - len(shown.messages)} more: raise --max")
 
 
 @click.command()
@@ -64,7 +64,7 @@ def recall(client: popmq.Client, output: Output, topic: str, handles: tuple[str,
     if output.as_json:
         output.objects({"message_id": message_id} for message_id in results)
     else:
-        output.said(f"{len(handles)} recalled")
+        output.note(f"{len(handles)} recalled")
 
 
 def _row(message: popmq.DelayedMessage) -> Row:

@@ -23,7 +23,7 @@ class Chosen(NamedTuple):
     offsets: tuple[int, ...]
     message_ids: tuple[str, ...]
     topic: str
-    yes: bool  # nobody is asked
+    yes: bool  # ask no confirmation
 
     @property
     def named(self) -> bool:
@@ -35,8 +35,8 @@ def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options of a redrive, as `chosen`; `one`: what an offset names."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @click.option("--offset", "offsets", type=int, multiple=True, help=f"Only this {one}; as often as needed.")
-        @click.option("--id", "message_ids", multiple=True, help="Only this message; as often as needed.")
+        @click.option("--offset", "offsets", type=int, multiple=True, help=f"Only this {one}; may be repeated.")
+        @click.option("--id", "message_ids", multiple=True, help="Only this message; may be repeated.")
         @click.option("--topic", default="", help="Only those of this topic.")
         @click.option("--yes", is_flag=True, help="Do not ask.")
         @functools.wraps(function)
@@ -99,9 +99,9 @@ def show(client: popmq.Client, output: Output, group: str, offset: int, most: in
         _show(delivery)
     rest = page.max_offset - page.next_offset
     if rest > 0:
-        output.said(f"{rest} more: popmq dlq show {group} --offset {page.next_offset}")
+        output.note(f"{rest} more: popmq dlq show {group} --offset {page.next_offset}")
     elif not page.deliveries:
-        output.said(f"no dead letters of {group}")
+        output.note(f"no dead letters of {group}")
 
 
 @dlq.command()
@@ -109,7 +109,7 @@ def show(client: popmq.Client, output: Output, group: str, offset: int, most: in
 @chooses("dead letter")
 @asks
 def redrive(client: popmq.Client, output: Output, group: str, chosen: Chosen) -> None:
-    """Deliver dead letters of GROUP again, where they came from: all, or what is named. Their attempts begin anew.
+    """Deliver dead letters of GROUP again, where they came from: all, or those named. Their attempts begin at 1.
 
     \b
     Examples:
@@ -124,7 +124,7 @@ def redrive(client: popmq.Client, output: Output, group: str, chosen: Chosen) ->
 
 
 def redrive_chosen(client: popmq.Client, output: Output, group: str, chosen: Chosen, word: str) -> None:
-    """Delivers them again, and says how many; raises PartlyRefused when some that were named were not."""
+    """Delivers them again, and prints how many; raises PartlyRefused when some of the named ones were not."""
     done = client.redrive(group, chosen.offsets, chosen.topic, chosen.message_ids)
     output.done(f"{done.redriven} {word}", done)
     if done.failures:

@@ -34,7 +34,7 @@ def message(
     since: datetime | None,
     until: datetime | None,
 ) -> None:
-    """Look messages of TOPIC up by --id or --key, newest first. TOPIC may be %DLQ%group.
+    """Find messages of TOPIC by --id or --key, newest first. TOPIC may be %DLQ%group.
 
     \b
     Examples:
@@ -48,9 +48,9 @@ def message(
     found = client.look_up(topic, message_id, key, most, since, until)
     _show(output, found.deliveries)
     if not found.deliveries:
-        output.said(f"no message of {topic} has this {'id' if message_id else 'key'}")
+        output.note(f"no message of {topic} has this {'id' if message_id else 'key'}")
     elif found.more:
-        output.said(f"there may be more: --until {found.deliveries[-1].stored.isoformat()}")
+        output.note(f"there may be more: --until {found.deliveries[-1].stored.isoformat()}")
 
 
 @click.command()
@@ -62,7 +62,7 @@ def message(
 def peek(
     client: popmq.Client, output: Output, topic: str, group: str, most: int, tag: str | None, sql: str | None
 ) -> None:
-    """What the next pop of GROUP would deliver. Nothing is leased, and no attempt counts.
+    """Show what the next pop of GROUP would deliver. Nothing is leased, and no attempt counts.
 
     \b
     Examples:
@@ -72,17 +72,17 @@ def peek(
     shown = client.peek(topic, group, most, tag=tag, sql=sql)
     _show(output, shown)
     if not shown:
-        output.said(f"no message for {group} in {topic}")
+        output.note(f"no message for {group} in {topic}")
 
 
 @click.command()
 @click.argument("group", default="", shell_complete=groups)
 @asks
 def sessions(client: popmq.Client, output: Output, group: str) -> None:
-    """Clients that read for GROUP, or for any.
+    """Show the clients that read for GROUP, or for any.
 
     Those that answer for transactions are shown, too. A session ends 120 s after the client was last seen, or when it
-    says goodbye.
+    disconnects.
 
     \b
     Examples:

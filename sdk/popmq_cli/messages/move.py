@@ -1,4 +1,4 @@
-"""`popmq move`: what a group has still to do in one topic is sent to another one.
+"""`popmq move`: sends the unfinished messages of a group in one topic to another topic.
 
     pop ─▶ send to TO, with the same message ids ─▶ on its disk ─▶ ack
 
@@ -26,8 +26,10 @@ BATCH = 256
 @click.command()
 @click.argument("source", metavar="FROM", shell_complete=topics)
 @click.argument("target", metavar="TO", shell_complete=topics)
-@click.option("--group", required=True, shell_complete=groups, help="Who has done these messages in FROM then.")
-@click.option("--max", "most", type=click.IntRange(1), help="Move so many.  [default: until none is left]")
+@click.option(
+    "--group", required=True, shell_complete=groups, help="The group whose messages are moved, and acked in FROM."
+)
+@click.option("--max", "most", type=click.IntRange(1), help="Move at most this many.  [default: until none is left]")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @filter_options
 @asks
@@ -42,10 +44,10 @@ def move(
     tag: str | None,
     sql: str | None,
 ) -> None:
-    """Send what --group has still to do in FROM to TO, and ack it in FROM.
+    """Send the unfinished messages of --group from FROM to TO, and ack them in FROM.
 
     Messages keep their ids, keys, tags, properties, message groups, priorities and bodies, and their order within a
-    message group; their attempts begin anew in TO. Other groups of FROM keep theirs. A %DLQ%GROUP is a FROM like any
+    message group; their attempts begin at 1 in TO. Other groups of FROM keep theirs. A %DLQ%GROUP is a FROM like any
     other, but popmq dlq redrive delivers dead letters to where they came from. What is leased or in backoff stays.
 
     Every batch is on TO's disk before it is acked in FROM. So nothing is lost by a kill, a restart or a refusal; but a

@@ -13,7 +13,7 @@ from popmq_cli.shared.completing import groups, topics
 from popmq_cli.shared.moments import moment
 from popmq_cli.shared.output import Output, heading, show_body
 
-#: Messages a pop: one request and one lease for so many at most.
+#: At most this many messages in one pop, which is one request and one lease.
 BATCH = 256
 
 
@@ -21,10 +21,12 @@ BATCH = 256
 @click.argument("topic", shell_complete=topics)
 @click.argument("group", shell_complete=groups)
 @click.option("--max", "most", type=click.IntRange(1), default=1, show_default=True, help="Messages at most.")
-@click.option("--wait", type=DURATION, default=0.0, metavar="DURATION", help="Wait so long when there are none; ≤ 60s.")
+@click.option(
+    "--wait", type=DURATION, default=0.0, metavar="DURATION", help="Wait at most this long when there are none; ≤ 60s."
+)
 @click.option("--invisible", type=DURATION, metavar="DURATION", help="Length of the lease.  [default: the group's]")
-@click.option("--queue", "queues", type=int, multiple=True, help="Only this queue; as often as needed.")
-@click.option("--lite-topic", "lite_topics", multiple=True, help="LITE topics: which; as often as needed.")
+@click.option("--queue", "queues", type=int, multiple=True, help="Only this queue; may be repeated.")
+@click.option("--lite-topic", "lite_topics", multiple=True, help="The lite topic, of a LITE topic; may be repeated.")
 @filter_options
 @click.option("--ack", is_flag=True, help="Finish each message once it is printed.")
 @asks
@@ -68,20 +70,20 @@ def pop(
             _print(output, batch, ack)
             sys.stdout.flush()
         except BaseException:
-            # The reader of a pipe has gone (head), or Ctrl-C: nobody has read them all, others may have them at once.
+            # The reader of the pipe ended (head), or Ctrl-C: some may be unread, so others may have them at once.
             client.release(batch, delay=0.0, count=False, reason="not printed")
             raise
-        if ack:  # printed before it is acked: a pipe that broke loses nothing
+        if ack:  # printed before it is acked: a broken pipe loses nothing
             client.ack(batch)
         count += len(batch)
     if not count:
-        output.said(f"no message for {group} in {topic}")
+        output.note(f"no message for {group} in {topic}")
 
 
 def _batches(
     pop: Callable[[int, float], list[popmq.Delivery]], most: int, wait: float
 ) -> Iterator[list[popmq.Delivery]]:
-    """Batches until there were so many messages, or none is left; only the first pop waits."""
+    """Batches until there are `count` messages, or none is left; only the first pop waits."""
     while most > 0:
         batch = pop(min(most, BATCH), wait)
         if not batch:

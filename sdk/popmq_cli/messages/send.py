@@ -31,14 +31,14 @@ BATCH = 500
 )
 @click.option("--key", default="", help="For look-ups.")
 @click.option("--tag", default="", help="One word, for filters.")
-@click.option("--message-group", default="", help="FIFO topics: what keeps its order.")
-@click.option("--lite-topic", default="", help="LITE topics: the lite topic; made if it is not there.")
-@click.option("--delay", type=DURATION, default=0.0, metavar="DURATION", help="Visible so long after it was stored.")
+@click.option("--message-group", default="", help="FIFO topics: the messages of one group keep their order.")
+@click.option("--lite-topic", default="", help="LITE topics: the lite topic; created if it does not exist.")
+@click.option("--delay", type=DURATION, default=0.0, metavar="DURATION", help="Visible this long after it was stored.")
 @click.option(
     "--deliver-at", type=LATER, metavar="TIME", help='Not visible before: 2026-01-31T12:00, 10m, "tomorrow 9:00".'
 )
 @click.option("--priority", type=click.IntRange(0), default=0, help="PRIORITY topics: higher first.")
-@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="As often as needed.")
+@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @asks
 def send(
     client: popmq.Client,
@@ -94,8 +94,8 @@ def _send_all(
                 moved(sent)
                 if output.as_json:
                     output.objects(receipts)
-    finally:  # also when it was interrupted or refused half-way: whoever goes on wants to know where
-        output.said(f"{counted(sent, 'message')} sent to {topic}")
+    finally:  # also after an interruption or refusal, to tell where to continue
+        output.note(f"{counted(sent, 'message')} sent to {topic}")
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _bodies(source: IO[bytes], whole: bool) -> Iterator[bytes]:
 
 
 def _from_json(line: bytes, fields: dict[str, Any], number: int) -> popmq.Message:
-    """A message from one JSON line; a body that is no text is sent as JSON itself."""
+    """A message from one JSON line; a body that is not a text is sent as JSON."""
     try:
         given = json.loads(line)
         body = given.pop("body")

@@ -35,7 +35,7 @@ def ack(client: popmq.Client, output: Output, group: str, handles: list[str]) ->
       cat handles.txt | popmq ack billing -
     """
     client.ack(handles, group=group)
-    output.said(f"{len(handles)} acked")
+    output.note(f"{len(handles)} acked")
 
 
 @click.command()
@@ -45,7 +45,7 @@ def ack(client: popmq.Client, output: Output, group: str, handles: list[str]) ->
     type=DURATION,
     default=60.0,
     metavar="DURATION",
-    help="The lease ends so long from now.  [default: 1m]",
+    help="The lease ends this long from now.  [default: 1m]",
 )
 @asks
 def extend(client: popmq.Client, output: Output, group: str, handles: list[str], invisible: float) -> None:
@@ -61,9 +61,9 @@ def extend(client: popmq.Client, output: Output, group: str, handles: list[str],
 @click.command()
 @handles
 @click.option(
-    "--delay", type=DURATION, metavar="DURATION", help="Visible after so long.  [default: the group's backoff]"
+    "--delay", type=DURATION, metavar="DURATION", help="Visible after this time.  [default: the group's backoff]"
 )
-@click.option("--uncounted", is_flag=True, help="Give the attempt back.")
+@click.option("--uncounted", is_flag=True, help="Do not count the attempt.")
 @click.option("--reason", default="", help="Kept with the message.")
 @asks
 def release(
@@ -75,7 +75,7 @@ def release(
     uncounted: bool,
     reason: str,
 ) -> None:
-    """Give messages back, to come again.
+    """Release messages: they are delivered again.
 
     \b
     Examples:
@@ -107,4 +107,4 @@ def _tell(output: Output, handles: list[str], results: list[popmq.InvisibleTimeR
         )
         return
     for result in results:
-        output.said("dead-lettered" if result.dead_lettered else f"visible at {moment(result.visible_ms)}")
+        output.note("dead-lettered" if result.dead_lettered else f"visible at {moment(result.visible_ms)}")

@@ -17,18 +17,18 @@ from popmq_cli.shared import exits
 
 log = logging.getLogger("popmq.worker")
 
-#: Names, in the environment of a process, the end of the pipe that is closed with its supervisor.
+#: Environment variable with the end of the pipe that closes when the supervisor ends.
 PARENT = "POPMQ_WORK_PARENT"
 #: Seconds before a process that died is started again.
 AGAIN_S = 1.0
-#: Seconds between two looks at the files.
+#: Seconds between two checks of the files.
 LOOK_S = 0.5
-#: Exit codes with which a process says that the next one would end in the same way.
+#: Exit codes after which another process would end in the same way.
 HOPELESS = (exits.REFUSED, 2)
 
 
 class Supervisor:
-    """Runs `popmq ARGUMENTS` in `count` processes. `watched`: a folder whose Python files start them again."""
+    """Runs `popmq ARGUMENTS` in `count` processes. `watched`: a change of a Python file in it restarts them."""
 
     def __init__(self, arguments: Sequence[str], count: int, watched: Path | None) -> None:
         self._command = [sys.executable, "-c", "from popmq_cli.main import main; main()", *arguments]
@@ -38,7 +38,7 @@ class Supervisor:
         self._stops = 0
 
     def run(self) -> int:
-        """Until they ended after a signal, or one cannot be started. Returns the exit code."""
+        """Runs until all have ended after a signal, or one cannot be started. Returns the exit code."""
         return asyncio.run(self._run())
 
     async def _run(self) -> int:
@@ -88,7 +88,7 @@ class Supervisor:
             self._running.discard(process)
 
     async def _pause(self, changed: asyncio.Event) -> None:
-        """Until it is worth while to start again: with files that are watched, when one of them changed."""
+        """Waits before the next start: if files are watched, until one of them has changed."""
         waits = [asyncio.create_task(self._stopping.wait())]
         if self._watched is not None:
             log.info("waiting for a file to change")
@@ -109,7 +109,7 @@ class Supervisor:
             process.terminate()
 
     async def _look(self) -> None:
-        """Looks for changed files: a poll, because every system has a means of its own for this."""
+        """Looks for changed files. It polls, because each system has its own notification interface."""
         assert self._watched is not None
         known = await asyncio.to_thread(dict, stamps(self._watched))
         while True:

@@ -1,4 +1,4 @@
-"""`popmq transactions …`: half messages that nobody ended, and how an operator ends them."""
+"""`popmq transactions …`: unresolved half messages, and how an operator ends them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def list_(client: popmq.Client, output: Output, topic: str, most: int) -> None:
     shown = client.list_transactions(topic, most)
     output.listing("Half messages", COLUMNS, shown.messages, _row)
     if shown.total > len(shown.messages):
-        output.said(f"{shown.total - len(shown.messages)} more: raise --max")
+        output.note(f"{shown.total - len(shown.messages)} more: raise --max")
 
 
 @transactions.command()
 @click.argument("transaction_ids", metavar="TRANSACTION...", nargs=-1, required=True)
 @asks
 def commit(client: popmq.Client, output: Output, transaction_ids: tuple[str, ...]) -> None:
-    """Make half messages visible, in place of their producer.
+    """Make half messages visible, instead of their producer.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def commit(client: popmq.Client, output: Output, transaction_ids: tuple[str, ...
 @click.argument("transaction_ids", metavar="TRANSACTION...", nargs=-1, required=True)
 @asks
 def rollback(client: popmq.Client, output: Output, transaction_ids: tuple[str, ...]) -> None:
-    """Drop half messages, in place of their producer.
+    """Drop half messages, instead of their producer.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def rollback(client: popmq.Client, output: Output, transaction_ids: tuple[str, .
 @chooses(f"message of {GIVE_UP_TOPIC}")
 @asks
 def redrive(client: popmq.Client, output: Output, chosen: Chosen) -> None:
-    """Commit what the broker gave up: all of it, or what is named.
+    """Commit half messages that the broker gave up: all, or those named.
 
     \b
     Examples:
@@ -90,7 +90,7 @@ def _end(client: popmq.Client, output: Output, transaction_ids: tuple[str, ...],
     if output.as_json:
         output.objects(receipts)
     else:
-        output.said(f"{len(receipts)} {'committed' if resolution == 'commit' else 'rolled back'}")
+        output.note(f"{len(receipts)} {'committed' if resolution == 'commit' else 'rolled back'}")
 
 
 def _row(half: popmq.HalfMessage) -> Row:

@@ -18,7 +18,7 @@ from popmq_cli.shared.asking import asks
 from popmq_cli.shared.completing import topics
 from popmq_cli.shared.output import Output, counted
 
-#: Messages that are asked for, or sent, at once.
+#: Messages that are read, or sent, at once.
 BATCH = 500
 _PARQUET = ".parquet"
 
@@ -51,7 +51,7 @@ def export_(client: popmq.Client, output: Output, topic: str, target: str) -> No
                 written += 1
                 if sys.stderr.isatty() and written % BATCH == 0:
                     click.echo(f"\rexported {written:,} of {sum(ends.values()):,}", nl=False, err=True)
-    output.said(f"{counted(written, 'message')} of {topic} exported")
+    output.note(f"{counted(written, 'message')} of {topic} exported")
 
 
 def _stored(client: popmq.Client, topic: str, ends: dict[int, int]) -> Iterator[popmq.Delivery]:
@@ -113,13 +113,13 @@ def import_(client: popmq.Client, output: Output, topic: str, source: IO[bytes],
                     moved(going.sent)
             going.flush()
         except BaseException:
-            output.said(f"{counted(going.sent, 'message')} sent to {topic}; go on with --from-line {going.next_line}")
+            output.note(f"{counted(going.sent, 'message')} sent to {topic}; go on with --from-line {going.next_line}")
             raise
-    output.said(f"{counted(going.sent, 'message')} sent to {topic}")
+    output.note(f"{counted(going.sent, 'message')} sent to {topic}")
 
 
 def _messages(source: IO[bytes]) -> Iterator[popmq.Message | rows.BadRow | None]:
-    """For each line its message, None for an empty one; a line that is none is the last."""
+    """The message of each line, None for an empty one. Ends after an invalid line, whose error is raised later."""
     found: Iterator[rows.Row | None]
     found = rows.parquet_rows(source) if source.name.endswith(_PARQUET) else rows.json_rows(source)
     try:

@@ -15,7 +15,7 @@ from popmq_cli.shared.asking import asks
 from popmq_cli.shared.moments import exact
 from popmq_cli.shared.output import Output, seconds
 
-#: Green: done. Yellow: somebody has it, or will get it. Red: it was given up. States and events share the words.
+#: Green: done. Yellow: leased, or still to be delivered. Red: given up. States and events share the words.
 COLOURS = {
     "ready": "yellow",
     "leased": "yellow",
@@ -40,7 +40,7 @@ COLOURS = {
     "stopped": "red",
     "quarantined": "red",
 }
-#: The column where the details of an event begin, behind the dot, the time, the time passed and the event's name.
+#: The column where the details of an event begin, after the dot, the time, the time passed and the event's name.
 REASON_COLUMN = 50
 
 
@@ -53,7 +53,7 @@ def why(client: popmq.Client, output: Output, message_id: str, topic: str, group
     """Why is my message not here?
 
     Its whole life, for each group: when it was sent, popped by whom and until when, renewed, released and why, retried,
-    dead, redriven, acked; and how it stands now. Events are kept as long as the message.
+    dead, redriven, acked; and its present state. Events are kept as long as the message.
 
     \b
     Examples:
@@ -94,7 +94,7 @@ def _show_group(life: popmq.GroupLife) -> None:
 
 
 def _line(event: popmq.LifeEvent, before_ms: int) -> str:
-    """When, how long after the event before, what, and what is known of it."""
+    """One event: its time, the time since the event before, its name, and its details."""
     colour = COLOURS.get(event.what)
     passed_ms = event.time_ms - before_ms if before_ms and event.time_ms else 0
     details = [

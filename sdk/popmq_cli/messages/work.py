@@ -24,15 +24,20 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 @click.command()
 @click.argument("target", metavar="MODULE:WORKER")
-@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Run so many of them.")
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
 @click.option("--reload", is_flag=True, help="Start again when a Python file below this folder changes (development).")
-@click.option("--drain", type=DURATION, metavar="DURATION", help="Wait so long for what runs.  [default: no limit]")
+@click.option(
+    "--drain",
+    type=DURATION,
+    metavar="DURATION",
+    help="Wait at most this long for running handlers.  [default: no limit]",
+)
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="INFO", show_default=True)
 @connection_options
 def work(target: str, processes: int, reload: bool, drain: float | None, log_level: str, **given: Any) -> None:
     """Run the handlers of a popmq.Worker.
 
-    SIGTERM or Ctrl-C drains: no message is begun any more, what runs is finished and settled, and the exit code is 0.
+    SIGTERM or Ctrl-C drains: no new message is begun, running handlers finish and settle, and the exit code is 0.
     A second one, or the end of --drain, stops at once: messages in work are visible to others at once, their attempt
     does not count, and the exit code is 130. A process that dies is started again.
 
@@ -64,7 +69,7 @@ def work(target: str, processes: int, reload: bool, drain: float | None, log_lev
 
 
 def _worker(target: str) -> popmq.Worker:
-    """What MODULE:WORKER names, looked for in this folder first. Raises UsageError."""
+    """The worker that MODULE:WORKER names, searched for in this folder first. Raises UsageError."""
     module_name, colon, name = target.partition(":")
     if not (module_name and colon and name):
         raise click.UsageError(f"{target!r} is not MODULE:WORKER, such as app:worker")
@@ -73,17 +78,17 @@ def _worker(target: str) -> popmq.Worker:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
-            raise  # the module is there, one that it imports is not
+            raise  # the module exists, but one that it imports does not
         raise click.UsageError(f"there is no module {module_name!r} in {os.getcwd()}") from None
     for part in name.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, popmq.Worker):
-        raise click.UsageError(f"{target} is no popmq.Worker")
+        raise click.UsageError(f"{target} is not a popmq.Worker")
     return found
 
 
 def _client(worker: popmq.Worker, given: dict[str, Any]) -> popmq.AsyncClient | None:
-    """A client by the options; None where none names an endpoint, or only the environment and the worker does too."""
+    """A client by the options. None if no option names an endpoint; the worker's own then precedes the environment."""
     shared: dict[str, Any] = click.get_current_context().obj or {}
     named = any(given[name] or shared.get(name) for name in CONNECTION)
     connection = connection_of(given, shared)

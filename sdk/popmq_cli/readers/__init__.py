@@ -1,1 +1,1 @@
-"""Commands about topics, schedules and who reads: groups, offsets, owners, leases, clients."""
+"""Commands about topics, schedules and readers: groups, offsets, owners, leases, clients."""

@@ -1,4 +1,4 @@
-"""`popmq client`: official RocketMQ 5 clients, asked over the streams that they keep open."""
+"""`popmq client`: asks official RocketMQ 5 clients over the streams that they keep open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def client() -> None:
 @click.argument("client_id")
 @asks
 def stack(client: popmq.Client, output: Output, client_id: str) -> None:
-    """The stacks of the client's threads, as it tells them.
+    """Show the stacks of the client's threads, as it reports them.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def stack(client: popmq.Client, output: Output, client_id: str) -> None:
 @click.option("--offset", required=True, type=int, help="Its offset there; `popmq message` finds it.")
 @asks
 def verify(client: popmq.Client, output: Output, client_id: str, topic: str, queue: int, offset: int) -> None:
-    """Let a push consumer handle one stored message once, and tell how it went. Nothing is leased or acked.
+    """Let a push consumer handle one stored message once, and show the result. Nothing is leased or acked.
 
     \b
     Examples:

@@ -33,7 +33,11 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--invisible", type=DURATION, help="Lease of a pop that asks for none.  [default: 1m]"),
         click.option("--share-number", type=int, help="0: all pop all queues; n: a queue is shared by 1 + n clients."),
         click.option("--start", help='Where it begins: "earliest", "latest", or a time like 2026-01-31T12:00.'),
-        click.option("--exclusive-owner/--no-exclusive-owner", default=None, help="Nobody else pops what owners hold."),
+        click.option(
+            "--exclusive-owner/--no-exclusive-owner",
+            default=None,
+            help="No other client pops messages that owners hold.",
+        ),
         click.option("--fifo/--no-fifo", default=None, help="Asks clients to hand messages out one after another."),
         click.option("--in-flight-max", type=int, help="Leased messages in one queue.  [default: 10000]"),
         click.option(
@@ -53,7 +57,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             "--subscription-expiry",
             type=DURATION,
             metavar="DURATION",
-            help="A topic that it has not read for so long is its own no more; 0s: never.  [default: 90d]",
+            help="Its subscription to a topic expires after this time without a read; 0s: never.  [default: 90d]",
         ),
         click.option(
             "--filter", "tags", multiple=True, metavar="TOPIC=TAGS", help='Only these: "orders=a || b"; * = all.'
@@ -92,9 +96,9 @@ def create(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
 @settings
 @asks
 def update(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
-    """Change settings; what is not given stays.
+    """Change settings; others stay.
 
-    A filter is replaced from the next pop on, also for what is to be tried again.
+    A filter is replaced from the next pop on, also for messages that are to be retried.
 
     \b
     Examples:
@@ -159,7 +163,7 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     client.get_group(name)
     sure(f"Delete group {name}, with its positions and dead letters?", yes)
     client.delete_group(name)
-    output.said(f"group {name} is deleted")
+    output.note(f"group {name} is deleted")
 
 
 def _row(group: popmq.Group) -> Row:
@@ -200,7 +204,7 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
 
 
 def _filters(given: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """What to filter by in each topic; taken out of what was given."""
+    """The filter for each topic; removes these options from `given`."""
     tags, sqls = by_topic(given.pop("tags"), "--filter"), by_topic(given.pop("sqls"), "--sql")
     if twice := tags.keys() & sqls.keys():
         raise click.UsageError(f"--filter and --sql are both given for {', '.join(sorted(twice))}")
@@ -216,7 +220,7 @@ def _set_filters(client: popmq.Client, group: str, filters: dict[str, dict[str, 
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:
-    """What was given, as the client takes it."""
+    """The given settings, as parameters of the client's methods."""
     known = {name: value for name, value in given.items() if value is not None}
     if "backoff" in known:
         known["backoff"] = [DURATION.convert(delay.strip(), None, None) for delay in known["backoff"].split(",")]

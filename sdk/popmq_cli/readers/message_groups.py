@@ -14,10 +14,7 @@ COLUMNS = ["MESSAGE GROUP", "WAITING#", "LEASED#", "STATE", "REASON"]
 
 @click.group("message-groups")
 def message_groups() -> None:
-    """Look at message groups of FIFO topics.
-
-    And let those go on that a failure stopped.
-    """
+    """Show message groups of FIFO topics, and resume those that a failure stopped."""
 
 
 @message_groups.command("list")
@@ -29,7 +26,7 @@ def message_groups() -> None:
 def list_(client: popmq.Client, output: Output, topic: str, group: str, stopped: bool, most: int) -> None:
     """Message groups of TOPIC that wait, are locked or stopped for GROUP.
 
-    A message group is locked while messages of it are leased, or wait in backoff; those behind them WAIT.
+    A message group is locked while messages of it are leased, or wait in backoff; later messages of the group WAIT.
 
     \b
     Examples:
@@ -38,7 +35,7 @@ def list_(client: popmq.Client, output: Output, topic: str, group: str, stopped:
     """
     shown = client.list_message_groups(topic, group, most, stopped)
     output.listing("Message groups", COLUMNS, shown.message_groups, _row)
-    output.said(f"{counted(shown.waiting, 'message')} waiting, {counted(shown.stopped, 'message group')} stopped")
+    output.note(f"{counted(shown.waiting, 'message')} waiting, {counted(shown.stopped, 'message group')} stopped")
 
 
 @message_groups.command()
@@ -58,7 +55,7 @@ def resume(client: popmq.Client, output: Output, topic: str, group: str, message
       popmq message-groups resume accounts billing customer-7 --dead-letter
     """
     client.resume_message_group(topic, group, message_group, dead_letter)
-    output.said(f"{message_group} goes on, {'without' if dead_letter else 'with'} its head")
+    output.note(f"{message_group} goes on, {'without' if dead_letter else 'with'} its head")
 
 
 def _row(state: popmq.MessageGroupState) -> Row:

@@ -1,4 +1,4 @@
-"""`popmq offsets …` and `popmq mode`: where a group stands in a topic, and how it reads it."""
+"""`popmq offsets …` and `popmq mode`: a group's position in a topic, and how it reads it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def offsets() -> None:
 )
 @asks
 def show(client: popmq.Client, output: Output, topic: str, group: str, at: datetime | None) -> None:
-    """Offsets of each queue of TOPIC, and where GROUP stands.
+    """Show the offsets of each queue of TOPIC, and the position of GROUP.
 
     FIRST is the oldest message that is still there, NEXT the one that comes next. BYTES is an estimate of what is left;
     ALL GROUPS the least committed offset of all groups; LAST READ begins with the broker's start.
@@ -53,13 +53,13 @@ def show(client: popmq.Client, output: Output, topic: str, group: str, at: datet
 @click.argument("topic", shell_complete=topics)
 @click.argument("group", shell_complete=groups)
 @click.option("--to", help='"earliest", "latest", or a time: 2026-01-31T12:00, 1h (ago).')
-@click.option("--queue", "queues", multiple=True, metavar="QUEUE=OFFSET", help="Only this queue; as often as needed.")
+@click.option("--queue", "queues", multiple=True, metavar="QUEUE=OFFSET", help="Only this queue; may be repeated.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks
 def reset(
     client: popmq.Client, output: Output, topic: str, group: str, to: str | None, queues: tuple[str, ...], yes: bool
 ) -> None:
-    """Move GROUP to another place in TOPIC: what lies behind it comes again, what lies before it is skipped.
+    """Move GROUP to another place in TOPIC: later messages come again, earlier ones are skipped.
 
     Its leases, retries and waiting messages there are dropped.
 
@@ -111,7 +111,7 @@ def mode(
     share_number: int,
     start: str | None,
 ) -> None:
-    """How GROUP reads TOPIC: pop or pull.
+    """Show or set how GROUP reads TOPIC: pop or pull.
 
     By leases or by offsets. With MODE it is switched, while consumers run: nothing is lost, and nothing that was acked
     comes again.

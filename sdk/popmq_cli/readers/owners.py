@@ -15,7 +15,7 @@ COLUMNS = ["GROUP", "OWNER", "GENERATION#", "ACKED EPOCH#", "TOKENS#", "MESSAGES
 
 @click.group()
 def owners() -> None:
-    """Look at owners and what they hold.
+    """Show owners and their messages, and release them.
 
     An owner is a durable reader of a group, such as a Spark query: its leases outlive its process.
     """
@@ -46,7 +46,7 @@ def list_(client: popmq.Client, output: Output, group: str) -> None:
 def release(client: popmq.Client, output: Output, group: str, owner: str, yes: bool) -> None:
     """End the lease of OWNER now: what it holds is visible to the group's other readers.
 
-    It takes back what nobody popped in between when it goes on.
+    When it continues, it takes back the messages that no other reader popped in between.
 
     \b
     Examples:

@@ -16,7 +16,7 @@ COLUMNS = ["GROUP", "TOPIC", "KIND", "BY", "UNDONE#", "POPPED", "DUE", "LEFT#"]
 
 @click.group()
 def revive() -> None:
-    """Look at what is leased, until when.
+    """Show leases and their deadlines, and end them.
 
     The revive topic holds every leased batch under the time at which it comes back.
     """
@@ -27,7 +27,7 @@ def revive() -> None:
 @click.argument("lease_id")
 @asks
 def end(client: popmq.Client, output: Output, group: str, lease_id: str) -> None:
-    """End a lease of GROUP now, as if its deadline had come: what is not done comes again.
+    """End a lease of GROUP now, as if its deadline had come: unfinished messages come again.
 
     LEASE_ID is of `popmq revive list --json`. An owner's lease ends by `popmq owners release`.
 
@@ -36,7 +36,7 @@ def end(client: popmq.Client, output: Output, group: str, lease_id: str) -> None
       popmq revive list --group billing --json | jq -r .lease_id
       popmq revive end billing 17
     """
-    output.said(f"ended; {client.end_lease(group, lease_id)} messages come again")
+    output.note(f"ended; {client.end_lease(group, lease_id)} messages come again")
 
 
 @revive.command("list")
@@ -47,7 +47,7 @@ def end(client: popmq.Client, output: Output, group: str, lease_id: str) -> None
 def list_(client: popmq.Client, output: Output, group: str, topic: str, most: int) -> None:
     """Leases, soonest first: who holds how many messages, and when they come back unless they are settled.
 
-    KIND is normal, retry (popped from the retry topic), or backoff (released with a delay; nobody holds it). BY is a
+    KIND is normal, retry (popped from the retry topic), or backoff (released with a delay; no client holds it). BY is a
     client, or the owner whose lease it shares. UNDONE counts what is not acked of what was popped.
 
     \b
@@ -58,7 +58,7 @@ def list_(client: popmq.Client, output: Output, group: str, topic: str, most: in
     shown = client.leases(group, topic, most)
     output.listing("Leased", COLUMNS, shown.leases, _row)
     if shown.total > len(shown.leases):
-        output.said(f"{shown.total - len(shown.leases)} more: raise --max")
+        output.note(f"{shown.total - len(shown.leases)} more: raise --max")
 
 
 def _row(lease: popmq.Lease) -> tuple[str, ...]:

@@ -36,10 +36,10 @@ def schedule() -> None:
 @click.option("--body", help="The message; without it: standard input.")
 @click.option("--key", default="", help="For look-ups.")
 @click.option("--tag", default="", help="One word, for filters.")
-@click.option("--message-group", default="", help="FIFO topics: what keeps its order.")
+@click.option("--message-group", default="", help="FIFO topics: the messages of one group keep their order.")
 @click.option("--lite-topic", default="", help="LITE topics: the lite topic.")
 @click.option("--priority", type=click.IntRange(0), default=0, help="PRIORITY topics: higher first.")
-@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="As often as needed.")
+@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option(
     "--missed",
     type=click.Choice(get_args(Missed)),
@@ -122,7 +122,7 @@ def show(client: popmq.Client, output: Output, name: str, upcoming: int) -> None
 @click.argument("name", shell_complete=schedules)
 @asks
 def pause(client: popmq.Client, output: Output, name: str) -> None:
-    """Leave the times of a schedule out until it is resumed.
+    """Pause a schedule: its times are skipped until it is resumed.
 
     \b
     Examples:
@@ -135,7 +135,7 @@ def pause(client: popmq.Client, output: Output, name: str) -> None:
 @click.argument("name", shell_complete=schedules)
 @asks
 def resume(client: popmq.Client, output: Output, name: str) -> None:
-    """Go on with the first time after now.
+    """Resume a schedule, with the first time after now.
 
     \b
     Examples:
@@ -149,7 +149,7 @@ def resume(client: popmq.Client, output: Output, name: str) -> None:
 @click.argument("name", shell_complete=schedules)
 @asks
 def run(client: popmq.Client, output: Output, name: str) -> None:
-    """Send its message now, beside its times.
+    """Send its message now, in addition to its times.
 
     \b
     Examples:
@@ -173,7 +173,7 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     client.get_schedule(name)
     sure(f"Delete schedule {name}?", yes)
     client.delete_schedule(name)
-    output.said(f"schedule {name} is deleted")
+    output.note(f"schedule {name} is deleted")
 
 
 schedule.add_command(export_)

@@ -12,7 +12,7 @@ from popmq_cli.shared import rows
 from popmq_cli.shared.asking import asks
 from popmq_cli.shared.output import Output, counted
 
-#: What a line has beside its message.
+#: The fields of a line besides its message.
 SETTINGS = ("name", "cron", "tz", "topic", "missed", "paused")
 
 
@@ -36,7 +36,7 @@ def export_(client: popmq.Client, output: Output, target: IO[str]) -> None:
         }
         target.write(json.dumps(held, ensure_ascii=False) + "\n")
     target.flush()
-    output.said(f"{counted(len(found), 'schedule')} exported")
+    output.note(f"{counted(len(found), 'schedule')} exported")
 
 
 @click.command(name="import")
@@ -57,7 +57,7 @@ def import_(client: popmq.Client, output: Output, source: IO[bytes]) -> None:
         if line.strip():
             _make(client, number, _settings(number, line))
             made += 1
-    output.said(f"{counted(made, 'schedule')} imported")
+    output.note(f"{counted(made, 'schedule')} imported")
 
 
 def _settings(number: int, line: bytes) -> dict[str, Any]:
@@ -66,13 +66,13 @@ def _settings(number: int, line: bytes) -> dict[str, Any]:
         held = json.loads(line)
         if not isinstance(held, dict) or (unknown := sorted(held.keys() - {*SETTINGS, "message"})):
             raise rows.BadRow(
-                "it is no JSON object" if not isinstance(held, dict) else f"no field {unknown[0]!r} is known"
+                "it is not a JSON object" if not isinstance(held, dict) else f"no field {unknown[0]!r} is known"
             )
         if missing := [name for name in ("name", "cron", "topic", "message") if not held.get(name)]:
             raise rows.BadRow(f"{missing[0]!r} is missing")
         held["message"] = rows.message_of(rows.from_json(held["message"]))
     except (ValueError, rows.BadRow) as error:
-        raise click.UsageError(f"line {number} is no schedule: {error}") from None
+        raise click.UsageError(f"line {number} is not a schedule: {error}") from None
     return held
 
 

@@ -1,4 +1,4 @@
-"""`popmq stats`: what is ready, in flight, retried, dead; once or watched."""
+"""`popmq stats`: numbers of ready, leased, retried and dead messages; once, or repeatedly."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ CLEAR = "\x1b[H\x1b[2J"
 @click.command()
 @click.option("--topic", default="", help="Only this topic.")
 @click.option("--group", default="", help="Only this group.")
-@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--every", type=DURATION, default=2.0, metavar="DURATION", help="With --watch: the pause.  [default: 2s]")
-@click.option("--times", type=click.IntRange(1), help="With --watch: end after so many.")
+@click.option("--times", type=click.IntRange(1), help="With --watch: end after this many times.")
 @asks
 def stats(
     client: popmq.Client, output: Output, topic: str, group: str, watch: bool, every: float, times: int | None
@@ -70,7 +70,7 @@ def _show(output: Output, numbers: popmq.Stats) -> None:
         return
     output.table("Groups", GROUP_COLUMNS, [_group_row(row) for row in numbers.groups])
     if blocked := sum(row.dead_blocked for row in numbers.groups):
-        output.said(f"{blocked} of those in flight are dead letters for which the store has no room")
+        output.note(f"{blocked} of those in flight are dead letters for which the store has no room")
     output.table("Topics", TOPIC_COLUMNS, [_topic_row(row) for row in numbers.topics])
     store = numbers.store
     output.table(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleDimensions
 
 HELP = "↑↓ row  ←→ sort by  r reverse  Enter open  Esc back  Tab groups/topics  Space pause  q quit"
-#: Leases that are asked for.
+#: At most this many leases are requested.
 LEASES = 500
 #: Lines around the rows: title, heading with its line, and the help.
 FRAME = 6
@@ -35,7 +35,13 @@ _SINGLE = {b"\x1b": "escape", b"\r": "enter", b"\n": "enter", b"\t": "tab", b"\x
 
 
 @click.command()
-@click.option("--every", type=DURATION, default=1.0, metavar="DURATION", help="Ask the broker so often.  [default: 1s]")
+@click.option(
+    "--every",
+    type=DURATION,
+    default=1.0,
+    metavar="DURATION",
+    help="Interval between two requests to the broker.  [default: 1s]",
+)
 @asks
 def top(client: popmq.Client, output: Output, every: float) -> None:
     """Watch groups and topics: sorted, and down to the leases of a group.
@@ -75,7 +81,7 @@ def top(client: popmq.Client, output: Output, every: float) -> None:
 
 
 def _ask(client: popmq.Client, screen: Screen) -> Numbers:
-    """What the broker has now. Raises PopMQError."""
+    """The broker's current numbers. Raises PopMQError."""
     leases, sessions = popmq.Leases((), 0), list[popmq.ClientSession]()
     if screen.name == "leases":
         leases = client.leases(screen.group, screen.topic, LEASES)
@@ -85,7 +91,7 @@ def _ask(client: popmq.Client, screen: Screen) -> Numbers:
 
 
 def _ask_again(client: popmq.Client, screen: Screen, before: Numbers) -> Numbers:
-    """The same; the numbers of before while the broker is away, or when what is shown was deleted."""
+    """The same; the earlier numbers while the broker does not answer, or if the shown topic or group was deleted."""
     try:
         numbers = _ask(client, screen)
     except (popmq.errors.TryLater, popmq.errors.NotFound) as error:
@@ -145,7 +151,7 @@ def _keys() -> Iterator[int]:
 
 
 def _pressed(terminal: int, seconds: float) -> Iterator[str]:
-    """The keys that come within so many seconds, as soon as there are some."""
+    """The keys that are pressed within this number of seconds; returns as soon as there are some."""
     if select.select([terminal], [], [], seconds)[0]:
         yield from keys_of(os.read(terminal, 1024))
 

@@ -1,4 +1,4 @@
-"""What `popmq top` shows and what a key does. Pure: numbers and keys in, rows out; popmq_cli/readers/top.py draws."""
+"""The view of `popmq top` and the effect of each key. Pure: numbers and keys in, rows out; top.py draws."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TOPICS = (
 
 @dataclass(frozen=True)
 class Numbers:
-    """What was asked of the broker at one moment, `now_ms` of this machine."""
+    """The broker's numbers at one moment, `now_ms` of this machine."""
 
     stats: popmq.Stats
     leases: popmq.Leases
@@ -85,7 +85,7 @@ class View:
 
 @dataclass
 class Screen:
-    """Which list is shown, and of which group."""
+    """The shown list, and its group or topic."""
 
     name: ViewName = "groups"
     group: str = ""
@@ -93,7 +93,7 @@ class Screen:
     paused: bool = False
     ended: bool = False
     before: ViewName = "groups"
-    trouble: str = ""  # why the numbers are not of now
+    trouble: str = ""  # why the numbers are old; "" if they are current
     views: dict[ViewName, View] = field(
         default_factory=lambda: {"groups": View(2, True), "topics": View(6, True), "leases": View(0, False)}
     )
@@ -119,7 +119,7 @@ class Screen:
         return sorted(named, key=value, reverse=self.view.descending)
 
     def press(self, key: str, numbers: Numbers) -> None:
-        """What a key does; an unknown one does nothing."""
+        """Performs the action of a key; an unknown one does nothing."""
         step = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10}.get(key)
         turn = {"left": -1, "<": -1, "right": 1, ">": 1}.get(key)
         if step:

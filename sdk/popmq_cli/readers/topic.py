@@ -45,7 +45,12 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--permission", type=PERMISSIONS, help="What clients may do with it.  [default: READ_WRITE]"),
         click.option("--lite-topics", type=int, metavar="N", help="LITE: lite topics at most.  [default: 100,000]"),
-        click.option("--lite-ttl", type=DURATION, metavar="DURATION", help="LITE: idle ones go then.  [default: 3d]"),
+        click.option(
+            "--lite-ttl",
+            type=DURATION,
+            metavar="DURATION",
+            help="LITE: idle lite topics are removed after this time.  [default: 3d]",
+        ),
     ]
     for option in reversed(options):
         function = option(function)
@@ -54,15 +59,17 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @topic.command()
 @click.argument("name")
-@click.option("--type", "kind", type=TYPES, default="NORMAL", show_default=True, help="What messages may ask for.")
+@click.option(
+    "--type", "kind", type=TYPES, default="NORMAL", show_default=True, help="The features that its messages may use."
+)
 @click.option("--queues", type=QUEUES, metavar="N", help="1–1,024.  [default: 8; PRIORITY 10; LITE 1]")
 @settings
 @asks
 def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: int | None, **given: Any) -> None:
     """Make a topic. One that exists with the same settings is fine, so that scripts may run twice.
 
-    Names have letters, digits, `_`, `-` and `.`, at most 127. What a group has not finished is kept, whatever --keep
-    says, unless --by-age. FIFO topics keep order by message group, PRIORITY topics have a queue for each
+    Names have letters, digits, `_`, `-` and `.`, at most 127. Messages that a group has not finished are kept
+    longer than --keep, unless --by-age. FIFO topics keep order by message group, PRIORITY topics have a queue for each
     priority, LITE topics a small ordered topic for each name that a message gives; all but NORMAL and LITE take delayed
     messages and transactions.
 
@@ -86,7 +93,7 @@ def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: i
 @settings
 @asks
 def update(client: popmq.Client, output: Output, name: str, queues: int | None, **given: Any) -> None:
-    """Change settings; what is not given stays.
+    """Change settings; others stay.
 
     Queues can be added, not taken away. A topic's type never changes.
 
@@ -153,7 +160,7 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     client.get_topic(name)
     sure(f"Delete topic {name} and every message in it?", yes)
     client.delete_topic(name)
-    output.said(f"topic {name} is deleted")
+    output.note(f"topic {name} is deleted")
 
 
 @topic.command()
@@ -163,7 +170,7 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
 def purge(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     """Drop every message of a topic, and keep the topic.
 
-    Also what is leased, retried, delayed, or in a transaction. Offsets go on; its groups stay, at its end.
+    Also leased, retried, delayed and half messages. Offsets go on; its groups stay, at its end.
 
     \b
     Examples:
@@ -199,7 +206,7 @@ def _fields(topic: popmq.Topic, numbers: popmq.Stats) -> dict[str, Any]:
 
 
 def _lite(topic: popmq.Topic, stats: popmq.TopicStats) -> dict[str, Any]:
-    """How many lite topics there are, of a topic that has them."""
+    """The number of lite topics of a LITE topic, its limit, and how long idle ones stay."""
     if topic.lite is None:
         return {}
     return {"lite topics": f"{stats.lite_topics} of {topic.lite.topics_max:,}, idle for {seconds(topic.lite.ttl)}"}
@@ -236,7 +243,7 @@ def _retention(retention: popmq.Retention) -> str:
 
 
 def _quota(quota: popmq.Quota) -> str:
-    """Only what is limited."""
+    """The limits that are set."""
     limits = [
         f"{quota.send_messages_per_s:,} sent/s" if quota.send_messages_per_s else "",
         f"{size(quota.send_bytes_per_s)} sent/s" if quota.send_bytes_per_s else "",

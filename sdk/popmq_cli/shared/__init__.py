@@ -1,1 +1,1 @@
-"""What commands share: options, connection, contexts, times, completion, output, exit codes."""
+"""Shared by the commands: options, connection, contexts, times, completion, output, exit codes."""

@@ -50,7 +50,7 @@ class Duration(FloatType):
         try:
             return seconds_of(value)
         except errors.InvalidField:
-            self.fail(f"{value!r} is no duration: write 90, 1.5s, 250ms, 10m, 1h30m or 3d", param, ctx)
+            self.fail(f"{value!r} is not a duration: write 90, 1.5s, 250ms, 10m, 1h30m or 3d", param, ctx)
 
 
 class Size(IntType):
@@ -63,7 +63,7 @@ class Size(IntType):
             return value
         found = _SIZE.fullmatch(value)
         if not found:
-            self.fail(f"{value!r} is no size: write 1000, 64KiB, 1.5MiB or 10GiB", param, ctx)
+            self.fail(f"{value!r} is not a size: write 1000, 64KiB, 1.5MiB or 10GiB", param, ctx)
         power: int = 1024 ** _POWERS[found[2] or ""]
         return round(float(found[1]) * power)
 
@@ -94,8 +94,8 @@ LATER = Moment(ahead=True)
 def connection_of(given: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     """How to reach the broker, as popmq_cli/shared/contexts.py says. An option of the command wins over one of `popmq`.
 
-    The parameters of a popmq.Client. `endpoint` is missing when nothing names one. Raises UsageError for a context that
-    is none.
+    The parameters of a popmq.Client. `endpoint` is missing when nothing names one. Raises UsageError for an unknown
+    context.
     """
     options = {name: given[name] or shared.get(name) for name in CONNECTION}
     named = options["context"] or os.environ.get("POPMQ_CONTEXT")
@@ -160,16 +160,18 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
             output.error(error)
             sys.exit(exits.code_of(error))
         except KeyboardInterrupt:
-            output.said("interrupted")
+            output.note("interrupted")
             sys.exit(exits.INTERRUPTED)
 
     return command
 
 
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--tag and --sql: what a group reads of a topic."""
+    """--tag and --sql: the filter of a group in a topic."""
     tag = click.option("--tag", metavar="TAGS", help='Only these tags: "a || b".')
-    sql = click.option("--sql", metavar="SQL92", help="Only what this is true for: \"region = 'eu' AND amount > 100\".")
+    sql = click.option(
+        "--sql", metavar="SQL92", help="Only messages for which this is true: \"region = 'eu' AND amount > 100\"."
+    )
     return tag(sql(function))
 
 
@@ -183,11 +185,11 @@ def by_topic(values: Sequence[str], option: str) -> dict[str, str]:
 
 
 def sure(question: str, yes: bool) -> None:
-    """Asks for confirmation; aborts on no. A script has nobody to ask, and must say --yes."""
+    """Asks for confirmation; aborts on no. A script cannot answer, and must pass --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Nobody can be asked outside a terminal: add --yes.")
+        raise click.UsageError(f"{question} There is no terminal to ask on: add --yes.")
     click.confirm(question, abort=True, err=True)
 
 

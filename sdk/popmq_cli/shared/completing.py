@@ -1,4 +1,4 @@
-"""Completes the names of topics and groups in a shell: asks the broker, briefly; without an answer there is no name."""
+"""Completes the names of topics and groups in a shell: asks the broker, briefly; without an answer it offers none."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import popmq
 from popmq_cli.shared.asking import connect
 from popmq_cli.shared.connection import CONNECTION
 
-#: Whoever presses the tab key waits no longer.
+#: Seconds to wait for the broker after a press of the tab key.
 ANSWER_S = 0.5
 
 
 def topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of topics that begin so."""
+    """Names of topics with this prefix."""
     return _names(context, incomplete, lambda client: client.list_topics())
 
 
 def groups(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of groups that begin so."""
+    """Names of groups with this prefix."""
     return _names(context, incomplete, lambda client: client.list_groups())
 
 
 def schedules(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of schedules that begin so."""
+    """Names of schedules with this prefix."""
     return _names(context, incomplete, lambda client: client.list_schedules())
 
 

@@ -1,4 +1,4 @@
-"""The options that say how to reach the broker. Without the SDK, which `popmq --help` has no use for."""
+"""The options for reaching the broker. Does not import the SDK, which `popmq --help` does not need."""
 
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,8 @@
     {"selected": "prod", "contexts": {"prod": {"endpoint": "broker:8082", "tls": true, …}}}
 
 Which broker a command asks: options come first; then the context that --context or POPMQ_CONTEXT names; then
-POPMQ_ENDPOINT and the other variables; then the selected context. A selected context is left out as soon as something
-else names an endpoint, so that no secret of one broker is sent to another.
+POPMQ_ENDPOINT and the other variables; then the selected context. A selected context is ignored as soon as an option
+or variable names an endpoint, so that no secret of one broker is sent to another.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-#: What a context may hold: parameters of popmq.Client.
+#: The fields of a context: parameters of popmq.Client.
 FIELDS = ("endpoint", "tls", "tls_ca", "client_cert", "client_key", "access_key", "secret", "secret_file")
 _OTHERS_MAY = 0o077
 
@@ -39,10 +39,10 @@ class Contexts:
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise click.ClickException(f"{path} cannot be read ({error}): mend or remove it") from None
+            raise click.ClickException(f"{path} cannot be read ({error}): repair or remove it") from None
 
     def named(self, name: str) -> Context:
-        """Raises UsageError for a name that is none."""
+        """The context of this name. Raises UsageError if there is none."""
         if name not in self.by_name:
             known = ", ".join(sorted(self.by_name)) or "none"
             raise click.UsageError(f"there is no context {name!r} (there is: {known}): popmq context list")
@@ -50,7 +50,7 @@ class Contexts:
 
     def save(self) -> None:
         """Replaces the file in one step: a reader sees the old or the new one."""
-        import tempfile  # which only a change needs
+        import tempfile  # only a change needs it
 
         folder = os.path.dirname(self._path)
         os.makedirs(folder, exist_ok=True, mode=0o700)

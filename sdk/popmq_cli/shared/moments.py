@@ -4,7 +4,7 @@
     1h  +1h  -1h                  by this duration from now: a bare one is in the direction that the option expects
     now, today, "tomorrow 9:00"   local days; without a time of day: at midnight
 
-What is shown is UTC and says so, in a form that every option accepts.
+Times are shown in UTC with its suffix, in a form that every option accepts.
 """
 
 import re
@@ -32,7 +32,7 @@ def moment_of(text: str, now: datetime, ahead: bool = False) -> datetime:
             return now + sign * timedelta(seconds=seconds_of(text.lstrip("+-")))
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError, InvalidField):
-        raise ValueError(f"{text!r} is no time: {_FORMS}") from None
+        raise ValueError(f"{text!r} is not a time: {_FORMS}") from None
 
 
 def moment(ms: int) -> str:

@@ -1,6 +1,6 @@
-"""What commands print: tables on a terminal, plain lines in a pipe, one JSON object a line with --json.
+"""The output of commands: tables on a terminal, plain lines in a pipe, one JSON object a line with --json.
 
-Results go to stdout, everything else (progress, what was done, errors) to stderr, so that a pipe carries only results.
+Results go to stdout, everything else (progress, notes, errors) to stderr, so that a pipe carries only results.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Output:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
 
-    def said(self, sentence: str) -> None:
+    def note(self, sentence: str) -> None:
         """A message for a human."""
         if not self.as_json:
             click.echo(sentence, err=True)
 
     def done(self, sentence: str, result: Any) -> None:
-        """What was done: a sentence for a human, the thing itself as JSON."""
-        self.said(sentence)
+        """Reports a finished action: a sentence for a human, the object itself as JSON."""
+        self.note(sentence)
         if self.as_json:
             self.objects([result])
 
@@ -112,7 +112,7 @@ def plain(value: Any) -> Any:
 
 
 def told(error: errors.PopMQError) -> dict[str, Any]:
-    """What the broker said, as JSON knows it."""
+    """An answer of the broker as JSON values."""
     return {name: getattr(error, name) for name in ("message", "code", "field", "action", "retryable")}
 
 
@@ -130,7 +130,7 @@ def _plain_message(delivery: popmq.Delivery | popmq.Message) -> dict[str, Any]:
 
 
 def heading(delivery: popmq.Delivery, *more: str) -> str:
-    """One line about a message: where it stands, `more`, and what is set of it."""
+    """One line about a message: its place, `more`, and the fields that are set."""
     parts = [
         f"queue {delivery.queue} offset {delivery.offset}",
         *more,
@@ -155,7 +155,7 @@ def show_body(body: bytes) -> None:
 
 
 def text_of(body: bytes) -> str | None:
-    """A body as text; None when it is no UTF-8."""
+    """A body as text; None when it is not UTF-8."""
     try:
         return body.decode()
     except UnicodeDecodeError:

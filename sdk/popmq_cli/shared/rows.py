@@ -1,6 +1,6 @@
 """Messages as rows of a file: JSON lines, or Parquet when it is asked for. One row is one message with all its fields.
 
-    JSON lines   {"body": "text", …} or {"body_base64": "…", …}: what is not set is left out
+    JSON lines   {"body": "text", …} or {"body_base64": "…", …}: fields that are not set are left out
     Parquet      a column for each field; body is binary
 
 `queue`, `offset` and `stored_ms` say where a message was; an import does not ask for them.
@@ -22,7 +22,7 @@ from popmq_cli.shared.output import text_of
 
 #: Fields of a message that have the same name and form in a row.
 PLAIN = ("message_id", "key", "tag", "message_group", "priority", "encoding", "born_ms", "lite_topic")
-#: What a row says of where the message was.
+#: The fields of a row about the message's place.
 PLACE = ("queue", "offset", "stored_ms")
 KNOWN = {*PLAIN, *PLACE, "body", "body_base64", "more_keys", "properties", "deliver_at_ms", "traceparent", "tracestate"}
 #: Rows of one group of a Parquet file: one is in memory at a time.
@@ -37,13 +37,13 @@ class BadRow(Exception):
 
 
 def row_of(delivery: popmq.Delivery) -> Row:
-    """All that a message is, and where it was."""
+    """All fields of a message, and its place."""
     place = {name: getattr(delivery, name) for name in PLACE}
     return fields_of(delivery) | place | {"deliver_at_ms": delivery.deliver_at_ms}
 
 
 def fields_of(message: popmq.Delivery | popmq.Message) -> Row:
-    """All that a message is but its times and its place."""
+    """All fields of a message except its times and its place."""
     trace = message.trace_context or popmq.TraceContext()
     return {
         "body": message.body.encode() if isinstance(message.body, str) else bytes(message.body),
@@ -108,7 +108,7 @@ def from_json(row: Any) -> Row:
     """The row of what JSON has. Raises BadRow."""
     try:
         if not isinstance(row, dict):
-            raise BadRow("it is no JSON object")
+            raise BadRow("it is not a JSON object")
         if "body_base64" in row:
             row["body"] = base64.b64decode(row.pop("body_base64"), validate=True)
         elif isinstance(row.get("body"), str):
@@ -173,4 +173,4 @@ def parquet_rows(file: IO[bytes]) -> Iterator[Row]:
             for row in batch.to_pylist():
                 yield row | {"properties": dict(row.get("properties") or ())}
     except arrow.ArrowException as error:
-        raise BadRow(f"this is no Parquet file: {error}") from None
+        raise BadRow(f"this is not a Parquet file: {error}") from None

@@ -66,12 +66,12 @@ def test_a_line_that_is_no_schedule_is_named_and_those_before_it_are_made(run: C
     good = b'{"name":"a","cron":"@daily","topic":"chores","message":{"body":"x"}}\n'
     for bad, why in (
         (b'{"name":"b"}', "'cron' is missing"),
-        (b'["b"]', "it is no JSON object"),
+        (b'["b"]', "it is not a JSON object"),
         (good.replace(b'"x"', b"7"), "it has no body"),
         (b'{"name":"b","crown":1}', "no field 'crown' is known"),
     ):
         refused = run("schedule", "import", "-", stdin=good + bad)
-        assert (refused.code, f"line 2 is no schedule: {why}" in refused.err) == (2, True), refused.err
+        assert (refused.code, f"line 2 is not a schedule: {why}" in refused.err) == (2, True), refused.err
     nowhere = run("schedule", "import", "-", stdin=good.replace(b"chores", b"nowhere").replace(b'"a"', b'"b"'))
     assert (nowhere.code, "line 1: schedule 'b': there is no topic" in nowhere.err) == (1, True), nowhere.err
     assert [row.name for row in client.list_schedules()] == ["a"]

@@ -173,4 +173,4 @@ def test_a_file_that_is_no_parquet_is_a_sentence(run: Cli, topics: popmq.Client,
     path.write_bytes(b"no parquet at all, but long enough")
     done = run("import", "to", str(path))
     assert done.code == 2
-    assert "no Parquet file" in done.err
+    assert "not a Parquet file" in done.err
