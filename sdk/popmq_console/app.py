@@ -1,4 +1,4 @@
-"""The application: finds out who asks, makes pages, does actions, and streams pages that change.
+"""The application: identifies the login, renders pages, runs actions, and streams pages that change.
 
 GET  /topics                               ──▶ the page
 GET  /topics  Accept: text/event-stream    ──▶ its live part again and again, whenever it differs
@@ -28,7 +28,7 @@ from popmq_console.options import Options
 from popmq_console.pages import ACTIONS, NAVIGATION, PAGES
 from popmq_console.views import FOLDER, environment
 
-#: Pages that are open with the script on; a further one is shown, but stays as it is.
+#: Pages that may be streamed at a time; a further one is shown, but is not refreshed.
 STREAMS_MAX = 200
 THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "popmq-theme"
@@ -195,7 +195,7 @@ class Console:
         return act
 
     def _failure(self, request: Request, error: errors.PopMQError, back: str = "") -> Response:
-        """What the broker refused, with what to do about it."""
+        """The page about a refusal of the broker, with its action."""
         if isinstance(error, errors.Unauthenticated):
             return RedirectResponse("/login", 303)
         status = 403 if isinstance(error, errors.Denied) else 404 if isinstance(error, errors.NotFound) else 400
@@ -254,7 +254,7 @@ class Console:
         return response
 
     def _live(self, request: Request, login: Login, name: str, values: dict[str, Any]) -> str:
-        """The part of a page between its two marks, and the marks; nothing that a user wrote can look like a mark."""
+        """The part of a page between its two marks, and the marks; no text of a user can look like a mark."""
         shared = self._values(request, login, self._cookie_of(request)) | {"said": []}
         shown = self._templates.get_template(name).render(shared | values)
         return "<!--live-->" + shown.partition("<!--live-->")[2].partition("<!--/live-->")[0] + "<!--/live-->"
@@ -272,6 +272,6 @@ def _event(name: str, text: str) -> str:
 
 
 def _local(to: str) -> str:
-    """A path of this console; what leads elsewhere becomes the first page."""
+    """A path of this console; any other address becomes the first page."""
     plain = to.isascii() and to.isprintable() and "\\" not in to
     return to if plain and to.startswith("/") and not to.startswith("//") else "/"

@@ -1,6 +1,6 @@
-"""What a page and an action get, and what they return: the words between app.py and pages/.
+"""The arguments and results of pages and actions: the types between app.py and pages/.
 
-    Page:   Ask ──▶ the values of its template          Action: Ask ──▶ Said: a sentence, and where it is shown
+    Page:   Ask ──▶ the values of its template          Action: Ask ──▶ Outcome: a sentence, and the page that shows it
 
 Both raise what the SDK raises. app.py turns that into a page with the broker's own sentence and what to do about it, so
 no page repeats the rules of the broker: a form sends what was typed, and the broker judges it.
@@ -18,10 +18,10 @@ from popmq_console.options import Options
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request of somebody who is logged in.
+    """A request of a logged-in user.
 
     `query`: the values of the URL; `form`: of an action, with repeats. `live`: only the live part of the page is made,
-    every few seconds, so a page leaves out what that part does not show: reading messages is audited.
+    every few seconds, so a page leaves out values that this part does not show: reading messages is audited.
     """
 
     login: Login
@@ -53,7 +53,7 @@ class Ask:
         return int(text)
 
     def place(self, name: str) -> int:
-        """A whole number of the URL; 0 when it is none."""
+        """A whole number of the URL; 0 when it is not a number."""
         text = self.value(name)
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
 
@@ -63,15 +63,15 @@ class Ask:
             raise wrong("typed", f"nothing was done: type the name {name} to confirm")
 
 
-class Said(NamedTuple):
-    """What an action did, and the page that shows it."""
+class Outcome(NamedTuple):
+    """The result of an action as a sentence, and the page that shows it."""
 
     sentence: str
     to: str
 
 
 Page = Callable[[Ask], Awaitable[dict[str, Any]]]
-Action = Callable[[Ask], Awaitable[Said]]
+Action = Callable[[Ask], Awaitable[Outcome]]
 
 
 def wrong(name: str, sentence: str) -> errors.InvalidField:

@@ -10,11 +10,11 @@ from popmq_console.numbers import SAMPLE_S, Sample
 
 CHART_WIDTH = 720
 CHART_HEIGHT = 160
-#: The least upper edge: what is below it is noise.
+#: The least upper edge of a chart, since smaller values are noise.
 LEAST = {"rate": 1.0, "count": 1.0, "bytes": 1024.0, "seconds": 0.1}
 #: Seconds that charts show: the least that holds all samples, so that a console that has just begun shows something.
 WINDOWS_S = (300.0, 900.0, 3600.0)
-#: Samples that lie further apart than this are not joined: there the console knew nothing.
+#: Samples that are further apart than this are not joined: in between the console had no numbers.
 GAP_S = 30.0
 
 
@@ -76,8 +76,8 @@ def chart(title: str, unit: str, samples: Sequence[Sample], now_s: float, **valu
 def _path(row: Sequence[tuple[float, float]], now_s: float, window_s: float, top: float) -> str:
     """Moves and lines in units of the chart.
 
-    A single sample is a dot, which a line of no length with round ends shows. A gap starts a new line: drawn over, it
-    would claim to know what happened while the console could not ask.
+    A single sample is a dot, which a line of no length with round ends shows. A gap starts a new line: a line
+    across it would show values for a time without samples.
     """
     commands, before_s = [], float("-inf")
     for time_s, value in row:

@@ -1,6 +1,6 @@
-"""What every request passes before a page is made: the name of the host, the size of the body, and the headers back.
+"""The checks of every request before a page is made: the host name, the size of the body, and the headers back.
 
-Host that is no address, localhost or the public name  ──▶ 421: another site's name that points here (DNS rebinding)
+Host that is not an address, localhost or the public name  ──▶ 421: another site's name that points here (DNS rebinding)
 a body over BODY_BYTES_MAX                              ──▶ 413
 every answer                                            ──▶ HEADERS: own scripts only, no frames, nothing cached
 
@@ -40,7 +40,7 @@ STRICT_TRANSPORT = "max-age=31536000"
 class Guards:
     """Around the whole application, so that no route, no static file and no error page is without the headers.
 
-    The policy names no inline script and no inline style: what a message contains can be shown, never run.
+    The policy names no inline script and no inline style: the content of a message can be shown, never run.
     """
 
     def __init__(self, app: ASGIApp, options: Options) -> None:
@@ -63,7 +63,7 @@ class Guards:
         await (refused or self._app)(scope, receive, guarded)
 
     def _headers(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """What the answer has itself counts before ours."""
+        """Adds our headers; those of the answer itself take precedence."""
         given = {name.lower() for name, _ in headers}
         ours = HEADERS | ({"strict-transport-security": STRICT_TRANSPORT} if self._options.secure else {})
         more = [(name.encode(), value.encode()) for name, value in ours.items()]
@@ -79,7 +79,7 @@ class Guards:
         return None
 
     def _known(self, host: str) -> bool:
-        """An address cannot be somebody else's name for this machine."""
+        """Whether browsers may use this host name. An address cannot be another site's name for this machine."""
         try:
             ipaddress.ip_address(host)
         except ValueError:
@@ -90,7 +90,7 @@ class Guards:
 def of_this_origin(request: Request, options: Options) -> bool:
     """Whether a form was sent by a page of this console, as far as the browser says.
 
-    A program that sends neither header is no browser, has no cookie of somebody else, and passes; the token decides.
+    A program that sends neither header is not a browser and has no other user's cookie. It passes; the token decides.
     """
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "same-origin")

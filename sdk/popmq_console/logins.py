@@ -1,4 +1,4 @@
-"""Who is logged in: a random id in the browser's cookie stands for a client with the person's access key.
+"""Logins: a random id in the browser's cookie identifies a client with the person's access key.
 
 The cookie holds no secret of the broker. The id is kept here as a hash, and the secret only inside the SDK's client.
 A login ends after IDLE_S without a request, after LIFE_S in any case, at the logout, and with this process.
@@ -48,7 +48,7 @@ class Login:
         del self.said[:-5]
 
     def take_said(self) -> list[tuple[str, str]]:
-        """What the page that is being made shows."""
+        """Removes and returns the sentences for the current page."""
         said, self.said = self.said, []
         return said
 
@@ -56,7 +56,7 @@ class Login:
 class Logins:
     """All logins of this process. `clock`: seconds that only grow.
 
-    They are in memory only. A restart asks everybody to log in again, which is the price for storing no secret.
+    They are in memory only. After a restart every user has to log in again, which is the price for storing no secret.
     """
 
     def __init__(self, connect: Connect, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -84,7 +84,7 @@ class Logins:
         return hmac.compare_digest(self.csrf(cookie).encode(), token.encode())
 
     async def find(self, cookie: str) -> Login | None:
-        """The login of a cookie; on a broker without keys everybody's."""
+        """The login of a cookie; on a broker without keys the one that all browsers share."""
         if await self._asks_for_keys():
             return await self._named(cookie)
         if self._everybody is None:

@@ -3,7 +3,7 @@
     page, page, page ──▶ stats() ──one GetStats, used again for a while──▶ broker
     every SAMPLE_S   ──▶ stats() ──▶ samples: sums over all topics and groups, for the charts
 
-The sums are those that the caller's key may see. Nothing is stored: with the process the charts begin anew, and
+The sums are those that the caller's key may see. Nothing is stored: after a restart the charts begin again, and
 Prometheus is the place for longer ones.
 """
 
@@ -118,7 +118,7 @@ class Numbers:
         return self._good_for_s(self._stats) if self._stats else 0.0
 
     def forget(self) -> None:
-        """After a change: the next page asks anew."""
+        """Drops the numbers after a change, so that the next page gets new ones."""
         self._stats = None
 
     def _good_for_s(self, stats: popmq.Stats) -> float:

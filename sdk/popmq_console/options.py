@@ -1,4 +1,4 @@
-"""What a console is started with."""
+"""The options of a console."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class OptionError(Exception):
 @dataclass(frozen=True, slots=True)
 class Options:
     """`endpoint`, `tls`, `tls_ca`: of the broker. `tls_cert`, `tls_key`: PEM files of the console's own port.
-    `public_url`: how browsers name the console, when a proxy stands in front of it. `every_s`: seconds between two
+    `public_url`: how browsers name the console, when a proxy is in front of it. `every_s`: seconds between two
     looks at the numbers.
     """
 
@@ -45,7 +45,7 @@ class Options:
         if bool(self.tls_cert) != bool(self.tls_key):
             raise OptionError("--tls-cert and --tls-key belong together: name both files, or neither")
         if self.public_url and not self.public_url.startswith(("http://", "https://")):
-            raise OptionError(f"--public-url {self.public_url} is no address: write https://console.example")
+            raise OptionError(f"--public-url {self.public_url} is not an address: write https://console.example")
         if not (self.tls_cert or self.public_url or is_loopback(self.host)):
             raise OptionError(
                 f"on {self.host} secrets would travel in clear: name --tls-cert and --tls-key, or the --public-url "

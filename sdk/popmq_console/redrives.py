@@ -2,10 +2,9 @@
 
 browse a piece ──▶ select by origin and reason ──▶ redrive these offsets ──▶ count ──▶ the next piece
 
-Only those that are there at the start are looked at: a message that fails at once again becomes a new dead letter, and
-would otherwise be redriven for ever. A piece is one call, so the broker serves others in between. What was redriven
-stays
-so when the order ends early.
+Only dead letters that exist at the start are redriven: a message that fails again at once becomes a new dead letter,
+and would otherwise be redriven for ever. A piece is one call, so the broker serves others in between. What was redriven
+stays so when the order ends early.
 """
 
 import asyncio

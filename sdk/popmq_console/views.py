@@ -1,6 +1,6 @@
-"""Templates, and how values are written on a page: the same words and units as the command line.
+"""Templates, and the text form of values on a page: the same words and units as on the command line.
 
-Bodies are bytes of strangers. They are shown escaped, cut to a size that a browser can show, and never as HTML.
+Bodies come from untrusted senders. They are shown escaped, cut to a size that a browser can show, and never as HTML.
 """
 
 import json
@@ -33,7 +33,7 @@ class Rows(Generic[T]):
 def paged(items: Sequence[T], page: str) -> Rows[T]:
     """The rows of page `page`, a text of the URL.
 
-    What is no page of the list shows the nearest one: rows come and go between two clicks.
+    A page beyond the list shows the nearest one, since rows come and go between two clicks.
     """
     pages = max(1, -(-len(items) // PAGE_ROWS))
     number = min(max(int(page) if page.isascii() and page.isdecimal() and len(page) < 9 else 1, 1), pages)
@@ -76,7 +76,7 @@ def seconds(value: float) -> str:
 
 
 def headline(reason: str) -> str:
-    """The line of a reason that says most: of a Python traceback the last one, else the first."""
+    """The most telling line of a reason: of a Python traceback the last one, else the first."""
     lines = [line for line in reason.splitlines() if line.strip()] or [""]
     return (lines[-1] if lines[0].startswith("Traceback") else lines[0])[:200]
 
@@ -87,12 +87,12 @@ def moment(ms: int) -> str:
 
 
 def as_text(body: bytes) -> str:
-    """A body as text; what is no UTF-8 shows as �."""
+    """A body as text; bytes that are not UTF-8 show as �."""
     return body.decode(errors="replace")[:TEXT_CHARACTERS]
 
 
 def as_json(body: bytes) -> str:
-    """A body as indented JSON; "" when it is none.
+    """A body as indented JSON; "" when it is not JSON.
 
     Names keep their order and repeated ones are lost: it is for reading, the text form shows every byte.
     """

@@ -1,9 +1,9 @@
-"""The pages and actions by their paths. A page gives the values of its template, an action says what it did."""
+"""The pages and actions by their paths. A page returns the values of its template, an action an Outcome."""
 
 from popmq_console.asking import Action, Page
 from popmq_console.pages import clients, dead_letters, groups, later, messages, overview, schedules, topics
 
-#: What stands beside every page: address, title.
+#: The navigation: address, title.
 NAVIGATION = (
     ("/", "Overview"),
     ("/topics", "Topics"),

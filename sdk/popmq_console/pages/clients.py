@@ -1,12 +1,12 @@
-"""Who reads, and what they hold: sessions, leases, owners.
+"""Readers and their messages: sessions, leases, owners.
 
-A lease ends when its deadline comes, or here: then its messages are visible again at once, and the handles of whoever
-held them are over. An owner's lease belongs to the owner and is released with it.
+A lease ends when its deadline comes, or here: then its messages are visible again at once, and its handles lapse. An
+owner's lease belongs to the owner and is released with it.
 """
 
 from typing import Any
 
-from popmq_console.asking import Ask, Said
+from popmq_console.asking import Ask, Outcome
 from popmq_console.views import address, paged
 
 #: Leases that one page asks for; more than a person reads, and a bounded answer with a million of them.
@@ -21,27 +21,27 @@ async def sessions(ask: Ask) -> dict[str, Any]:
 
 
 async def leases(ask: Ask) -> dict[str, Any]:
-    """What is leased or in backoff, soonest first; of a group, of a topic, or all, which needs the right admin."""
+    """Leases, and messages in backoff, soonest first; of a group, of a topic, or all, which needs the right admin."""
     group, topic = ask.value("group"), ask.value("topic")
     found = await ask.client.leases(group, topic, LEASES_SHOWN)
     return {"leases": found.leases, "total": found.total, "group": group, "topic": topic}
 
 
-async def end_lease(ask: Ask) -> Said:
+async def end_lease(ask: Ask) -> Outcome:
     """Ends a lease before its deadline. Raises HandleLapsed when it is over, InvalidField, GroupNotFound."""
     messages = await ask.client.end_lease(ask.given("group"), ask.given("lease_id"))
     sentence = f"The lease is over; its {messages:,} messages that were not done come again."
-    return Said(sentence, address("/leases", group=ask.given("of_group"), topic=ask.given("of_topic")))
+    return Outcome(sentence, address("/leases", group=ask.given("of_group"), topic=ask.given("of_topic")))
 
 
 async def keys(ask: Ask) -> dict[str, Any]:
-    """Who may do what: all access keys for the right admin, else the own one. They are changed in their file."""
+    """The access keys and their rights: all for the right admin, else the caller's. They are changed in their file."""
     found = await ask.client.access_keys()
     return {"rows": paged(found.access_keys, ask.value("page")), "enabled": found.enabled, "caller": found.caller}
 
 
 async def owners(ask: Ask) -> dict[str, Any]:
-    """Owners and what they hold, with the backlog of their groups: how far a Spark query is behind."""
+    """Owners, their messages, and the backlog of their groups, which shows the lag of a Spark query."""
     group = ask.value("group")
     rows = sorted(await ask.client.owners(group), key=lambda one: (one.group, one.owner))
     behind: dict[str, int] = {}
@@ -52,8 +52,8 @@ async def owners(ask: Ask) -> dict[str, Any]:
     return {"rows": paged(rows, ask.value("page")), "group": group, "behind": behind, "oldest": oldest}
 
 
-async def release_owner(ask: Ask) -> Said:
+async def release_owner(ask: Ask) -> Outcome:
     """Ends an owner's lease, as `popmq owners release` does. Raises OwnerNotFound, GroupNotFound."""
     group, owner = ask.given("group"), ask.given("owner")
     released = await ask.client.release_owner(group, owner)
-    return Said(f"{owner} is released: {released:,} messages are visible again.", address("/owners", group=group))
+    return Outcome(f"{owner} is released: {released:,} messages are visible again.", address("/owners", group=group))

@@ -7,7 +7,7 @@ all      ──▶ redrives.py, in pieces; this page shows how far it is
 from typing import Any
 
 import popmq
-from popmq_console.asking import Ask, Said, wrong
+from popmq_console.asking import Ask, Outcome, wrong
 from popmq_console.numbers import by_group
 from popmq_console.redrives import Redrive, dead_letter_topic, fits
 from popmq_console.views import address, paged
@@ -29,7 +29,7 @@ async def groups(ask: Ask) -> dict[str, Any]:
 async def of_group(ask: Ask) -> dict[str, Any]:
     """The dead letters of one group from an offset on. Raises GroupNotFound, TopicNotFound.
 
-    Its list is made once; what follows the numbers is the progress of an order.
+    Its list is made once; only the progress of a redrive is refreshed.
     """
     group, origin, reason = ask.value("group"), ask.value("origin"), ask.value("reason")
     found, following = ([], 0) if ask.live else await _scan(ask, group, origin, reason)
@@ -48,7 +48,7 @@ async def of_group(ask: Ask) -> dict[str, Any]:
 
 
 async def _scan(ask: Ask, group: str, origin: str, reason: str) -> tuple[list[popmq.Delivery], int]:
-    """(dead letters that fit, the offset behind the last one looked at, or 0: that was all)."""
+    """(dead letters that fit, the offset after the last one examined, or 0: there are no more)."""
     topic, offset, looked_at = dead_letter_topic(group), ask.place("offset"), 0
     found: list[popmq.Delivery] = []
     piece = PIECE if origin or reason else SHOWN
@@ -72,7 +72,7 @@ def page_of(group: str, origin: str = "", reason: str = "") -> str:
     return address("/dead-letters/group", group=group, origin=origin, reason=reason)
 
 
-async def redrive(ask: Ask) -> Said:
+async def redrive(ask: Ask) -> Outcome:
     """Delivers the dead letters again whose boxes are ticked. Raises InvalidField, GroupNotFound."""
     group = ask.given("group")
     offsets = [int(text) for text in ask.form.get("offset", ()) if text.isascii() and text.isdecimal()]
@@ -80,10 +80,10 @@ async def redrive(ask: Ask) -> Said:
         raise wrong("offset", "tick the dead letters that are to be delivered again")
     done = await ask.client.redrive(group, offsets[:4096])
     failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
-    return Said(f"{done.redriven:,} dead letters are delivered again.{failed}", page_of(group))
+    return Outcome(f"{done.redriven:,} dead letters are delivered again.{failed}", page_of(group))
 
 
-async def redrive_all(ask: Ask) -> Said:
+async def redrive_all(ask: Ask) -> Outcome:
     """Begins to deliver all again that fit the filter; the page shows the progress. Raises InvalidField."""
     group, origin, reason = ask.given("group"), ask.given("origin"), ask.given("reason")
     running = ask.login.redrives.get(group)
@@ -92,12 +92,12 @@ async def redrive_all(ask: Ask) -> Said:
     await ask.client.get_group(group)
     order = ask.login.redrives[group] = Redrive(ask.client, group, origin, reason)
     order.start()
-    return Said(f"Dead letters of {group} are being delivered again.", page_of(group, origin, reason))
+    return Outcome(f"Dead letters of {group} are being delivered again.", page_of(group, origin, reason))
 
 
-async def stop(ask: Ask) -> Said:
+async def stop(ask: Ask) -> Outcome:
     """Ends an order between two pieces."""
     group = ask.given("group")
     if order := ask.login.redrives.get(group):
         await order.stop()
-    return Said("Stopped. What was delivered again stays so.", page_of(group))
+    return Outcome("Stopped. What was delivered again stays so.", page_of(group))

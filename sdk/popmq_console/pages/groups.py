@@ -1,4 +1,4 @@
-"""Groups: the list, one of them with its numbers in each topic, and what an operator does to it.
+"""Groups: the list, one of them with its numbers in each topic, and the operator's actions.
 
 The numbers of a group are those of its topics, summed where that means something; dead letters are the group's own,
 since
@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import popmq
 from popmq.topic import Start
-from popmq_console.asking import Ask, Said, wrong
+from popmq_console.asking import Ask, Outcome, wrong
 from popmq_console.numbers import backlog, by_group
 from popmq_console.views import address, paged
 
@@ -62,7 +62,7 @@ def page_of(name: str) -> str:
     return address("/group", name=name)
 
 
-async def create(ask: Ask) -> Said:
+async def create(ask: Ask) -> Outcome:
     """Makes a group. Raises AlreadyExists, InvalidField."""
     start = ask.given("start")
     if start not in ("earliest", "latest"):
@@ -74,10 +74,10 @@ async def create(ask: Ask) -> Said:
         start=cast(Start, start),
         stop_on_failure=bool(ask.given("stop_on_failure")),
     )
-    return Said(f"The group {made.name} is there.", page_of(made.name))
+    return Outcome(f"The group {made.name} is there.", page_of(made.name))
 
 
-async def change(ask: Ask) -> Said:
+async def change(ask: Ask) -> Outcome:
     """Changes the settings of a group. Raises InvalidField, GroupNotFound."""
     name = ask.given("name")
     backoff = ask.given("backoff").replace(",", " ").split()
@@ -89,30 +89,30 @@ async def change(ask: Ask) -> Said:
         in_flight_max=ask.number("in_flight_max", 1),
         stop_on_failure=bool(ask.given("stop_on_failure")),
     )
-    return Said(f"The settings of {name} are changed.", page_of(name))
+    return Outcome(f"The settings of {name} are changed.", page_of(name))
 
 
-async def pause(ask: Ask) -> Said:
+async def pause(ask: Ask) -> Outcome:
     """Stops the group's pops and pulls, or lets them go on. Raises GroupNotFound."""
     name, paused = ask.given("name"), ask.given("paused") == "yes"
     await ask.client.update_group(name, consume_enable=not paused)
-    return Said(f"{name} is {'paused: it gets no messages' if paused else 'reading again'}.", page_of(name))
+    return Outcome(f"{name} is {'paused: it gets no messages' if paused else 'reading again'}.", page_of(name))
 
 
-async def delete(ask: Ask) -> Said:
+async def delete(ask: Ask) -> Outcome:
     """Removes the group, once its name is typed. Raises InvalidField, GroupNotFound."""
     name = ask.given("name")
     ask.confirm(name)
     await ask.client.delete_group(name)
-    return Said(f"The group {name} is deleted.", "/groups")
+    return Outcome(f"The group {name} is deleted.", "/groups")
 
 
-async def reset(ask: Ask) -> Said:
+async def reset(ask: Ask) -> Outcome:
     """Moves a group in a topic, once its name is typed. Raises InvalidField, TopicNotFound, GroupNotFound."""
     name, topic, to = ask.given("name"), ask.given("topic"), ask.given("to")
     ask.confirm(name)
     await ask.client.reset_offsets(topic, name, _start(to, ask.given("at")))
-    return Said(f"{name} reads {topic} from {ask.given('at') + ' UTC' if to == 'time' else to} on.", page_of(name))
+    return Outcome(f"{name} reads {topic} from {ask.given('at') + ' UTC' if to == 'time' else to} on.", page_of(name))
 
 
 def _start(to: str, at: str) -> Start:
@@ -122,11 +122,11 @@ def _start(to: str, at: str) -> Start:
     try:
         return datetime.fromisoformat(at).replace(tzinfo=UTC)
     except ValueError:
-        raise wrong("at", f"{at!r} is no time: write 2026-01-31 12:00") from None
+        raise wrong("at", f"{at!r} is not a time: write 2026-01-31 12:00") from None
 
 
-async def filter(ask: Ask) -> Said:
+async def filter(ask: Ask) -> Outcome:
     """Replaces the filter of a group in a topic. Raises InvalidFilter, InvalidField, TopicNotFound, GroupNotFound."""
     name, topic = ask.given("name"), ask.given("topic")
     await ask.client.set_filter(topic, name, tag=ask.given("tag") or None, sql=ask.given("sql") or None)
-    return Said(f"{name} has another filter in {topic}.", page_of(name))
+    return Outcome(f"{name} has another filter in {topic}.", page_of(name))

@@ -1,4 +1,4 @@
-"""Messages that nobody sees yet: delayed ones and half messages; and FIFO message groups that wait.
+"""Messages that are not visible yet: delayed ones and half messages; and FIFO message groups that wait.
 
 Recalling and rolling back are final: the message is never delivered.
 """
@@ -6,7 +6,7 @@ Recalling and rolling back are final: the message is never delivered.
 from typing import Any, cast
 
 from popmq.transaction import Resolution
-from popmq_console.asking import Ask, Said, wrong
+from popmq_console.asking import Ask, Outcome, wrong
 from popmq_console.views import address
 
 SHOWN = 100
@@ -19,11 +19,11 @@ async def delayed(ask: Ask) -> dict[str, Any]:
     return {"messages": found.messages, "total": found.total, "topic": topic}
 
 
-async def recall(ask: Ask) -> Said:
+async def recall(ask: Ask) -> Outcome:
     """Takes a delayed message back. Raises MessageNotFound when it was delivered meanwhile."""
     topic = ask.given("topic")
     message_id = await ask.client.recall(topic, ask.given("handle"))
-    return Said(f"{message_id} is recalled and will not be delivered.", address("/delayed", topic=topic))
+    return Outcome(f"{message_id} is recalled and will not be delivered.", address("/delayed", topic=topic))
 
 
 async def transactions(ask: Ask) -> dict[str, Any]:
@@ -33,18 +33,18 @@ async def transactions(ask: Ask) -> dict[str, Any]:
     return {"messages": found.messages, "total": found.total, "topic": topic}
 
 
-async def end(ask: Ask) -> Said:
+async def end(ask: Ask) -> Outcome:
     """Commits a half message or rolls it back. Raises TransactionNotFound, TransactionEnded, InvalidField."""
     resolution = ask.given("resolution")
     if resolution not in ("commit", "rollback"):
         raise wrong("resolution", f"{resolution!r} is neither commit nor rollback")
     await ask.client.end_transaction(ask.given("transaction"), cast(Resolution, resolution))
     what = "committed" if resolution == "commit" else "rolled back"
-    return Said(f"The half message is {what}.", address("/half", topic=ask.given("topic")))
+    return Outcome(f"The half message is {what}.", address("/half", topic=ask.given("topic")))
 
 
 async def message_groups(ask: Ask) -> dict[str, Any]:
-    """Where FIFO work waits: each group and topic with such message groups, or the message groups of one pair."""
+    """Waiting message groups of FIFO topics: each group and topic that has some, or those of one pair."""
     group, topic = ask.value("group"), ask.value("topic")
     if group and topic:
         found = await ask.client.list_message_groups(topic, group, SHOWN, bool(ask.value("stopped")))
@@ -54,10 +54,10 @@ async def message_groups(ask: Ask) -> dict[str, Any]:
     return {"group": group, "topic": topic, "pairs": pairs, "found": None, "stopped": ""}
 
 
-async def resume(ask: Ask) -> Said:
+async def resume(ask: Ask) -> Outcome:
     """Lets a stopped message group go on. Raises MessageNotFound when it is not stopped."""
     group, topic, name = ask.given("group"), ask.given("topic"), ask.given("message_group")
     dead_letter = ask.given("how") == "dead-letter"
     await ask.client.resume_message_group(topic, group, name, dead_letter)
-    what = "its first message is a dead letter now" if dead_letter else "its first message is tried anew"
-    return Said(f"{name} goes on; {what}.", address("/message-groups", group=group, topic=topic))
+    what = "its first message is a dead letter now" if dead_letter else "its first message is tried again"
+    return Outcome(f"{name} goes on; {what}.", address("/message-groups", group=group, topic=topic))

@@ -1,4 +1,4 @@
-"""Messages: found by id, key, time or place; one of them as JSON, text or hex; and why it is where it is.
+"""Messages: searches by id, key, time or place; shows one as JSON, text or hex, and its state in each group.
 
 Nothing here leases or changes a message. The right to receive the topic, or admin, lets one look.
 """
@@ -16,7 +16,7 @@ QUEUES_MAX = 64
 
 
 async def messages(ask: Ask) -> dict[str, Any]:
-    """The form, and what it finds: by key, by id, by time or by place. Raises TopicNotFound, InvalidField.
+    """The form, and its results: by key, by id, by time or by place. Raises TopicNotFound, InvalidField.
 
     Without a word about which, the first queue from its first message on: there is always something to look at.
     """
@@ -63,14 +63,14 @@ def _moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError:
-        raise wrong("at", f"{text!r} is no time: write 2026-01-31 12:00") from None
+        raise wrong("at", f"{text!r} is not a time: write 2026-01-31 12:00") from None
 
 
 async def message(ask: Ask) -> dict[str, Any]:
     """One message by its place, and its life in each group. Raises TopicNotFound, MessageNotFound.
 
-    The place identifies it: ids repeat in topics that do not compare them. Without a wish the body is shown as JSON if
-    it is some, else as text.
+    The place identifies it: ids repeat in topics that do not compare them. Unless a form is chosen the body is shown as
+    JSON if it is valid JSON, else as text.
     """
     topic, queue, offset = ask.value("topic"), ask.place("queue"), ask.place("offset")
     page = await ask.client.browse(topic, queue, offset, 1)

@@ -1,4 +1,4 @@
-"""The first page: what the whole broker does now, an hour of charts, and what needs somebody."""
+"""The first page: the numbers of the whole broker, an hour of charts, and the things that need an operator."""
 
 import time
 from typing import Any
@@ -30,9 +30,9 @@ async def overview(ask: Ask) -> dict[str, Any]:
 
 
 def attention(stats: popmq.Stats) -> list[tuple[str, str]]:
-    """(sentence, address of the page about it) for each thing that does not get better by itself.
+    """(sentence, address of the page about it) for each thing that needs an operator.
 
-    An empty address: there is nothing on these pages that helps, and the sentence says what does.
+    An empty address: no page of the console helps, and the sentence says what does.
     """
     found = []
     store = stats.store

@@ -1,6 +1,6 @@
-"""Schedules: the list, one of them with its next occurrences, and what an operator does to it.
+"""Schedules: the list, one of them with its next occurrences, and the operator's actions.
 
-A schedule is not changed: it is deleted and made anew, as on the command line.
+A schedule cannot be changed: it is deleted and created again, as on the command line.
 """
 
 from datetime import UTC, datetime, tzinfo
@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 from zoneinfo import ZoneInfo
 
 from popmq.schedule import Missed, Schedule
-from popmq_console.asking import Ask, Said, wrong
+from popmq_console.asking import Ask, Outcome, wrong
 from popmq_console.views import address, paged
 
 #: Next occurrences that the page of a schedule shows.
@@ -42,11 +42,11 @@ def page_of(name: str) -> str:
     return address("/schedule", name=name)
 
 
-async def create(ask: Ask) -> Said:
+async def create(ask: Ask) -> Outcome:
     """Makes a schedule. Raises AlreadyExists, TopicNotFound, InvalidField."""
     missed = ask.given("missed") or "once"
     if missed not in get_args(Missed):
-        raise wrong("missed", f"{missed!r} is none of {', '.join(get_args(Missed))}")
+        raise wrong("missed", f"{missed!r} is not one of {', '.join(get_args(Missed))}")
     made = await ask.client.create_schedule(
         ask.given("name"),
         ask.given("cron"),
@@ -55,29 +55,29 @@ async def create(ask: Ask) -> Said:
         tz=ask.given("tz") or "UTC",
         missed=cast(Missed, missed),
     )
-    return Said(f"The schedule {made.name} sends to {made.topic}.", page_of(made.name))
+    return Outcome(f"The schedule {made.name} sends to {made.topic}.", page_of(made.name))
 
 
-async def pause(ask: Ask) -> Said:
+async def pause(ask: Ask) -> Outcome:
     """Leaves occurrences out, or goes on with the first one after now. Raises ScheduleNotFound."""
     name = ask.given("name")
     if ask.given("paused") == "yes":
         await ask.client.pause_schedule(name)
-        return Said(f"{name} is paused: its occurrences are left out.", page_of(name))
+        return Outcome(f"{name} is paused: its occurrences are left out.", page_of(name))
     await ask.client.resume_schedule(name)
-    return Said(f"{name} goes on.", page_of(name))
+    return Outcome(f"{name} goes on.", page_of(name))
 
 
-async def run(ask: Ask) -> Said:
+async def run(ask: Ask) -> Outcome:
     """Sends the message of a schedule now, beside its occurrences. Raises ScheduleNotFound, and what a send raises."""
     name = ask.given("name")
     message_id = await ask.client.run_schedule(name)
-    return Said(f"Sent as {message_id}.", page_of(name))
+    return Outcome(f"Sent as {message_id}.", page_of(name))
 
 
-async def delete(ask: Ask) -> Said:
+async def delete(ask: Ask) -> Outcome:
     """Removes the schedule, once the name is typed; what it has sent stays. Raises InvalidField, ScheduleNotFound."""
     name = ask.given("name")
     ask.confirm(name)
     await ask.client.delete_schedule(name)
-    return Said(f"The schedule {name} is deleted.", "/schedules")
+    return Outcome(f"The schedule {name} is deleted.", "/schedules")

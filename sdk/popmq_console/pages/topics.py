@@ -1,4 +1,4 @@
-"""Topics: the list, one of them with its queues and groups, and what an operator does to it.
+"""Topics: the list, one of them with its queues and groups, and the operator's actions.
 
 Pausing is the permission of the topic: READ_ONLY stops producers, WRITE_ONLY consumers. What cannot be undone asks
 for the
@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 
 import popmq
 from popmq.topic import Permission, TopicType
-from popmq_console.asking import Ask, Said, wrong
+from popmq_console.asking import Ask, Outcome, wrong
 from popmq_console.numbers import backlog, by_topic
 from popmq_console.views import address, paged
 
@@ -65,18 +65,18 @@ def page_of(name: str) -> str:
     return address("/topic", name=name)
 
 
-async def create(ask: Ask) -> Said:
+async def create(ask: Ask) -> Outcome:
     """Makes a topic. Raises AlreadyExists, InvalidField."""
     name, kind = ask.given("name"), ask.given("type")
     if kind not in get_args(TopicType):
-        raise wrong("type", f"{kind!r} is no type of topic")
+        raise wrong("type", f"{kind!r} is not a topic type")
     hours = ask.number("keep_h", 1)
     retention = popmq.Retention(keep=hours * 3600.0) if hours else None
     made = await ask.client.create_topic(name, ask.number("queues", 1), cast(TopicType, kind), retention)
-    return Said(f"The topic {made.name} has {made.queues} queues.", page_of(made.name))
+    return Outcome(f"The topic {made.name} has {made.queues} queues.", page_of(made.name))
 
 
-async def change(ask: Ask) -> Said:
+async def change(ask: Ask) -> Outcome:
     """Changes queues, retention, quota and permission. Raises InvalidField, TopicNotFound."""
     name = ask.given("name")
     hours, most = ask.number("keep_h", 1), ask.number("max_mib")
@@ -95,29 +95,29 @@ async def change(ask: Ask) -> Said:
     queues = ask.number("queues", 1)
     wanted = queues if queues != before.queues else None
     await ask.client.update_topic(name, wanted, retention, quota)
-    return Said(f"The settings of {name} are changed.", page_of(name))
+    return Outcome(f"The settings of {name} are changed.", page_of(name))
 
 
-async def permit(ask: Ask) -> Said:
+async def permit(ask: Ask) -> Outcome:
     """Pauses a topic, or lets it go on: its permission. Raises InvalidField, TopicNotFound."""
     name, permission = ask.given("name"), ask.given("permission")
     if permission not in get_args(Permission):
-        raise wrong("permission", f"{permission!r} is no permission")
+        raise wrong("permission", f"{permission!r} is not a permission")
     await ask.client.update_topic(name, permission=cast(Permission, permission))
-    return Said(f"{name} is {permission} now.", page_of(name))
+    return Outcome(f"{name} is {permission} now.", page_of(name))
 
 
-async def purge(ask: Ask) -> Said:
+async def purge(ask: Ask) -> Outcome:
     """Drops all messages, once the name is typed. Raises InvalidField, TopicNotFound."""
     name = ask.given("name")
     ask.confirm(name)
     dropped = await ask.client.purge_topic(name)
-    return Said(f"{dropped:,} messages of {name} are dropped.", page_of(name))
+    return Outcome(f"{dropped:,} messages of {name} are dropped.", page_of(name))
 
 
-async def delete(ask: Ask) -> Said:
+async def delete(ask: Ask) -> Outcome:
     """Removes the topic, once the name is typed. Raises InvalidField, TopicNotFound."""
     name = ask.given("name")
     ask.confirm(name)
     await ask.client.delete_topic(name)
-    return Said(f"The topic {name} is deleted.", "/topics")
+    return Outcome(f"The topic {name} is deleted.", "/topics")
