@@ -1,4 +1,4 @@
-"""What attacks on HTTP/2 cost a broker, and a well-behaved client (the neighbour) that uses it meanwhile.
+"""Measures the cost of attacks on HTTP/2 for a broker, and for a well-behaved client (the neighbour) beside them.
 
     python -m bench.attacks [python|grpcio] [SECONDS] [ATTACK …]
 

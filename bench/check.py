@@ -55,9 +55,9 @@ BROKER, ADMIN, V2 = "/popmq.v1.Broker/", "/popmq.v1.Admin/", "/apache.rocketmq.v
 CLIENT = ((b"x-mq-client-id", b"check@1@0@1"), (b"x-mq-language", b"GO"))
 BODY = b"x" * 1024
 BORN_MS = 1_700_000_000_000
-#: Requests of a leg before those that are counted, and how many are: tables, caches and queues are then as they stay.
+#: Requests of a leg before the counted ones, and counted ones: by then tables, caches and queues have their final size.
 WARM, COUNTED = 8, 16
-#: How far a leg may exceed its budget: versions of Python and protobuf differ slightly.
+#: The share by which a leg may exceed its budget: versions of Python and protobuf differ slightly.
 TOLERANCE = 1.02
 #: Memory depends on when tables grow, too.
 MEMORY_TOLERANCE = 1.15
@@ -73,7 +73,7 @@ class Counts(NamedTuple):
     bytes: float
 
     def above(self, budget: Counts) -> list[str]:
-        """What exceeds the budget."""
+        """A text for each count that exceeds the budget."""
         pairs = zip(self._fields, self, budget, strict=True)
         return [
             f"{name}: {value:g}, budget {most:g}"

@@ -33,14 +33,14 @@ from harness.broker_process import ROOT
 
 SECONDS, ROUNDS, RATE = 4.0, 3, 1_000
 LEG_S = 60.0
-#: Before the first leg of a face: compilers that work while a program runs need some seconds of load.
+#: Seconds of load before the first leg of a face: just-in-time compilers need some.
 WARM_S = 2.0
 RESULTS = ROOT / "docs" / "benchmarks" / "results.json"
 
 
 @dataclass(frozen=True)
 class Work:
-    """One leg. `name` is what its figures are compared under."""
+    """One leg. Figures of legs with the same `name` are compared."""
 
     name: str
     leg: str
@@ -59,7 +59,7 @@ ALONE = Work("send 1, one caller", "send", "b1")
 DELIVER = Work(f"send → received at {RATE:,}/s", "deliver", "live", 1, 64)
 WORDS = (SEND_1, SEND_32, SEND_256, TAKE_1, TAKE_32, TAKE_256, ALONE, DELIVER)
 WARM_UP = (Work("", "send", "warm", 32, 16), Work("", "receive", "warm", 32, 16))
-#: The legs of each protocol. The order matters: receiving legs read what the sending legs sent.
+#: The legs of each protocol. The order matters: receiving legs read the messages of the sending legs.
 NATIVE = (SEND_1, SEND_256, TAKE_256, TAKE_1, ALONE, DELIVER)
 ROCKETMQ = (SEND_1, SEND_32, TAKE_32, ALONE, DELIVER)
 STREAMS = (SEND_1, SEND_32, SEND_256, TAKE_32, TAKE_256, ALONE, DELIVER)
@@ -67,7 +67,7 @@ STREAMS = (SEND_1, SEND_32, SEND_256, TAKE_32, TAKE_256, ALONE, DELIVER)
 
 @dataclass(frozen=True)
 class Subject:
-    """A broker and how it is spoken to: `faces` are the targets of the load generator, with their legs."""
+    """A broker and its protocols: `faces` are the targets of the load generator, with their legs."""
 
     start: Start
     faces: Mapping[str, Sequence[Work]]

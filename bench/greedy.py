@@ -1,4 +1,4 @@
-"""What a client that calls without a pause costs its neighbour, with and without a limit of its access key.
+"""Measures what a client that calls without a pause costs its neighbour, with and without a limit of its access key.
 
     python -m bench.greedy [SECONDS]
 
@@ -47,7 +47,7 @@ def request(size: int) -> bytes:
 
 
 def retry_after_s(error: Any) -> float:
-    """What the refusal asks for."""
+    """The pause that the refusal asks for."""
     status, info = status_pb2.Status(), pb.ErrorInfo()
     status.ParseFromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
     status.details[0].Unpack(info)

@@ -1,9 +1,10 @@
-"""What takes too long for `make bench-compare`: a start with ten million messages, and half an hour beside its minute.
+"""Measurements that are too long for `make bench-compare`: a start with ten million messages, and half an hour of load.
 
     make bench-long                                     MINUTES=30; both figures into BENCHMARKS.md
     python -m bench.lasting 1 --messages 100000 --leases 1000        a trial, which writes nothing
 
-- **Start**: two load processes send the messages, then each of the leases is a Pop of one message that nobody acks. The
+- **Start**: two load processes send the messages, then each of the leases is a Pop of one message that is never acked.
+The
   broker is killed (SIGKILL), and the time from exec to the open port is measured, the median of STARTS. Before the
   second figure counts, the broker has to tell the same numbers of messages and leases as before.
 - **Half an hour**: callers in a closed loop send a batch, pop as many messages, and ack them; retention drops them a
@@ -37,7 +38,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 
 MINUTES, MESSAGES, LEASES, STARTS = 30.0, 10_000_000, 100_000, 3
 BODY_BYTES, BATCH, CALLERS, SAMPLE_S = 1024, 64, 8, 5.0
-#: Of the messages that only lie there: ten million of 1 KiB would fill 10 GB.
+#: Bytes of the messages that are only stored: ten million of 1 KiB would fill 10 GB.
 SMALL_BODY_BYTES = 128
 KEEP_S = 60.0
 #: Seconds after which filling is given up.
@@ -46,7 +47,7 @@ FILL_S = 3600.0
 
 @dataclass(frozen=True)
 class Sample:
-    """What a broker had at a time, in seconds since the load began. `data_bytes`: the file; `live_bytes`: messages."""
+    """A broker's numbers at a time, in seconds since the load began. `data_bytes`: the file; `live_bytes`: messages."""
 
     at_s: float
     moved: int
@@ -58,7 +59,7 @@ class Sample:
 
 
 def ready_s(folder: Path, messages: int, leases: int) -> float:
-    """Seconds from exec to the open port of a broker that was killed with so much in its store."""
+    """Seconds from exec to the open port of a broker that was killed with these messages and leases."""
     with subject(folder, "--max-size", "64GiB") as broker:
         topic, group = broker.topic("rest"), "rest"
         made = pb.Group(name=group, in_flight_max=1_000_000)
@@ -90,7 +91,7 @@ def _numbers(broker: Subject) -> tuple[int, int]:
 
 
 async def lasting(broker: BrokerProcess, folder: Path, seconds: float) -> list[Sample]:
-    """Sends, pops and acks for so long, with samples of what the broker has."""
+    """Sends, pops and acks for `minutes`, with samples of the broker's numbers."""
     samples: list[Sample] = []
     moved = 0
     async with popmq.AsyncClient(broker.endpoint) as client:

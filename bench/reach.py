@@ -1,4 +1,4 @@
-"""The table of floors: what PopMQ has to reach on two cores, as ratios to the brokers beside it and as its own figures.
+"""The table of floors: the least figures of PopMQ on two cores, alone and as ratios to the brokers beside it.
 
     make bench-floors              one round of the brokers that are named here, and the table; exit code 1 for a FAIL
     python -m bench.compare --keep three rounds of all brokers; the table is part of BENCHMARKS.md

@@ -1,4 +1,4 @@
-"""Hours of everything at once: whether rates, memory and the data file stay what they were in the first minutes.
+"""Hours of all features at once: checks that rates, memory and the data file stay as in the first minutes.
 
     make soak                                   MINUTES=480
     python -m bench.soak MINUTES [CONNECTIONS]
@@ -8,9 +8,10 @@
     retention of a minute                   so that the data file must stay flat
     restarts                                SIGTERM and kill -9 by turns, RESTARTS of them over the whole time
 
-Every message has a number. Each group notes what it has acked, so that at the end what is missing, came again after an
-answered ack, or came out of order in its message group is known. The load is paced: a broker that gets slower falls
-behind, which the rates show. Curves are drawn into build/soak.svg, the numbers are in build/soak.json.
+Every message has a number. Each group notes the numbers that it has acked, so that the end shows messages that are
+missing, came again after an answered ack, or came out of order in their message group. The load is paced: a broker that
+gets slower falls behind, which the rates show. Curves are drawn into build/soak.svg, the numbers are in
+build/soak.json.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ REST_S = 60.0
 
 @dataclass
 class Group:
-    """What one group has acked: all numbers below `below`, and those in `above`."""
+    """The acked numbers of one group: all below `below`, and those in `above`."""
 
     below: int = 0
     above: set[int] = field(default_factory=set)
@@ -61,7 +62,7 @@ class Group:
 
 
 class Soak:
-    """The load and what it saw. Times are seconds since `began`."""
+    """The load and its observations. Times are seconds since `began`."""
 
     def __init__(self, client: popmq.AsyncClient, seconds: float) -> None:
         self.client, self.began, self.until = client, time.monotonic(), time.monotonic() + seconds
@@ -166,7 +167,7 @@ async def restart(soak: Soak, broker: BrokerProcess) -> None:
 
 
 def run(minutes: float, connections: int) -> dict[str, object]:
-    """Runs the load; what was sent, found and measured."""
+    """Runs the load; returns the numbers of messages, the findings and the samples."""
     rows: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
         flags = ("--connections-per-address", str(connections + 1_000), "--max-size", "4GiB")

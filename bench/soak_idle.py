@@ -1,4 +1,4 @@
-"""Connections that only stay: they answer PING and SETTINGS as HTTP/2 asks, make no calls, and come back.
+"""Idle connections: they answer PING and SETTINGS as HTTP/2 requires, make no calls, and reconnect.
 
 python -m bench.soak_idle PORT CONNECTIONS
 """

@@ -1,4 +1,4 @@
-"""The Spark driver of bench/spark_kafka.py: reads from both brokers, in turns, and prints what it measured.
+"""The Spark driver of bench/spark_kafka.py: reads from both brokers, in turns, and prints its measurements.
 
 python -m bench.spark_kafka_driver FOLDER ENDPOINT KAFKA MESSAGES SECONDS
 """

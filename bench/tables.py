@@ -13,7 +13,7 @@ from bench import reach
 from harness.broker_process import ROOT
 
 Row = dict[str, Any]
-#: What bench/lasting.py has measured last.
+#: The last results of bench/lasting.py.
 LONG = ROOT / "docs" / "benchmarks" / "long.json"
 #: (broker, protocol) → its name in the tables.
 NAMES = {
@@ -91,13 +91,13 @@ def write(results: dict[str, Any], works: list[str], keep: Path | None) -> str:
 
 
 def _floors(results: dict[str, Any], rows: list[Row]) -> str:
-    """The table of floors, and behind it that of the long runs as they were last measured."""
+    """The table of floors, followed by that of the long runs as they were last measured."""
     text = "## Floors\n\n" + "\n".join(reach.table(rows, results.get("alone", {}))) + "\n"
     return f"{text}\n{long(json.loads(LONG.read_text()))}" if LONG.exists() else text
 
 
 def long(told: dict[str, Any]) -> str:
-    """The section of what bench/lasting.py has measured."""
+    """The section with the results of bench/lasting.py."""
     lines = reach.table([], told["figures"], reach.LONG_ROWS)
     head = f"Of a run of its own, beside which other programs took {told['others']:.0%} of the cores: {_machine(told)}"
     return "## Long runs\n\n" + head + "\n\n" + "\n".join(lines) + "\n"

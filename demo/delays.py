@@ -18,7 +18,7 @@ from demo.table import FLIGHT, ROWS_PER_TRIGGER
 
 GROUP, SINK = "windows", "delays"
 
-#: What a message of the sink topic holds.
+#: The fields of a message in the sink topic.
 WINDOW = "carrier STRING, hour INT, start TIMESTAMP, flights BIGINT, delayed BIGINT, minutes BIGINT"
 
 #: Carrier and hour of the day → its flights.
@@ -38,7 +38,7 @@ def aggregate(spark: SparkSession, folder: Path, endpoint: str, topic: str, **tr
         .load()
     )
     flights = source.select(F.from_json(F.col("body").cast("string"), FLIGHT).alias("flight")).select("flight.*")
-    # Without a watermark: the CSV has October before February, and a window that is closed takes nothing more.
+    # Without a watermark: the CSV has October before February, and a closed window would drop later rows.
     windows = flights.groupBy(F.window("time_hour", "1 hour"), "carrier", "hour").agg(
         F.count("*").alias("flights"),
         F.count("arr_delay").alias("delayed"),

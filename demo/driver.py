@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from harness.processes import descendants
 from popmq_spark.java import java_environment
 
-#: What goes wrong in Spark, or between it and us when its Java dies.
+#: Errors of Spark, and of the connection to its Java process when that dies.
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 
 class Driver:
-    """A quiet local session on the loopback: its files in `folder`, all that it says in `folder/spark.log`."""
+    """A quiet local session on the loopback: its files in `folder`, its output in `folder/spark.log`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -16,7 +16,7 @@ import popmq
 #: Columns of flights.csv that are text; the others are whole numbers.
 TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
-#: How the CSV writes what is not known, for instance the delay of a flight that was cancelled.
+#: The CSV's text for an unknown value, for instance the delay of a cancelled flight.
 UNKNOWN = "NA"
 
 
@@ -57,7 +57,7 @@ class Flights:
         self._airlines = Path(str(files["airlines.csv"].locate()))
 
     def rows(self) -> Iterator[dict[str, str]]:
-        """Each flight as it stands in the CSV."""
+        """Each flight as the CSV has it."""
         with zipfile.ZipFile(self._archive) as archive, archive.open("flights.csv") as file:
             yield from csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))
 

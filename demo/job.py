@@ -25,7 +25,7 @@ TOPIC, GROUP = "flights", "spark"
 POLL_SECONDS = 0.25
 STALLED_SECONDS = 90.0
 
-#: With --chaos: what is killed when such a share is in the table.
+#: With --chaos: the share of flights in the table at which each program is killed.
 KILLS = ((0.1, "broker"), (0.25, "worker"), (0.45, "driver"))
 
 PICTURE = Path("build/demo/delays.png")
@@ -62,7 +62,7 @@ class Job:
         self._batches: dict[int, int] = {}
 
     def move(self, chaos: bool) -> None:
-        """Sends, stores and adds up all flights at the same time; with `chaos` what runs is killed in between."""
+        """Sends, stores and adds up all flights at the same time; with `chaos` the programs are killed in between."""
         kills = [*KILLS] if chaos else []
         queries = self._start()
         sender = Sender(self._broker.endpoint, TOPIC, self._flights, self._sent)

@@ -1,11 +1,11 @@
-"""What the job found in the end, and whether that is what was sent."""
+"""The result of the job, compared with the flights that were sent."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Counts of flights: as sent, as the topic and the group have them, as they stand in the table.
+    """Counts of flights: as sent, as the topic and the group have them, as the table has them.
 
     The counts of the broker tell of repetitions that somebody removed on the way: they are faults, too.
     """
@@ -33,7 +33,7 @@ class Outcome:
         return f"{self.different} flights, {self.missing} missing, {self.duplicates} duplicates"
 
     def faults(self) -> list[str]:
-        """What is wrong; empty when the table is exactly what was sent, and the broker is done with all of it."""
+        """The faults, as sentences; empty if the table has exactly the sent flights, and the broker has none left."""
         found = {
             f"{self.missing} flights are missing in the table": self.missing,
             f"{self.duplicates} rows of the table are duplicates": self.duplicates,

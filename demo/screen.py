@@ -1,4 +1,4 @@
-"""What the demo shows: the two legs as they run, then the flights by carrier."""
+"""The output of the demo: the progress of its legs, then the flights by carrier."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -69,7 +69,7 @@ class Screen:
             self._line()
 
     def tick(self) -> None:
-        """Called now and then; writes a line when the output is not a terminal and the last one is old."""
+        """Called from time to time; writes a line when the output is not a terminal and the last one is old."""
         if not self._console.is_terminal and time.monotonic() - self._lined >= LINE_SECONDS:
             self._line()
 

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.flights import Carrier
 
-#: What the messages hold; the table gets these columns.
+#: The fields of the messages, which become the columns of the table.
 FLIGHT = """row BIGINT, year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT,
     sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING,
     air_time INT, distance INT, hour INT, minute INT, time_hour TIMESTAMP"""

@@ -32,7 +32,7 @@ Start = Callable[[], Awaitable[None]]
 
 @dataclass
 class Spec:
-    """What a load process does. `number` is its own; callers stop at `messages`, or after `seconds`."""
+    """The task of a load process. `number` is its own; callers stop at `messages`, or after `seconds`."""
 
     work: str
     endpoint: str
@@ -49,7 +49,7 @@ class Spec:
 
 @dataclass
 class Tally:
-    """What it did: latencies of the calls in seconds, the time from the first call to the last answer, its own CPU."""
+    """Its result: latencies of the calls in seconds, the time from the first call to the last answer, its own CPU."""
 
     messages: int = 0
     elapsed_s: float = 0.0

@@ -48,7 +48,7 @@ class Leg:
 
 @dataclass
 class Resting:
-    """One size of what rests: µs of CPU by operation; the longest of them. Of leases also what a start took."""
+    """One number of resting objects: µs of CPU by operation, and the longest. For leases also the time of a start."""
 
     count: int
     what: str = "leases"
@@ -100,7 +100,7 @@ class Subject:
         return name
 
     def leg(self, name: str, spec: Spec, processes: int) -> Leg:
-        """Runs so many load processes at once, which share the callers of `spec`."""
+        """Runs `processes` load processes at once, which share the callers of `spec`."""
         specs = [Spec(**{**asdict(spec), "number": i, "callers": spec.callers // processes}) for i in range(processes)]
         with loads(specs) as waiting:
             fsyncs, cpu, busy = self.fsyncs(), cpu_s(self.process.pid), busy_s()
@@ -161,7 +161,7 @@ def run(waiting: list[subprocess.Popen[str]]) -> Iterator[Tally]:
     for process in waiting:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, "a load process failed; its error stands above"
+        assert line, "a load process failed; its error is printed above"
         yield Tally(**json.loads(line))
 
 
@@ -194,7 +194,7 @@ def build(configured: str, flags: str, maps: str) -> str:
 
 
 def machine(folder: Path) -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The machine and the versions that the figures were measured with."""
     models = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
         "date": time.strftime("%Y-%m-%d"),

@@ -77,7 +77,7 @@ def throughput(subject: Subject, effort: Effort, results: Results) -> None:
             results.legs.append(subject.leg(f"{door} send", spec, PROCESSES))
     for door in DOORS:
         for batch, callers in BATCHES.items():
-            group = subject.group(f"{door}-{batch}")  # each group reads the whole topic anew
+            group = subject.group(f"{door}-{batch}")  # each group reads the whole topic from its start
             spec = Spec(f"{door}_pop", subject.endpoint, topic, group, batch, callers, seconds=effort.seconds)
             results.legs.append(subject.leg(f"{door} pop + ack", spec, PROCESSES))
     spec = Spec("sdk_consume", subject.endpoint, topic, subject.group("consume"), seconds=effort.seconds)
@@ -123,7 +123,7 @@ def backlog(subject: Subject, effort: Effort, results: Results) -> None:
 
 
 def fill(subject: Subject, topic: str, size: int) -> Spec:
-    """Sends about so many messages: the callers of a process stop when their share has been answered."""
+    """Sends about `messages` messages: the callers of a process stop when their share has been answered."""
     batch = 500
     share = size // PROCESSES - 2 * batch
     spec = Spec("raw_send", subject.endpoint, subject.topic(topic), batch=batch, callers=4, messages=share)
@@ -172,12 +172,12 @@ def _leases(subject: Subject, name: str, count: int) -> list[float]:
     subject.leg("fill", spec, 1)
     due: dict[tuple[int, int], int] = {}
     leased_ms = 0
-    while len(due) < count:  # one that expires meanwhile is leased anew
+    while len(due) < count:  # one that expires meanwhile is leased again
         lease = pb.PopRequest(topic=topic, group=group, max_messages=1, invisible_ms=3000 + chance.randrange(3000))
         answer = subject.stubs.broker.Pop(lease, timeout=30)
         due.update({(one.queue, one.offset): answer.invisible_until_ms for one in answer.deliveries})
         leased_ms = answer.popped_ms
-    # On a busy machine some expire before the last is leased: until then nobody asks for them.
+    # On a busy machine some expire before the last is leased: no client pops them until then.
     due = {place: max(at_ms, leased_ms) for place, at_ms in due.items()}
     late: list[float] = []
     pollers = [threading.Thread(target=_poll, args=(subject.endpoint, topic, group, due, late)) for _ in range(2)]

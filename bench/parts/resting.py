@@ -1,4 +1,4 @@
-"""Measures whether what nothing touches slows other operations: 1,000, 100,000 and 1,000,000 leases of one message.
+"""Measures whether resting objects slow other operations: 1,000, 100,000 and 1,000,000 leases of one message.
 Beside them groups of one topic, and parked pops (resting_others.py).
 
 It runs the engine without a network, on a fake clock and without fsync, and measures the CPU time of the writer's
@@ -211,7 +211,7 @@ def everything(folder: Path, effort: Effort, results: Results, tell: Callable[[s
 
 
 def _bounds(sizes: list[Resting]) -> list[Floor]:
-    """What each operation may cost beside the most, of its cost beside the least; and the longest of all."""
+    """The floors: the cost of each operation beside the most objects relative to the least, and the longest time."""
     least, most = sizes[0], sizes[-1]
     found = []
     for name, cost_us in most.costs_us.items():

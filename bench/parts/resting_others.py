@@ -1,4 +1,4 @@
-"""What other operations cost beside consumer groups of one topic, and beside parked pops; resting.py has leases.
+"""Measures other operations beside consumer groups of one topic, and beside parked pops; resting.py has leases.
 
 Of groups: CPU time of the writer thread for one commit batch. Of parked pops: CPU time of the event loop. A list of all
 groups has as many pieces as it needs: the table has one piece of it.

@@ -1,4 +1,4 @@
-"""What delivery semantics cost: order, delays, many deadlines at once, and an idle broker."""
+"""Measures the cost of delivery semantics: order, delays, many deadlines at once, and an idle broker."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HOUR_MS = 3_600_000
 
 
 def delayed(subject: Subject, effort: Effort, results: Results) -> None:
-    """With so many delayed messages pending: how late due ones are delivered, and how long a recall takes."""
+    """With `effort.delayed` messages pending: how late due ones are delivered, and how long a recall takes."""
     topic, group = "delayed", subject.group("delayed")
     made = pb.Topic(name=topic, type=pb.DELAY)
     subject.stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=made), timeout=30)
@@ -108,7 +108,7 @@ def _fired(subject: Subject, topic: str, group: str, chance: random.Random) -> l
 
 
 def storm(folder: Path, effort: Effort, results: Results) -> None:
-    """So many CheckPoints end in one millisecond: the latency of other requests meanwhile."""
+    """`effort.checkpoints` CheckPoints end in one millisecond: the latency of other requests meanwhile."""
     with _host(folder, effort.checkpoints) as (process, endpoint):
         stop, took = threading.Event(), list[float]()
         callers = [threading.Thread(target=_call, args=(endpoint, f"{number}", stop, took)) for number in range(4)]

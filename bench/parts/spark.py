@@ -28,7 +28,7 @@ SINK_RATIO = 0.5
 #: The source beside pops and acks of the SDK.
 SOURCE_RATIO = 0.8
 EMPTY_TRIGGER_MS = 20.0
-#: A micro-batch of so many short messages is to take the same time whatever lies behind it.
+#: A micro-batch of this many short messages has to take the same time with any backlog after it.
 SHALLOW, DEEP, SHORT_ROWS, BACKLOG_RATIO = "spark-shallow", "spark-deep", 10_000, 0.7
 
 
@@ -147,7 +147,7 @@ def _write(endpoint: str) -> int:
 def _stream(endpoint: str, without: str = "", batches: int = 0, **options: str) -> int:
     """Reads a topic from its first message to its last, one task after the other, and acks in `mode=lease`.
 
-    `batches`: ends after so many micro-batches.
+    `batches`: ends after this many micro-batches.
     """
     given = {"endpoint": endpoint, "topic": TOPIC, "longPollTimeout": "0s", **options}
     source = PopMQDataSource(given)

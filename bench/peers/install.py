@@ -4,7 +4,7 @@
     NATS, loadgen       Go modules (nats/go.mod, bench/loadgen)
     Redis, RabbitMQ     Debian packages, unpacked: they are not installed into the system and start no service
 
-What cannot be had raises Missing; the comparison then leaves that broker out and prints the reason.
+A program that cannot be installed raises Missing; the comparison then omits that broker and prints the reason.
 """
 
 from __future__ import annotations
