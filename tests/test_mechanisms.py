@@ -127,7 +127,7 @@ GOOD = Row(
 )
 
 
-def test_a_good_row_is_no_complaint() -> None:
+def test_a_good_row_is_not_a_complaint() -> None:
     assert list(complaints(GOOD)) == []
     assert list(complaints(GOOD._replace(where="no place", test="one node: there is no other one"))) == []
     assert rows("| " + " | ".join(GOOD) + " |") == [GOOD]
@@ -151,7 +151,7 @@ def test_a_good_row_is_no_complaint() -> None:
     ],
     ids=lambda row: " ".join(row[2:]),
 )
-def test_a_bad_row_is(bad: Row) -> None:
+def test_a_bad_row_is_a_complaint(bad: Row) -> None:
     assert list(complaints(bad))
 
 

@@ -185,5 +185,5 @@ def test_processes_are_started_with_modules_that_are_there() -> None:
         ('[sys.executable, "-m", f"popmq_verify.{program}"]', True),
     ],
 )
-def test_a_program_that_is_not_there_or_that_nobody_can_look_up_is_reported(words: str, wrong: bool) -> None:
+def test_a_program_that_is_missing_or_named_at_run_time_is_reported(words: str, wrong: bool) -> None:
     assert any(map(is_no_program, programs(ast.parse(words)))) == wrong

@@ -125,14 +125,14 @@ def test_a_message_stored_twice_is_found(story: Story) -> None:
     assert story.claims() == {"doubled"}
 
 
-def test_a_request_number_that_is_answered_anew_is_found(story: Story) -> None:
+def test_a_request_number_answered_as_new_is_found(story: Story) -> None:
     story.pop("m", 1, "h1")
     story.ack("h1")
     story.send("m", 0, duplicate=False)
     assert story.claims() == {"doubled"}
 
 
-def test_a_message_nobody_sent_is_found(story: Story) -> None:
+def test_a_message_that_was_never_sent_is_found(story: Story) -> None:
     story.pop("m", 1, "h1")
     story.ack("h1")
     story.stored("ghost", 1)
@@ -202,7 +202,7 @@ def test_a_refused_live_handle_and_an_accepted_lapsed_one_are_found(story: Story
     assert ("handles", "ack of m in g was accepted 3000 ms after its deadline") in story.findings()
 
 
-def test_a_lease_cannot_lapse_while_the_broker_answers_nobody(story: Story) -> None:
+def test_a_lease_cannot_lapse_while_the_broker_answers_no_call(story: Story) -> None:
     story.pop("m", 1, "h1")
     story.ack("h1", after_s=9)
     assert story.findings() == []

@@ -7,6 +7,6 @@ from tests.http2 import fuzzing
 SEEDS = 400
 
 
-async def test_no_input_breaks_a_connection_or_leaves_anything_behind() -> None:
+async def test_no_input_breaks_a_connection_or_leaves_state() -> None:
     for seed in range(SEEDS):
         await fuzzing.run(seed)

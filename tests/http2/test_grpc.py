@@ -121,7 +121,7 @@ async def test_a_caller_who_goes_away_cancels_the_handler(channel: Any, echo: Ec
     await asyncio.wait_for(echo.cancelled.acquire(), 20)
 
 
-async def test_a_client_that_reads_nothing_stops_who_writes_to_it(channel: Any, echo: Echo) -> None:
+async def test_a_client_that_reads_nothing_stops_the_handler_that_writes_to_it(channel: Any, echo: Echo) -> None:
     call = channel.unary_stream("/t.Echo/endless")(b"x" * 100_000)
     assert len(await call.read()) == 100_000
     written = 0

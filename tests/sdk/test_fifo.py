@@ -97,7 +97,7 @@ async def test_a_message_group_goes_on_after_a_rejected_message(client: Any, gua
         assert await handle(consumer, guard, 1) == ["a1"]
 
 
-async def test_a_release_that_the_handler_asked_the_client_for_drops_those_behind_it_too(
+async def test_a_release_through_the_client_drops_the_later_messages_of_the_message_group(
     client: Any, guard: Any
 ) -> None:
     async with client.consume(FIFO, GROUP) as consumer:

@@ -193,9 +193,7 @@ def test_a_loop_left_by_break_leaves_nothing_leased(sync_client: popmq.Client) -
     assert (stats.acked, stats.in_flight) == (4, 0)
 
 
-def test_a_delivery_that_nobody_keeps_is_not_renewed_for_ever(
-    sync_client: popmq.Client, popmq_clock: FakeClock
-) -> None:
+def test_a_delivery_that_its_program_dropped_is_not_renewed(sync_client: popmq.Client, popmq_clock: FakeClock) -> None:
     sync_client.send(TOPIC, b"forgotten")
     with sync_client.consume(TOPIC, GROUP, invisible=60.0) as consumer:
         next(consumer)
@@ -204,7 +202,7 @@ def test_a_delivery_that_nobody_keeps_is_not_renewed_for_ever(
         assert again.attempt == 2
 
 
-async def test_a_delivery_of_an_async_client_that_nobody_keeps_is_not_renewed(
+async def test_a_delivery_that_an_async_program_dropped_is_not_renewed(
     sync_client: popmq.Client, popmq_broker: Broker, popmq_clock: FakeClock
 ) -> None:
     sync_client.send(TOPIC, b"forgotten")

@@ -126,7 +126,9 @@ def test_a_call_that_the_second_engine_lacks_is_refused_with_an_alternative(shop
         assert (refused.code, refused.info.action) == ("UNSUPPORTED", CAPABILITIES[name].instead)
 
 
-def test_people_learn_what_the_engine_lacks(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ping_and_client_info_name_capabilities_that_the_engine_lacks(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
     with popmq.Client(served.endpoint) as client:
         info = client.info()
     lacking = {name: each.instead for name, each in CAPABILITIES.items() if name not in HAS}

@@ -174,7 +174,7 @@ async def test_the_broker_asks_again_until_each_message_that_was_sent_back_is_do
     assert [dead for _, dead in results] == [True] * COUNT
 
 
-def test_operators_who_reject_many_stopped_ones_at_once_share_the_bound(rig: Rig, staged: Staged) -> None:
+def test_resumes_that_reject_many_stopped_messages_share_the_bound(rig: Rig, staged: Staged) -> None:
     """Nothing of a message group that found no place in the commit has changed; asked again it is done."""
     rows = leased(rig, groups=COUNT, max_attempts=1, stop_on_failure=True)
     rig.release(rows, reason="broken")

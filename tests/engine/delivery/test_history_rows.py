@@ -130,7 +130,7 @@ def damage(rig: Rig, key: bytes, value: bytes, place: int) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 5, 10, 16, 17, -12, -1])
-def test_a_damaged_block_is_reported_by_the_checker_and_hinders_nobody(rig: Rig, place: int) -> None:
+def test_a_damaged_history_block_is_reported_by_fsck_and_harms_no_other(rig: Rig, place: int) -> None:
     rig.pair()
     rig.send("a", "b")
     a, b = rig.pop(client_id="client")

@@ -318,7 +318,7 @@ def test_an_idle_hour_is_sixty_looks_and_no_write(rig: Rig) -> None:
 # ── Handles as clients send them ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_engine_reads_handles_and_refuses_those_that_it_did_not_make(rig: Rig) -> None:
+def test_the_engine_refuses_handles_that_it_did_not_make(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     first, second = rig.pop(2)

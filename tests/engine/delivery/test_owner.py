@@ -153,7 +153,7 @@ def test_a_lapsed_owner_makes_no_dead_letters(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("how", ["attach", "renew", "another token"])
-def test_an_owner_that_comes_back_takes_all_back_and_never_robs_itself(shop: Rig, how: str) -> None:
+def test_an_owner_that_comes_back_takes_all_its_messages_back(shop: Rig, how: str) -> None:
     shop.seal(1, max_messages=5)
     shop.advance(2 * MINUTE)
     generation = 1

@@ -168,7 +168,7 @@ def test_a_full_queue_does_not_stop_the_others(rig: Rig) -> None:
 
 
 @pytest.mark.slow
-def test_messages_that_nobody_acks_do_not_go_round_and_let_ever_more_in(rig: Rig) -> None:
+def test_messages_without_an_ack_do_not_raise_the_number_of_leases_beyond_the_limit(rig: Rig) -> None:
     rig.pair(max_attempts=1000)
     flood(rig, 3 * IN_FLIGHT_MAX)
     for _ in range(3):
@@ -181,7 +181,7 @@ def test_messages_that_nobody_acks_do_not_go_round_and_let_ever_more_in(rig: Rig
 # ── What cannot be read ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pop_of_one_steps_over_damaged_messages_to_one_that_can_be_read(rig: Rig) -> None:
+def test_a_pop_of_one_message_steps_over_damaged_ones(rig: Rig) -> None:
     rig.pair()
     for text in "abcd":
         rig.send(text)

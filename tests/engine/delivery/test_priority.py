@@ -106,7 +106,7 @@ def test_a_group_without_priorities_in_its_topic_still_rotates(rig: Rig) -> None
 # ── Nothing starves ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nine_pops_in_ten_take_the_most_urgent_and_the_tenth_the_one_that_waits(rig: Rig) -> None:
+def test_nine_pops_in_ten_take_the_highest_priority_and_the_tenth_a_waiting_queue(rig: Rig) -> None:
     topic(rig)
     backlog(rig, {9: 60, 0: 60})
     assert served(rig, 40) == ([9] * 9 + [0]) * 4

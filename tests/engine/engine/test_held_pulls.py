@@ -181,7 +181,7 @@ async def test_a_deleted_topic_ends_the_wait_with_its_reason(broker: Broker) -> 
     assert [getattr(one, "code", "") for one in told] == ["TOPIC_NOT_FOUND"] * 3
 
 
-async def test_a_stop_answers_those_who_wait(broker: Broker) -> None:
+async def test_a_stop_answers_held_pulls(broker: Broker) -> None:
     task = held(broker)
     await parked(broker, 1)
     broker.close_waits()
@@ -372,7 +372,7 @@ async def test_readers_of_all_queues_miss_nothing_and_wait_for_nothing(broker: B
         assert got == [f"m{number}" for number in range(queue, messages, 2)]
 
 
-async def test_a_switch_tells_pops_that_wait(broker: Broker) -> None:
+async def test_a_switch_to_pull_refuses_parked_pops(broker: Broker) -> None:
     """Each of them, though one is woken for one commit."""
     await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "POP"))
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE)) for _ in range(5)]
@@ -384,7 +384,7 @@ async def test_a_switch_tells_pops_that_wait(broker: Broker) -> None:
     assert Counter(getattr(one, "code", "") for one in told) == {"WRONG_CONSUME_MODE": 5}
 
 
-async def test_a_switch_to_pop_wakes_those_who_wait_for_what_was_sent_back(broker: Broker) -> None:
+async def test_a_switch_to_pop_lets_pops_get_messages_that_were_sent_back(broker: Broker) -> None:
     await sent(broker, "a")
     await broker.execute(ask.UpdateOffsets("t", "g", {0: 1}))
     await broker.execute(ask.SendBack("t", "g", (ask.SentBack(0, 0, delay_ms=0),)))

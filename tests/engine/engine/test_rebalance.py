@@ -182,7 +182,7 @@ def test_a_heartbeat_costs_the_same_beside_two_hundred_and_two_thousand_clients(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_version_tells_who_reads_what_however_the_sessions_came_about(seed: int) -> None:
+def test_equal_sessions_have_equal_versions_and_others_different_ones(seed: int) -> None:
     """Two brokers whose sessions are the same give one version, others give others."""
     chance, clock = random.Random(seed), FakeClock()
     sessions, seen = Sessions(clock), dict[tuple[tuple[str, frozenset[str]], ...], int]()
@@ -249,7 +249,7 @@ def test_a_page_of_sessions_costs_the_same_among_ten_times_as_many(groups: int) 
     assert grows(page(200), page(2000)) < 1.1
 
 
-def test_a_group_that_nobody_reads_any_more_leaves_nothing() -> None:
+def test_a_group_without_sessions_leaves_nothing_in_memory() -> None:
     clock = FakeClock()
     sessions = Sessions(clock)
     for number in range(50):

@@ -182,7 +182,7 @@ def test_set_filter_keeps_how_else_the_group_reads_the_topic(rig: Rig) -> None:
     assert set_filter(rig, *RED) == Subscription("tag", "red", "PULL", 3)
 
 
-def test_set_filter_wakes_those_who_wait_with_the_old_one(rig: Rig) -> None:
+def test_set_filter_wakes_pops_that_wait_with_the_old_filter(rig: Rig) -> None:
     shop(rig)
     rig.pop(filter=RED)
     assert ("g", "t") in rig.commit(ask.SetFilter("t", "g", BLUE)).woken
@@ -216,7 +216,9 @@ def test_messages_that_do_not_match_move_the_offset_and_make_no_checkpoint(rig: 
 
 
 @pytest.mark.parametrize("asked", [RED, ("sql92", "TAGS = 'red'")], ids=["tag", "sql92"])
-def test_a_batch_takes_what_matches_in_order_and_leaves_off_behind_it(rig: Rig, asked: tuple[str, str]) -> None:
+def test_a_batch_takes_matching_messages_in_order_and_the_next_pop_continues_after_them(
+    rig: Rig, asked: tuple[str, str]
+) -> None:
     shop(rig)
     send(rig, *tagged("blue1", "red1", "red2", "blue2", "red3", "blue3", "blue4", "red4", "blue5"))
     rows = rig.pop(3, filter=asked)

@@ -128,7 +128,7 @@ def test_a_filter_is_made_once_for_each_text() -> None:
     assert filters.make("sql92", "a = 1") != filters.make("tag", "a")
 
 
-def test_a_refusal_is_remembered_and_raised_anew() -> None:
+def test_a_refused_filter_is_remembered_and_raised_again() -> None:
     """Its field is put into words of the request by whoever catches it: the next one must not see that."""
     first, second = refused("sql92", "a ="), refused("sql92", "a =")
     assert first is not second

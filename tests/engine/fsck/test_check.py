@@ -216,7 +216,7 @@ def test_keys_are_what_the_checker_reads() -> None:
     assert CQ_KEY.pack(1, 2, 3) == bytes.fromhex("00000001 0002 0000000000000003")
 
 
-def test_a_record_of_an_unknown_version_is_reported_as_such_and_those_behind_it_are_checked(tmp_path: Path) -> None:
+def test_fsck_reports_a_record_of_an_unknown_version_and_checks_the_records_after_it(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "data")
     rig.pair()
     rig.send("newer", "damaged")

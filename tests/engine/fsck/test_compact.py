@@ -206,7 +206,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("moment", ["copying", "before the rename", "after the rename"])
-def test_killed_at_any_moment_it_leaves_a_whole_file(
+def test_a_compaction_killed_at_any_moment_leaves_a_whole_file(
     folder: Path, used: Entries, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     before, replace = size(folder), os.replace

@@ -75,7 +75,7 @@ def test_damaged_settings_keep_what_can_be_read_and_the_messages(folder: Path) -
     assert left(folder, "a") == sorted(list(numbered("a", 40))[10:])
 
 
-def test_a_name_that_leads_nowhere_is_made_anew(folder: Path) -> None:
+def test_a_repair_makes_a_broken_name_again(folder: Path) -> None:
     damage(folder, "name", b"ta", U32.pack(99))
     assert any("found by the name" in sentence for sentence in check_folder(folder))
     assert any("restored: the name 'a'" in sentence for sentence in repair_folder(folder))
@@ -133,7 +133,7 @@ def test_a_folder_in_use_or_without_a_store_is_refused(folder: Path, tmp_path: P
         repair_folder(tmp_path / "none")
 
 
-def test_a_message_whose_place_lies_behind_the_log_is_quarantined_not_dropped(folder: Path) -> None:
+def test_a_repair_quarantines_a_message_whose_position_is_beyond_the_log(folder: Path) -> None:
     rig = Rig(folder)
     key, raw = rig.read("cq")[0]
     rig.write(lambda kv: kv.put("cq", key, raw[:-20] + U64.pack(1 << 60) + raw[-12:]))

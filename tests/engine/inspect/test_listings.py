@@ -137,7 +137,7 @@ def test_message_groups_are_listed_once_stopped_first_each_with_its_state(pair: 
     assert rig.numbers("strict", "ledger").stopped == LARGE
 
 
-def test_a_list_goes_on_behind_what_left_between_two_pieces(rig: Rig) -> None:
+def test_a_list_continues_after_groups_deleted_between_two_pieces(rig: Rig) -> None:
     rig.topic()
     for name in "abcdefg":
         rig.group(name)

@@ -45,7 +45,7 @@ def send(rig: Rig, *messages: Outgoing, topic: str = "t") -> None:
     rig.do(ask.Send(topic, messages, bytes=1))
 
 
-def test_a_look_shows_what_the_next_pop_delivers_again_and_again(rig: Rig) -> None:
+def test_peek_shows_the_messages_of_the_next_pop_repeatedly(rig: Rig) -> None:
     """Turns of rotation, every fifth pop that begins with the retry topic, and attempts included."""
     rig.topic(queues=3)
     rig.group()
@@ -60,7 +60,7 @@ def test_a_look_shows_what_the_next_pop_delivers_again_and_again(rig: Rig) -> No
     assert attempts == {1, 2}, "some of them were tried before"
 
 
-def test_a_look_changes_not_a_byte_and_commits_nothing(rig: Rig) -> None:
+def test_peek_changes_no_byte_and_commits_nothing(rig: Rig) -> None:
     rig.topic(queues=2)
     rig.group()
     rig.pop()
@@ -99,7 +99,7 @@ def test_peek_does_not_show_messages_that_are_leased_or_in_backoff(rig: Rig) -> 
     assert sorted(peek(rig)) == [("b", 0, 1, 2), ("c", 0, 2, 1)]
 
 
-def test_the_limits_of_a_pop_are_those_of_a_look(rig: Rig) -> None:
+def test_peek_has_the_limits_of_a_pop(rig: Rig) -> None:
     rig.pair(in_flight_max=2)
     rig.send("a", "b", "c")
     assert len(peek(rig)) == 2

@@ -175,7 +175,7 @@ def test_a_retry_that_the_new_filter_does_not_match_is_filtered(rig: Rig) -> Non
     assert state(rig) == "filtered"
 
 
-def test_a_group_that_began_later_never_had_it(rig: Rig) -> None:
+def test_why_shows_an_older_message_as_before_the_start_of_a_new_group(rig: Rig) -> None:
     rig.topic()
     rig.send("a", "b")
     rig.group("late", start_from="LATEST")
@@ -187,7 +187,7 @@ def test_a_group_that_began_later_never_had_it(rig: Rig) -> None:
     assert state(rig, group="late") == "before start"
 
 
-def test_a_group_that_was_put_behind_it_never_had_it(rig: Rig) -> None:
+def test_why_shows_a_message_skipped_by_a_reset_as_before_the_start_of_the_group(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c")
     rig.ack(rig.pop(1))

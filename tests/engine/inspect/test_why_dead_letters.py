@@ -57,7 +57,7 @@ def test_why_does_not_mix_a_dead_letter_with_messages_of_a_topic_created_again(r
     assert [event.what for event in new.groups[0].events] == ["sent"]
 
 
-def test_a_dead_letter_has_a_life_of_its_own_where_somebody_reads_its_topic(rig: Rig) -> None:
+def test_why_shows_a_dead_letter_for_each_group_that_reads_its_topic(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     died(rig, "a")

@@ -82,7 +82,7 @@ def test_a_purged_topic_has_no_lite_topics_and_nothing_of_them_comes_back(rig: R
     assert rig.numbers(topic="chat").in_flight == 1
 
 
-def test_a_purge_keeps_those_who_watch(rig: Rig) -> None:
+def test_a_purge_keeps_lite_subscriptions(rig: Rig) -> None:
     sync(rig, "c", "ADD", "ann")
     send(rig, "ann:1")
     rig.do(ask.PurgeTopic("chat"))

@@ -155,7 +155,7 @@ def test_the_check_names_what_the_index_lacks_and_what_it_has_too_many(make_rig:
     rig.write(lambda kv: kv.delete("lidx", stale))  # type: ignore[arg-type]
 
 
-def test_a_repaired_store_gets_its_index_anew(make_rig: MakeRig) -> None:
+def test_a_repaired_store_builds_its_index_again(make_rig: MakeRig) -> None:
     rig = make_rig()
     create(rig)
     send(rig, "ann:1", "bob:1")

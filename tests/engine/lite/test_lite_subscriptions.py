@@ -50,7 +50,7 @@ def test_two_clients_of_a_group_share_a_lite_topic_and_its_order(rig: Rig) -> No
     assert bodies(pop(rig, client_id="d")) == ["ann:2"]
 
 
-def test_a_subscription_that_nobody_refreshes_ends(rig: Rig) -> None:
+def test_a_lite_subscription_that_is_not_refreshed_ends(rig: Rig) -> None:
     send(rig, "ann:1")
     sync(rig, "c", "ADD", "ann")
     rig.advance(74 * SECOND)
@@ -151,19 +151,19 @@ def test_only_clients_that_subscribe_to_the_lite_topic_of_a_message_are_woken(ri
     assert rig.commit(sending("bob:1", "zoe:1")).woken == {("g", "chat\0d")}
 
 
-def test_a_pop_that_leaves_something_wakes_the_next_one(rig: Rig) -> None:
+def test_a_pop_of_lite_topics_that_leaves_messages_wakes_the_next_one(rig: Rig) -> None:
     sync(rig, "c", "ADD", "ann", "bob")
     send(rig, "ann:1", "bob:1")
     assert rig.commit(popping(client_id="c", max_messages=1)).woken == {("g", "chat\0c")}
     assert rig.commit(popping(client_id="c", max_messages=1)).woken == set()
 
 
-def test_a_subscription_to_what_has_something_wakes_who_waits_for_it(rig: Rig) -> None:
+def test_subscribing_to_a_lite_topic_with_messages_wakes_the_parked_pop(rig: Rig) -> None:
     send(rig, "ann:1")
     assert rig.commit(ask.SyncLite("chat", "g", "c", "ADD", ("ann",))).woken == {("g", "chat\0c")}
 
 
-def test_an_aborted_commit_forgets_no_lite_topic_that_has_something(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aborted_commit_forgets_no_lite_topic_with_messages(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def raises_late(tx: Tx, _: Any) -> None:
         tx.next("rseq")
         raise ArithmeticError
@@ -181,7 +181,7 @@ def test_an_aborted_commit_forgets_no_lite_topic_that_has_something(rig: Rig, mo
     assert bodies(pop(rig, client_id="c")) == ["bob:1"]
 
 
-def test_a_pop_looks_at_no_lite_topics_but_those_that_have_something(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pop_reads_only_lite_topics_that_have_messages(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"n{number}" for number in range(2000)]
     for start in range(0, 2000, 500):
         send(rig, *(f"{name}:1" for name in names[start : start + 500]))

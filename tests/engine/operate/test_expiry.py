@@ -58,7 +58,7 @@ def abandoned(rig: Rig, topic: str = "t") -> int:
     return int(rig.look(queries.Topics(topic))[0].abandoned)
 
 
-def test_a_subscription_that_nobody_reads_is_warned_of_and_then_expires_with_what_it_lost(
+def test_an_idle_subscription_is_warned_of_and_then_expires_with_its_unread_messages(
     shop: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     pass_time(shop, EXPIRY - AHEAD - DAY)
@@ -121,7 +121,9 @@ def test_a_group_that_comes_back_is_new_in_the_topic(shop: Rig) -> None:
     ],
     ids=lambda command: type(command).__name__,
 )
-def test_any_use_begins_the_time_anew(shop: Rig, use: Any, late: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_any_use_of_a_subscription_restarts_its_expiry(
+    shop: Rig, use: Any, late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     pass_time(shop, EXPIRY - (DAY if late else 10 * DAY))
     assert bool(lines(caplog)) == late
     shop.do(use)
@@ -228,7 +230,7 @@ def test_reading_costs_no_write_and_an_idle_subscription_is_written_once(rig: Ri
     assert rig.read("sub") == idle
 
 
-def test_a_lite_topics_subscription_goes_with_those_of_its_lite_topics(
+def test_the_subscription_of_a_topic_expires_with_those_of_its_lite_topics(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "LITES_MAX", 2)

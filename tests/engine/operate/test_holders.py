@@ -131,7 +131,7 @@ def test_why_reports_a_lease_that_changes_during_the_search_in_its_final_state(r
     assert "late" in told["b"].explanation
 
 
-def test_a_lease_that_ended_behind_the_search_is_left_out(rig: Rig) -> None:
+def test_why_leaves_out_a_lease_that_ended_after_the_search_passed_it(rig: Rig) -> None:
     rig.pair(invisible_ms=10 * HOUR)
     rig.send("a", *numbered("m", PIECE))
     rows = [rig.pop(1)[0] for _ in range(PIECE + 1)]

@@ -132,7 +132,7 @@ def test_a_lease_that_ends_in_a_deleted_group_no_longer_holds_its_chunk(
     assert rig.read("log") == []
 
 
-def test_a_purge_that_fails_is_put_off_and_holds_nobody_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_that_fails_is_postponed_and_delays_no_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """It once was tried again at once, for ever, in the turn of the command that had come."""
     lived(rig)
     step, calls = purge.step, []
@@ -151,7 +151,7 @@ def test_a_purge_that_fails_is_put_off_and_holds_nobody_up(rig: Rig, monkeypatch
     assert not rig.read("purge")
 
 
-def test_a_group_deleted_in_the_commit_that_writes_its_dead_letter_leaves_no_chunk_behind(rig: Rig) -> None:
+def test_a_group_deleted_in_the_commit_that_writes_its_dead_letter_leaves_no_chunk(rig: Rig) -> None:
     rig.pair()
     rig.send("m")
     rows = rig.pop()

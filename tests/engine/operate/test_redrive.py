@@ -62,7 +62,7 @@ def test_a_page_of_dead_letters_is_full_however_many_before_them_are_gone(rig: R
     assert ([row[3] for row in page.rows], page.next_offset) == ([97, 98], 99)
 
 
-def test_a_dead_letter_that_somebody_holds_does_not_come_back_to_him_once_it_is_redriven(rig: Rig) -> None:
+def test_a_leased_dead_letter_is_not_delivered_again_once_it_is_redriven(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     died(rig, "a", "b")

@@ -250,7 +250,7 @@ def test_the_redriven_mark_of_a_dead_letter_is_dropped_with_its_chunk(rig: Rig) 
     assert (rig.read("gone"), rig.browse(DEAD).min_offset, rig.numbers().dead) == ([], 3, 0)
 
 
-def test_a_group_behind_dead_letters_that_retention_drops_has_lost_only_those_that_were_there(rig: Rig) -> None:
+def test_redriven_dead_letters_do_not_count_as_dropped_unread(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     rig.pop(topic=DEAD, group="h")

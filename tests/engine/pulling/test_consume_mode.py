@@ -44,7 +44,7 @@ def mode(rig: Rig) -> str:
 # ── The setting ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_mode_is_of_one_group_in_one_topic_and_survives_a_crash(shop: Rig) -> None:
+def test_the_consume_mode_is_scoped_to_a_group_and_topic_and_survives_a_crash(shop: Rig) -> None:
     shop.topic("u")
     shop.group("h")
     changed = switch(shop, "PULL", share_number=3)

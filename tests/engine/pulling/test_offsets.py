@@ -184,7 +184,7 @@ def test_a_retry_topic_has_one_queue_whose_committed_offset_is_its_first_entry(r
 # ── ResetOffsets ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_reset_begins_anew_and_drops_what_was_held(shop: Rig) -> None:
+def test_a_reset_starts_over_and_drops_leases_and_retries(shop: Rig) -> None:
     rows = shop.pop(9)
     shop.ack(rows[:2])
     shop.release(rows[2:4], delay_ms=0)

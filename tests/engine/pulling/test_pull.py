@@ -123,7 +123,7 @@ def test_an_offset_beyond_the_end_is_corrected_to_the_end_also_when_the_first_is
 
 
 @pytest.mark.usefixtures("a_chunk_a_commit")
-def test_a_hole_is_reported_with_the_offset_behind_it(shop: Rig) -> None:
+def test_a_hole_is_reported_with_the_offset_after_it(shop: Rig) -> None:
     one_by_one(shop, "a", "b", "c", "d")
     with without(shop, "cq", *blocks(shop, 1, 2)):
         before = pull(shop, 0)
@@ -224,7 +224,7 @@ def test_a_pull_sees_what_the_commands_before_it_in_its_group_have_stored(shop: 
 # ── Who reads, and what is kept of it ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pull_of_nobody_leaves_no_trace(rig: Rig) -> None:
+def test_a_pull_without_a_group_leaves_no_trace(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     before = {name: rig.read(name) for name in ("poff", "stat", "sub", "ck", "due", "rq")}

@@ -83,7 +83,7 @@ def test_a_group_with_one_attempt_sends_straight_to_the_dead_letters(rig: Rig) -
     assert rig.dead()[0].dead_letter.reason == "no attempts left"
 
 
-def test_a_dead_letter_tells_who_had_it_last_and_how_often_it_was_tried_in_place(shop: Rig) -> None:
+def test_a_dead_letter_names_its_last_client_and_its_attempts_in_place(shop: Rig) -> None:
     messages = (ask.SentBack(0, 1, reject=True, attempts=3), ask.SentBack(0, 2, reject=True))
     shop.do(ask.SendBack("t", "g", messages, "worker-1"))
     told = [(letter.body, letter.dead_letter.attempts, letter.dead_letter.last_client) for letter in shop.dead()]

@@ -63,7 +63,7 @@ def behind_a_stopped_message_group(rig: Rig, count: int) -> None:
     rig.skip(3 * HOUR)
 
 
-def test_messages_behind_a_stopped_message_group_are_copied_at_the_same_cost_each(
+def test_messages_that_wait_for_a_stopped_message_group_are_copied_at_the_same_cost_each(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "LOOKS_MAX", 100)
@@ -91,7 +91,7 @@ def test_ten_times_as_many_held_messages_cost_ten_times_as_much_in_pieces_that_a
     assert max(many) < 1.5 * max(few)
 
 
-def test_messages_behind_a_stopped_message_group_are_not_searched_for_what_is_all_live(rig: Rig) -> None:
+def test_a_chunk_whose_messages_all_wait_is_kept_whole(rig: Rig) -> None:
     rig.do(ask.CreateTopic("f", 1, False, HOUR, type="FIFO"))
     rig.group("g", max_attempts=1, stop_on_failure=True)
     rig.pop(topic="f")

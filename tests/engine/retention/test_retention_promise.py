@@ -89,7 +89,7 @@ def test_unfinished_messages_of_a_group_that_went_back_are_kept(rig: Rig, back: 
 
 
 @pytest.mark.parametrize("back", BACK)
-def test_the_time_counts_anew_from_when_it_is_passed_again(rig: Rig, back: Back) -> None:
+def test_the_retention_time_restarts_when_a_group_that_went_back_has_passed_again(rig: Rig, back: Back) -> None:
     read_by(rig, "g")
     hours(rig, HOURLY)
     back(rig, 4)
@@ -110,7 +110,7 @@ def test_a_group_that_comes_late_reads_all_that_there_is_when_it_comes(rig: Rig)
     assert len(rig.pop(group="late")) == 10
 
 
-def test_a_group_that_begins_behind_the_last_message_takes_no_mark_back(rig: Rig) -> None:
+def test_a_group_that_begins_at_the_latest_moves_no_mark_back(rig: Rig) -> None:
     read_by(rig, "g")
     hours(rig, HOURLY)
     rig.group("late", start_from="LATEST")

@@ -156,7 +156,7 @@ def test_messages_that_every_group_has_passed_are_dropped_early_at_the_size_limi
     assert (rig.numbers().dropped, rig.numbers("slow").dropped) == (0, 0)
 
 
-def test_a_send_is_refused_when_the_limit_would_still_be_passed_and_says_who_holds_the_most(rig: Rig) -> None:
+def test_a_send_beyond_the_limit_is_refused_and_names_the_group_that_holds_the_most(rig: Rig) -> None:
     topic(rig, 1024)
     for name in ("ahead", "behind"):
         rig.group(name)
@@ -268,7 +268,7 @@ def test_a_send_that_needs_more_than_one_piece_is_refused_while_the_topic_is_tri
     assert names(rig) == "jL"
 
 
-def test_chunks_behind_many_that_are_held_are_found(rig: Rig, few: int) -> None:
+def test_chunks_after_many_pinned_ones_are_dropped(rig: Rig, few: int) -> None:
     topic(rig, 1024, by_age=True)
     rig.group()
     rig.pop()
@@ -310,7 +310,7 @@ def test_dead_letters_are_stored_beyond_the_limit_and_the_topic_is_trimmed_after
     assert rig.numbers().dead == 10
 
 
-def test_a_topic_that_nobody_sends_to_is_looked_over_once_a_minute(rig: Rig) -> None:
+def test_the_limit_of_a_topic_without_sends_is_checked_once_a_minute(rig: Rig) -> None:
     topic(rig, 1024)
     rig.group()
     rig.pop()

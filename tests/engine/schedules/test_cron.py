@@ -28,7 +28,7 @@ def test_an_occurrence_is_wall_time_in_its_zone() -> None:
     assert first("@daily", "", "2026-01-30T12:00", 1) == ["01-31T00:00"]
 
 
-def test_a_time_that_spring_leaves_out_comes_once_behind_the_gap() -> None:
+def test_a_time_that_spring_leaves_out_comes_once_after_the_gap() -> None:
     assert first("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00") == ["03-29T01:00", "03-30T00:30", "03-31T00:30"]
     assert first("0,30 2 * * *", "Europe/Berlin", "2026-03-28T12:00", 2) == ["03-29T01:00", "03-30T00:00"]
 
@@ -60,7 +60,7 @@ def test_every_matching_minute_comes_where_clocks_go_back_by_half_an_hour() -> N
     ]
 
 
-def test_a_minute_behind_a_gap_of_half_an_hour_is_not_passed_over() -> None:
+def test_a_minute_after_a_gap_of_half_an_hour_is_not_passed_over() -> None:
     found = first("45 * * * *", "Australia/Lord_Howe", "2026-10-03T14:30", 3)
     assert found == ["10-03T15:15", "10-03T15:45", "10-03T16:45"], "01:45, 02:45 behind the gap from 02:00, 03:45"
 

@@ -113,7 +113,7 @@ def test_the_topics_of_listening_producers_are_known_though_the_disk_is_full(
     assert asked(rig) == [("a", 1)] * len(after)
 
 
-def test_a_check_that_was_handed_to_nobody_does_not_count(rig: Rig, half: Place) -> None:
+def test_a_check_that_was_not_sent_to_a_producer_does_not_count(rig: Rig, half: Place) -> None:
     listen(rig, "t")
     rig.skip(FIRST_CHECK_MS)
     for _ in range(3 * CHECKS_MAX):
@@ -232,7 +232,7 @@ def test_an_end_in_the_commit_of_a_check_wins(rig: Rig, half: Place) -> None:
     assert asked(rig) == []
 
 
-def test_a_check_of_what_ended_meanwhile_is_not_counted_anywhere(rig: Rig, half: Place) -> None:
+def test_a_check_of_a_half_message_that_ended_meanwhile_is_not_counted(rig: Rig, half: Place) -> None:
     listen(rig, "t")
     rig.skip(FIRST_CHECK_MS)
     found = timed(rig).checks
@@ -311,9 +311,7 @@ def test_half_messages_of_a_deleted_topic_are_not_checked_or_given_up(rig: Rig, 
     assert rig.read("hdue") == []
 
 
-def test_a_full_store_asks_nobody_whose_answer_it_could_not_take(
-    rig: Rig, half: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_store_sends_no_checks(rig: Rig, half: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     listen(rig, "t")
     rig.skip(FIRST_CHECK_MS)
     with monkeypatch.context() as patched:

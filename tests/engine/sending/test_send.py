@@ -139,7 +139,7 @@ def test_a_repetition_in_the_same_commit_is_one_too(rig: Rig) -> None:
     assert len(rig.pop()) == 1
 
 
-def test_numbers_are_of_one_producer(rig: Rig) -> None:
+def test_request_numbers_are_scoped_to_their_producer(rig: Rig) -> None:
     rig.pair()
     rig.send("a", producer="p", number=1)
     assert not rig.send("b", producer="q", number=1).duplicate

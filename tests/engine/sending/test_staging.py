@@ -228,7 +228,7 @@ def test_a_commit_drops_what_failed_tasks_staged_for_it_or_for_earlier_batches(r
     assert texts(rig) == ["z", "n"]
 
 
-def test_a_stage_that_nobody_commits_ends_a_day_after_its_last_piece(rig: Rig) -> None:
+def test_an_uncommitted_stage_ends_a_day_after_its_last_piece(rig: Rig) -> None:
     rig.topic()
     stage(rig, "a", "1")
     rig.advance(DAY - HOUR)

@@ -26,7 +26,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "PUBLISH_MESSAGES_MAX", 8)
 
 
-def test_killed_around_the_commit_every_row_is_there_once(rig: Rig) -> None:
+def test_a_sink_killed_around_its_commit_stores_each_row_once(rig: Rig) -> None:
     """The sink repeats the commit until it is answered."""
     rig.topic()
     entries = [message(text) for text in numbered("", 20)]
@@ -43,7 +43,7 @@ def test_killed_around_the_commit_every_row_is_there_once(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("put", range(1, 12))
-def test_whichever_put_finds_the_map_full_nothing_is_lost_or_doubled(rig: Rig, put: int) -> None:
+def test_a_full_map_at_any_put_of_a_stage_loses_and_doubles_nothing(rig: Rig, put: int) -> None:
     rig.topic()
     entries = [message(text) for text in numbered("", 12)]
     with failing_put(put):

@@ -73,7 +73,7 @@ def test_a_refused_message_does_not_take_its_id(rig: Rig) -> None:
     assert stored == Place(0, 0)
 
 
-def test_an_id_is_of_its_own_topic_only(rig: Rig) -> None:
+def test_a_unique_id_is_scoped_to_its_topic(rig: Rig) -> None:
     topic(rig)
     topic(rig, name="u")
     rig.topic("plain")

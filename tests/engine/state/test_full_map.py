@@ -89,7 +89,7 @@ def test_dead_letters_without_room_wait_in_their_leases_and_are_counted(dying: R
     assert numbers.dead + numbers.dead_blocked == dying.look(queries.Topics("big"))[0].messages
 
 
-def test_meanwhile_other_leases_come_back_and_everything_else_goes_on(dying: Rig) -> None:
+def test_other_leases_go_on_while_dead_letters_have_no_room(dying: Rig) -> None:
     assert bodies(small(dying)) == ["b", "a"]
     settle(dying, MINUTE)
     rows = small(dying)

@@ -67,7 +67,7 @@ ASKED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_leases_of_others_cost_nothing(pair: tuple[Rig, Rig], what: str) -> None:
+def test_the_work_of_a_command_does_not_grow_with_leases_of_others(pair: tuple[Rig, Rig], what: str) -> None:
     assert growth(pair, lambda rig: rig.run(ASKED[what])) < GROWTH_MAX
 
 

@@ -24,7 +24,7 @@ def created(folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize("lost", PAGES, ids=["first page", "second page"])
-def test_a_file_that_a_power_cut_left_before_its_first_commit_is_made_anew(lost: int, tmp_path: Path) -> None:
+def test_a_file_left_by_a_power_cut_before_its_first_commit_is_replaced(lost: int, tmp_path: Path) -> None:
     left = bytearray(created(tmp_path))
     left[lost : lost + 512] = bytes(512)
     for size in (len(left), lost):
@@ -36,7 +36,7 @@ def test_a_file_that_a_power_cut_left_before_its_first_commit_is_made_anew(lost:
         rig.core.close()
 
 
-def test_a_store_with_a_damaged_first_page_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_store_with_a_damaged_first_page_is_not_replaced(tmp_path: Path) -> None:
     created(tmp_path)
     file = tmp_path / DATA_FILE
     before = bytes(512) + file.read_bytes()[512:]

@@ -117,7 +117,7 @@ def test_a_set_limit_holds_until_the_flag_names_another_one(tmp_path: Path) -> N
     assert started(2 * SMALL) == 2 * SMALL
 
 
-def test_less_than_is_in_use_is_refused_and_changes_nothing(full: Rig) -> None:
+def test_a_limit_below_the_used_size_is_refused_and_changes_nothing(full: Rig) -> None:
     result = full.run(ask.SetMaxSize(MAX_SIZE_MIN))[0]
     assert isinstance(result, Refused)
     assert (result.code, result.field) == ("INVALID_FIELD", "map_bytes")

@@ -73,7 +73,7 @@ def test_a_table_that_was_loaded_large_is_never_made_larger() -> None:
     assert (len(loaded), many[-1], len(many.committed())) == (table.LARGE + 1, 1, table.LARGE + 2)
 
 
-def test_leases_that_were_loaded_and_those_that_came_later_are_acked_alike(rig: Rig) -> None:
+def test_loaded_and_later_leases_are_acked_alike(rig: Rig) -> None:
     rig.pair()
     rig.send(*numbered("m", 6))
     loaded = [row for _ in range(3) for row in rig.pop(1)]

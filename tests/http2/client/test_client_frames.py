@@ -164,7 +164,7 @@ def test_the_window_of_the_connection_holds_all_calls_together() -> None:
     assert sum(data.flags & END_STREAM for data in sent) == 2
 
 
-def test_a_stream_that_nobody_reads_gets_no_more_window() -> None:
+def test_a_stream_that_is_not_read_gets_no_more_window() -> None:
     server = Scripted(stream_window=1000)
     call = server.opened(Told(one=False))
     server.head(call)

@@ -136,7 +136,7 @@ async def test_a_call_that_is_reset_before_its_handler_begins_does_not_count_for
     client.close()
 
 
-async def test_requests_that_nobody_takes_are_bounded_over_all_connections(serve: Serve, echo: Echo) -> None:
+async def test_unread_requests_are_bounded_over_all_connections(serve: Serve, echo: Echo) -> None:
     _, port = await serve(requests_bytes=100_000, stream_window=80_000, connection_window=1 << 20)
     first, second = [await FrameClient.connect(port) for _ in range(2)]
     message = b"\0" + U32.pack(70_000) + b"x" * 70_000
@@ -247,7 +247,7 @@ async def test_a_reader_with_a_small_table_is_not_asked_to_remember(connect: Con
         assert await client.status(stream_id) == "0"
 
 
-async def test_a_known_header_block_is_read_anew_after_the_table_has_changed(connect: Connect) -> None:
+async def test_a_known_header_block_is_read_again_after_the_table_has_changed(connect: Connect) -> None:
     """Its bytes name an entry of the table: another entry there makes it another call."""
     client = await connect()
     path, newest = b"/t.Echo/say", b"\xbe"

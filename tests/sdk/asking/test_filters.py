@@ -40,7 +40,7 @@ async def test_a_consumer_filters(client: Any, guard: Any) -> None:
     assert (stats.acked, stats.filtered) == (1, 3)
 
 
-async def test_the_first_pop_fixes_the_filter_until_it_is_set_anew(client: Any, guard: Any) -> None:
+async def test_the_first_pop_fixes_the_filter_until_it_is_set_again(client: Any, guard: Any) -> None:
     await client.pop(TOPIC, GROUP, tag="us")
     with pytest.raises(errors.FilterConflict):
         await client.pop(TOPIC, GROUP, tag="eu")

@@ -60,7 +60,7 @@ async def test_an_older_generation_is_fenced(client: Any, owner: popmq.Attachmen
         await client.renew_owner(GROUP, "query", owner.generation)
 
 
-async def test_an_owner_that_nobody_attached_is_not_found(client: Any) -> None:
+async def test_an_owner_that_was_never_attached_is_not_found(client: Any) -> None:
     with pytest.raises(errors.OwnerNotFound):
         await client.renew_owner(GROUP, "nobody", 1)
 

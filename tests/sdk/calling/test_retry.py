@@ -88,7 +88,7 @@ async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(
     assert [[message.body for message in request.messages] for request in requests[:2]] == [[b"a1"], [b"b1"]]
 
 
-async def test_a_consumer_that_closes_behind_a_failure_gives_nothing_back_that_the_broker_has_taken(
+async def test_a_consumer_closed_during_a_release_releases_nothing_twice(
     lossy: Any, wire: LossyWire, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     await lossy.create_topic("letters", type="FIFO")

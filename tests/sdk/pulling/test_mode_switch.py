@@ -129,7 +129,7 @@ async def test_a_consumer_that_missed_a_switch_forth_and_back_begins_where_the_g
     assert "m0" not in seen
 
 
-async def test_a_loop_over_a_topic_that_was_deleted_and_made_anew_reads_it_from_its_first_message(
+async def test_a_loop_reads_a_topic_created_again_from_its_first_message(
     narrow: Any, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     await narrow.send(NARROW, ["a", "b", "c"])

@@ -69,7 +69,7 @@ def test_a_message_that_is_done_twice_is_counted_once() -> None:
         ([3, 4, 7], 8),  # one behind the greatest that was seen
     ],
 )
-def test_the_smallest_offset_that_is_cached_is_committed_or_the_one_behind_the_greatest(
+def test_the_committed_offset_is_the_smallest_cached_one_or_the_one_after_the_greatest(
     done: list[int], committed: int
 ) -> None:
     queue = filled(3, 4, 7, start=3)

@@ -117,7 +117,7 @@ async def test_a_message_in_hand_at_the_end_of_a_consumer_comes_again(client: An
 # ── Where a group begins ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_new_group_begins_at_the_first_message_or_behind_the_last(
+async def test_a_new_group_begins_at_the_first_message_or_after_the_last(
     connect: Connect, client: Any, guard: Any
 ) -> None:
     await client.create_topic("one-queue", queues=1)  # several queues have no order among them

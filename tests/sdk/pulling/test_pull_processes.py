@@ -176,7 +176,7 @@ def taken_over(killed: subprocess.Popen[str], clock: FakeClock) -> None:
     clock.advance(121_000)
 
 
-def test_the_other_one_takes_over_the_queues_of_one_that_was_killed(
+def test_a_consumer_takes_over_the_queues_of_a_killed_one(
     sync_client: popmq.Client, popmq_broker: Broker, popmq_clock: FakeClock
 ) -> None:
     for queue in range(8):
@@ -199,7 +199,7 @@ def test_the_other_one_takes_over_the_queues_of_one_that_was_killed(
     assert progress(sync_client) == 9
 
 
-def test_the_queues_that_a_killed_consumer_had_locked_are_read_in_order_by_the_other_one(
+def test_queues_locked_by_a_killed_consumer_are_read_in_order_by_another_one(
     sync_client: popmq.Client, popmq_broker: Broker, popmq_clock: FakeClock
 ) -> None:
     sync_client.send(TOPIC, ["a", "b", "c"])

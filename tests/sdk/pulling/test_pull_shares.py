@@ -135,7 +135,7 @@ async def test_a_restart_of_the_broker_moves_no_queue(
     assert await committed(client) == dict.fromkeys(range(8), 2)
 
 
-async def test_a_strategy_that_nobody_knows_is_refused(client: Any) -> None:
+async def test_an_unknown_strategy_is_refused(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="none of AVG, CIRCLE"):
         client.pull_consume(TOPIC, GROUP, strategy="RANDOM")
 
@@ -318,7 +318,7 @@ async def parked(client: Any, topic: str) -> bool:
     return any(numbers.waiters for numbers in (await client.stats(topic, GROUP)).groups)
 
 
-async def test_a_queue_that_somebody_else_has_locked_is_not_read_until_it_is_free(
+async def test_a_queue_locked_by_another_client_is_not_read_until_it_is_free(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
 ) -> None:
     await client.set_consume_mode(TOPIC, GROUP, "PULL")

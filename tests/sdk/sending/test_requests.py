@@ -31,7 +31,7 @@ async def next_of(client: Any) -> popmq.Delivery:
     return delivery
 
 
-async def test_a_request_gets_its_reply_and_nobody_elses(client: Any, connect: Connect) -> None:
+async def test_a_request_gets_only_its_own_reply(client: Any, connect: Connect) -> None:
     other = connect()
     asked = [asyncio.ensure_future(each.request(ASK, f"ask {n}")) for n, each in enumerate((client, other, client))]
     for _ in asked:

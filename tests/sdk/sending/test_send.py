@@ -92,7 +92,7 @@ async def test_topics_are_gathered_apart(client: Any) -> None:
     assert stored == {TOPIC: 20, "other": 20}
 
 
-async def test_a_refused_message_hurts_neither_its_batch_nor_who_shares_the_request(client: Any) -> None:
+async def test_a_refused_message_affects_neither_its_batch_nor_other_callers_of_the_request(client: Any) -> None:
     with pytest.raises(errors.PartlyRefused) as refused:
         await client.send(TOPIC, [b"good", b"", b"good too"])
     first, second, third = refused.value.results

@@ -140,7 +140,7 @@ async def test_a_normal_topic_takes_no_half_messages(client: Any) -> None:
 
 
 @pytest.mark.parametrize(("resolution", "seen"), [("commit", ["half"]), ("rollback", [])])
-async def test_a_checker_decides_about_what_nobody_ended(
+async def test_a_checker_decides_an_unresolved_half_message(
     connect: Connect, client: Any, until_ended: Any, resolution: str, seen: list[str]
 ) -> None:
     sent = await client.send(TOPIC, popmq.Message("half", key="k", properties={"a": "b"}, transaction=True))

@@ -272,7 +272,7 @@ def test_dropped_messages_fail_the_stream_with_the_cure_or_are_passed_over(
     assert len(stream.rows()) == 10 + 20 * read_before
 
 
-def test_a_topic_that_was_created_anew_is_a_loss_and_not_an_endless_wait(broker: Broker, query: Make) -> None:
+def test_a_topic_created_again_is_a_data_loss_and_not_an_endless_wait(broker: Broker, query: Make) -> None:
     broker.send(20)
     stream = query()
     stream.run()
@@ -293,7 +293,7 @@ def committed(broker: Broker, group: str = "lag") -> int:
     return sum(row.committed for row in broker.client.query_offsets(TOPIC, group))
 
 
-def test_a_group_shows_the_lag_and_is_committed_only_behind_spark_s_own_log(broker: Broker, query: Make) -> None:
+def test_a_group_shows_the_lag_and_is_committed_after_the_log_of_spark(broker: Broker, query: Make) -> None:
     broker.send(30)
     stream = query(group="lag", maxRowsPerTrigger=10)
     stream.trigger()

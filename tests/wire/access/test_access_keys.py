@@ -81,7 +81,7 @@ def test_a_malformed_signature_is_unauthenticated(path: Path, text: str) -> None
     assert caller(Keys(path), [("authorization", text), ("x-mq-date-time", DATE_TIME)]) == "UNAUTHENTICATED"
 
 
-def test_a_key_without_a_name_does_not_stand_for_nobody(path: Path) -> None:
+def test_a_signature_of_a_key_without_a_name_is_unauthenticated(path: Path) -> None:
     keys = Keys(path)
     headers = dict(signed("", ""))
     assert caller(keys, [*headers.items()]) == "UNAUTHENTICATED"

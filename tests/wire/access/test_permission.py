@@ -25,7 +25,7 @@ def pop_refusal(shop: Stubs) -> Refusal:
     return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP))
 
 
-def test_a_topic_that_nobody_may_read_says_so_to_both_protocols(shop: Stubs, v2: V2) -> None:
+def test_a_topic_closed_for_reading_is_refused_in_both_protocols(shop: Stubs, v2: V2) -> None:
     shop.send(b"a")
     permit(shop, pb.WRITE_ONLY)
     refused = pop_refusal(shop)
@@ -43,7 +43,7 @@ def test_a_topic_that_nobody_may_read_says_so_to_both_protocols(shop: Stubs, v2:
     assert len(shop.pop().deliveries) == 2
 
 
-def test_a_topic_that_takes_no_messages_says_so_to_both_protocols(shop: Stubs, v2: V2) -> None:
+def test_a_topic_closed_for_sending_is_refused_in_both_protocols(shop: Stubs, v2: V2) -> None:
     permit(shop, pb.READ_ONLY)
     request = pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"x")])
     assert refusal(shop.broker.Send, request).info.field == "topic"

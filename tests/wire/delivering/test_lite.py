@@ -199,7 +199,7 @@ def test_a_topic_with_too_many_lite_topics_says_so(stubs: Stubs, v2: V2) -> None
     assert v2.send(note("bob:1")).status.code == v2pb.LITE_TOPIC_QUOTA_EXCEEDED
 
 
-def test_a_topic_that_was_lite_and_is_another_now_is_received_as_it_is(chat: Stubs, v2: V2) -> None:
+def test_a_topic_created_again_with_another_type_is_received_by_its_new_type(chat: Stubs, v2: V2) -> None:
     sync(v2, "ann")
     chat.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
     chat.create_topic()

@@ -204,7 +204,7 @@ def test_sealed_messages_are_invisible_to_others_until_the_lease_is_over(
     assert bodies(shop.pop()) == numbers(2)
 
 
-def test_a_token_takes_back_what_nobody_popped_and_tells_what_was_stolen(
+def test_a_token_takes_back_messages_not_popped_by_others_and_counts_the_stolen_ones(
     shop: Stubs, generation: int, clock: FakeClock
 ) -> None:
     shop.send(*numbers(4))
@@ -257,7 +257,9 @@ def test_renewing_moves_the_lease_of_everything_at_once(shop: Stubs, generation:
     assert len(bodies(shop.pop())) == 6
 
 
-def test_an_owner_that_comes_back_takes_back_what_nobody_popped(shop: Stubs, generation: int, clock: FakeClock) -> None:
+def test_an_owner_that_comes_back_takes_back_messages_not_popped_by_others(
+    shop: Stubs, generation: int, clock: FakeClock
+) -> None:
     shop.send(*numbers(4))
     seal(shop, generation, max_messages=3)
     clock.advance(60_000)

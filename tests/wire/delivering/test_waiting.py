@@ -236,7 +236,7 @@ def test_a_message_between_the_look_and_the_parking_is_not_missed(
     assert bodies(call.result()) == [b"a"]
 
 
-def test_a_release_in_one_group_wakes_nobody_of_another(shop: Stubs, parked: Parked) -> None:
+def test_a_release_in_one_group_wakes_no_pop_of_another(shop: Stubs, parked: Parked) -> None:
     shop.create_group("audit", start=pb.StartPosition(**{"from": pb.LATEST}))
     handle = hold(shop)
     other = shop.pop_later(group="audit")

@@ -74,7 +74,7 @@ def test_a_message_that_is_read_without_its_body_has_everything_else(how: str) -
     assert pb.Columns.FromString(columns([(read[1], 8, 3, 7, 1)], [], names)) == decoded(data, names)
 
 
-def test_a_damaged_body_is_found_though_nobody_asks_for_it() -> None:
+def test_a_damaged_body_is_found_even_when_only_the_head_is_read() -> None:
     raw = bytearray(b"".join(record(9, 8, ID + BODY)))
     assert read_head(memoryview(raw), 9) == (8, ID)
     raw[-1] ^= 1

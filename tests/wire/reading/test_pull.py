@@ -126,7 +126,7 @@ def test_a_pull_waits_for_its_queue(feed: Stubs, parked: Parked, clock: FakeCloc
     assert bodies(calls[2].result()) == [b"b"]
 
 
-def test_a_pull_that_was_cancelled_leaves_nothing_behind(feed: Stubs, parked: Parked) -> None:
+def test_a_cancelled_pull_leaves_nothing(feed: Stubs, parked: Parked) -> None:
     call = feed.broker.Pull.future(pull_request(wait_ms=60_000), timeout=CALL_S)
     parked.wait_for(1)
     call.cancel()
@@ -273,7 +273,7 @@ def test_a_switch_says_how_the_group_reads_now_and_moves_what_is_leased(shop: St
     assert [delivery.attempt for delivery in shop.pop().deliveries] == [2, 2]
 
 
-def test_a_parked_pop_learns_of_the_switch(shop: Stubs, parked: Parked) -> None:
+def test_a_parked_pop_is_refused_on_a_switch_to_pull(shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later(), shop.pop_later(), shop.pop_later(queues=[0])]
     parked.wait_for(3)
     switch(shop, pb.PULL)

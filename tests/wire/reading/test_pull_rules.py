@@ -28,7 +28,7 @@ def switch(shop: Stubs, mode: Any) -> None:
     ("filter", "asked"),
     [(pb.Filter(tag="red"), ("tag", "red")), (pb.Filter(sql92="a = 1"), ("sql92", "a = 1")), (None, None)],
 )
-def test_a_pull_says_who_reads_what_from_where_how_much_and_through_which_filter(
+def test_every_field_of_a_pull_request_reaches_the_engine(
     shop: Stubs, gate: Gate, filter: pb.Filter | None, asked: tuple[str, str] | None
 ) -> None:
     """S2.21, S2.22, S0.19, S0.25: what the reference packs into flags is set or unset here, and arrives as it is."""
@@ -45,7 +45,7 @@ def test_a_pull_says_who_reads_what_from_where_how_much_and_through_which_filter
     assert pulled(gate) == Pull(TOPIC, GROUP, 1, 2, 7, 9_000, asked, 1)
 
 
-def test_a_pull_of_which_little_is_said_takes_the_defaults_and_commits_nothing(shop: Stubs, gate: Gate) -> None:
+def test_a_pull_with_few_fields_takes_the_defaults_and_commits_nothing(shop: Stubs, gate: Gate) -> None:
     """S0.19, S0.20: unset is not zero: no offset is committed, and the filter is the group's own."""
     shop.send(b"a")
     gate.groups.clear()
@@ -62,7 +62,7 @@ def assignment(shop: Stubs, client: str, **fields: Any) -> pb.QueryAssignmentRes
 
 
 @pytest.mark.parametrize("mode", [pb.POP, pb.PULL])
-def test_a_broadcast_has_every_queue_for_everybody(stubs: Stubs, mode: Any) -> None:
+def test_a_broadcast_assigns_every_queue_to_every_client(stubs: Stubs, mode: Any) -> None:
     """S1.23, S0.01: with a session or without, whatever others have."""
     stubs.create_topic(queues=5)
     stubs.create_group()
@@ -84,9 +84,7 @@ def test_an_assignment_names_the_consume_mode_of_the_group(shop: Stubs) -> None:
     assert assignment(shop, "a").mode == pb.POP
 
 
-def test_sessions_tell_who_is_there_who_was_heard_of_when_and_what_each_of_them_holds(
-    shop: Stubs, clock: FakeClock
-) -> None:
+def test_sessions_list_clients_with_last_sign_of_life_and_leases(shop: Stubs, clock: FakeClock) -> None:
     """D.71, S0.10: the time moves with each sign of life, and is another one for each client."""
 
     def sessions() -> dict[str, tuple[int, int]]:

@@ -163,14 +163,14 @@ def test_a_group_that_pops_is_not_pulled_until_an_operator_switches_it(shop: Stu
     assert (pull(v2, 1).code, update(v2, 2)) == ("PRECONDITION_FAILED", "PRECONDITION_FAILED")
 
 
-def test_a_pull_that_waits_learns_of_a_switch_at_once(shop: Stubs, v2: V2, parked: Parked) -> None:
+def test_a_held_v2_pull_is_refused_at_once_on_a_switch(shop: Stubs, v2: V2, parked: Parked) -> None:
     call = begin(v2, poll_ms=20 * SECOND)
     parked.wait_for(1)
     switch(shop, native.POP)
     assert end(call).code == "PRECONDITION_FAILED"
 
 
-def test_a_group_that_was_made_anew_pulls_again(shop: Stubs, v2: V2) -> None:
+def test_a_group_created_again_pulls_again(shop: Stubs, v2: V2) -> None:
     shop.send(b"a")
     assert update(v2, 1) == "OK"
     shop.admin.DeleteGroup(native.DeleteGroupRequest(name=GROUP), timeout=CALL_S)

@@ -295,7 +295,7 @@ def test_giving_up_a_message_after_its_lease_is_ok_and_has_no_effect(shop: Stubs
     assert not shop.stats().dead
 
 
-def test_a_client_that_names_no_handle_is_known_by_the_message(shop: Stubs, v2: V2) -> None:
+def test_giving_up_without_a_handle_finds_the_lease_by_the_message(shop: Stubs, v2: V2) -> None:
     with V2(v2.endpoint, client_id="cpp", language="CPP") as cpp:
         (a,) = sent(cpp, b"a", auto_renew=True)
         assert dead_letter(cpp, a, receipt_handle="", message_id="other") == "INVALID_RECEIPT_HANDLE"
@@ -305,7 +305,9 @@ def test_a_client_that_names_no_handle_is_known_by_the_message(shop: Stubs, v2: 
     assert len(dead_letters(shop)) == 1
 
 
-def test_handles_that_were_kept_for_it_are_bounded(shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handles_remembered_for_clients_that_name_none_are_bounded(
+    shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(remembered, "HELD_MAX", 1)
     with V2(v2.endpoint, client_id="cpp", language="CPP") as cpp:
         a, b = sent(cpp, b"a", b"b", auto_renew=True)

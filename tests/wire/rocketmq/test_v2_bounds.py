@@ -28,7 +28,9 @@ class Silent:
         return (0, 0)
 
 
-def test_clients_are_bounded_and_those_go_first_that_were_silent_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_clients_are_bounded_and_the_longest_silent_ones_are_dropped_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Some programs make an id for each call. Who has a stream stays."""
     monkeypatch.setattr(registry, "CLIENTS_MAX", 10)
 

@@ -96,7 +96,7 @@ def test_a_time_that_this_protocol_has_no_word_for_is_reported_as_its_last_one(
     ("time", "told_s"),
     [({"seconds": 10**13}, 253_402_300_799), ({"seconds": 5, "nanos": 2 * 10**9}, 7), ({"seconds": 9, "nanos": -1}, 8)],
 )
-def test_a_time_that_is_none_is_no_error(shop: Stubs, v2: V2, time: dict[str, int], told_s: int) -> None:
+def test_a_malformed_timestamp_is_not_an_error(shop: Stubs, v2: V2, time: dict[str, int], told_s: int) -> None:
     assert v2.send(message(born_timestamp=time)).status.code == pb.OK
     (found,) = v2.receive().messages
     assert found.system_properties.born_timestamp.seconds == told_s

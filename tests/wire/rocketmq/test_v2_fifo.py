@@ -59,7 +59,9 @@ def test_a_head_that_was_nacked_comes_first_again(stubs: Stubs, v2: V2, clock: F
     assert [(one.body, one.system_properties.delivery_attempt) for one in found] == [(b"1", 2), (b"2", 1), (b"3", 1)]
 
 
-def test_the_release_of_one_releases_those_behind_it_whose_handles_are_over(stubs: Stubs, v2: V2) -> None:
+def test_a_release_releases_the_later_messages_of_its_message_group_and_ends_their_handles(
+    stubs: Stubs, v2: V2
+) -> None:
     """The reference answers OK to each: docs/rocketmq.md names the difference."""
     fifo(stubs)
     ordered(v2, b"1", b"2", b"3")
@@ -70,7 +72,7 @@ def test_the_release_of_one_releases_those_behind_it_whose_handles_are_over(stub
     assert [(one.body, one.system_properties.delivery_attempt) for one in found] == [(b"1", 2), (b"2", 1), (b"3", 1)]
 
 
-def test_each_of_a_batch_that_is_to_come_later_keeps_its_handle_until_then(
+def test_messages_of_a_fifo_batch_with_a_changed_time_keep_their_handles_until_then(
     stubs: Stubs, v2: V2, clock: FakeClock
 ) -> None:
     fifo(stubs)

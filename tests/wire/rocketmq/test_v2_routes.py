@@ -53,7 +53,7 @@ def test_dead_letters_can_be_read_and_not_written(shop: Stubs, v2: V2) -> None:
     [[("", 80)], [("a", 0)], [("a", 65536)], [("a", 1), ("b", 2)]],
     ids=["no host", "port 0", "port 65536", "two names"],
 )
-def test_endpoints_that_nobody_can_have_used_are_refused(shop: Stubs, v2: V2, addresses: list[tuple[str, int]]) -> None:
+def test_impossible_endpoints_are_refused(shop: Stubs, v2: V2, addresses: list[tuple[str, int]]) -> None:
     endpoints = pb.Endpoints(
         scheme=pb.DOMAIN_NAME, addresses=[pb.Address(host=host, port=port) for host, port in addresses]
     )

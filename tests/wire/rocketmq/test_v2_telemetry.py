@@ -158,7 +158,7 @@ def test_a_telemetry_stream_without_a_client_id_is_refused(v2: V2) -> None:
             telemetry.hear()
 
 
-def test_answers_that_nobody_waits_for_and_commands_of_a_later_protocol_are_let_go(shop: Stubs, v2: V2) -> None:
+def test_unexpected_answers_and_commands_of_a_later_protocol_are_ignored(shop: Stubs, v2: V2) -> None:
     with v2.telemetry() as telemetry:
         telemetry.say(thread_stack_trace=rpc.ThreadStackTrace(nonce="?", thread_stack_trace="…"))
         telemetry.say(verify_message_result=rpc.VerifyMessageResult(nonce="?"))

@@ -59,7 +59,7 @@ def wait_until_ended(stubs: Stubs) -> None:
 # ── Send and end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_half_message_has_a_transaction_id_and_no_place_and_nobody_sees_it(deals: Stubs) -> None:
+def test_a_half_message_has_a_transaction_id_and_no_place_and_is_invisible(deals: Stubs) -> None:
     request = pb.SendRequest(topic=DEALS, messages=[pb.Message(body=b"a", transaction=True)])
     (sent,) = deals.broker.Send(request, timeout=CALL_S).results
     assert sent.transaction_id

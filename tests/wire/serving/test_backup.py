@@ -212,7 +212,7 @@ def large(folder: Path, map_bytes: int = 1 << 28) -> Rig:
     return rig
 
 
-def test_a_copy_that_nobody_takes_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_that_its_client_does_not_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = large(tmp_path)
     monkeypatch.setattr(backups, "STALL_S", 0.0)
     monkeypatch.setattr(backups, "WATCH_S", 0.001)
@@ -247,7 +247,7 @@ def test_a_copy_may_let_the_file_grow_by_half_of_what_is_left(tmp_path: Path) ->
     rig.core.close()
 
 
-def test_the_writer_is_not_held_while_nobody_takes_the_copy(tmp_path: Path) -> None:
+def test_a_backup_that_its_client_does_not_read_does_not_hold_the_writer(tmp_path: Path) -> None:
     rig = large(tmp_path)
     copy = Copy(rig.store)
     first = copy.read()
@@ -323,7 +323,7 @@ def test_a_copy_that_was_cut_short_at_any_place_is_refused_by_a_start_and_by_che
     whole.core.close()
 
 
-def test_a_new_store_and_one_that_was_killed_at_once_are_not_taken_for_a_part(tmp_path: Path) -> None:
+def test_a_store_that_is_new_or_was_killed_at_once_is_not_taken_for_a_partial_backup(tmp_path: Path) -> None:
     for _ in range(3):
         Store(tmp_path, 1 << 28, "none").close()
 

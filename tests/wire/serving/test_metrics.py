@@ -131,7 +131,7 @@ def test_calls_refused_by_a_limit_of_a_topic_or_group_are_counted_by_it(
     assert not [labels for _, labels in Scraped(port).values("topic") if labels == "slow"]
 
 
-def test_a_subscription_that_is_left_behind_is_reported_before_it_expires_and_after(
+def test_an_idle_subscription_is_in_the_metrics_before_and_after_it_expires(
     shop: Stubs, clock: FakeClock, port: int
 ) -> None:
     shop.send(b"a", b"b")

@@ -242,7 +242,7 @@ def test_a_commit_that_fails_ends_the_process_with_74_and_a_restart_has_what_was
         assert bodies(stubs.pop()) == [b"a"]
 
 
-def test_the_port_opens_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_port_opens_after_the_store_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever can connect is served: while the store is opened and scanned nobody can."""
     port, start, open_while_starting = own_port(), Writer.start, []
 

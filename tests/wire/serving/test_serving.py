@@ -123,7 +123,7 @@ def test_a_request_of_19_mebibytes_is_refused_by_the_contract(shop: Stubs) -> No
     assert (refused.code, refused.info.field) == ("INVALID_FIELD", "messages")
 
 
-def test_a_request_beyond_20_mebibytes_is_refused_by_the_transport_and_harms_nobody(shop: Stubs) -> None:
+def test_a_request_beyond_20_mebibytes_is_refused_by_the_transport_and_others_go_on(shop: Stubs) -> None:
     messages = [pb.Message(body=b"x" * (1 << 20))] * 21
     with pytest.raises(grpc.RpcError) as error:
         shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=messages), timeout=CALL_S)

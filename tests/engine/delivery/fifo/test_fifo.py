@@ -181,7 +181,7 @@ def test_a_member_extended_alone_keeps_the_message_group_when_the_others_time_ou
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a2", 1), ("a3", 1)]
 
 
-def test_a_change_of_one_that_was_taken_back_in_the_same_request_has_lapsed(rig: Rig) -> None:
+def test_a_change_after_the_release_of_an_earlier_message_of_its_group_has_lapsed(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
     one, two = rig.pop()
@@ -316,7 +316,7 @@ def test_a_pop_wakes_others_only_while_something_can_be_delivered(rig: Rig) -> N
     assert rig.commit(ask.Pop("t", "g")).woken == set()
 
 
-def test_a_pop_wakes_nobody_for_what_it_has_locked_itself(rig: Rig) -> None:
+def test_a_pop_wakes_no_other_pop_for_message_groups_that_it_locked(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
     first = rig.pop(1)

@@ -38,7 +38,7 @@ def test_a_released_set_is_taken_back_whole_and_locked_again(rig: Rig) -> None:
     assert rig.numbers().waiting == 0
 
 
-def test_the_first_foreign_pop_tears_all_that_is_tied_behind_it(rig: Rig) -> None:
+def test_the_first_foreign_pop_takes_the_later_messages_of_its_message_group_too(rig: Rig) -> None:
     fifo_pair(rig)
     rig.attach(topic="t", lease_ms=SECOND)
     send_fifo(rig, "a1", "a2", "b1")

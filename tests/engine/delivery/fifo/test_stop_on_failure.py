@@ -50,13 +50,13 @@ def test_a_stopped_message_group_stays_so_after_a_restart(rig: Rig) -> None:
     assert rig.pop() == []
 
 
-def test_a_resumed_message_group_tries_its_head_anew(rig: Rig) -> None:
+def test_a_resumed_message_group_tries_its_head_again(rig: Rig) -> None:
     stopped(rig)
     rig.do(ask.ResumeMessageGroup("t", "g", "a"))
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a1", 1), ("a2", 1)]
 
 
-def test_a_message_group_resumed_without_its_head_goes_on_behind_it(rig: Rig) -> None:
+def test_a_message_group_resumed_without_its_head_goes_on_after_it(rig: Rig) -> None:
     stopped(rig)
     rig.do(ask.ResumeMessageGroup("t", "g", "a", True))
     assert dead_texts(rig) == ["a1"]
