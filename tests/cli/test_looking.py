@@ -50,7 +50,7 @@ def test_a_group_without_dead_letters_differs_from_one_that_is_not_there(run: Cl
     assert run("dlq", "show", "nobody").code == 1
 
 
-def test_the_revive_topic_shows_who_holds_what_until_when(
+def test_the_revive_topic_shows_each_lease_with_its_client_and_deadline(
     run: Cli, client: popmq.Client, popmq_clock: FakeClock
 ) -> None:
     client.send("orders", ["a", "b"])

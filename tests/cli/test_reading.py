@@ -77,7 +77,7 @@ def test_a_group_is_switched_between_pop_and_pull(run: Cli, client: popmq.Client
     assert client.pop("orders", "billing") == []
 
 
-def test_sessions_show_who_reads_and_who_answers(run: Cli, client: popmq.Client) -> None:
+def test_sessions_show_consumers_and_transaction_checkers(run: Cli, client: popmq.Client) -> None:
     client.create_topic("payments", type="TRANSACTION")
     client.heartbeat("billing", ["orders"])
     client.transaction_checker("payments", lambda check: None)

@@ -86,7 +86,7 @@ def until(program: "subprocess.Popen[str]", text: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_finishes_what_runs_and_begins_nothing_more(
+def test_a_signal_finishes_running_handlers_and_begins_no_more(
     start: Start, client: popmq.Client, folder: Path, number: signal.Signals
 ) -> None:
     program = start()

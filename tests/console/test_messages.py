@@ -138,7 +138,7 @@ def sealed(attached: popmq.Attachment) -> popmq.Token:
     return popmq.Token("query-1", attached.generation, attached.acked_epoch + 1)
 
 
-def test_leases_and_sessions_say_who_holds_what_until_when(site: Site, operator: Browser) -> None:
+def test_leases_and_sessions_show_client_messages_and_deadline(site: Site, operator: Browser) -> None:
     site.client.pop("orders", "billing", max_messages=1)
     page = operator.get("/leases?group=billing&topic=orders")
     assert site.client.client_id in page.plain

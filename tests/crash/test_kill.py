@@ -32,7 +32,7 @@ def test_answered_requests_survive_kill_9_under_load(tmp_path: Path, scale: Scal
 
 
 @pytest.mark.chaos
-def test_retention_drops_only_what_every_group_finished_whenever_the_broker_dies(
+def test_retention_drops_only_finished_messages_whenever_the_broker_is_killed(
     tmp_path: Path, scale: Scale, show: Callable[[str], None]
 ) -> None:
     verdict = campaign.run(tmp_path, kills=scale.pick(short=3, whole=60), seed=scale.seed, dropping=True)

@@ -260,7 +260,7 @@ async def test_a_consumer_without_its_topic_says_so(client: Any) -> None:
         await anext_of(client.consume(TOPIC, "nobody"))
 
 
-async def test_handlers_that_run_beside_the_loop_bound_what_it_delivers(client: Any, guard: Any) -> None:
+async def test_handlers_that_run_beside_the_loop_bound_its_deliveries(client: Any, guard: Any) -> None:
     await client.send(TOPIC, [b"x"] * 30)
     out: set[popmq.Delivery] = set()
     most = 0

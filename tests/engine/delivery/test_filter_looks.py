@@ -124,7 +124,7 @@ def test_many_matches_are_not_looked_for_beyond_the_batch(rig: Rig) -> None:
 # ── Owners ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_token_seals_what_matches_and_replays_it(rig: Rig) -> None:
+def test_a_token_seals_matching_messages_and_replays_them(rig: Rig) -> None:
     shop(rig)
     rig.attach(topic="t")
     send(rig, *tagged("red1", "blue1", "red2"))
@@ -236,7 +236,7 @@ def in_line(*texts: str) -> list[Outgoing]:
 
 
 @pytest.mark.parametrize("asked", [RED, ("sql92", "TAGS = 'red'")], ids=["tag", "sql92"])
-def test_a_fifo_topic_keeps_the_order_of_what_matches(rig: Rig, asked: tuple[str, str]) -> None:
+def test_a_fifo_topic_keeps_the_order_of_matching_messages(rig: Rig, asked: tuple[str, str]) -> None:
     fifo_shop(rig)
     send(rig, *in_line("a-blue1", "a-red2", "a-blue3", "a-red4", "b-blue1", "a-red5"))
     (first,) = rig.pop(1, filter=asked)

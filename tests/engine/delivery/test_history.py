@@ -66,7 +66,7 @@ def test_a_batch_from_two_queues_is_a_row_for_each(rig: Rig) -> None:
     assert [(row.queue, row.first, row.done) for row in rows(rig)] == [(0, 0, [True] * 2), (1, 0, [True])]
 
 
-def test_a_lease_that_ran_out_tells_what_was_done_before(rig: Rig) -> None:
+def test_the_history_of_an_ended_lease_has_the_acks_before_its_end(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c")
     rig.ack(rig.pop()[1:2])

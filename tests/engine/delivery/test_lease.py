@@ -355,7 +355,7 @@ def test_an_attempt_id_is_scoped_to_client_and_group(rig: Rig) -> None:
     assert rig.popped(**asked).ck_id == first.ck_id
 
 
-def test_a_repeated_attempt_gives_what_is_not_done_yet_uncounted(rig: Rig) -> None:
+def test_a_repeated_attempt_returns_unfinished_messages_without_counting(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c")
     asked: dict[str, Any] = {"client_id": "c", "attempt_id": "1"}
@@ -368,7 +368,7 @@ def test_a_repeated_attempt_gives_what_is_not_done_yet_uncounted(rig: Rig) -> No
     ]
 
 
-def test_a_repeated_attempt_gives_also_what_was_extended_alone(rig: Rig) -> None:
+def test_a_repeated_attempt_also_returns_messages_extended_alone(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c")
     asked: dict[str, Any] = {"client_id": "c", "attempt_id": "1"}

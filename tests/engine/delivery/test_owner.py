@@ -65,7 +65,7 @@ def test_a_share_bounds_all_chunks_of_a_part(shop: Rig) -> None:
     assert len(shop.seal(2, max_messages=3, share=5).rows) == 2, "and so has another epoch"
 
 
-def test_upto_bounds_what_is_read_and_what_counts_as_the_end(shop: Rig) -> None:
+def test_upto_bounds_the_messages_read_and_the_end_reported(shop: Rig) -> None:
     _, upto = shop.do(ask.Available("t", "g"))
     shop.send("later")
     sealed = shop.seal(1, max_messages=100, upto=upto)

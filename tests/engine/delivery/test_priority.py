@@ -169,7 +169,7 @@ def test_one_pop_in_five_still_begins_with_the_retry_topic_and_takes_no_turn_awa
     assert low == [12, 24, 37, 49], "every tenth of the pops that visit queues"
 
 
-def test_retries_fill_what_is_left_of_a_batch(rig: Rig) -> None:
+def test_retries_fill_the_rest_of_a_batch(rig: Rig) -> None:
     topic(rig)
     backlog(rig, {9: 2})
     rig.release(rig.pop(1), delay_ms=0)

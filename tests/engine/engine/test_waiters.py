@@ -307,7 +307,7 @@ async def test_a_burst_wakes_as_many_as_it_feeds(broker: Broker) -> None:
     assert sum(pop.done() for pop in pops) == 7
 
 
-async def test_a_parked_pop_gets_what_a_lease_gives_back_at_its_deadline(broker: Broker, clock: FakeClock) -> None:
+async def test_a_parked_pop_gets_messages_of_a_lease_at_its_deadline(broker: Broker, clock: FakeClock) -> None:
     await broker.execute(sending("a"))
     await broker.pop(ask.Pop("t", "g", invisible_ms=10 * SECOND), 0)
     waiting = asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE))

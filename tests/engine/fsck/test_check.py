@@ -202,7 +202,7 @@ def test_fsck_reports_memory_that_differs_from_the_store(lived: Rig) -> None:
     assert any("poff" in one for one in lived.findings())
 
 
-def test_keys_are_what_the_checker_reads() -> None:
+def test_key_formats_shared_with_fsck_are_pinned() -> None:
     """The formats that both share are pinned here, so that a slip in one is not repeated by the other."""
     assert [format.size for format in (CQ_KEY, DUE_KEY, RQ_KEY, POFF_KEY, STAT_KEY, TOPIC_AT)] == [
         14,

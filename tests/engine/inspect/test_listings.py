@@ -155,7 +155,7 @@ def test_a_list_continues_after_groups_deleted_between_two_pieces(rig: Rig) -> N
     ]
 
 
-def test_owners_count_what_is_bound_and_what_waits_for_them(rig: Rig) -> None:
+def test_owners_count_their_bound_and_their_waiting_messages(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c")
     rig.attach(lease_ms=MINUTE)

@@ -340,7 +340,7 @@ def test_an_id_that_is_in_several_topics_has_a_life_in_each(rig: Rig) -> None:
     assert [one.topic for one in why(rig, "a", topic="t")] == ["t"]
 
 
-def test_an_id_that_nobody_sent_is_not_found(rig: Rig) -> None:
+def test_an_unknown_message_id_is_not_found(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.Send("t", (message("x", keys=("a",)),), bytes=1))
     assert refusal(rig.run(ask.WhyPiece("a", tuple(traced(rig, "a"))))[0]) == "MESSAGE_NOT_FOUND"

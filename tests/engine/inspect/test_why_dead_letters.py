@@ -86,7 +86,7 @@ def in_order(rig: Rig, *texts: str, **settings: Any) -> None:
         rig.do(ask.Send("f", (message(text)._replace(data=data, extra=Extra(text[0])),), bytes=1))
 
 
-def test_a_message_that_waits_for_its_message_group_says_for_what(rig: Rig) -> None:
+def test_why_names_the_message_that_a_waiting_message_waits_for(rig: Rig) -> None:
     in_order(rig, "a1", "a2", "a3")
     rows = rig.pop(1, topic="f")
     rig.pop(topic="f")

@@ -79,7 +79,7 @@ def test_the_limit_of_bytes_counts_for_all_together(rig: Rig) -> None:
     assert [row.body[0] for row in pop(rig, *"abcd", topic="small")] == ["c", "d"]
 
 
-def test_a_pop_gets_what_it_names_in_order_and_nothing_else(rig: Rig) -> None:
+def test_a_pop_gets_only_messages_of_the_lite_topics_that_it_names_in_order(rig: Rig) -> None:
     send(rig, "ann:1", "bob:1", "ann:2", "zoe:1")
     rows = pop(rig, "ann", "bob")
     assert sorted(bodies(rows)) == ["ann:1", "ann:2", "bob:1"]

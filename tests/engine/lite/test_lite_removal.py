@@ -108,7 +108,7 @@ def test_a_deleted_topic_takes_its_lite_topics_along_in_pieces(rig: Rig) -> None
     assert bodies(pop(rig, "n1")) == ["n1:new"]
 
 
-def test_a_deleted_group_takes_what_it_had_in_lite_topics(rig: Rig) -> None:
+def test_a_deleted_group_leaves_nothing_in_lite_topics(rig: Rig) -> None:
     rig.group("other")
     send(rig, "ann:1", "bob:1")
     pop(rig, "ann", "bob", group="other")
@@ -120,7 +120,7 @@ def test_a_deleted_group_takes_what_it_had_in_lite_topics(rig: Rig) -> None:
     assert bodies(pop(rig, "ann", "bob", group="other")) == ["ann:1", "bob:1"]
 
 
-def test_retention_drops_what_every_group_is_done_with(rig: Rig) -> None:
+def test_retention_drops_messages_of_lite_topics_that_every_group_has_finished(rig: Rig) -> None:
     create(rig, "brief", lite_ttl_ms=30 * DAY)
     rig.do(ask.UpdateTopic("brief", 0, (False, HOUR)))
     send(rig, "ann:1", "bob:1", topic="brief")

@@ -81,7 +81,7 @@ def test_the_work_of_a_topic_at_its_size_limit_does_not_grow_with_chunks_of_othe
     assert many < GROWTH_MAX * few, counts
 
 
-def test_no_send_is_refused_because_of_what_others_have_stored(make_rig: MakeRig, a_chunk_a_commit: None) -> None:
+def test_no_send_is_refused_because_of_chunks_of_other_topics(make_rig: MakeRig, a_chunk_a_commit: None) -> None:
     rig = filled(make_rig(), MANY)
     assert [fill(rig, number) for number in range(22, 40)] == [""] * 18
     rig.restart()

@@ -61,7 +61,7 @@ def test_a_lite_subscription_that_is_not_refreshed_ends(rig: Rig) -> None:
     assert pop(rig, client_id="c") == []
 
 
-def test_a_group_begins_at_the_first_message_of_what_was_made_after_it_subscribed(rig: Rig) -> None:
+def test_a_group_begins_at_the_first_message_of_lite_topics_created_after_it_subscribed(rig: Rig) -> None:
     rig.group("late", start_from="LATEST")
     send(rig, "old:1")
     sync(rig, "c", "ADD", "old", "new", group="late")

@@ -102,7 +102,7 @@ async def settled(broker: Broker, lots: int) -> None:
             await broker.ask(queries.Store())
 
 
-async def test_parked_pops_go_on_to_wait_and_get_what_comes_next(broker: Broker, clock: FakeClock) -> None:
+async def test_parked_pops_wait_on_through_a_purge_and_get_the_next_message(broker: Broker, clock: FakeClock) -> None:
     await broker.execute(sending("a", "b"))
     await broker.pop(ask.Pop("t", "g"), 0)  # takes the token of this second: the next ones wait for one
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g", queues=named), HOUR)) for named in ((), (0,))]

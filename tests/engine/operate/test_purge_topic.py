@@ -147,7 +147,7 @@ def test_delayed_and_half_messages_of_a_purged_topic_never_become_visible(
     assert rig.pop() == []
 
 
-def test_an_attempt_that_is_repeated_finds_what_is_new(rig: Rig, lived: Lived) -> None:
+def test_a_repeated_attempt_after_a_purge_gets_new_messages(rig: Rig, lived: Lived) -> None:
     emptied(rig)
     send_places(rig, message("new"))
     again = rig.popped(client_id="c", attempt_id="1")

@@ -24,7 +24,7 @@ def fifo(rig: Rig, **settings: Any) -> None:
     rig.pop(topic="f")
 
 
-def test_a_dead_letter_of_a_fifo_topic_comes_before_what_waits_in_its_message_group(rig: Rig) -> None:
+def test_a_redriven_message_of_a_fifo_topic_comes_before_the_waiting_ones_of_its_message_group(rig: Rig) -> None:
     fifo(rig)
     rig.do(in_order("a1", "a2", "a3", "b1"))
     rig.reject(rig.pop(1, topic="f"))
@@ -112,7 +112,7 @@ def test_a_redriven_message_of_a_fifo_topic_goes_where_the_consume_mode_looks(ri
     assert (rig.numbers("g", "f").retry, bodies(rows)) == (0, ["a1", "a2", "b1"])
 
 
-def test_a_reset_that_is_still_at_work_does_not_take_what_is_redriven_after_it(
+def test_an_unfinished_reset_does_not_drop_messages_redriven_after_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("popmq_server.delivery.sweep.SWEEP_MAX", 1)

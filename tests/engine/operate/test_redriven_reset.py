@@ -81,7 +81,7 @@ def test_a_redriven_message_that_left_its_queue_is_delivered_after_a_reset_to_th
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_reset_to_the_latest_drops_what_was_redriven_too(rig: Rig, how: str) -> None:
+def test_a_reset_to_the_latest_drops_redriven_messages_too(rig: Rig, how: str) -> None:
     redriven(rig)
     hold(rig, how)
     rig.do(ask.ResetOffsets("t", "g", ("LATEST", 0)))
@@ -90,7 +90,7 @@ def test_a_reset_to_the_latest_drops_what_was_redriven_too(rig: Rig, how: str) -
     assert rig.pop() == []
 
 
-def test_a_reset_to_the_latest_of_an_empty_queue_drops_it_as_well(rig: Rig) -> None:
+def test_a_reset_to_the_latest_of_an_empty_queue_drops_redriven_messages(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.UpdateTopic("t", 0, (False, HOUR)))
     died(rig, "a")
@@ -155,7 +155,7 @@ def test_a_dead_letter_of_a_fifo_topic_is_redriven_though_its_group_stands_befor
     rig.ack(rows)
 
 
-def test_a_group_that_goes_over_to_pops_keeps_what_its_queue_cannot_deliver(rig: Rig) -> None:
+def test_a_switch_to_pop_keeps_redriven_messages_that_left_their_queue(rig: Rig) -> None:
     redriven(rig, hole=True)
     rig.do(ask.SetConsumeMode("t", "g", "PULL"))
     rig.do(ask.UpdateOffsets("t", "g", {0: 0}))
@@ -172,7 +172,7 @@ def test_why_shows_a_lease_that_ended_because_the_group_was_moved(rig: Rig) -> N
 
 
 @pytest.mark.parametrize("days", [1, 4])
-def test_the_checker_says_nothing_of_what_was_redriven_and_finished(rig: Rig, days: int) -> None:
+def test_the_checker_accepts_redriven_messages_that_were_finished(rig: Rig, days: int) -> None:
     redriven(rig)
     rig.ack(rig.pop())
     for _ in range(24 * days):
@@ -203,7 +203,7 @@ def test_the_checker_sees_a_redriven_message_that_is_nowhere(rig: Rig, monkeypat
     rig.do(ask.DeleteGroup("g"))
 
 
-def test_the_checker_knows_that_an_operator_skipped_what_was_redriven(rig: Rig) -> None:
+def test_the_checker_accepts_redriven_messages_skipped_by_an_operator(rig: Rig) -> None:
     redriven(rig)
     rig.do(ask.ResetOffsets("t", "g", ("LATEST", 0)))
     rig.pop()

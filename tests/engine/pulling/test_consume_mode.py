@@ -187,7 +187,7 @@ def test_back_to_pop_before_all_has_moved_leaves_the_rest_leased(half_way: tuple
     assert sorted(acked + bodies(rig.pop())) == list(numbered("m", 10))
 
 
-def test_a_reset_half_way_takes_what_has_moved_and_what_has_not(half_way: tuple[Rig, list[Delivery]]) -> None:
+def test_a_reset_in_the_middle_of_a_switch_drops_moved_and_unmoved_leases(half_way: tuple[Rig, list[Delivery]]) -> None:
     rig, rows = half_way
     reset(rig, ("LATEST", 0))
     assert (refusals(rig.ack(rows)), sums(rig)) == (["HANDLE_LAPSED"] * 10, (0, 0, 0, 0, 0))
@@ -232,7 +232,9 @@ def test_sealed_sets_of_a_fifo_topic_are_given_up_for_good(rig: Rig, released: b
     assert (rig.ack_up_to(1), rig.ack_up_to(2)) == (0, 3)
 
 
-def test_an_owner_may_finish_what_has_not_moved_yet(shop: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_may_ack_its_sets_in_the_commit_of_a_switch_to_pull(
+    shop: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sweep, "SWEEP_MAX", 2)
     shop.attach()
     for chunk in range(5):

@@ -57,7 +57,7 @@ def test_a_commit_moves_forward_and_counts_as_acked(rig: Rig) -> None:
     assert (commit(rig, 3), commit(rig, 5), sums(rig)) == (0, 2, (0, 0, 0, 0, 5))
 
 
-def test_a_commit_moves_backward_too_and_what_is_read_again_is_acked_again(rig: Rig) -> None:
+def test_a_commit_may_move_backward_and_messages_read_again_are_counted_again(rig: Rig) -> None:
     pulling(rig).send(*numbered("m", 5))
     commit(rig, 4)
     assert (commit(rig, 1), committed(rig), sums(rig)) == (0, [1], (4, 0, 0, 0, 4))
@@ -208,7 +208,7 @@ def test_a_reset_goes_to_the_first_the_end_or_a_time(shop: Rig, to: tuple[str, i
     assert bodies(shop.pop(1)) == [first]
 
 
-def test_a_reset_by_time_finds_what_was_stored_in_the_same_commit(shop: Rig) -> None:
+def test_a_reset_by_time_finds_messages_stored_in_the_same_commit(shop: Rig) -> None:
     shop.skip(MINUTE)
     sent, moved = shop.run(sending("late"), ask.ResetOffsets("t", "g", ("TIMESTAMP", shop.now)))
     assert (sent.first, moved.offsets) == (10, {0: 10})
@@ -265,7 +265,7 @@ def test_a_reset_out_of_range_is_refused_and_changes_nothing(shop: Rig, offsets:
     assert sums(shop) == (7, 3, 0, 0, 0)
 
 
-def test_a_reset_to_what_retention_has_dropped_is_refused(rig: Rig) -> None:
+def test_a_reset_to_dropped_offsets_is_refused(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group()
     rig.send("a", "b")
@@ -332,7 +332,7 @@ def test_a_reset_of_some_queues_takes_only_their_messages_from_an_owner(rig: Rig
 # ── FIFO ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_reset_of_a_fifo_topic_drops_what_waits_and_opens_the_locks(rig: Rig) -> None:
+def test_a_reset_of_a_fifo_topic_drops_waiting_messages_and_opens_the_locks(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "a3", "b1", "b2")
     rows = rig.pop(1)
@@ -357,7 +357,9 @@ def test_a_dead_letter_whose_message_comes_again_by_a_reset_is_redriven_by_nothi
     assert rig.numbers().dead == 0
 
 
-def test_a_fifo_group_pops_nothing_until_what_waited_is_gone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fifo_group_pops_nothing_until_a_reset_has_removed_its_waiting_messages(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fifo_pair(rig)
     send_fifo(rig, *numbered("a", 12))
     rig.pop(1)

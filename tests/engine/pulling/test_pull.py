@@ -215,7 +215,7 @@ def test_batches_joined_by_the_next_offset_are_the_queue(shop: Rig) -> None:
     assert found.status == "OFFSET_OVERFLOW_ONE"
 
 
-def test_a_pull_sees_what_the_commands_before_it_in_its_group_have_stored(shop: Rig) -> None:
+def test_a_pull_sees_messages_stored_earlier_in_its_commit_batch(shop: Rig) -> None:
     send = ask.Send("t", (message("a"),), bytes=10)
     *_, found = shop.run(ask.Pull("t", "g", 0, 0), send, ask.QueryOffsets("t"), ask.Pull("t", "g", 0, 0))
     assert texts(found) == ["a"]

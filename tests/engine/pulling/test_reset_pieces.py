@@ -79,7 +79,9 @@ def test_a_second_reset_before_the_first_is_swept_up(half_done: Rig) -> None:
     assert sums(half_done) == (0, 2, 0, 0, 0)
 
 
-def test_an_attempt_id_does_not_bring_back_what_a_reset_took(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_attempt_does_not_return_messages_skipped_by_a_reset(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sweep, "SWEEP_MAX", 1)
     rig.pair()
     rig.send("a", "b", "c", "d")

@@ -228,7 +228,7 @@ def test_a_message_of_a_fifo_topic_that_was_sent_back_comes_through_the_retry_to
     assert ([place[0] for place in pulled_again(rig)], rig.numbers().waiting) == (["a2", "a1"], 0)
 
 
-def test_a_group_that_pops_a_fifo_topic_again_gets_what_was_sent_back_in_order(rig: Rig) -> None:
+def test_messages_of_a_fifo_topic_that_were_sent_back_are_popped_in_order(rig: Rig) -> None:
     fifo_pair(rig)
     switch(rig, "PULL")
     send_fifo(rig, "a1", "a2", "a3", "b1")

@@ -283,7 +283,7 @@ def test_a_lease_with_a_hole_in_its_middle_comes_back(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a", "c"]
 
 
-def test_rounds_over_what_has_to_stay_do_not_keep_each_other_going(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_rounds_over_pinned_chunks_come_to_an_end(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic is gone over in pieces, each once in a round, and a round ends."""
     monkeypatch.setattr(retention, "LOOKS_MAX", 4)
     for name in ("t", "u"):

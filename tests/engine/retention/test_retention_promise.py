@@ -164,7 +164,7 @@ def test_a_reset_restarts_the_retention_time_even_if_it_is_undone_at_once(rig: R
     assert chunks(rig) == 0
 
 
-def test_each_queue_holds_what_was_taken_back_in_it(rig: Rig) -> None:
+def test_a_group_that_went_back_holds_messages_in_each_queue(rig: Rig) -> None:
     rig.topic(queues=2)
     rig.group()
     rig.pop()
@@ -191,7 +191,7 @@ def test_a_group_that_is_deleted_holds_nothing_any_more(rig: Rig) -> None:
     assert chunks(rig) == 0
 
 
-def test_a_lite_topic_keeps_what_a_group_that_was_put_back_has_not_finished(rig: Rig) -> None:
+def test_a_lite_topic_keeps_unfinished_messages_of_a_group_that_was_put_back(rig: Rig) -> None:
     lites.create(rig)
     rig.group()
     lites.sync(rig, "c", "ADD", "ann")
@@ -204,7 +204,7 @@ def test_a_lite_topic_keeps_what_a_group_that_was_put_back_has_not_finished(rig:
     assert bodies(lites.pop(rig, "ann")) == ["ann:0", "ann:1", "ann:2"]
 
 
-def test_a_group_that_pulls_keeps_what_it_has_not_committed(rig: Rig) -> None:
+def test_messages_that_a_group_has_not_committed_are_kept(rig: Rig) -> None:
     read_by(rig, "g")
     rig.do(ask.SetConsumeMode("t", "g", "PULL"))
     rig.send("m10")
@@ -248,7 +248,7 @@ def test_a_topic_at_its_limit_of_bytes_keeps_messages_that_a_group_went_back_to(
     assert bodies(rig.pop(1)) == ["m0" + "x" * 50_000]
 
 
-def test_a_group_put_at_a_time_gets_what_is_held_before_a_hole(rig: Rig) -> None:
+def test_a_group_put_at_a_time_gets_kept_messages_before_a_hole(rig: Rig) -> None:
     rig.topic(keep_ms=HOUR)
     for group in ("g", "slow"):
         rig.group(group)

@@ -245,7 +245,7 @@ def test_a_lower_limit_trims_the_topic_at_once_in_bounded_pieces(rig: Rig, few: 
     assert names(rig) == "klmnopqrst"
 
 
-def test_a_lower_limit_does_not_take_what_a_group_has_not_finished(rig: Rig, few: int) -> None:
+def test_a_lower_limit_does_not_drop_unfinished_messages_of_a_group(rig: Rig, few: int) -> None:
     topic(rig, 2048)
     rig.group()
     rig.pop()
@@ -345,7 +345,7 @@ def test_a_message_appended_in_the_commit_that_drops_the_last_chunk_of_its_queue
     assert [letter.body for letter in rig.dead()] == [b"b"]
 
 
-def test_a_send_makes_room_beside_what_others_send_in_the_same_commit(rig: Rig) -> None:
+def test_a_send_makes_room_beside_sends_of_others_in_the_same_commit(rig: Rig) -> None:
     topic(rig, 1024, by_age=True)
     rig.group()
     rig.pop()

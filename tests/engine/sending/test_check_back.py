@@ -91,7 +91,7 @@ def test_half_messages_without_a_producer_for_an_hour_cost_no_checks_and_no_work
     assert texts(rig) == ["a"]
 
 
-def test_the_first_producer_that_comes_is_asked_at_once_about_what_is_overdue(rig: Rig, half: Place) -> None:
+def test_the_first_producer_that_comes_gets_overdue_checks_at_once(rig: Rig, half: Place) -> None:
     rig.advance(HOUR)
     listen(rig, "t")
     assert asked(rig) == [("a", 1)]

@@ -58,7 +58,7 @@ def test_a_piece_is_bounded_in_bytes_but_one_message_always_fits(rig: Rig) -> No
     assert sizes == [1, 1, 1, 1]
 
 
-def test_a_restart_fires_what_is_overdue_in_the_order_of_its_time(rig: Rig) -> None:
+def test_a_restart_fires_overdue_messages_in_the_order_of_their_times(rig: Rig) -> None:
     timed_pair(rig)
     times = [5, 3, 1, 4, 2]
     send(rig, *(later(str(wait), due_ms=rig.now + wait) for wait in times))
@@ -120,7 +120,7 @@ def test_a_full_store_fires_nothing_and_takes_acks(rig: Rig, monkeypatch: pytest
     assert bodies(rig.pop()) == ["a"]
 
 
-def test_a_disk_that_takes_nothing_keeps_what_is_due(rig: Rig) -> None:
+def test_a_disk_that_takes_nothing_keeps_due_messages(rig: Rig) -> None:
     timed_pair(rig)
     send(rig, later("a", delay_ms=SECOND))
     rig.skip(SECOND)

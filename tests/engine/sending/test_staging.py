@@ -43,7 +43,7 @@ def test_a_commit_publishes_its_stages_once_and_leaves_nothing(rig: Rig) -> None
     assert len(rig.pop()) == 12
 
 
-def test_a_repeated_commit_is_a_duplicate_and_what_was_staged_for_it_again_is_dropped(rig: Rig) -> None:
+def test_a_repeated_commit_is_a_duplicate_and_drops_what_was_staged_again(rig: Rig) -> None:
     rig.topic()
     stage(rig, "a", "1", batch=7)
     commit(rig, ("a", 1), batch=7)
@@ -183,7 +183,7 @@ def test_lite_topics_and_dead_letter_topics_take_no_stages(rig: Rig) -> None:
     assert codes == ["INVALID_FIELD", "TOPIC_NOT_FOUND", "TOPIC_NOT_FOUND"]
 
 
-def test_a_topic_that_takes_no_sends_takes_no_stages_but_what_was_accepted_is_published(rig: Rig) -> None:
+def test_a_topic_closed_for_sending_takes_no_stages_and_publishes_accepted_ones(rig: Rig) -> None:
     rig.topic()
     stage(rig, "a", "1")
     rig.do(ask.UpdateTopic("t", 0, None, (("permission", "READ_ONLY"),)))
@@ -216,7 +216,7 @@ def test_dropped_stages_are_gone_and_nothing_else(rig: Rig) -> None:
     assert texts(rig) == ["b"]
 
 
-def test_a_commit_drops_what_failed_tasks_staged_for_it_or_for_earlier_batches(rig: Rig) -> None:
+def test_a_commit_drops_stages_of_failed_tasks_and_of_earlier_batches(rig: Rig) -> None:
     rig.topic()
     stage(rig, "lost", "x", batch=1)
     stage(rig, "failed", "y", batch=2)

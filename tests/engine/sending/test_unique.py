@@ -124,7 +124,7 @@ def test_a_repeated_request_number_gets_the_first_answer_with_its_duplicates(rig
     assert again.places == tuple(places) == (Place(0, 1), Place(0, 0, duplicate=True))
 
 
-def test_a_shorter_time_forgets_at_once_what_is_older(rig: Rig) -> None:
+def test_a_shorter_time_forgets_older_ids_at_once(rig: Rig) -> None:
     topic(rig, DAY)
     send(rig, "old")
     rig.advance(HOUR)
@@ -133,7 +133,7 @@ def test_a_shorter_time_forgets_at_once_what_is_older(rig: Rig) -> None:
     assert send(rig, "old", "young") == [Place(0, 2), Place(0, 1, duplicate=True)]
 
 
-def test_a_longer_time_still_finds_what_was_not_swept(rig: Rig) -> None:
+def test_a_longer_time_still_finds_ids_that_were_not_swept(rig: Rig) -> None:
     topic(rig, 10 * MINUTE)
     send(rig, "a")
     rig.skip(9 * MINUTE)

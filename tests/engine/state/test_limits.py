@@ -48,7 +48,7 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
         (space.DISK_FREE_GROW, 64 * MIB),
     ],
 )
-def test_a_limit_is_what_was_promised(what: int, number: int) -> None:
+def test_each_limit_has_its_documented_value(what: int, number: int) -> None:
     assert what == number
 
 

@@ -79,7 +79,7 @@ def test_an_old_lease_is_acked_extended_and_released_like_a_new_one(
     rig.ack(rows[1:2])
 
 
-def test_a_pop_is_not_answered_with_what_another_attempt_leased(rig: Rig) -> None:
+def test_a_pop_is_not_answered_with_messages_leased_by_another_attempt(rig: Rig) -> None:
     """The key of an attempt is a hash: two of them may be equal."""
     rig.pair()
     rig.send("a", "b")

@@ -224,7 +224,7 @@ def test_filters_offsets_and_ids_are_kept(rig: Rig) -> None:
 
 
 @since_2
-def test_a_switch_of_the_mode_back_delivers_what_was_sent_back(rig: Rig) -> None:
+def test_a_switch_back_to_pop_delivers_messages_that_were_sent_back(rig: Rig) -> None:
     _, left = rig.do(ask.SetConsumeMode("events", "puller", "POP"))
     finish(rig, left, "events", "puller")
     assert len(drain(rig, "events", "puller")) == 5

@@ -79,7 +79,7 @@ def test_a_damaged_message_does_not_become_a_dead_letter_and_its_neighbour_does(
     assert (rig.numbers().quarantined, rig.numbers().dead) == (1, 1)
 
 
-def test_a_token_counts_what_it_lost_and_keeps_the_rest(rig: Rig) -> None:
+def test_a_token_counts_its_damaged_messages_and_keeps_the_others(rig: Rig) -> None:
     rig.pair()
     sent(rig, "a", "b", "c")
     rig.attach()
@@ -102,7 +102,7 @@ def test_a_new_token_steps_over_a_damaged_message(rig: Rig) -> None:
     assert rig.numbers().quarantined == 1
 
 
-def test_a_repeated_attempt_leaves_out_what_was_damaged_meanwhile(rig: Rig) -> None:
+def test_a_repeated_attempt_leaves_out_messages_damaged_meanwhile(rig: Rig) -> None:
     rig.pair()
     sent(rig, "a", "b")
     rig.popped(client_id="c", attempt_id="1")

@@ -26,7 +26,7 @@ def test_a_group_begins_with_the_first_message(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a"]
 
 
-def test_a_group_that_begins_at_the_end_gets_exactly_what_comes_later(rig: Rig) -> None:
+def test_a_group_that_begins_at_the_latest_gets_exactly_the_later_messages(rig: Rig) -> None:
     rig.topic(queues=2)
     rig.send("old")
     rig.group(start_from="LATEST")
@@ -37,7 +37,7 @@ def test_a_group_that_begins_at_the_end_gets_exactly_what_comes_later(rig: Rig) 
 
 
 @pytest.mark.parametrize("since_s", range(-1, 7))
-def test_a_group_that_begins_at_a_time_gets_what_was_stored_at_or_after_it(rig: Rig, since_s: int) -> None:
+def test_a_group_that_begins_at_a_time_gets_messages_stored_at_or_after_it(rig: Rig, since_s: int) -> None:
     rig.topic(queues=2)
     start = rig.now
     for text in "abcdef":

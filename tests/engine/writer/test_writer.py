@@ -135,7 +135,7 @@ def test_commands_that_wait_during_a_failed_commit_are_refused_too(
     office.writer._thread.join(LATE_S)
 
 
-def test_a_writer_that_stops_answers_what_waits_first(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_answers_waiting_commands_before_it_stops(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "GROUP_COMMANDS_MAX", 1)  # so that all but the first still wait when it is stopped
     for number in range(50):
         office.writer.submit(sending(f"m{number}"), number)

@@ -94,7 +94,7 @@ def test_a_refused_call_is_repeated_once_with_all_that_it_said() -> None:
     assert (server.repeated, call.outcome.code) == ([call], Code.UNAVAILABLE)
 
 
-def test_a_goaway_gives_back_what_the_server_did_not_begin_and_the_rest_goes_on() -> None:
+def test_calls_that_the_server_had_not_begun_are_repeated_after_a_goaway() -> None:
     server = Scripted()
     begun, unbegun = server.opened(), server.opened()
     said = server.opened(Told(None, one=False))

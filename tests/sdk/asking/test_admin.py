@@ -180,7 +180,7 @@ async def test_browse_reads_by_position_and_leases_nothing(client: Any) -> None:
     assert (await client.stats(TOPIC, GROUP)).groups == ()
 
 
-async def test_leases_show_who_holds_what_until_when(client: Any, popmq_clock: Any) -> None:
+async def test_leases_show_client_messages_and_deadline(client: Any, popmq_clock: Any) -> None:
     await client.send(TOPIC, [b"x"] * 3)
     popped = await client.pop(TOPIC, GROUP, invisible=30.0)
     await client.ack(popped[0])

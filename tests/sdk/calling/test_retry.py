@@ -312,7 +312,7 @@ async def test_a_batch_that_was_under_way_when_its_task_was_cancelled_is_release
     assert (again.body, again.attempt) == (b"x", 1)
 
 
-async def test_time_does_not_move_on_before_the_broker_knows_what_was_settled(
+async def test_the_test_clock_does_not_advance_before_settled_messages_reach_the_broker(
     lossy: Any, wire: LossyWire, guard: Any, popmq_clock: FakeClock, advance: Any
 ) -> None:
     await lossy.send(TOPIC, b"x")

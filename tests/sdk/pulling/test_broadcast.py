@@ -181,7 +181,7 @@ async def test_queues_that_a_topic_gets_later_are_read_from_their_first_message(
         assert (delivery.queue, delivery.offset) == (8, 0)
 
 
-async def test_a_filter_passes_over_what_is_not_wanted(client: Any, guard: Any, file: Path) -> None:
+async def test_a_filter_passes_over_messages_that_do_not_match(client: Any, guard: Any, file: Path) -> None:
     await client.send(TOPIC, ["x"])
     seen = []
     async for delivery in client.broadcast_consume(TOPIC, sql="region = 'eu'", offsets=file, until_idle=0.01):

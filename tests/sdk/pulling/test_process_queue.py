@@ -40,7 +40,7 @@ def test_all_counts_are_zero_again_when_everything_is_done() -> None:
     assert (queue.count, queue.bytes, queue.span, queue.in_hand) == (0, 0, 0, 0)
 
 
-def test_the_span_reaches_from_what_is_stuck_to_all_that_came_after_it() -> None:
+def test_the_span_reaches_from_the_oldest_message_in_hand_to_the_newest() -> None:
     queue = filled(3, 4, 19)
     taken(queue)
     queue.done(19)
@@ -85,7 +85,7 @@ def test_an_empty_answer_moves_the_committed_offset_up_when_nothing_is_cached() 
     assert (queue.next_offset, queue.committed, queue.backlog) == (900, 900, 100)
 
 
-def test_an_empty_answer_does_not_move_it_past_what_is_cached() -> None:
+def test_an_empty_answer_does_not_move_the_committed_offset_past_cached_messages() -> None:
     queue = filled(5, start=5)
     assert queue.add([], "NO_MATCHED_MESSAGE", 900, 900)
     assert (queue.next_offset, queue.committed) == (900, 5)
@@ -201,7 +201,7 @@ def test_an_orderly_queue_delivers_nothing_without_a_lock_that_is_certain() -> N
     assert ProcessQueue[str](0).locked(0.0)
 
 
-def test_a_queue_that_leaves_delivers_nothing_but_counts_what_is_in_hand() -> None:
+def test_a_queue_that_leaves_delivers_nothing_and_counts_messages_in_hand() -> None:
     queue = filled(0, 1)
     queue.take(0.0)
     queue.leaving = True

@@ -294,7 +294,7 @@ async def test_a_paused_consumer_pulls_and_delivers_nothing(client: Any, guard: 
 
 
 @pytest.mark.parametrize("wanted", [{"tag": "eu || us"}, {"sql": "region = 'eu' OR region = 'us'"}])
-async def test_a_filter_passes_over_what_is_not_wanted(client: Any, guard: Any, wanted: dict[str, str]) -> None:
+async def test_a_filter_passes_over_messages_that_do_not_match(client: Any, guard: Any, wanted: dict[str, str]) -> None:
     await client.send(
         TOPIC, [popmq.Message(tag, tag=tag, properties={"region": tag}) for tag in ("eu", "asia", "us", "africa")]
     )

@@ -56,7 +56,7 @@ async def ends(consumer: Any) -> None:
         await next_of(consumer)
 
 
-async def test_a_consumer_is_not_idle_before_the_broker_has_what_failed(
+async def test_a_consumer_is_not_idle_before_its_failed_messages_are_sent_back(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, late: threading.Event
 ) -> None:
     await client.send(TOPIC, "x")
@@ -72,7 +72,7 @@ async def test_a_consumer_is_not_idle_before_the_broker_has_what_failed(
         await ends(consumer)
 
 
-async def test_the_time_without_a_message_begins_when_the_broker_has_what_failed(
+async def test_the_idle_time_begins_when_failed_messages_are_sent_back(
     connect: Connect,
     client: Any,
     wire: LossyWire,

@@ -11,7 +11,7 @@ from popmq.testing import Broker
 from tests.sdk.workers.workers import sent_to
 
 
-async def test_stop_finishes_what_runs_and_leaves_the_rest_to_others_at_once(popmq_broker: Broker) -> None:
+async def test_stop_finishes_running_handlers_and_releases_other_messages_at_once(popmq_broker: Broker) -> None:
     worker, begun = popmq.Worker(popmq_broker.endpoint), asyncio.Event()
     going_on = asyncio.Event()
 
@@ -32,7 +32,7 @@ async def test_stop_finishes_what_runs_and_leaves_the_rest_to_others_at_once(pop
 
 
 @pytest.mark.parametrize("blocks", [False, True])
-async def test_the_second_stop_releases_what_runs_without_counting_the_attempt(
+async def test_the_second_stop_releases_messages_of_running_handlers_uncounted(
     popmq_broker: Broker, blocks: bool
 ) -> None:
     worker, begun, never = popmq.Worker(popmq_broker.endpoint), threading.Event(), threading.Event()

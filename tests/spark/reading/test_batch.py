@@ -126,7 +126,7 @@ def test_filters_of_the_options_are_the_broker_s(broker: Broker, twenty: int) ->
 # ── Conditions of the query ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_conditions_narrow_what_is_read(broker: Broker, twenty: int) -> None:
+def test_pushed_conditions_narrow_the_messages_read(broker: Broker, twenty: int) -> None:
     second = datetime.fromtimestamp(twenty / 1000, UTC)
     assert pushed(broker, EqualTo(("tag",), "a")) == [n for n in range(20) if n % 3 == 0]
     assert pushed(broker, In(("tag",), ("a", "b"))) == [n for n in range(20) if n % 3 < 2]

@@ -89,7 +89,7 @@ def test_a_topic_that_comes_does_not_end_the_renewal_of_the_lease(broker: Broker
 
 
 @pytest.mark.parametrize(("name", "text"), [("tag", "a || b"), ("sql", "kind = 'x'")])
-def test_a_filter_selects_and_what_it_passes_over_is_not_left(broker: Broker, name: str, text: str) -> None:
+def test_messages_that_a_filter_passes_over_are_not_left(broker: Broker, name: str, text: str) -> None:
     wanted = [*send(broker, TOPIC, 5, "a", kind="x"), *send(broker, "bills", 5, "b", kind="x")]
     send(broker, TOPIC, 7, "c", kind="y")
     send(broker, "bills", 7)

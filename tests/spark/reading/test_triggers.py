@@ -21,7 +21,7 @@ def test_the_last_batch_of_available_now_is_acked_by_the_last_latest_offset(brok
     assert (broker.group().acked, broker.group().in_flight) == (25, 0)
 
 
-def test_available_now_leaves_what_arrives_later_to_the_next_run(broker: Broker) -> None:
+def test_available_now_leaves_later_messages_to_the_next_run(broker: Broker) -> None:
     early = broker.send(25)
     query = broker.query(maxRowsPerTrigger=10)
     query.start(available_now=True)

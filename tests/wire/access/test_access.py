@@ -180,7 +180,7 @@ def test_every_method_of_the_contract_is_allowed_by_a_key_and_not_by_all() -> No
 
 @pytest.mark.parametrize("key", [name for name in KEYS if name != "root"])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_key_is_refused_what_it_does_not_allow_and_nothing_else(guarded: Guarded, name: str, key: str) -> None:
+def test_a_key_is_refused_exactly_the_calls_that_it_does_not_allow(guarded: Guarded, name: str, key: str) -> None:
     request: Message = good_requests(guarded.world)[name]
     call = method(guarded.clients[key], name)
     if name not in ALLOWED[key].split():
@@ -193,7 +193,7 @@ def test_a_key_is_refused_what_it_does_not_allow_and_nothing_else(guarded: Guard
     assert refused.code not in ("PERMISSION_DENIED", "UNAUTHENTICATED")
 
 
-def test_a_refusal_says_what_would_have_to_be_allowed(guarded: Guarded) -> None:
+def test_a_refusal_names_the_missing_right(guarded: Guarded) -> None:
     pop = pb.PopRequest(topic=TOPIC, group=GROUP)
     info = refusal(guarded.clients[SENDS].broker.Pop, pop).info
     assert "'sender'" in info.message
@@ -212,7 +212,7 @@ def test_a_refused_call_changes_nothing(fresh: Guarded) -> None:
     assert fresh.clients[READS].ack(fresh.world.live) == [""]
 
 
-def test_lists_show_what_a_key_may_see(fresh: Guarded) -> None:
+def test_lists_show_only_rows_that_a_key_may_see(fresh: Guarded) -> None:
     def listed(name: str) -> tuple[set[str], set[str], set[tuple[str, str]]]:
         admin = fresh.clients[name].admin
         topics = admin.ListTopics(pb.ListTopicsRequest(dead_letter_topics=True), timeout=CALL_S).topics

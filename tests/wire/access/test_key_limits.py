@@ -130,7 +130,7 @@ def test_the_answer_to_a_refused_call_is_held_unless_its_request_is_large(
         assert f"retry after {refusal.info.retry_after_ms} ms" in refusal.info.message
 
 
-def test_a_key_that_made_its_calls_can_still_finish_what_it_has_leased(limited: Limited) -> None:
+def test_a_key_at_its_limit_of_calls_can_still_settle_its_leases(limited: Limited) -> None:
     limited.other.send(b"a", b"b", b"c")
     limited.limit("calls_per_s = 2")
     greedy = limited.client()

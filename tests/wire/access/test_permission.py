@@ -127,7 +127,7 @@ def test_held_pulls_are_answered_at_once(shop: Stubs, parked: Parked, close: str
     assert [read_refusal(call).info.field for call in calls if call.exception(CALL_S)] == [close] * 2
 
 
-def test_a_topic_that_is_opened_again_delivers_what_came_meanwhile(shop: Stubs) -> None:
+def test_a_topic_that_is_opened_again_delivers_messages_sent_meanwhile(shop: Stubs) -> None:
     permit(shop, pb.WRITE_ONLY)
     shop.send(b"a")
     permit(shop, pb.READ_ONLY)

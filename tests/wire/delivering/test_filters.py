@@ -43,13 +43,13 @@ def refused_pop(shop: Stubs, filter: pb.Filter) -> Refusal:
     return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=filter))
 
 
-def test_a_pop_by_tag_delivers_those_tags(shop: Stubs) -> None:
+def test_a_pop_by_tag_delivers_messages_with_these_tags(shop: Stubs) -> None:
     send(shop, *tagged("red", "blue", "green", "", "red"))
     assert bodies(shop.pop(filter=pb.Filter(tag="red || green"))) == [b"red0", b"green2", b"red4"]
     assert shop.stats().filtered == 2
 
 
-def test_a_pop_by_sql_delivers_what_it_is_true_for(shop: Stubs) -> None:
+def test_a_pop_by_sql_delivers_messages_for_which_it_is_true(shop: Stubs) -> None:
     send(shop, sized(3), sized(7), pb.Message(body=b"none"), sized(12))
     assert bodies(shop.pop(filter=BIG)) == [b"m7", b"m12"]
     assert shop.stats().filtered == 2
@@ -135,7 +135,7 @@ def test_pops_that_wait_with_the_old_filter_are_refused_at_once(shop: Stubs, par
         assert read_refusal(call.exception(timeout=CALL_S)).code == "FILTER_CONFLICT"
 
 
-def test_a_waiting_pop_is_not_answered_by_what_does_not_match(shop: Stubs, parked: Parked) -> None:
+def test_a_parked_pop_is_not_answered_by_messages_that_do_not_match(shop: Stubs, parked: Parked) -> None:
     call = shop.pop_later(filter=RED)
     parked.wait_for(1)
     send(shop, *tagged("blue"))

@@ -92,7 +92,7 @@ def test_a_pop_of_named_lite_topics_waits_for_theirs_only(chat: Stubs, parked: P
 # ── SyncLiteSubscription ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_client_receives_what_it_has_subscribed_to(chat: Stubs, v2: V2) -> None:
+def test_a_client_receives_messages_of_its_lite_subscriptions(chat: Stubs, v2: V2) -> None:
     v2.send(note("ann:1"))
     assert v2.receive(auto_renew=True).code == v2pb.MESSAGE_NOT_FOUND
     assert sync(v2, "ann", "later") == "OK"
@@ -129,7 +129,7 @@ def test_a_lite_topic_sent_by_one_protocol_is_delivered_by_the_other(chat: Stubs
     assert chat.pop(lite_topics=["bob"]).deliveries[0].message.lite_topic == "bob"
 
 
-def test_a_client_that_ends_leaves_what_it_had_to_others(chat: Stubs, v2: V2, other: V2) -> None:
+def test_messages_leased_by_a_lite_client_that_ends_go_to_others(chat: Stubs, v2: V2, other: V2) -> None:
     sync(v2, "ann")
     sync(other, "ann")
     send(chat, "ann:1")

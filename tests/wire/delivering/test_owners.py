@@ -164,7 +164,7 @@ def test_a_share_bounds_all_chunks_of_its_part(shop: Stubs, generation: int) -> 
     assert len(seal(shop, generation, part=1, share=5).deliveries) == 5
 
 
-def test_upto_bounds_a_read_and_what_came_later_is_left(shop: Stubs, generation: int) -> None:
+def test_upto_bounds_a_read_and_leaves_later_messages(shop: Stubs, generation: int) -> None:
     shop.send(*numbers(3))
     upto = available(shop).upto
     shop.send(*numbers(3, 3))
@@ -192,9 +192,7 @@ def test_a_position_beyond_the_end_bounds_nothing(shop: Stubs, generation: int) 
     assert bodies(seal(shop, generation, upto=far)) == numbers(3)
 
 
-def test_sealed_messages_are_invisible_to_others_until_the_lease_is_over(
-    shop: Stubs, generation: int, clock: FakeClock
-) -> None:
+def test_sealed_messages_are_invisible_to_others_while_leased(shop: Stubs, generation: int, clock: FakeClock) -> None:
     shop.send(*numbers(2))
     answer = seal(shop, generation)
     assert answer.invisible_until_ms == clock.now_ms() + 60_000

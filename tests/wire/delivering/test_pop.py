@@ -33,7 +33,7 @@ def test_a_pop_takes_32_messages_by_default_and_up_to_4096_when_asked(shop: Stub
     assert answer.rest == 4196 - 32 - 1 - 4096
 
 
-def test_the_lease_is_what_was_asked_for_or_the_groups_own(shop: Stubs, clock: FakeClock) -> None:
+def test_a_lease_has_the_requested_length_or_that_of_its_group(shop: Stubs, clock: FakeClock) -> None:
     shop.create_group("patient", invisible_ms=7_200_000)
     shop.send(*numbers(2))
     asked = shop.pop(max_messages=1, invisible_ms=1_000)
@@ -213,7 +213,7 @@ def attempt(stubs: Stubs, attempt_id: str = "try-1", client_id: str = "worker-1"
     return stubs.pop(attempt_id=attempt_id, client_id=client_id, **{"max_messages": 3, **fields})
 
 
-def test_a_repeated_attempt_returns_what_is_not_done_and_counts_nothing(shop: Stubs, clock: FakeClock) -> None:
+def test_a_repeated_pop_returns_its_unfinished_messages_without_counting(shop: Stubs, clock: FakeClock) -> None:
     shop.send(*numbers(10))
     first = attempt(shop)
     assert not first.replay

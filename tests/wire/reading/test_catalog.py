@@ -214,7 +214,7 @@ def test_subscriptions_expire_by_default_and_zero_is_never(stubs: Stubs, asked: 
     assert refusal(stubs.admin.UpdateGroup, pb.UpdateGroupRequest(group=wrong)).code == "INVALID_FIELD"
 
 
-def test_a_changed_maximum_counts_for_what_is_already_leased(shop: Stubs) -> None:
+def test_a_changed_maximum_of_attempts_counts_for_leased_messages(shop: Stubs) -> None:
     shop.send(b"a")
     (handle,) = handles(shop.pop())
     update_group(shop, name=GROUP, max_attempts=1)

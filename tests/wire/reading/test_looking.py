@@ -124,7 +124,7 @@ def test_a_redrive_may_be_limited_to_one_topic(shop: Stubs) -> None:
     assert (shop.stats().dead, bodies(shop.pop())) == (1, [])
 
 
-def test_a_pop_that_waits_gets_what_is_redriven(shop: Stubs) -> None:
+def test_a_parked_pop_gets_redriven_messages(shop: Stubs) -> None:
     reject(shop, b"a")
     waiting = shop.pop_later()
     redriven(shop)

@@ -232,7 +232,7 @@ def leases(stubs: Stubs, **fields: object) -> pb.ListLeasesResponse:
     return answer
 
 
-def test_leases_tell_what_by_whom_and_until_when(shop: Stubs, clock: FakeClock) -> None:
+def test_a_listed_lease_has_its_messages_its_client_and_its_deadline(shop: Stubs, clock: FakeClock) -> None:
     shop.send(b"a", b"b", b"c")
     first, second, third = handles(shop.pop(client_id="worker-1", invisible_ms=30_000))
     popped_ms = clock.now_ms()

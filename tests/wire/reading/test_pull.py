@@ -259,7 +259,7 @@ def test_bad_entries_are_refused_one_by_one_with_their_places(feed: Stubs) -> No
 # ── The mode, assignments, sessions ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_switch_says_how_the_group_reads_now_and_moves_what_is_leased(shop: Stubs) -> None:
+def test_a_switch_returns_the_new_mode_and_moves_leased_messages(shop: Stubs) -> None:
     shop.send(b"a", b"b")
     (handle, _) = handles(shop.pop())
     assert switch(shop, pb.PULL, share_number=2) == pb.Subscription(

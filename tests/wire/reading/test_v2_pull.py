@@ -99,7 +99,7 @@ def test_an_invalid_v2_pull_is_refused(shop: Stubs, v2: V2, fields: dict[str, An
     assert pull(v2, **fields).code == expected
 
 
-def test_the_filter_of_the_request_wins_and_what_was_looked_at_is_passed_over(shop: Stubs, v2: V2) -> None:
+def test_a_v2_pull_uses_the_filter_of_its_request_and_passes_over_other_messages(shop: Stubs, v2: V2) -> None:
     v2.send(message(b"a", message_id="1", tag="a"), message(b"b", message_id="2", tag="b"))
     for tag, expected in (("a", [b"a"]), ("b", [b"b"]), ("c", [])):
         wanted = pb.FilterExpression(type=pb.TAG, expression=tag)

@@ -263,7 +263,7 @@ def test_a_message_that_a_client_gave_up_is_a_dead_letter_with_the_reason(shop: 
     assert letter.dead_letter.reason == "the client gave up after 3 of 3 attempts"
 
 
-def test_giving_up_again_is_ok_and_so_is_an_ack_and_giving_up_what_was_acked(shop: Stubs, v2: V2) -> None:
+def test_giving_up_and_acking_a_message_may_be_repeated_and_mixed(shop: Stubs, v2: V2) -> None:
     """One client repeats until it hears OK."""
     a, b = sent(v2, b"a", b"b")
     assert [dead_letter(v2, a), dead_letter(v2, a), acked(v2, a)] == ["OK"] * 3

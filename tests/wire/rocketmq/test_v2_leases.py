@@ -153,7 +153,7 @@ class Shares(NamedTuple):
     ("read", "tried", "untold"),
     [(1, [], [0, 1, 2, 3]), (2, [0], [1, 2, 3]), (3, [1], [2, 3]), (5, [3], []), (6, [], [])],
 )
-def test_a_stream_that_breaks_off_gives_back_what_was_not_written(
+def test_a_receive_stream_that_breaks_releases_messages_not_written(
     read: int, tried: list[int], untold: list[int]
 ) -> None:
     """What was being handed over when the stream broke may have arrived, or be why it broke: that counts."""

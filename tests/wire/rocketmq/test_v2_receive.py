@@ -215,7 +215,7 @@ def test_a_group_that_pulls_does_not_receive(shop: Stubs, v2: V2) -> None:
     assert code(v2) == "PRECONDITION_FAILED"
 
 
-def test_a_bug_is_answered_in_the_stream_and_gives_back_what_was_taken(
+def test_a_bug_in_a_receive_is_answered_in_the_stream_and_releases_its_messages(
     shop: Stubs, v2: V2, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted, so that a message that always provokes it does not go round for ever."""
@@ -317,7 +317,7 @@ def test_a_short_deadline_is_an_early_answer_and_no_error(shop: Stubs, v2: V2) -
         (expression(pb.SQL, "n > 1 AND TAGS IS NOT NULL"), [b"b"]),
     ],
 )
-def test_a_client_gets_what_its_filter_wants(
+def test_a_client_receives_only_messages_of_its_filter(
     shop: Stubs, v2: V2, wanted: pb.FilterExpression | None, expected: list[bytes]
 ) -> None:
     v2.send(

@@ -50,7 +50,7 @@ def test_a_batch_is_visible_once_it_is_committed_and_once_only(shop: Stubs) -> N
     assert bodies(shop.pop()) == []
 
 
-def test_a_waiting_pop_gets_what_a_commit_publishes(shop: Stubs) -> None:
+def test_a_parked_pop_gets_messages_published_by_a_commit(shop: Stubs) -> None:
     waiting = shop.pop_later(wait_ms=60_000)
     stage(shop, b"1")
     commit(shop, ("a", 1))

@@ -62,7 +62,7 @@ def test_metrics_tell_the_limit_that_was_set(small: EmbeddedBroker, full: popmq.
     assert scraped_limit(small) == 4 * SMALL
 
 
-def test_less_than_is_in_use_is_refused_with_both_figures(full: popmq.Client) -> None:
+def test_a_limit_below_the_used_size_is_refused_with_both_figures(full: popmq.Client) -> None:
     with pytest.raises(errors.InvalidField, match=r"bytes in use, more than 16,777,216") as refused:
         full.set_max_size(MAX_SIZE_MIN)
     assert refused.value.field == "map_bytes"

@@ -154,7 +154,7 @@ def test_a_metrics_port_in_use_is_exit_code_78(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains_what_runs_is_answered_and_the_exit_code_is_0(tmp_path: Path, how: signal.Signals) -> None:
+def test_a_signal_lets_running_calls_end_and_the_exit_code_is_0(tmp_path: Path, how: signal.Signals) -> None:
     command = [*COMMAND, "--data", str(tmp_path / "data"), *NO_PORTS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -221,7 +221,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_a_commit_that_fails_ends_the_process_with_74_and_a_restart_has_what_was_answered(tmp_path: Path) -> None:
+def test_a_failed_commit_ends_the_process_with_74_and_answered_calls_survive(tmp_path: Path) -> None:
     """A disk that has room and yet fails is not trusted again; nobody is left without an answer."""
     broken, data = tmp_path / "broken", tmp_path / "data"
     with BrokerProcess(data, program=[sys.executable, "-c", BROKEN, str(broken)]) as process:

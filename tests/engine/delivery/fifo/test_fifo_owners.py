@@ -53,7 +53,7 @@ def test_the_first_foreign_pop_takes_the_later_messages_of_its_message_group_too
     assert bodies(rig.pop()) == ["a2"]
 
 
-def test_ack_up_to_after_the_lease_finishes_what_waits(rig: Rig) -> None:
+def test_ack_up_to_after_the_lease_finishes_waiting_messages(rig: Rig) -> None:
     fifo_pair(rig)
     rig.attach(topic="t", lease_ms=SECOND)
     send_fifo(rig, "a1", "a2")
