@@ -3,8 +3,8 @@
     spark.readStream.format("popmq").option("endpoint", "127.0.0.1:8081") \\
         .option("topic", "orders").option("group", "spark").load()
 
-An installed connector is found by its name. Where the lookup does not see it (a session that started before it was
-installed, another Python), register it: `popmq_spark.register(spark)`.
+Spark finds an installed connector by its name. If it does not (the session started before the installation, or uses
+another Python), register it: `popmq_spark.register(spark)`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ def register(spark: "SparkSession") -> None:
 def drain(spark: "SparkSession", name: str, **options: Any) -> "Drain":
     """A `with` block that empties a topic once: `drain.rows` are acked when the block ends without an error.
 
-    `name` names the job: a drain that did not come to its end is repeated by the next one of its name. `options` are
+    `name` names the job: an unfinished drain is repeated by the next one of its name. `options` are
     those of `mode=lease`. What is promised, and what is not: `popmq_spark.lease.draining`.
     """
     from popmq_spark.lease.draining import Drain

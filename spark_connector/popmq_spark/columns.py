@@ -43,7 +43,7 @@ _FIELDS = {
 
 
 def fields_of(schema: pa.Schema, keys: bool = False) -> frozenset[str]:
-    """What the broker has to send for the columns of `schema`. `keys`: also the keys, to choose rows by."""
+    """The fields that the broker has to send for the columns of `schema`. `keys`: also the keys, to select rows by."""
     return frozenset(_FIELDS[name] for name in schema.names if name in _FIELDS) | ({"key"} if keys else frozenset())
 
 
@@ -82,7 +82,7 @@ def to_arrow(
 
 
 def _texts(values: Sequence[str]) -> Any:
-    """Texts, with null for "": the contract has no other way to say that there is none."""
+    """Texts, with null for "", which means in the contract that there is none."""
     if not any(values):
         return pa.nulls(len(values), pa.string())
     array = pa.array(values, pa.string())

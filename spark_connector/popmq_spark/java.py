@@ -61,7 +61,7 @@ def java_environment(environ: Mapping[str, str] = os.environ, cache: Path | None
 def java_major(java: Path) -> int:
     """The major version of an executable `java`, or 0 when it is not there or does not run.
 
-    Asking it is the only sure way: macOS, for one, has a /usr/bin/java that only tells where to buy one.
+    Only running it is a reliable test: macOS, for example, has a /usr/bin/java that only says where to get one.
     """
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=PROBE_SECONDS_MAX, check=True)

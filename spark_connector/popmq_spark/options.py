@@ -13,7 +13,7 @@ from typing import Any
 
 from popmq_spark.positions import Start, start
 
-#: What an owner may hold at once, by the broker's limits; more rows in one micro-batch could never be popped.
+#: The broker's limit of messages that an owner holds; more rows in one micro-batch could never be popped.
 ROWS_MAX = 1_000_000
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)")
@@ -112,7 +112,7 @@ def _offsets_only(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row of the table: the name as users write it, how its text is read, its default, and what it does.
+    """One row of the table: the name as users write it, the parser of its text, its default, and its effect.
 
     `parse` raises ValueError with the words for what would be right. `default` is a text like a user's; None =
     required, "" = the option is absent unless given.
@@ -143,7 +143,7 @@ CONNECTION = (
 #: The mode decides which table the other options are looked up in.
 MODE = Option("mode", one_of("lease", "offsets"), "lease", "`lease`, or `offsets`: reads by offset, leases nothing")
 
-#: What to read, in both modes.
+#: Options that select topics and messages, in both modes.
 TOPICS = (
     Option("topic", word, "", "the topic to read; or topics, or topicPattern"),
     Option("topics", _words, "", "several topics, with commas between them", alias="subscribe"),
@@ -172,11 +172,11 @@ OPTIONS = (
     Option("includeProperties", _flag, "false", "adds the column properties"),
     Option("longPollTimeout", duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),
     Option("brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a broker may be away"),
-    Option("drainPlan", json.loads, "", ""),  # how a drain tells its readers what to read: draining.py
+    Option("drainPlan", json.loads, "", ""),  # passes the plan of a drain to its readers: draining.py
     Option("endingOffsets", _offsets_only, "", ""),
 )
 
-#: What users of other sources write first, and what it is called here.
+#: Option names of other sources, and their names here.
 ELSEWHERE = {
     "subscribe": "topic",
     "subscribepattern": "topicPattern",
@@ -231,7 +231,7 @@ class Connecting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading(Connecting):
-    """What both modes of reading have, typed: times in seconds, sizes in bytes.
+    """The options that both modes of reading have, typed: times in seconds, sizes in bytes.
 
     The fields that have a default here may be unset, or belong to one kind of read only. The defaults that users see
     are those of the tables.
@@ -300,7 +300,7 @@ def check_topics(values: Mapping[str, Any]) -> None:
 def parse_values(table: Sequence[Option], given: Mapping[str, str], elsewhere: Mapping[str, str]) -> dict[str, Any]:
     """The values of a table's options by field; names in any case. Raises OptionError, for all faults of the names.
 
-    `elsewhere`: what users of other sources write first, and what it is called here.
+    `elsewhere`: option names of other sources, and their names here.
     """
     texts = {name.lower(): value for name, value in given.items()}
     _refuse_unknown(table, texts, elsewhere)
@@ -322,7 +322,7 @@ def _value(option: Option, texts: Mapping[str, str]) -> Any:
     try:
         return option.parse(text)
     except ValueError as expected:
-        raise OptionError(f"popmq: option {option.name} = {text!r}; what can stand here is {expected}") from None
+        raise OptionError(f"popmq: option {option.name} = {text!r}; expected {expected}") from None
 
 
 def _refuse_unknown(table: Sequence[Option], texts: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:

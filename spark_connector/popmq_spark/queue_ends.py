@@ -1,6 +1,6 @@
-"""Where the queues of the topics of a query begin and end, as the broker says, and positions in them.
+"""The first and last offsets of the queues of a query, and positions in them.
 
-Asked for without a group, so that nothing of the query is stored and every key that may read the topic may ask.
+The request names no group, so that nothing about the query is stored and every key that may read the topic may call it.
 """
 
 import logging
@@ -30,7 +30,7 @@ def lose(fail: bool, text: str) -> None:
 
 
 def topics_of(client: popmq.Client, wanted: Topics) -> list[str]:
-    """The names of the topics; of a pattern those that are there now, dead-letter topics included."""
+    """The names of the topics; of a pattern those that exist now, dead-letter topics included."""
     if wanted.pattern is None:
         return sorted(set(wanted.names))
     return [
@@ -65,14 +65,14 @@ def place_in(client: popmq.Client, place: Place, ends: Ends, otherwise: int = EA
 
 
 def _within(offset: int, row: popmq.QueueOffsets) -> int:
-    """Never beyond the end. An offset below the first message stays: reading there tells what was lost."""
+    """Limits an offset to the end of its queue. One below the first message stays: reading it reports the lost ones."""
     if offset == EARLIEST:
         return row.min_offset
     return row.max_offset if offset == LATEST else min(offset, row.max_offset)
 
 
 def _refuse_unknown(place: Place, ends: Ends) -> None:
-    """An offset that nobody reads is a mistake, and would be passed over in silence."""
+    """Raises OptionError for an offset of a topic or queue that is not read: it would be ignored in silence."""
     assert not isinstance(place, str | datetime)
     for topic, queues in place.items():
         if topic not in ends:

@@ -3,8 +3,8 @@
     {"v": 2, "parts": 4, "tag": null, "sql": "a > 5", "topics": {"orders": {"0": [100, 250], "1": [80, 80]}}}
 
 A range is `[from, to)`. The offset has `from` too, because Spark asks for the start of a query several times and may
-pass another answer to `partitions()` than to `latestOffset()`: what is read is decided by the end alone, and so is the
-same after a restart with other options. `topics` is null before the first micro-batch.
+pass another answer to `partitions()` than to `latestOffset()`: the end alone decides what is read, so it is the same
+after a restart with other options. `topics` is null before the first micro-batch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ Positions = dict[str, dict[int, int]]
 class Span(NamedTuple):
     """Messages of one queue, from `start` on and below `end`.
 
-    Offsets have no gaps when they are given out, so the length of a span is the number of its messages.
+    Offsets are assigned without gaps, so the length of a span is the number of its messages.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class Ranges:
 
     @property
     def positions(self) -> Positions:
-        """Where the next micro-batch begins."""
+        """The start of the next micro-batch."""
         found: Positions = {}
         for span in self.spans:
             found.setdefault(span.topic, {})[span.queue] = span.end
@@ -103,7 +103,7 @@ class Ranges:
 
 
 def parts_of(rows: int, at_least: int, rows_of_one: int, at_most: int) -> int:
-    """How many tasks read so many rows; none is empty."""
+    """The number of tasks for `rows` rows; none of them is empty."""
     return min(max(at_least, -(-rows // rows_of_one)), at_most, rows)
 
 

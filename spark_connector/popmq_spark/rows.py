@@ -1,4 +1,4 @@
-"""Turns rows of a DataFrame into messages. Which columns there may be, and what each becomes:
+"""Turns rows of a DataFrame into messages. The columns:
 
 body     BINARY or STRING   required; `value` is understood too
 topic    STRING             null: the option topic
@@ -51,7 +51,7 @@ TYPES: dict[str, tuple[type[DataType], ...]] = {
 
 
 class Row(NamedTuple):
-    """One row: its topic and its message, or why there is none, and then its body."""
+    """One row: its topic and its message; for a bad row the reason and its body instead."""
 
     topic: str
     message: popmq.Message | None
@@ -71,7 +71,7 @@ def check_columns(schema: StructType, has_topic: bool) -> None:
         raise SchemaError("popmq: the columns delay and deliver_at exclude each other; leave one of them out")
     for field in schema.fields:
         if field.name not in TYPES:
-            raise SchemaError(f"popmq: a sink has no use for the column {field.name!r}; it knows {', '.join(TYPES)}")
+            raise SchemaError(f"popmq: a sink does not use the column {field.name!r}; it knows {', '.join(TYPES)}")
         if not isinstance(field.dataType, TYPES[field.name]):
             expected = " or ".join(kind.typeName() for kind in TYPES[field.name])
             found = field.dataType.simpleString()

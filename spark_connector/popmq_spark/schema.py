@@ -1,12 +1,12 @@
 """The columns of the source as Spark sees them.
 
-    topic STRING, queue_id INT, queue_offset BIGINT     where the message stands
+    topic STRING, queue_id INT, queue_offset BIGINT     the message's position
     message_id STRING, key STRING, body BINARY, tag STRING, [properties MAP<STRING, STRING>]
     born_ts TIMESTAMP, store_ts TIMESTAMP               by the producer's clock, by the broker's
     delivery_attempt INT                                from 1; a re-read does not count
     popmq_epoch BIGINT                                  the epoch of the micro-batch; both null when nothing is leased
 
-`key` is the message's first key. What the sender left out (key, tag, born time) is null.
+`key` is the message's first key. Fields that the sender left out (key, tag, born time) are null.
 """
 
 from pyspark.sql.types import (

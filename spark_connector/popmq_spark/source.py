@@ -1,6 +1,6 @@
 """The data source that Spark knows as "popmq".
 
-Imported in every Python process that Spark starts, also where nobody reads from PopMQ: nothing here loads gRPC or
+Imported in every Python process that Spark starts, also if no query uses PopMQ: this module loads neither gRPC nor
 Arrow until a query needs it.
 """
 

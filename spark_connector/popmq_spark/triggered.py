@@ -1,4 +1,4 @@
-"""What the streaming readers of both modes share: the connection, the options, and when a trigger has enough rows."""
+"""Shared by the streaming readers of both modes: the connection, the options, and when a trigger has enough rows."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from popmq_spark.options import Reading
 
 Given = TypeVar("Given", bound=Reading)
 
-#: How often an idle trigger asks again while it waits, in seconds.
+#: Interval between two requests of an idle trigger while it waits, in seconds.
 LOOK_SECONDS = 0.05
 
 
@@ -50,7 +50,7 @@ class TriggeredReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Gener
         return self._client
 
     def _is_due(self, ready: int, limit: ReadLimit, bounded: bool) -> bool:
-        """Whether so many rows are enough, or have waited for long enough. Bounded runs and Once take what there is."""
+        """Whether these rows are enough, or have waited for long enough. Bounded runs and Once take any number."""
         options = self._options
         unlimited = bounded or isinstance(limit, ReadAllAvailable)
         if ready == 0 or unlimited or ready >= options.min_rows_per_trigger:

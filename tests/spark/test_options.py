@@ -74,7 +74,7 @@ def test_a_value_is_read_in_its_unit(name: str, text: str, value: Any) -> None:
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_with_what_could_stand_there(name: str, text: str) -> None:
-    with pytest.raises(OptionError, match=f"option {name} = '{text}'; what can stand here is".replace("|", r"\|")):
+    with pytest.raises(OptionError, match=f"option {name} = '{text}'; expected".replace("|", r"\|")):
         parse(**{name: text})
 
 

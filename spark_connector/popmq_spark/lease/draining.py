@@ -3,15 +3,15 @@
     with popmq_spark.drain(spark, "nightly", endpoint="127.0.0.1:8081", topic="orders", group="spark") as drain:
         drain.rows.write.mode("overwrite").parquet(f"orders/drain={drain.epoch}")
 
-PySpark tells a batch source nothing of how an action ended: a reader cannot know whether its rows were stored. The end
-of the block is what is known, so that is where the messages are acked. What follows from it:
+PySpark does not tell a batch source how an action ended: a reader cannot know whether its rows were stored. So the
+messages are acked at the end of the block. It follows that:
 
 - Nothing is lost. A block that raises, or a process that dies in it, acks nothing.
 - Every action in the block sees the same messages, in the same order.
-- A drain that did not come to its end is repeated by the next one of the same name, with the same messages under the
+- An unfinished drain is repeated by the next one of the same name, with the same messages under the
   same `epoch`, as long as no other consumer of the group popped them after the lease. Rows that are stored under their
   epoch, as above, are therefore stored once also when the process dies between the action and the ack.
-- Rows that are appended without their epoch may be there twice then.
+- Rows that are appended without their epoch may then be stored twice.
 """
 
 import json
@@ -54,8 +54,8 @@ class Drain:
         options = self._options
         self._client = connect(options.broker, options.broker_unavailable_timeout)
         plan = self._plan("", 1)
-        # The limits are part of the owner's name: a repeat under other limits would ask for other sets, and what only
-        # the first run had sealed would be acked without being read.
+        # The limits are part of the owner's name: a repeat under other limits would ask for other sets, and
+        # messages that only the first run had sealed would be acked without being read.
         key = f"{self._name}\n{sorted(plan.to_json().items(), key=str)}"
         owner = uuid.uuid5(uuid.NAMESPACE_OID, key).hex
         try:
@@ -98,7 +98,7 @@ class Drain:
 
 
 class DrainReader(DataSourceReader):
-    """Reads what the plan of a drain holds."""
+    """Reads the messages in the plan of a drain."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         assert options.drain_plan is not None

@@ -1,6 +1,6 @@
 """The owner of a query in its group: attached once by the driver, kept alive by a heartbeat.
 
-An owner (see `AttachOwner` in popmq.proto) outlives this process: what was popped in its name stays bound to its
+An owner (see `AttachOwner` in popmq.proto) outlives this process: messages popped in its name stay bound to its
 tokens. Attaching takes it over and fences the tasks of an earlier driver.
 """
 
@@ -27,7 +27,7 @@ class Owner:
     def __init__(self, client: popmq.Client, options: Options, name: str, topics: Sequence[str] = ()) -> None:
         """Attaches the owner, and creates the group if there is none. `topics`: as `attach`, from startingOffsets on.
 
-        Errors: TopicNotFound; OptionError when the group is there and not exclusive; Unavailable.
+        Errors: TopicNotFound; OptionError when the group exists and is not exclusive; Unavailable.
         """
         self.name = name
         self._client = client
@@ -37,7 +37,7 @@ class Owner:
             self._make_exclusive_group()
         self._attached: set[str] = set()
         self._attaching = threading.Lock()  # held while the generation moves: a renewal by the older one is fenced
-        # With a topic if there is one: no group is made for a query whose topic is not there.
+        # Names a topic if there is one, so that no group is created for a query whose topic does not exist.
         attachment = self._attach(topics[0] if topics else "", options.starting_offsets)
         self.generation = attachment.generation
         self.acked_epoch = attachment.acked_epoch
@@ -73,7 +73,7 @@ class Owner:
         self.acked_epoch = epoch
 
     def stop(self) -> None:
-        """Ends the heartbeat. Nothing is acked or released: the next run takes over what the owner holds."""
+        """Ends the heartbeat. Nothing is acked or released: the next run takes over the owner's messages."""
         self._stopped.set()
 
     def _make_exclusive_group(self) -> None:
@@ -83,8 +83,8 @@ class Owner:
         except popmq.errors.AlreadyExists as error:
             if not self._client.get_group(group).exclusive_owner:
                 raise OptionError(
-                    f"popmq: exclusiveOwner = 'true', but the group {group} is there and lets others pop what an owner "
-                    "held; change the group, or take another one"
+                    f"popmq: exclusiveOwner = 'true', but the group {group} exists and lets others pop "
+                    "messages that an owner held; change the group, or take another one"
                 ) from error
 
     def _renew_until_stopped(self) -> None:

@@ -33,7 +33,7 @@ class LeaseLoss(RuntimeError):
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """What `read` needs. Spark pickles it into the task."""
+    """The data that `read` needs. Spark pickles it into the task."""
 
     broker: Broker
     group: str

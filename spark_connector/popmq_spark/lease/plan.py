@@ -32,14 +32,14 @@ class OffsetError(ValueError):
 
 
 class Cap(NamedTuple):
-    """What an epoch may take of one topic: `rows` messages, none beyond `upto`."""
+    """The limits of an epoch in one topic: `rows` messages, none beyond `upto`."""
 
     rows: int
     upto: popmq.Position | None = None
 
 
 class Slice(NamedTuple):
-    """What one task reads of one topic: `share` messages at most, in `chunks` Pops of `chunk_bytes`, a soft bound.
+    """The part of one task in one topic: `share` messages at most, in `chunks` Pops of `chunk_bytes`, a soft bound.
 
     A number of Pops known beforehand, not "until enough bytes arrived": a re-read that finds messages torn would
     otherwise seal further ones, and a sink that skips the batch as known would lose them. Twice what full chunks need:
@@ -110,7 +110,7 @@ class Plan:
         return sum(cap.rows for cap in self.topics.values())
 
     def slices(self, part: int) -> Iterator[Slice]:
-        """What the task `part` (from 0) reads. All slices of a topic sum to its cap exactly."""
+        """The slices of the task `part` (from 0). All slices of a topic sum to its cap exactly."""
         first, last = self.cap * part // self.parts, self.cap * (part + 1) // self.parts
         before = 0
         for topic, cap in sorted(self.topics.items()):

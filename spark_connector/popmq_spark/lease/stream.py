@@ -40,7 +40,7 @@ class PopMQStreamReader(TriggeredReader[Options]):
         super().__init__(options, schema)
         self._owner: Owner | None = None
         self._bounded = False  # in a run with availableNow
-        self._bound: dict[str, popmq.Position] | None = None  # what that run reads up to
+        self._bound: dict[str, popmq.Position] | None = None  # the positions up to which that run reads
 
     def initialOffset(self) -> dict[str, Any]:
         """A new owner each time: Spark calls this more than once and passes the answer that it uses as `start`."""
@@ -57,7 +57,7 @@ class PopMQStreamReader(TriggeredReader[Options]):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Acks up to `start`, then plans the next epoch, or returns `start` itself when nothing is due.
 
-        A topic that comes during the query is read from its first message.
+        A topic that appears during the query is read from its first message.
 
         Errors: TopicNotFound, Fenced; Unavailable after brokerUnavailableTimeout.
         """
@@ -112,10 +112,10 @@ class PopMQStreamReader(TriggeredReader[Options]):
             self._owner = Owner(self._connected(), self._options, name, topics)
         return self._owner
 
-    # ── What is there ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Available rows ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask(self, topics: Iterable[str], min_ready: int = 0, wait: float = 0.0) -> dict[str, popmq.Availability]:
-        """What the group can read of each topic now; in a bounded run, what of it lies below the bound."""
+        """The rows of each topic that the group can read now; in a bounded run, those below the bound."""
         client, group, bound = self._connected(), self._options.group, self._bound or {}
         return {topic: client.wait_available(topic, group, min_ready, wait, bound.get(topic)) for topic in topics}
 

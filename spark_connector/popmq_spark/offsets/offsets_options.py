@@ -27,7 +27,7 @@ from popmq_spark.positions import Place, place
 
 # Options that mean the same in both modes are those of the other table: one text, one default, one parser.
 _SAME = {option.name: option for option in OPTIONS}
-# Without a group the broker knows nothing of the query. A batch read has none: it would have nothing to commit.
+# Without a group the broker stores nothing about the query. A batch read has none: it would have nothing to commit.
 _GROUP = Option("group", word, "", "commits its progress as this group, for lag displays and retention")
 _START = Option("startingOffsets", place, "earliest", "where to begin: earliest, latest, a time, or offsets as JSON")
 _TASKS = tuple(_SAME[name] for name in ("minPartitions", "maxRecordsPerPartition", "maxPartitions"))
@@ -37,7 +37,7 @@ _TOLERANCE = (
     _SAME["brokerUnavailableTimeout"],
 )
 
-#: What a stream may say.
+#: The options of a stream.
 STREAM_OPTIONS = (
     *CONNECTION,
     MODE,
@@ -50,7 +50,7 @@ STREAM_OPTIONS = (
     *_TOLERANCE,
 )
 
-#: What a batch read may say: it has no triggers, but an end.
+#: The options of a batch read, which has an end, but no triggers.
 BATCH_OPTIONS = (
     *CONNECTION,
     Option("mode", one_of("offsets"), "offsets", "a batch read leases nothing; popmq_spark.drain empties a topic"),

@@ -1,9 +1,9 @@
 """The streaming reader of `mode=offsets`: plans ranges of offsets in the driver, and lets tasks pull them.
 
 Spark's own log holds the ranges, and nothing else decides what is read: the broker keeps no state about the query. So
-nothing has to be acked, no lease runs out, and two drivers on one checkpoint do no more harm than with any other
-source. A group is committed behind Spark's log, so that operators see the lag and retention waits. In the order of
-Spark's calls (stream.py):
+nothing has to be acked, no lease expires, and two drivers on one checkpoint do no more harm than with any other
+source. A group's offsets are committed after Spark's log, so that operators see the lag and retention waits. In the
+order of Spark's calls (stream.py):
 
     latestOffset(start)      `start` is in Spark's commit log: a group's offsets are committed here, for lag only
       → offsets/N            the ranges are durable
@@ -44,7 +44,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         self._committed: Positions = {}  # by this process
 
     def initialOffset(self) -> dict[str, Any]:
-        """Says only that nothing was read: where the query begins is decided, and durable, with its first range."""
+        """Says only that nothing was read: the first range decides where the query begins, and makes it durable."""
         return Ranges(begun=False).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -104,21 +104,21 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
     def _ends(self) -> Ends:
         return ends_of(self._connected(), topics_of(self._connected(), self._options.wanted))
 
-    # ── Where the query stands ───────────────────────────────────────────────────────────────────────────────────
+    # ── The query's position ───────────────────────────────────────────────────────────────────────────────────
 
     def _positions(self, before: Ranges, ends: Ends) -> Positions:
-        """Where the next ranges begin. Queues and topics that came during the query begin at their first message."""
+        """The start of the next ranges. Queues and topics that appeared meanwhile begin at their first message."""
         if not before.begun:
             return self._beginning(ends)
         self._join(ends, "earliest")
         positions = before.positions
         for topic in sorted(set(positions) - set(ends)):
-            gone = f"the topic {topic!r} is gone, and with it what the query had not read of it"
+            gone = f"the topic {topic!r} is gone, with messages that the query had not read"
             lose(self._options.fail_on_data_loss, gone)
         return {topic: self._still_there(topic, rows, positions.get(topic, {})) for topic, rows in ends.items()}
 
     def _beginning(self, ends: Ends) -> Positions:
-        """Where a new query begins: where its group stands in a topic, else at startingOffsets."""
+        """The start of a new query: its group's position in a topic, else startingOffsets."""
         client, options = self._connected(), self._options
         positions = place_in(client, options.starting_offsets, ends)
         if not options.group:
@@ -135,7 +135,10 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         fail = self._options.fail_on_data_loss
         firsts = {queue: row.min_offset for queue, row in rows.items()}
         if any(offset > rows[queue].max_offset for queue, offset in at.items() if queue in rows):
-            lose(fail, f"the topic {topic!r} is shorter than what the query has read of it: it was created anew")
+            lose(
+                fail,
+                f"the topic {topic!r} is shorter than what the query has read of it: it was deleted and created again",
+            )
             return firsts
         for queue in (queue for queue, offset in at.items() if offset < firsts.get(queue, 0)):
             gone = (
@@ -163,7 +166,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             self._joined.add(topic)
 
     def _stands(self, topic: str) -> dict[int, int]:
-        """The group's committed offsets. One that is not there is created, for which an access key needs `admin`."""
+        """The group's committed offsets. A missing group is created, for which an access key needs `admin`."""
         client, group = self._connected(), self._options.group
         try:
             rows = client.query_offsets(topic, group)
@@ -173,7 +176,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         return {row.queue: row.committed for row in rows}
 
     def _expect_pulling(self, topic: str, stands: dict[int, int]) -> None:
-        """Commits where the group stands, which changes nothing, and is refused if the group pops the topic."""
+        """Commits the group's own position. That changes nothing, but is refused if the group pops the topic."""
         group = self._options.group
         try:
             for queue, offset in stands.items():
@@ -184,7 +187,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             ) from error
 
     def _commit(self, positions: Positions) -> None:
-        """Commits what Spark has committed. Never raises: what is read does not depend on it."""
+        """Commits the offsets that Spark has committed. Never raises: the reads do not depend on it."""
         if not self._options.group or positions == self._committed:
             return
         for topic, offsets in positions.items():
@@ -197,7 +200,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
                 return
         self._committed = positions
 
-    # ── What the next micro-batch takes ──────────────────────────────────────────────────────────────────────────
+    # ── The next micro-batch ──────────────────────────────────────────────────────────────────────────
 
     def _behind(self, positions: Positions, ends: Ends) -> Behind:
         """Messages of each queue that may be planned; in a bounded run those below its bound."""
@@ -212,7 +215,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         return behind
 
     def _report(self, positions: Positions, ends: Ends) -> None:
-        """Remembers the backlog: Spark asks for it right after latestOffset, and the broker need not be asked again."""
+        """Remembers the backlog: Spark asks for it right after latestOffset, so another request is not needed."""
         topics = {
             topic: sum(row.max_offset - positions[topic][queue] for queue, row in rows.items())
             for topic, rows in ends.items()

@@ -20,7 +20,7 @@ from popmq_spark.queue_ends import lose
 from popmq_spark.ranges import Span
 
 #: Rows and bytes of one Pull: larger answers cost memory and gain nothing. The broker counts bodies that it does not
-#: send, since it reads them: without bodies an answer may therefore stand for more.
+#: send, since it reads them: without bodies an answer may therefore cover more bytes.
 PULL_ROWS, PULL_BYTES, PULL_BYTES_WITHOUT_BODY = 4_000, 4 << 20, 8 << 20
 
 #: The queue is shorter than the range: its topic was deleted, and another one of its name was created.
@@ -29,7 +29,7 @@ _SHORTER = ("OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY", "NO_MESSAGE_IN_QUEUE
 
 @dataclass(frozen=True)
 class RangePart(InputPartition):
-    """What `read` needs. Spark pickles it into the task."""
+    """The data that `read` needs. Spark pickles it into the task."""
 
     broker: Broker
     spans: tuple[Span, ...]  # read one after the other
@@ -74,7 +74,7 @@ def _pages(part: RangePart, span: Span, ahead: ThreadPoolExecutor) -> Iterator[p
 
 
 def _pull(part: RangePart, span: Span, at: int) -> PulledColumns:
-    """One request, repeated by the client while the broker is away. Only what Spark asked for is sent."""
+    """One request, repeated by the client while the broker does not answer. Only requested columns are sent."""
     columns = fields_of(part.schema, part.keys is not None)
     return client_of(part.broker, part.patience).pull_columns(
         span.topic,
@@ -95,7 +95,7 @@ def _checked(part: RangePart, span: Span, at: int, page: PulledColumns) -> int:
         lose(
             part.fail_on_data_loss,
             f"queue {span.queue} of topic {span.topic!r} ends at offset {page.max_offset}, but offsets {at} to "
-            f"{span.end - 1} are to be read: the topic was deleted and created anew",
+            f"{span.end - 1} are to be read: the topic was deleted and created again",
         )
         return span.end
     behind = min(page.next_offset, span.end)

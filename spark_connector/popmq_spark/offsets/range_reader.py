@@ -44,7 +44,7 @@ _OFFSET_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the conditions of a query leave: `None` = any. Offsets and times are `[from, to)`."""
+    """The rows that the conditions of a query select: `None` = any. Offsets and times are `[from, to)`."""
 
     tags: frozenset[str] | None = None
     keys: frozenset[str] | None = None
@@ -67,7 +67,7 @@ class Wanted:
         return self
 
     def _one_of(self, name: str, values: set[Any]) -> "Wanted":
-        """Several conditions on one column hold together: what they have in common is wanted."""
+        """Several conditions on one column hold together: selects the values that all of them allow."""
         if name == "tag":
             return replace(self, tags=_both(self.tags, values))
         if name == "key":
@@ -92,7 +92,7 @@ class Wanted:
         if name == "queue_offset":
             return replace(self, offsets=(self.offsets[0], min(self.offsets[1], value + included)))
         if name == "store_ts":
-            # The broker stores milliseconds: the next one is behind every message of this one.
+            # The broker stores milliseconds: the next one is after every message of this one.
             moment = _utc(value) + timedelta(milliseconds=1)
             return replace(self, until=moment if self.until is None else min(self.until, moment))
         return self
@@ -116,7 +116,7 @@ class RangeReader(DataSourceReader):
         self._wanted = Wanted()
 
     def partitions(self) -> list[RangePart]:
-        """Tasks for what is there now. Errors: TopicNotFound, OptionError, Unavailable.
+        """Tasks for the messages that exist now. Errors: TopicNotFound, OptionError, Unavailable.
 
         At least one: for an empty list Spark makes a partition of its own, which says nothing.
         """
@@ -171,7 +171,7 @@ def _at(place: Positions, topic: str, queue: int) -> int:
 
 
 def _is_plain(tags: Iterable[str]) -> bool:
-    """Whether a tag filter can be made of them: it has no way to quote, and no tags select nothing."""
+    """Whether these tags can be written as a tag filter, which has no quotes; an empty list cannot."""
     return bool(tags) and all(tag and tag == tag.strip() and "|" not in tag and tag != "*" for tag in tags)
 
 

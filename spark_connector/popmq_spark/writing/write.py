@@ -1,9 +1,9 @@
 """Writes rows to topics: at least once, or exactly once with batches that are staged and then committed.
 
     task      write(rows)        at least once: sent at once; exactly once: staged, in no queue (docs/sinks.md)
-              → Written          what was staged, for the driver
+              → Written          the staged rows, for the driver
     driver    commit(messages)   exactly once: commits the batch under its number; a repeat is known by it
-              abort(messages)    drops what is known; the broker drops the rest
+              abort(messages)    drops the known stages; the broker drops the rest
 
 Spark makes a new writer for each call in the driver, so all that `commit` needs is in the `Written`s. A task learns the
 query and the batch from its TaskContext: the id of a streaming query stays the same over restarts, and after a failure
@@ -26,11 +26,11 @@ from popmq_spark.writing.write_options import WriteOptions
 
 _log = logging.getLogger("popmq_spark")
 
-#: Where Spark tells a task which query and batch it belongs to.
+#: Properties of a task's TaskContext with its query and batch.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 #: Bytes of the bodies of one request; the broker takes 16 MiB.
 REQUEST_BYTES_MAX = 8 << 20
-#: What is kept of the body of a row that was refused for its size.
+#: Bytes that are kept of the body of a row that was refused for its size.
 BAD_BODY_BYTES_MAX = 1 << 20
 
 
@@ -43,12 +43,12 @@ class BadRowError(ValueError):
 
 
 class WriteError(RuntimeError):
-    """Spark does not tell what an exactly-once sink needs to know."""
+    """Spark does not provide the query and batch that an exactly-once sink needs."""
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task wrote: the rows that it sent or staged, and its stages if they are to be committed."""
+    """The result of a task: the rows that it sent or staged, and its stages if they are to be committed."""
 
     rows: int
     bad_rows: int
@@ -75,7 +75,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _write(options, iterator, Staging(options, options.txn_app_id or query, int(batch)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commits what the winning attempts staged. Raises StageNotFound: then Spark repeats the batch."""
+        """Commits the stages of the winning attempts. Raises StageNotFound: then Spark repeats the batch."""
         _commit(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -97,7 +97,7 @@ class BatchWriter(DataSourceArrowWriter):
         return _write(options, iterator, Staging(options, options.txn_app_id, options.txn_version))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commits what the winning attempts staged."""
+        """Commits the stages of the winning attempts."""
         _commit(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -153,7 +153,7 @@ class Staging:
     """Stages rows: one stage for each topic that the task meets."""
 
     def __init__(self, options: WriteOptions, sink: str, batch: int) -> None:
-        """`sink` and `batch` say what the driver commits; the id of the attempt keeps two attempts apart."""
+        """`sink` and `batch` name what the driver commits; the id of the attempt keeps two attempts apart."""
         self._client = _client(options)
         self._sink = sink
         self._batch = batch
@@ -197,7 +197,7 @@ def _write(options: WriteOptions, batches: Iterator[pa.RecordBatch], out: Sendin
 
 
 def _put(out: Sending | Staging, topic: str, sound: list[Row]) -> list[tuple[Row, str]]:
-    """Writes rows of one topic; returns those that the broker refused for what they are."""
+    """Writes rows of one topic; returns those that the broker refused for their content."""
     messages = [row.message for row in sound if row.message is not None]
     if not messages:
         return []
@@ -268,7 +268,7 @@ def _commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None
 
 
 def _abort(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Never raises: what stays is dropped by the broker."""
+    """Drops stages. Never raises: the broker drops the remaining ones."""
     for message in messages:
         if isinstance(message, Written) and message.stages:
             try:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from popmq_spark.options import CONNECTION, Connecting, Option, OptionError, duration, parse_values, whole, word
 
-# A sink is no reader: it has no group and no limits of a trigger, and it takes rows for several topics at once.
+# A sink is not a reader: it has no group and no limits of a trigger, and it takes rows for several topics at once.
 #: Options that Spark hands to every sink among its own.
 _SPARKS = frozenset({"checkpointlocation", "queryname", "path", "outputmode"})
-#: What users of other sinks write first, and what it is called here.
+#: Option names of other sinks, and their names here.
 _ELSEWHERE = {"kafka.bootstrap.servers": "endpoint", "subscribe": "topic", "bootstrap.servers": "endpoint"}
 _BATCH_MAX = (1 << 63) - 1
 
@@ -58,7 +58,7 @@ class WriteOptions(Connecting):
         if not streaming and options.delivery and (not options.txn_app_id or options.txn_version is None):
             raise OptionError(
                 "popmq: delivery = exactly-once of a batch write needs txnAppId and txnVersion, the name of the job "
-                "and the number of the batch: it is how a repeat is known"
+                "and the number of the batch: they identify a repeat"
             )
         if not options.delivery and options.txn_version is not None:
             raise OptionError("popmq: txnVersion needs delivery = exactly-once")

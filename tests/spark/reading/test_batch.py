@@ -178,5 +178,5 @@ def test_a_stream_s_options_are_none_of_a_batch_read(broker: Broker) -> None:
     for name, value in {"group": "g", "maxRowsPerTrigger": "5", "longPollTimeout": "5s"}.items():
         with pytest.raises(OptionError, match=f"unknown option '{name.lower()}'"):
             read(broker, mode="offsets", **{name: value})
-    with pytest.raises(OptionError, match="option mode = 'drain'; what can stand here is"):
+    with pytest.raises(OptionError, match="option mode = 'drain'; expected"):
         read(broker, mode="drain")

@@ -278,7 +278,7 @@ def test_a_topic_created_again_is_a_data_loss_and_not_an_endless_wait(broker: Br
     stream.run()
     broker.client.delete_topic(TOPIC)
     broker.client.create_topic(TOPIC, queues=4)
-    with pytest.raises(DataLoss, match="created anew"):
+    with pytest.raises(DataLoss, match="created again"):
         stream.trigger()
     again = broker.send(6)
     stream.start(failOnDataLoss="false")

@@ -233,7 +233,7 @@ def test_a_schema_that_does_not_fit_ends_in_words(query: Query) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"maxRowsPerTrigger": "many"}, "what can stand here is a whole number from 1 to 1000000"),
+        ({"maxRowsPerTrigger": "many"}, "expected a whole number from 1 to 1000000"),
         ({"topik": "orders"}, r"unknown option 'topik' \(did you mean topic\?\)"),
     ],
 )
