@@ -237,7 +237,7 @@ def test_delays_priorities_and_message_groups_reach_topics_of_their_type(sink: S
         ({"key": ["a"]}, "need one column body"),
         ({"body": ["a"], "value": ["b"]}, "need one column body"),
         ({"body": [1]}, "the column body is bigint; a sink takes binary or string"),
-        ({"body": ["a"], "colour": ["red"]}, "no use for the column 'colour'"),
+        ({"body": ["a"], "colour": ["red"]}, "does not use the column 'colour'"),
         ({"body": ["a"], "delay": [1], "deliver_at": [datetime(2030, 1, 1, tzinfo=UTC)]}, "exclude each other"),
     ],
 )
