@@ -1,4 +1,12 @@
-"""The kill -9 campaign: kills a broker at random moments under load, then judges the records of its clients."""
+"""The kill -9 campaign: kills a broker at random moments under load, then judges the records of its clients.
+
+    load/client.py × CLIENTS   send, pop, ack, change, delete topics  ┐            each writes a history,
+    load/reader.py             sealed tokens of one owner             ├─▶ broker   which `check` reads afterwards
+    run                        kill -9, restart                       ┘
+
+The load ends first, then the broker comes to rest (rest.py) and stops on SIGTERM. The verdict joins what the checker
+finds in the histories with what `popmq check` finds in the store.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +41,10 @@ LOAD_WITHIN_S = 180.0
 
 @dataclass
 class Verdict:
+    """What a campaign found. `findings`: contradictions, as (claim, sentence). `figures`: counts of what happened,
+    which show that the campaign reached the code it is meant to test.
+    """
+
     seed: int
     findings: list[Finding]
     figures: Counter[str] = field(default_factory=Counter)
@@ -58,6 +70,7 @@ def run(
     broker = BrokerProcess(folder / "data", *flags, program=program)
 
     def killing() -> Counter[str]:
+        """Kills until the number of kills and the seconds are reached; counts the kills, and those during a start."""
         count: Counter[str] = Counter()
         until = time.monotonic() + seconds
         while count["kills"] < kills or time.monotonic() < until:

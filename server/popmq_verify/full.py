@@ -1,4 +1,8 @@
-"""A store without room: sends are refused with the reason, acks and deletes work, and no answered message is lost."""
+"""A store without room: sends are refused with the reason, acks and deletes work, and no answered message is lost.
+
+small_file     the data file has reached --max-size          room is made by deleting a topic
+no_byte_left   the file system has no free block             room is made by removing another file
+"""
 
 from __future__ import annotations
 
@@ -82,6 +86,13 @@ def _judged(
     what: str,
     figures: dict[str, int],
 ) -> list[Finding]:
+    """Runs one scenario and returns its findings.
+
+        send MESSAGES ─▶ pop half ─▶ fill() ─▶ ack them one by one ─▶ make_room() ─▶ send again ─▶ pop and ack the rest
+
+    Every message whose send was answered must be delivered, and none twice after its ack was answered. `what` names the
+    full thing in findings and figures.
+    """
     findings: list[Finding] = []
     sent = [f"m{number}" for number in range(MESSAGES)]
     got: list[str] = []
@@ -112,6 +123,7 @@ def _judged(
 
 
 def _send(stubs: Stubs, ids: list[str]) -> None:
+    """Sends messages of some 100 bytes with these ids. Raises RpcError."""
     messages = [pb.Message(message_id=one, body=one.encode() * 50) for one in ids]
     stubs.broker.Send(pb.SendRequest(topic=TOPIC, messages=messages), timeout=10)
 
@@ -124,13 +136,14 @@ def _pop(stubs: Stubs, count: int) -> list[tuple[str, str]]:
 
 
 def _ack(stubs: Stubs, handles: list[str]) -> None:
+    """Acks deliveries. Raises RuntimeError if one is refused: acks must work while the store is full."""
     answer = stubs.broker.Ack(pb.AckRequest(group=GROUP, handles=handles), timeout=10)
     if any(result.error.code for result in answer.results):
         raise RuntimeError(f"an ack was refused: {answer.results}")
 
 
 def _until(call: Callable[[], object], full: bool) -> int:
-    """Repeats a call until it is refused with STORAGE_FULL, or is not; returns how often it was otherwise before."""
+    """Repeats a call until it is refused with STORAGE_FULL (`full`) or succeeds; returns the number of tries before."""
     deadline, count = time.monotonic() + SOON_S, 0
     while True:
         try:
@@ -152,6 +165,7 @@ def _until(call: Callable[[], object], full: bool) -> int:
 
 
 def _code(error: Any) -> int:
+    """The popmq.v1.Code in the details of a failed call; 0 if it has none."""
     status, info = status_pb2.Status(), pb.ErrorInfo()
     status.ParseFromString(dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b""))
     if status.details:

@@ -1,5 +1,9 @@
 """The power-cut campaign: records a broker's writes under load, then cuts them off at random points.
 
+    record   runs a broker under load; the preloaded shim (shim.c) logs its writes and syncs to FOLDER/cut.log
+    played   makes the files of each cut from the log: what was synced, and some sectors of the rest (disk.py)
+    judge    opens them with the engine, brings it to rest, and compares with all answers before the cut
+
     python -m popmq_verify.powercut FOLDER COUNT SEED {honest,broken}     judges; JSON lines
 
 Judging opens each cut with the real engine, in this process: run it as a process of its own, because a badly damaged
@@ -42,7 +46,11 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class Cut:
-    """A point in the log: everything before `event` is done; `during`: the call of that event had begun."""
+    """A point in the log: everything before `event` is done.
+
+    `during`: the call of that event had begun, so part of its effect may be on the disk. `at_ns`: the monotonic time of
+    the cut; answers that clients got until then must hold.
+    """
 
     event: int
     at_ns: int
@@ -57,6 +65,7 @@ def no_shim() -> str:
 
 
 def _compiler() -> str | None:
+    """The path of a C compiler, or None."""
     return next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 
 
@@ -101,7 +110,7 @@ def record(folder: Path, seed: int, flags: Sequence[str] = ()) -> None:
 
 
 def cuts(log: list[Event], count: int, seed: int) -> list[Cut]:
-    """Random cuts, in the order of the log."""
+    """Random cuts, in the order of the log; half of them during a call, half between two."""
     chance = random.Random(seed)
     chosen = []
     for index in sorted(chance.randrange(1, len(log)) for _ in range(count)):
@@ -160,6 +169,7 @@ def _finish_reading(left: Path, stubs: Stubs) -> None:
 
 
 def judge_all(folder: Path, count: int, seed: int, broken: bool) -> Iterator[dict[str, Any]]:
+    """Judges every cut; yields a line before each cut and one after it, so that a death in between names the cut."""
     history = read(folder / "histories")
     for number, cut, left in played(folder, count, seed, broken):
         yield {"cut": number, "event": cut.event}

@@ -1,4 +1,8 @@
-"""The report of `popmq verify`: sentences for a terminal, and an HTML page without scripts."""
+"""The report of `popmq verify`: sentences for a terminal, and an HTML page without scripts.
+
+The checker's claims are too many for a page: KINDS groups them into five kinds of defects that a user understands. The
+page names the machine, the settings and the seed, so that a run can be repeated.
+"""
 
 from __future__ import annotations
 
@@ -97,6 +101,7 @@ def write(path: Path, outcomes: Sequence[Outcome], settings: str, seed: int) -> 
 
 
 def _section(outcome: Outcome) -> str:
+    """One stage of the HTML page: its state, figures, notes and the first SHOWN_MAX findings."""
     state = "skipped" if outcome.skipped else "fail" if outcome.findings else "pass"
     rows = "".join(
         f"<tr><td class=n>{value:,}</td><td>{html.escape(name)}</td></tr>" for name, value in outcome.figures.items()

@@ -1,4 +1,8 @@
-"""Brings a broker to rest after a campaign, and then reads everything in it."""
+"""Brings a broker to rest after a campaign, and then reads everything in it.
+
+At rest every message is done or a dead letter for each group, so the numbers can be compared exactly. The pops and acks
+that get there are recorded too, since a message may come back here that must not.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +45,13 @@ def come_to_rest(
 
 
 def _at_rest(stubs: Stubs) -> bool:
+    """Whether no group has a message that is ready, leased, waiting for a retry, or in backoff."""
     groups = stubs.admin.GetStats(pb.GetStatsRequest(), timeout=10).groups
     return not any(one.ready or one.in_flight or one.retry or one.backoff for one in groups if one.topic in TOPICS)
 
 
 def _finish(stubs: Stubs, recorder: Recorder, topic: str, group: str, wait_ms: int) -> None:
+    """Pops up to 1,000 messages and acks them, recorded as any client does."""
     request = pb.PopRequest(topic=topic, group=group, max_messages=1000, wait_ms=wait_ms, invisible_ms=5000)
     recorder.called("pop", topic=topic, group=group, attempt_id="")
     answer = stubs.broker.Pop(request, timeout=20)
@@ -58,6 +64,7 @@ def _finish(stubs: Stubs, recorder: Recorder, topic: str, group: str, wait_ms: i
 
 
 def _survey(stubs: Stubs, dropping: bool) -> Survey:
+    """Reads everything that is stored: positions of all messages, all dead letters, and the numbers of each group."""
     survey = Survey(max_attempts=MAX_ATTEMPTS, dropping=dropping)
     for topic in TOPICS:
         stored = survey.stored[topic] = {}
@@ -76,6 +83,7 @@ def _survey(stubs: Stubs, dropping: bool) -> Survey:
 
 
 def _browse(stubs: Stubs, topic: str) -> Iterator[pb.Delivery]:
+    """All messages of a topic, queue by queue, without a lease."""
     queues = stubs.admin.GetTopic(pb.GetTopicRequest(name=topic), timeout=10).topic.queues
     for queue in range(queues):
         request = pb.BrowseRequest(topic=topic, queue=queue, max_messages=64)
@@ -88,6 +96,7 @@ def _browse(stubs: Stubs, topic: str) -> Iterator[pb.Delivery]:
 
 
 def _dead_letter(message: pb.Message) -> DeadLetter:
+    """A dead letter in the form that the checker compares."""
     letter = message.dead_letter
     intact = message.body == body_of(message.message_id)
     return DeadLetter(letter.topic, (letter.queue, letter.offset), letter.attempts, letter.reason, intact)

@@ -44,7 +44,11 @@ NS_PER_HOUR = 3_600_000_000_000
 
 @dataclass
 class Outcome:
-    """The result of one stage. `skipped`: why it did not run; `figures`: what happened, in words and numbers."""
+    """The result of one stage.
+
+    `findings`: (claim, sentence), empty if it passed. `skipped`: why it did not run. `figures`: what happened, in words
+    and numbers. `notes`: parts of it that could not run here.
+    """
 
     name: str
     findings: list[Finding] = field(default_factory=list)
@@ -91,12 +95,14 @@ def run(plan: Plan, name: str) -> Outcome:
 
 
 def _kills(plan: Plan, folder: Path, outcome: Outcome) -> None:
+    """kill -9 under load for LOAD_S seconds a minute of the plan; then judged as a campaign."""
     seconds = LOAD_S["kills"] * plan.scale
     verdict = campaign.run(folder / "broker", 1, plan.seed, flags=plan.flags, seconds=seconds)
     _take(outcome, verdict)
 
 
 def _power_cuts(plan: Plan, folder: Path, outcome: Outcome) -> None:
+    """One recording a minute of the plan, and CUTS cuts of each; skipped if an OK does not promise to survive a cut."""
     outcome.skipped = powercut.no_shim()
     if outcome.skipped:
         return
@@ -115,6 +121,7 @@ def _power_cuts(plan: Plan, folder: Path, outcome: Outcome) -> None:
 
 
 def _full_disk(plan: Plan, folder: Path, outcome: Outcome) -> None:
+    """A full data file, and a full file system if this user may mount one."""
     outcome.findings += full.small_file(folder / "file" / "data", plan.flags, outcome.figures)
     with full.small_disk(folder / "disk") as why_not:
         if why_not:
@@ -124,6 +131,7 @@ def _full_disk(plan: Plan, folder: Path, outcome: Outcome) -> None:
 
 
 def _slow_disk(plan: Plan, folder: Path, outcome: Outcome) -> None:
+    """Load while each sync takes SLOW_MS longer: slow answers are fine, late leases are not."""
     outcome.skipped = powercut.no_shim()
     if outcome.skipped:
         return
@@ -135,6 +143,7 @@ def _slow_disk(plan: Plan, folder: Path, outcome: Outcome) -> None:
 
 
 def _clock_jumps(plan: Plan, folder: Path, outcome: Outcome) -> None:
+    """Load while the wall clock that the broker sees jumps; leases must neither expire early nor come back late."""
     outcome.skipped = powercut.no_shim()
     if outcome.skipped:
         return
@@ -179,6 +188,8 @@ def _shimmed(folder: Path, plan: Plan, **environment: str) -> BrokerProcess:
 
 
 def _waiting(seconds: float) -> Callable[[], Counter[str]]:
+    """An act for `campaign.observed` that only lets the load run."""
+
     def wait() -> Counter[str]:
         time.sleep(seconds)
         return Counter()
@@ -200,6 +211,7 @@ _SHOWN = {
 
 
 def _take(outcome: Outcome, verdict: campaign.Verdict) -> None:
+    """Copies the findings, and those figures of a campaign that a report shows."""
     outcome.findings += verdict.findings
     for name, shown in _SHOWN.items():
         if name in verdict.figures:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+
 from popmq_verify.powercut import no_shim
 
 TABLES = pytest.StashKey[list[str]]()

@@ -26,12 +26,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from popmq_verify.process.disk import Disk, events
-
 from popmq_server.clock import FakeClock
 from popmq_server.errors import CommitFailed, Refused, StartError
 from popmq_server.storage.backup import Copy
 from popmq_server.storage.lmdb import DiskFault
+from popmq_verify.process.disk import Disk, events
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig
 
 ERRORS = (errno.EIO, errno.ENOSPC)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_verify.judging.checker import Finding, check
 from popmq_verify.judging.facts import DeadLetter, Facts, Survey
 from popmq_verify.load import scratch
 from popmq_verify.load.history import History, Operation
-
-from popmq_proto.v1 import popmq_pb2 as pb
 
 SECOND = 1_000_000_000
 QUIET = dict.fromkeys(("ready", "in_flight", "retry", "backoff", "delayed", "dropped", "quarantined", "dead"), 0)

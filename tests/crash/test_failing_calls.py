@@ -14,11 +14,11 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_status import rpc_status
-from popmq_verify.powercut import compile_shim, watched
 
 from harness.broker_process import ROOT
 from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_verify.powercut import compile_shim, watched
 from tests.crash.conftest import Scale
 from tests.crash.store import broken_invariants
 

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from popmq_verify import campaign, powercut
-from popmq_verify.process.broker_process import BrokerProcess
 
 import popmq
+from popmq_verify import campaign, powercut
+from popmq_verify.process.broker_process import BrokerProcess
 from tests.crash.conftest import Scale
 
 MINUTE_MS = 60_000

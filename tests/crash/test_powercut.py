@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from popmq_verify import powercut
 from popmq_verify.process.disk import SECTOR, Disk, Event, events
-
 from tests.crash.conftest import Scale
 
 

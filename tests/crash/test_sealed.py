@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from popmq_verify.judging import sealed
 from popmq_verify.judging.facts import Survey
 from popmq_verify.load.history import History, Operation

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from popmq_verify.powercut import watched
 
 from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_verify.powercut import watched
 from tests.crash.store import broken_invariants
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("shim")]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from popmq_verify.powercut import compile_shim
 
 from harness.broker_process import ROOT, BrokerProcess
 from harness.stubs import Stubs
@@ -18,6 +17,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.fsck.repair import repair_folder
 from popmq_server.storage.fault_note import NOTE_FILE
 from popmq_server.storage.folder import DATA_FILE
+from popmq_verify.powercut import compile_shim
 from tests.crash.bitrot import size_of_first_value
 from tests.crash.store import broken_invariants, refused_start
 

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from popmq_verify import report, stages, verifying
 from popmq_verify.full import small_file
 from popmq_verify.judging.checker import CLAIMS

@@ -1,5 +1,10 @@
 """Judges a campaign: linear passes over its histories, no search.
 
+    Facts    what each client asked and was answered, joined by message and by delivery   ┐
+    Survey   what the broker has after everything came to rest                            ┴─▶ rules ─▶ findings
+
+Each rule judges the claims that its docstring begins with; CLAIMS has them in words.
+
 Broker times (popped_ms, invisible_until_ms, visible_ms) are compared with each other to the millisecond; they are
 compared with client times only where a margin is named. A call without an answer may have happened or not: every rule
 assumes the case that fits the other records, so a finding is always a defect.
@@ -44,6 +49,7 @@ def check(facts: Facts, survey: Survey) -> list[Finding]:
 
 
 def _losses(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    """lost: each group has acked an answered message, or has it as a dead letter."""
     for message_id, sent in facts.sent.items():
         if sent.position is None:
             continue
@@ -53,6 +59,9 @@ def _losses(facts: Facts, survey: Survey) -> Iterator[Finding]:
 
 
 def _positions(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    """phantom, doubled, lost: each stored message was sent, is stored once, and at the position that was answered; and
+    each delivered one came from where it is stored.
+    """
     for topic, stored in survey.stored.items():
         for message_id, positions in stored.items():
             sent = facts.sent.get(message_id)
@@ -94,6 +103,11 @@ def _requests(facts: Facts) -> Iterator[Finding]:
 
 
 def _leases(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    """after ack, early, overlap: judges each pair of consecutive deliveries of a message to a group.
+
+    The second may only come after the first was acked, released or rejected, or after its lease expired. A call without
+    an answer may have ended the lease, so it excuses the pair.
+    """
     offset = facts.history.wall_minus_monotonic_ns
     for (group, message_id), chain in facts.chains.items():
         for before, after in pairwise(chain):
@@ -117,6 +131,11 @@ def _leases(facts: Facts, survey: Survey) -> Iterator[Finding]:
 
 
 def _attempts(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    """attempts: the attempt of each delivery is one more than the number of counted pops before it.
+
+    Pops without an answer may have counted, and so may releases without one: so a range is allowed, from `low` + 1 to
+    `high` + 1 + the pops that may be hidden before this delivery.
+    """
     for (group, message_id), chain in facts.chains.items():
         low = high = 0  # how many committed pops have come before, as the broker counts them
         since_ns = facts.sent[message_id].called_ns if message_id in facts.sent else 0
@@ -137,6 +156,7 @@ def _attempts(facts: Facts, survey: Survey) -> Iterator[Finding]:
 
 
 def _handles(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    """handles: an ack or change of a delivery is either done or refused with HANDLE_LAPSED, each at the right time."""
     for delivery in facts.by_handle.values():
         for touch in delivery.touches:
             if touch.code not in (None, 0, pb.HANDLE_LAPSED):
@@ -146,6 +166,10 @@ def _handles(facts: Facts, survey: Survey) -> Iterator[Finding]:
 
 
 def _lapse(facts: Facts, delivery: Delivery, touch: Touch) -> Iterator[Finding]:
+    """handles: a call that was done did not come long after the deadline, and one that was refused not before it.
+
+    The margins cover the scheduling of both processes, and the time in which the killed broker answered no client.
+    """
     history, operation = facts.history, touch.operation
     deadlines = delivery.deadlines(operation, history.wall_minus_monotonic_ns, but=touch)
     ended = any(
@@ -162,6 +186,7 @@ def _lapse(facts: Facts, delivery: Delivery, touch: Touch) -> Iterator[Finding]:
 
 
 def _dead_letters(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    """dead letters: its chain of deliveries justifies each one, and each reject that was answered has made one."""
     for group, dead in survey.dead.items():
         for message_id, letters in dead.items():
             chain = facts.chains.get((group, message_id), [])
@@ -176,6 +201,9 @@ def _dead_letters(facts: Facts, survey: Survey) -> Iterator[Finding]:
 def _dead_letter(
     facts: Facts, chain: list[Delivery], message_id: str, letters: list[DeadLetter], max_attempts: int
 ) -> Iterator[str]:
+    """What is wrong with the dead letters of one message, as sentences. Only the first is examined: a second is itself
+    wrong.
+    """
     letter, touches = letters[0], [touch for delivery in chain for touch in delivery.touches]
     if len(letters) > 1:
         yield f"{len(letters)} dead letters"
@@ -193,6 +221,10 @@ def _dead_letter(
 
 
 def _numbers(facts: Facts, survey: Survey) -> Iterator[Finding]:
+    """numbers: at rest nothing is ready, leased or waiting, and `acked` and `dead` are as the clients saw them.
+
+    An ack without an answer may have been counted or not, so `acked` has a range.
+    """
     acked: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])  # certainly, possibly
     for (group, _), chain in facts.chains.items():
         acks = [touch for one in chain for touch in one.touches if touch.kind == "ack" and touch.possible]

@@ -1,4 +1,11 @@
-"""The histories of a campaign, joined by message and by delivery, and the content of the broker afterwards."""
+"""The histories of a campaign, joined by message and by delivery, and the content of the broker afterwards.
+
+    sent        message id → topic, and position if any answer named it
+    by_handle   handle → delivery, with every Ack and ChangeInvisibleTime that named it
+    chains      (group, message id) → its deliveries, in the order of the broker's times
+
+A pop without an answer may have leased any message of its topic: `hidden_pops` counts such pops within a time.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +23,11 @@ Reading = tuple[str, str]  # group, topic
 
 @dataclass(slots=True)
 class Touch:
-    """One entry of an Ack or ChangeInvisibleTime: the request for one handle. `code` is None when unanswered."""
+    """One entry of an Ack or ChangeInvisibleTime: the request for one handle.
+
+    `code`: 0 or the popmq.v1.Code of the answer, None without one. `asked_ms`: the new length of the lease, or the
+    delay. `visible_ms`: the deadline that the broker answered. `dead`: the answer said that it is a dead letter now.
+    """
 
     operation: Operation
     kind: str  # ack, extend, release, reject
@@ -28,6 +39,7 @@ class Touch:
 
     @property
     def done(self) -> bool:
+        """True if the broker answered that it happened."""
         return self.code == 0
 
     @property
@@ -37,12 +49,17 @@ class Touch:
 
     @property
     def ends(self) -> bool:
+        """True if it ended the lease, or may have."""
         return self.kind != "extend" and self.possible
 
 
 @dataclass(slots=True)
 class Delivery:
-    """One answered delivery, known by its handle; a replay is the same delivery again."""
+    """One answered delivery, known by its handle; a replay is the same delivery again.
+
+    `popped_ms`, `until_ms`: the beginning and the deadline of its lease, by the broker's clock. `pop`: the first
+    operation that returned it.
+    """
 
     group: str
     topic: str
@@ -80,6 +97,10 @@ class Sent:
 
 @dataclass(slots=True)
 class DeadLetter:
+    """A dead letter, as found at rest. `position`: of the original message. `intact`: its body is the one that was
+    sent.
+    """
+
     topic: str
     position: Position
     attempts: int
@@ -89,7 +110,10 @@ class DeadLetter:
 
 @dataclass
 class Survey:
-    """The stored messages by position, and the numbers, after everything came to rest."""
+    """The stored messages by position, and the numbers, after everything came to rest.
+
+    `stats`: the numbers of GetStats for each group and topic. `max_attempts`: of each group, as it was created.
+    """
 
     stored: dict[str, dict[str, list[Position]]] = field(default_factory=dict)  # topic → message id → positions
     dead: dict[str, dict[str, list[DeadLetter]]] = field(default_factory=dict)  # group → message id → dead letters
@@ -99,9 +123,12 @@ class Survey:
 
 
 class Facts:
-    """Indexes over a history; `oddities` are contradictions found while joining it."""
+    """Indexes over a history; `oddities` are contradictions found while joining it, as (claim, sentence)."""
 
     def __init__(self, history: History) -> None:
+        """Joins the operations of a history by message id and by handle. Calls come before the answers that refer to
+        them, so the order is: sends, pops, acks and changes.
+        """
         self.history = history
         self.oddities: list[tuple[str, str]] = []
         self.sent: dict[str, Sent] = {}
@@ -138,10 +165,14 @@ class Facts:
 
     @cached_property
     def _answered(self) -> list[int]:
+        """The times at which any client got an answer, ascending, in ns."""
         return sorted(operation.returned_ns for operation in self.history.operations if operation.ok)
 
     @cached_property
     def _unanswered(self) -> dict[Reading, tuple[list[int], list[int]]]:
+        """The pops that may have leased messages unseen: (group, topic) → times of the calls, times of the returns,
+        each ascending.
+        """
         # A pop that was repeated under its attempt_id and answered as a replay is hidden no longer.
         replayed = {(pop.client, pop.asked["attempt_id"]) for pop in self.history.of("pop") if pop.told.get("replay")}
         times: dict[Reading, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
@@ -156,6 +187,7 @@ class Facts:
         return times
 
     def _join_sends(self) -> None:
+        """Fills `sent`. A request that was repeated must be answered with the same positions."""
         for send in self.history.of("send"):
             results = send.told.get("results", [None] * len(send.asked["ids"]))
             for message_id, result in zip(send.asked["ids"], results, strict=True):
@@ -166,6 +198,7 @@ class Facts:
                 sent.position = position or sent.position
 
     def _join_pops(self) -> None:
+        """Fills `by_handle`. A replay gives the same handles again, with the same message and attempt."""
         for pop in self.history.of("pop"):
             for message_id, handle, attempt, queue, offset, intact in pop.told.get("rows", ()):
                 known = self.by_handle.get(handle)
@@ -180,6 +213,7 @@ class Facts:
                     self.oddities.append(("overlap", f"handle {handle} was issued twice"))
 
     def _join_touches(self) -> None:
+        """Adds the acks and changes to the deliveries that their handles name."""
         for operation in self.history.operations:
             if operation.kind == "ack":
                 codes = operation.told.get("codes", [None] * len(operation.asked["handles"]))

@@ -1,4 +1,9 @@
-"""Judges the reads of owners: a token always gives the same set, and the epochs together give the topic once."""
+"""Judges the reads of owners: a token always gives the same set, and the epochs together give the topic once.
+
+_tokens   each Pop under a token returns the rows that the first one returned, in their order
+_orders   generations grow, and an acked epoch stays acked
+_sum      the sets of all tokens together are the messages of the topic, each once, all acked
+"""
 
 from __future__ import annotations
 
@@ -56,6 +61,7 @@ def _answered(history: History) -> set[tuple[Any, ...]]:
 
 
 def _sum(sets: dict[Token, list[Any]], survey: Survey, answered: set[tuple[Any, ...]]) -> Iterator[str]:
+    """All tokens together are the topic: each message once, none that was not stored, and all of them acked."""
     stored = answered | {
         (message_id, *place) for message_id, places in survey.stored[TOPIC].items() for place in places
     }

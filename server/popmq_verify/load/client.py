@@ -49,7 +49,13 @@ class Late:
 
 
 class Client:
+    """Sends, pops, acks and changes leases at random until the file FOLDER/stop exists, and records each call.
+
+    The seed and the name determine its choices; timing is up to the machine, so no two runs are equal.
+    """
+
     def __init__(self, endpoint: str, folder: Path, name: str, seed: int) -> None:
+        """`folder` has the histories of all clients; the clients of one campaign have different names."""
         self.name, self.stop = name, folder / "stop"
         self.random = random.Random(f"{seed}/{name}")
         self.stubs = Stubs(endpoint)
@@ -84,6 +90,7 @@ class Client:
     # ── producing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def send(self) -> None:
+        """Sends 1–100 messages to a topic. Most requests have a number, and are repeated until they are answered."""
         self.number += 1
         ids = [f"{self.name}-{self.number}-{i}" for i in range(self.random.choice((1, 1, 5, 30, 100)))]
         messages = [pb.Message(message_id=name, body=body_of(name), tag="t", keys=[name]) for name in ids]
@@ -97,6 +104,7 @@ class Client:
             self._send(request)  # an answered request again: the same positions, and nothing stored
 
     def _send(self, request: pb.SendRequest) -> Any:
+        """One try of a Send: the answer, or None."""
         return self.call(
             "send",
             self.stubs.broker.Send,
@@ -115,6 +123,7 @@ class Client:
     # ── consuming ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pop(self) -> None:
+        """Pops from a topic and acts on the deliveries. With an attempt id the Pop is repeated until it is answered."""
         self.number += 1
         choose = self.random.choice
         request = pb.PopRequest(
@@ -131,6 +140,7 @@ class Client:
             self._handle(request, answer)
 
     def _pop(self, request: pb.PopRequest) -> Any:
+        """One try of a Pop: the answer, or None."""
         return self.call(
             "pop",
             self.stubs.broker.Pop,
@@ -142,6 +152,9 @@ class Client:
         )
 
     def _handle(self, request: pb.PopRequest, answer: pb.PopResponse) -> None:
+        """Decides what becomes of the deliveries: most are acked at once, the others extended, released, rejected,
+        popped again as a replay, acked too late, or forgotten.
+        """
         group, handles = request.group, [delivery.handle for delivery in answer.deliveries]
         half = len(handles) // 2
         fate = self.random.random()
@@ -165,6 +178,7 @@ class Client:
             self.late.append(Late(time.monotonic() + 3.2, group, handles))
 
     def ack(self, group: str, handles: list[str]) -> None:
+        """Acks deliveries. After a try without an answer it mostly repeats the call, as a consumer would."""
         if not handles:
             return
         request = pb.AckRequest(group=group, handles=handles)
@@ -176,6 +190,7 @@ class Client:
             self.insist(once)
 
     def change(self, group: str, handles: list[str], kind: str, ms: int = 0, uncounted: bool = False) -> None:
+        """Extends, releases or rejects deliveries. One try: a client cannot know whether an unanswered one was done."""
         changes = [pb.InvisibleTimeChange(handle=handle, **_change(kind, ms, uncounted)) for handle in handles]
         if not changes:
             return
@@ -189,11 +204,13 @@ class Client:
         )
 
     def ack_late(self) -> None:
+        """Acks the deliveries whose lease has expired meanwhile: the broker must refuse each."""
         while self.late and self.late[0].due < time.monotonic():
             lapsed = self.late.pop(0)
             self.ack(lapsed.group, lapsed.handles)
 
     def run(self) -> None:
+        """Acts until the campaign ends: some 1 % topics deleted and created again, 24 % sends, 75 % pops."""
         while not self.stop.exists():
             self.ack_late()
             chance = self.random.random()
@@ -208,6 +225,7 @@ class Client:
 
 
 def told_of_pop(answer: pb.PopResponse) -> dict[str, Any]:
+    """What a history keeps of an answer to Pop (load/history.py)."""
     rows: list[Row] = [
         [
             delivery.message.message_id,
@@ -228,11 +246,13 @@ def told_of_pop(answer: pb.PopResponse) -> dict[str, Any]:
 
 
 def told_of_ack(handles: list[str]) -> Callable[[pb.AckResponse], dict[str, Any]]:
+    """What a history keeps of an answer to Ack, as a function of the answer."""
     # An empty list of results says that all succeeded.
     return lambda answer: {"codes": [result.error.code for result in answer.results] or [0] * len(handles)}
 
 
 def _change(kind: str, ms: int, uncounted: bool) -> dict[str, Any]:
+    """The field `extend`, `release` or `reject` of an InvisibleTimeChange."""
     if kind == "extend":
         return {"extend": pb.Extend(invisible_ms=ms)}
     if kind == "release":

@@ -27,7 +27,11 @@ NEVER = 2**63
 
 @dataclass(slots=True)
 class Operation:
-    """A call and its outcome. `how` is ok, refused (certainly without effect) or unknown."""
+    """A call and its outcome.
+
+    `how`: ok, refused (nothing happened, for certain) or unknown. `asked`, `told`: the fields of the request and of the
+    answer, as in the table above.
+    """
 
     kind: str
     client: str
@@ -39,27 +43,36 @@ class Operation:
 
     @property
     def ok(self) -> bool:
+        """True if the call was answered without an error; entries of a batch may still have been refused."""
         return self.how == "ok"
 
 
 class Recorder:
-    """Writes the history of one client; one thread only."""
+    """Writes the history of one client, for one thread.
+
+    Each line is flushed, so a process that is killed leaves the call whose answer it had not seen.
+    """
 
     def __init__(self, folder: Path, client: str) -> None:
+        """Appends to FOLDER/CLIENT.jsonl, line by line: a client that is killed leaves all its earlier lines."""
         self.client = client
         self._file = (folder / f"{client}.jsonl").open("a", buffering=1)
         self._write({"clock": time.time_ns() - time.monotonic_ns()})
 
     def called(self, kind: str, **asked: Any) -> None:
+        """Writes the first half of an operation. Call it before the request leaves."""
         self._write({"kind": kind, "at": time.monotonic_ns(), "asked": asked})
 
     def returned(self, how: str, **told: Any) -> None:
+        """Writes the second half of the last operation: its outcome (see `Operation.how`), and the answer."""
         self._write({"how": how, "at": time.monotonic_ns(), "told": told})
 
     def close(self) -> None:
+        """Closes the file."""
         self._file.close()
 
     def _write(self, line: dict[str, Any]) -> None:
+        """Writes one line of JSON."""
         self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
@@ -71,9 +84,11 @@ class History:
     wall_minus_monotonic_ns: int = 0
 
     def wall_ms(self, monotonic_ns: int) -> float:
+        """A monotonic time in ns as milliseconds since 1970."""
         return (monotonic_ns + self.wall_minus_monotonic_ns) / 1e6
 
     def of(self, kind: str) -> Iterator[Operation]:
+        """The operations of one kind, in the order of the calls."""
         return (operation for operation in self.operations if operation.kind == kind)
 
 

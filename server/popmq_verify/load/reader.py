@@ -35,7 +35,12 @@ CHUNKS_MAX = 3
 
 
 class Reader:
+    """One owner of the group GROUP. It has one open epoch at a time, reads it in PARTS parts of up to CHUNKS_MAX
+    tokens, and acks it as a whole.
+    """
+
     def __init__(self, stubs: Stubs, recorder: Recorder, chance: random.Random, lease_ms: int = LEASE_MS) -> None:
+        """`chance` decides when it attaches again, renews, or lets its lease expire."""
         self.stubs, self.recorder, self.random, self.lease_ms = stubs, recorder, chance, lease_ms
         self.generation = self.epoch = 0
 
@@ -55,6 +60,7 @@ class Reader:
             return answer
 
     def attach(self) -> None:
+        """Makes this reader the owner; it continues after the last acked epoch, under a new generation."""
         request = pb.AttachOwnerRequest(
             group=GROUP, owner=OWNER, lease_ms=self.lease_ms, topic=TOPIC, create_group=True
         )
@@ -66,6 +72,7 @@ class Reader:
         return sum(self._read_part(part) for part in range(PARTS))
 
     def _read_part(self, part: int) -> int:
+        """Pops the tokens of a part until one is at the end; returns the number of messages."""
         count = 0
         for chunk in range(CHUNKS_MAX):
             answer = self._pop(part, chunk)
@@ -75,18 +82,21 @@ class Reader:
         return count
 
     def _pop(self, part: int, chunk: int) -> Any:
+        """Pops under one token. The first Pop seals the set of messages, every later one must return the same."""
         token = pb.Token(owner=OWNER, generation=self.generation, epoch=self.epoch, part=part, chunk=chunk)
         request = pb.PopRequest(topic=TOPIC, group=GROUP, token=token, max_messages=60, client_id="reader")
         asked = {"generation": self.generation, "epoch": self.epoch, "part": part, "chunk": chunk}
         return self.insist("token", self.stubs.broker.Pop, request, _sealed, **asked)
 
     def ack(self) -> None:
+        """Acks the open epoch and opens the next one."""
         request = pb.AckUpToRequest(group=GROUP, owner=OWNER, generation=self.generation, epoch=self.epoch)
         asked = {"generation": self.generation, "epoch": self.epoch}
         self.insist("ack_upto", self.stubs.broker.AckUpTo, request, _acked, **asked)
         self.epoch += 1
 
     def renew(self) -> None:
+        """Extends the owner's lease."""
         request = pb.RenewOwnerRequest(group=GROUP, owner=OWNER, generation=self.generation, lease_ms=self.lease_ms)
         self.insist("renew", self.stubs.broker.RenewOwner, request, lambda _: {})
 
@@ -115,20 +125,24 @@ class Reader:
 
 
 def _attached(answer: pb.AttachOwnerResponse) -> dict[str, Any]:
+    """What a history keeps of an answer to AttachOwner."""
     return {"generation": answer.generation, "acked_epoch": answer.acked_epoch}
 
 
 def _acked(answer: Any) -> dict[str, Any]:
+    """What a history keeps of an answer to AckUpTo."""
     return {"acked_epoch": answer.acked_epoch}
 
 
 def _sealed(answer: pb.PopResponse) -> dict[str, Any]:
+    """What a history keeps of an answer to a Pop with a token. `torn`: messages that the broker could not repeat."""
     rows = [[one.message.message_id, one.queue, one.offset] for one in answer.deliveries]
     torn = answer.sealed.torn_stolen + answer.sealed.torn_lost
     return {"rows": rows, "end": answer.sealed.end, "torn": torn}
 
 
 def main(endpoint: str, folder: Path, name: str, seed: int) -> None:
+    """Runs the reader as a process of its own, until the load has ended and all of it is read."""
     reader = Reader(Stubs(endpoint), Recorder(folder, name), random.Random(f"{seed}/{name}"))
     reader.attach()
     while not (folder / "last").exists():

@@ -53,12 +53,14 @@ def recreate(client: Caller, group: str) -> None:
 
 
 def _pop(client: Caller, topic: str, group: str, life: int) -> None:
+    """Pops half of the messages, so that the topic is deleted while some are leased and some unread."""
     request = pb.PopRequest(topic=topic, group=group, max_messages=MESSAGES // 2, invisible_ms=1000)
     told = {"topic": topic, "life": life}
     client.call("scratch", client.stubs.broker.Pop, request, lambda answer: {"ids": _ids(answer)}, **told)
 
 
 def _ids(answer: pb.PopResponse) -> list[str]:
+    """The message ids of an answer."""
     return [delivery.message.message_id for delivery in answer.deliveries]
 
 

@@ -59,10 +59,12 @@ class BrokerProcess:
 
     @property
     def endpoint(self) -> str:
+        """HOST:PORT for clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
+        """The process id of the running broker."""
         return self._started.pid
 
     @property
@@ -151,10 +153,12 @@ class BrokerProcess:
 
     @property
     def _started(self) -> subprocess.Popen[str]:
+        """The process. AssertionError before the first `spawn`."""
         assert self._process is not None, "the broker was never started"
         return self._process
 
     def _end(self, how: signal.Signals, timeout_s: float = STOP_S) -> int:
+        """Sends a signal, waits for the end and returns the exit code; 0 if the broker was never started."""
         if self._process is None:
             return 0
         if self._process.poll() is None:

@@ -53,6 +53,7 @@ class Disk:
     """The files of the folder as a power cut would leave them; `broken` ignores syncs (to prove the tests can fail)."""
 
     def __init__(self, broken: bool = False) -> None:
+        """An empty folder. `_synced`: the files as of their last sync; `_since`: the writes since then, in order."""
         self.broken = broken
         self._synced: dict[str, bytearray] = {}
         self._since: dict[str, list[Event]] = defaultdict(list)
@@ -108,12 +109,14 @@ def _apply(file: bytearray, event: Event, chance: random.Random | None = None, k
 
 
 def _put(file: bytearray, offset: int, data: bytes) -> None:
+    """Writes data at an offset; a gap before it is filled with zeros."""
     if len(file) < offset:
         _resize(file, offset)
     file[offset : offset + len(data)] = data
 
 
 def _resize(file: bytearray, size: int) -> None:
+    """Truncates a file, or extends it with zeros."""
     if size < len(file):
         del file[size:]
     else:
