@@ -220,6 +220,20 @@ def test_the_packages_of_the_architecture_are_those_of_the_server() -> None:
     assert listed == {package: modules - {"__init__"} for package, modules in there.items()}
 
 
+def test_each_arrow_of_the_life_of_a_message_has_a_function_and_a_test() -> None:
+    section = (ROOT / "ARCHITECTURE.md").read_text().partition("\n## The life of a message\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| \S.* → .* \|[^|]*\| (`.*`) \| `(tests/.*)::(test_\w+)` \|$", section, re.MULTILINE)
+    assert len(rows) == section.count("\n| ") - 1 > 10  # without the head of the table
+    assert [test for _, file, test in rows if test not in defined(tree_of(ROOT / file))] == []
+    names = [name.partition(":") for functions, *_ in rows for name in re.findall(r"`(\S+)`", functions)]
+    server = ROOT / "server" / "popmq_server"
+    assert [
+        f"{file}:{name}"
+        for file, _, name in names
+        if not any(name in defined(tree_of(path)) for path in server.rglob(file))
+    ] == []
+
+
 # The walks of the README's "Reading the source":
 #
 #     A → B   the file of A calls B

@@ -7,14 +7,7 @@
     leased   an undone member of a CheckPoint            backoff  the same, CheckPoint of kind backoff
     done     its bit is set, or its CheckPoint is gone
 
-    transition                     where
-    ready → leased                 pop.pop            (owners: token_pop.pop)
-    retry → leased                 pop.pop
-    leased → leased, later due     lease.change       extend
-    leased → done                  lease.ack
-    leased → backoff, retry, dead  lease.change       release, reject
-    leased → retry, dead           revive.revive      the lease expired
-    backoff → retry                revive.revive      the delay ended
+ARCHITECTURE.md has a table of all transitions, each with its function and its test.
 
 One pop in five starts with the retry topic; the others fill up with it when there is room (FIFO: every second one).
 turns.py sets the order of the queues and bounds their waiting time. `rest` counts the messages that the visited queues
