@@ -48,7 +48,7 @@ with each other: the absolute ones halve or double with the machine and with wha
 
 {machine}
 
-Messages of 1 KiB that do not compress, {seconds:g} s a leg, median of {rounds} rounds with an empty data folder each,
+Messages of 1 KiB that do not compress, {seconds:g} s a leg, {rounds},
 one broker at a time. *others* is the share of all cores that other programs took while a leg ran: above a tenth, its
 rate is a lower bound, and *server µs* tells more. *server µs* is the CPU time of the broker's processes for each
 message, *fsyncs* are its calls of fsync, fdatasync and msync for each message (– where they cannot be counted). *disk
@@ -67,7 +67,7 @@ WIDTH, BAR, GAP, LEFT = 720, 16, 6, 250
 def write(results: dict[str, Any], works: list[str], keep: Path | None) -> str:
     """The text of the page; written below `keep` with its plots if that is given."""
     rows = medians(results["figures"])
-    parts = [HEAD.format(machine=_machine(results), seconds=results["seconds"], rounds=results["rounds"])]
+    parts = [HEAD.format(machine=_machine(results), seconds=results["seconds"], rounds=_rounds(results["rounds"]))]
     for work in works:
         chosen = [row for row in rows if row["work"] == work]
         if not chosen:
@@ -88,6 +88,12 @@ def write(results: dict[str, Any], works: list[str], keep: Path | None) -> str:
     if keep:
         (keep / "BENCHMARKS.md").write_text(text)
     return text
+
+
+def _rounds(count: int) -> str:
+    if count == 1:
+        return "one round with an empty data folder"
+    return f"median of {count} rounds with an empty data folder each"
 
 
 def _floors(results: dict[str, Any], rows: list[Row]) -> str:

@@ -47,6 +47,14 @@ def test_the_head_names_how_the_interpreter_was_built(configured: str, flags: st
     assert f"({told})" in page
 
 
+@pytest.mark.parametrize(
+    ("rounds", "text"),
+    [(1, "one round with an empty data folder,"), (3, "median of 3 rounds with an empty data folder")],
+)
+def test_the_head_counts_the_rounds(rounds: int, text: str) -> None:
+    assert text in tables.write({**results(), "rounds": rounds}, [], None)
+
+
 def test_each_column_is_the_median_of_its_rounds() -> None:
     rounds = [figure("nats", "nats", rate, p99_ms=ms) for rate, ms in ((100.0, 9.0), (300.0, 1.0), (200.0, 2.0))]
     (row,) = tables.medians(rounds)
