@@ -1602,7 +1602,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTransactions(self, request, context):
-        """Half messages that are not ended, oldest first. Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
+        """Half messages that are not ended, topic by topic, in each oldest first. Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -135,5 +135,5 @@ class AsyncInspection:
         return await self._wire.run(inspection_calls.list_delayed(topic, until, max_messages))
 
     async def list_transactions(self, topic: str = "", max_messages: int = 100) -> HalfMessages:
-        """Half messages of a topic, or of all, that are not ended; oldest first. Raises TopicNotFound."""
+        """Half messages of a topic, or of all, that are not ended; in each topic oldest first. Raises TopicNotFound."""
         return await self._wire.run(inspection_calls.list_transactions(topic, max_messages))

@@ -248,7 +248,7 @@ def list_delayed(topic: str, until: datetime | float | None, max_messages: int) 
 
 
 def list_transactions(topic: str, max_messages: int) -> Call[HalfMessages]:
-    """Half messages that are not ended, oldest first."""
+    """Half messages that are not ended, topic by topic, in each oldest first."""
     return Call(
         "Admin.ListTransactions",
         pb.ListTransactionsRequest(topic=topic, max_messages=max_messages),

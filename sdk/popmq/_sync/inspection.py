@@ -136,5 +136,5 @@ class Inspection:
         return self._wire.run(inspection_calls.list_delayed(topic, until, max_messages))
 
     def list_transactions(self, topic: str = "", max_messages: int = 100) -> HalfMessages:
-        """Half messages of a topic, or of all, that are not ended; oldest first. Raises TopicNotFound."""
+        """Half messages of a topic, or of all, that are not ended; in each topic oldest first. Raises TopicNotFound."""
         return self._wire.run(inspection_calls.list_transactions(topic, max_messages))

@@ -27,7 +27,7 @@ async def recall(ask: Ask) -> Outcome:
 
 
 async def transactions(ask: Ask) -> dict[str, Any]:
-    """Half messages of a topic, or of all, oldest first. Raises TopicNotFound."""
+    """Half messages of a topic, or of all, in each topic oldest first. Raises TopicNotFound."""
     topic = ask.value("topic")
     found = await ask.client.list_transactions(topic, SHOWN)
     return {"messages": found.messages, "total": found.total, "topic": topic}

@@ -132,7 +132,7 @@ class Delayed(Query[tuple[Rows[DelayedMessage], int]]):
 
 @dataclass(frozen=True)
 class Transactions(Query[tuple[Rows[HalfMessage], int]]):
-    """Open half messages, oldest first → (rows and the total number, as of Delayed)."""
+    """Open half messages, topic by topic, in each oldest first → (rows and the total number, as of Delayed)."""
 
     topic: str
     count: int

@@ -19,6 +19,8 @@ producers that never return would stay forever. `half` is in order of arrival, s
 more.
 """
 
+from collections.abc import Iterator
+
 from popmq_server.commands import Check, CountChecks, Listen
 from popmq_server.delivery.deadletter import origin_bytes
 from popmq_server.errors import invalid, topic_not_found
@@ -35,6 +37,8 @@ from popmq_server.topics.topic import append
 CHECKS_AT_ONCE = 64
 CHECK_BYTES_MAX = 4 << 20
 GIVE_UPS_AT_ONCE = 100
+#: Topics that one piece of the search for old half messages looks into.
+TOPICS_AT_ONCE = 200
 #: The reference discards a half message with its log file, after 72 h.
 HALF_KEEP_MS = 72 * 3_600_000
 #: Interval between two searches for half messages that are too old.
@@ -48,14 +52,14 @@ class CheckingBack(Job):
 
     def __init__(self) -> None:
         super().__init__()
-        self._look_ms = 0
+        #: When the search for old half messages continues, and at which topic.
+        self._look_ms = self._look_at = 0
 
     def next_ms(self, tx: Tx) -> int | None:
         """When the next check, or the next search for old half messages, is due; None without half messages."""
-        times = [due_ms for lane, due_ms in tx.state.checks.items() if _is_heard(tx, lane)]
-        if any(True for _ in tx.state.checks):
-            times.append(self._look_ms)
-        return min(times, default=None)
+        if not tx.state.unseen.get("half"):
+            return None
+        return min([self._look_ms, *(due_ms for due_ms, _ in _answerable(tx)), *_give_up_times(tx)])
 
     def step(self, tx: Tx, did: Timed) -> None:
         if not tx.room.has(GROW):  # an answer could not be stored either
@@ -63,28 +67,36 @@ class CheckingBack(Job):
             return
         did.given_up.extend(_give_up(tx, self.at_most(GIVE_UPS_AT_ONCE)))
         if self._look_ms <= tx.now_ms:
-            old = _give_up_old(tx, self.at_most(GIVE_UPS_AT_ONCE))
+            old, self._look_at = _give_up_old(tx, self._look_at, self.at_most(GIVE_UPS_AT_ONCE))
             did.given_up.extend(old)
-            self._look_ms = tx.now_ms if old else tx.now_ms + LOOK_EVERY_MS
+            self._look_ms = tx.now_ms if old or self._look_at else tx.now_ms + LOOK_EVERY_MS
         did.checks.extend(_due_checks(tx))
         if tx.room.short and not (did.given_up or did.checks):
             self.postpone(tx.now_ms + RETRY_MS)
 
 
-def _is_heard(tx: Tx, lane: int) -> bool:
-    """Whether a live producer can answer for the topic. Giving up needs none."""
-    topic = tx.state.topics.get(lane)
-    return lane == GIVEN_UP or (topic is not None and topic.name in tx.state.listened)
+def _answerable(tx: Tx) -> Iterator[tuple[int, int]]:
+    """(due time of the first check, topic id) of the topics with half messages for which a live producer can answer.
+
+    Each commit asks: it goes over the topics of live producers, not over all those with half messages.
+    """
+    for name in tx.state.listened:
+        topic_id = tx.state.ids.get(("t", name), 0)
+        if topic_id and (due_ms := tx.state.checks.get(topic_id)) is not None:
+            yield due_ms, topic_id
+
+
+def _give_up_times(tx: Tx) -> list[int]:
+    """When the first half message without checks left is given up; empty if there is none."""
+    due_ms = tx.state.checks.get(GIVEN_UP)
+    return [] if due_ms is None else [due_ms]
 
 
 def _due_checks(tx: Tx) -> list[Check]:
     """Returns due checks, the topic with the earliest first, and schedules the next check of each in 30 s."""
-    lanes = sorted((due_ms, lane) for lane, due_ms in tx.state.checks.items() if lane and due_ms <= tx.now_ms)
     checks: list[Check] = []
     size = 0
-    for _, lane in lanes:
-        if not _is_heard(tx, lane):
-            continue
+    for _, lane in sorted(one for one in _answerable(tx) if one[0] <= tx.now_ms):
         for half in transaction.due(tx, lane, CHECKS_AT_ONCE - len(checks)):
             message = transaction.message_of(tx, half)
             if message is None:
@@ -118,15 +130,22 @@ def _that_fit(tx: Tx, halves: list[Half]) -> list[Half]:
     return halves
 
 
-def _give_up_old(tx: Tx, count: int) -> list[str]:
-    """Gives up half messages older than HALF_KEEP_MS, the oldest of each topic first; returns a log line for each."""
+def _give_up_old(tx: Tx, start: int, count: int) -> tuple[list[str], int]:
+    """Gives up half messages older than HALF_KEEP_MS, the oldest of each topic first, from topic id `start` on.
+
+    Returns a log line for each, and the topic id to continue at; 0 = all topics were searched.
+    """
     sentences: list[str] = []
-    for topic_id in [lane for lane in tx.state.checks if lane in tx.state.topics]:
+    topics = transaction.topics_with_any(tx, start, TOPICS_AT_ONCE)
+    for topic_id in topics:
         halves = transaction.older(tx, topic_id, tx.now_ms - HALF_KEEP_MS, count - len(sentences))
-        for half in _that_fit(tx, halves):
+        fitting = _that_fit(tx, halves)
+        for half in fitting:
             reason = f"no producer ended the transaction in {HALF_KEEP_MS // 3_600_000} h, after {half.checks} checks"
             sentences += filter(None, [_give_up_half(tx, half, reason)])
-    return sentences
+        if fitting and (len(fitting) < len(halves) or len(sentences) == count):
+            return sentences, topic_id
+    return sentences, topics[-1] + 1 if len(topics) == TOPICS_AT_ONCE else 0
 
 
 def _give_up_half(tx: Tx, half: Half, reason: str) -> str:

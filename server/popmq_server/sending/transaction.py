@@ -17,23 +17,22 @@ Checks are ordered per topic, not globally by time: half messages of topics with
 however many there are, and an idle broker stays idle. `state.checks` holds the first due time of each topic.
 """
 
-import heapq
 import itertools
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from popmq_server.commands import Ended, Place, queries
 from popmq_server.commands.numbers import HalfMessage, Rows
-from popmq_server.errors import topic_not_found
+from popmq_server.errors import not_a_page, topic_not_found
 from popmq_server.model.handles import TransactionId, nonce, place_of, transaction_text
 from popmq_server.model.message import Extra
 from popmq_server.model.outgoing import Outgoing, pack, packed_message_id, unpack
 from popmq_server.model.records import Topic, TopicStat
 from popmq_server.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, TDONE_KEY, U32, U64, following
+from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, TDONE_KEY, U32, following
 from popmq_server.topics import quarantine
 
 #: The reference's immunity time, its pause between two checks, and its number of checks before it gives up.
@@ -192,6 +191,18 @@ def older(tx: Tx, topic_id: int, before_ms: int, count: int) -> list[Half]:
     return list(itertools.takewhile(lambda half: half.stored_ms <= before_ms, halves))
 
 
+def topics_with_any(tx: Tx, start: int, count: int) -> list[int]:
+    """Up to `count` ids, from `start` on, of existing topics with half messages: one step of a cursor for each."""
+    found, cursor = list[int](), tx.kv.cursor("half")
+    more = cursor.set_range(U32.pack(start))
+    while more and len(found) < count:
+        topic_id, _ = HALF_KEY.unpack(cursor.key())
+        if topic_id in tx.state.topics:
+            found.append(topic_id)
+        more = cursor.set_range(U32.pack(topic_id + 1))
+    return found
+
+
 # ── Outcomes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -233,49 +244,51 @@ def forget(tx: Tx) -> bool:
 
 
 def listed(tx: Tx, query: queries.Transactions) -> tuple[Rows[HalfMessage], int]:
-    """(open half messages, oldest first; the total number, or 0)."""
-    name = query.topic
-    topic = tx.topic(name)
-    if name and topic is None:
-        raise topic_not_found(name)
-    after = place_of(query.after, U64.size)
-    names: dict[int, str] = {found.topic_id: found.name for found in ([topic] if topic else _topics_with_any(tx))}
-    ranges = (_ids(tx, topic_id, after) for topic_id in names)
-    rows, last = Rows[HalfMessage](), 0
-    for looks, (txn_id, topic_id) in enumerate(heapq.merge(*ranges)):
+    """(open half messages, topic by topic and in each oldest first; the total number, or 0).
+
+    In the order of their keys, so that a page costs its rows however many topics have half messages.
+    """
+    topic = tx.topic(query.topic)
+    if query.topic and topic is None:
+        raise topic_not_found(query.topic)
+    after = place_of(query.after, HALF_KEY.size)
+    if topic and after and HALF_KEY.unpack(after)[0] != topic.topic_id:
+        raise not_a_page(query.after)
+    rows, last = Rows[HalfMessage](), b""
+    for looks, (key, value) in enumerate(_of_topic(tx, topic, after) if topic else _of_all(tx, after)):
         if len(rows) == query.count or looks == ROWS_AT_ONCE:
-            rows.after = U64.pack(last).hex()
+            rows.after = last.hex()
             break
-        last = txn_id
-        if (half := find(tx, topic_id, txn_id)) is not None:
-            texts = names[topic_id], message_id_of(tx, half), transaction_text(half.transaction)
+        last = key
+        topic_id, txn_id = HALF_KEY.unpack(key)
+        if (of := tx.state.topics.get(topic_id)) is not None:
+            half = decode(topic_id, txn_id, value)
+            texts = of.name, message_id_of(tx, half), transaction_text(half.transaction)
             rows.append(HalfMessage(*texts, half.stored_ms, half.checks, half.next_ms))
     total = tx.state.topic_stat.get(topic.topic_id, TopicStat()).half if topic else tx.state.unseen.get("half", 0)
     return rows, 0 if query.after else total
 
 
-def _topics_with_any(tx: Tx) -> list[Topic]:
-    """The topics with half messages: one step of a cursor for each, and none for the others."""
-    found, cursor, wanted = list[Topic](), tx.kv.cursor("half"), b""
-    while cursor.set_range(wanted):
-        topic_id = HALF_KEY.unpack(cursor.key())[0]
-        if (topic := tx.state.topics.get(topic_id)) is not None:
-            found.append(topic)
-        wanted = U32.pack(topic_id + 1)
-    return found
+def _of_topic(tx: Tx, topic: Topic, after: bytes) -> Iterator[tuple[bytes, memoryview]]:
+    """The entries of `half` of a topic after a key."""
+    return tx.kv.scan("half", U32.pack(topic.topic_id), following(after) if after else b"")
 
 
-def _ids(tx: Tx, topic_id: int, after: bytes) -> Iterator[tuple[int, int]]:
-    """(txn id, topic id) of the half messages of a topic after an id, oldest first."""
-    prefix = U32.pack(topic_id)
-    for key, _ in tx.kv.scan("half", prefix, prefix + following(after) if after else b""):
-        yield HALF_KEY.unpack(key)[1], topic_id
+def _of_all(tx: Tx, after: bytes) -> Iterator[tuple[bytes, memoryview]]:
+    """All entries of `half` after a key; of a deleted topic, which may still have many, only the first."""
+    cursor = tx.kv.cursor("half")
+    more = cursor.set_range(following(after) if after else b"\0")
+    while more:
+        key = bytes(cursor.key())
+        yield key, cast(memoryview, cursor.value())
+        topic_id, _ = HALF_KEY.unpack(key)
+        more = cursor.next() if topic_id in tx.state.topics else cursor.set_range(U32.pack(topic_id + 1))
 
 
 def drop(tx: Tx, topic_id: int, messages_max: int) -> int:
     """Removes up to `messages_max` half messages of a deleted topic; returns how many more may be removed."""
-    found = [txn_id for txn_id, _ in itertools.islice(_ids(tx, topic_id, b""), messages_max)]
-    for txn_id in found:
-        if (half := find(tx, topic_id, txn_id)) is not None:
-            remove(tx, half)
-    return messages_max - len(found)
+    found = itertools.islice(tx.kv.scan("half", U32.pack(topic_id)), messages_max)
+    halves = [decode(topic_id, HALF_KEY.unpack(key)[1], value) for key, value in found]
+    for half in halves:
+        remove(tx, half)
+    return messages_max - len(halves)

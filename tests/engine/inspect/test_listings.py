@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -254,3 +255,43 @@ def test_the_first_piece_of_delayed_and_half_messages_costs_the_same_beside_many
         rig.do(ask.DeleteTopic("d"))
         assert rig.do(ask.PurgeTopic("h")) == 3
         assert [rig.do(query)[1] for query in (queries.Delayed("", 0, 2), queries.Transactions("", 2))] == [0, 0]
+
+
+def half_messages(rig: Rig, topics: int, each: int = 3) -> Rig:
+    """Topics h0, h1 …, with half messages m0, m1 … each; those of all topics are sent in turns."""
+    rig.run(*(ask.CreateTopic(f"h{number}", 1, False, KEEP, "TRANSACTION") for number in range(topics)))
+    for half in range(each):
+        extra = Extra(transaction=True)
+        rig.run(*(ask.Send(f"h{n}", (message(f"m{half}")._replace(extra=extra),)) for n in range(topics)))
+    return rig
+
+
+def test_a_page_of_half_messages_costs_its_rows_beside_many_topics_that_have_some(make_rig: MakeRig) -> None:
+    rigs = half_messages(make_rig("small"), 20), half_messages(make_rig("large"), 200)
+    first = queries.Transactions("", 5)
+    for query in (first, replace(first, after=rigs[0].do(first)[0].after)):
+        few, many = (calls(lambda rig=rig, query=query: rig.do(query)) for rig in rigs)  # type: ignore[misc]
+        assert many < 1.1 * few
+
+
+def test_pages_of_half_messages_go_from_topic_to_topic_also_over_deleted_ones(make_rig: MakeRig) -> None:
+    rig = half_messages(make_rig(), 5)
+    found, after = list[tuple[str, str]](), ""
+    while True:
+        rows, total = rig.do(queries.Transactions("", 2, after))
+        found += [(row.topic, row.message_id) for row in rows]
+        assert total == (0 if after else 15)
+        if len(found) == 4:
+            rig.run(ask.DeleteTopic("h1"), ask.DeleteTopic("h2"))
+        if not (after := rows.after):
+            break
+    left = [(name, f"m{number}") for name in ("h0", "h1", "h3", "h4") for number in range(3)]
+    assert found == [one for one in left if one not in (("h1", "m1"), ("h1", "m2"))]
+
+
+def test_a_page_token_of_another_topics_half_messages_is_refused(make_rig: MakeRig) -> None:
+    rig = half_messages(make_rig(), 2)
+    token = rig.do(queries.Transactions("h0", 1))[0].after
+    with pytest.raises(Refused) as refused:
+        rig.do(queries.Transactions("h1", 1, token))
+    assert (refused.value.code, refused.value.field) == ("INVALID_FIELD", "page_token")

@@ -6,10 +6,11 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.commands import Place
-from popmq_server.sending import transaction
+from popmq_server.sending import check_back, transaction
 from popmq_server.sending.check_back import GIVE_UPS_AT_ONCE, HALF_KEEP_MS, LOOK_EVERY_MS
 from popmq_server.sending.transaction import Half
-from tests.engine.rig import SECOND, Rig, refusal
+from tests.engine.conftest import MakeRig
+from tests.engine.rig import HOUR, SECOND, Rig, refusal
 from tests.engine.traffic.traffic_timing import (
     asked,
     dead_letters,
@@ -22,6 +23,7 @@ from tests.engine.traffic.traffic_timing import (
     timed,
     timed_pair,
 )
+from tests.engine.work import calls, grows
 
 
 @pytest.fixture
@@ -88,3 +90,50 @@ def test_old_half_messages_are_given_up_in_bounded_pieces_and_a_look_reads_no_yo
         pieces.append(len(rig.commit().timed.given_up))
     assert [piece for piece in pieces if piece] == [GIVE_UPS_AT_ONCE, 5]
     assert len(dead_letters(rig)) == GIVE_UPS_AT_ONCE + 6
+
+
+def of_many_topics(rig: Rig, topics: int, each: int = 1) -> Rig:
+    rig.run(*(ask.CreateTopic(f"h{number}", 1, False, 72 * HOUR, "TRANSACTION") for number in range(topics)))
+    for number in range(topics):
+        send(rig, *(later(f"m{number}.{half}", transaction=True) for half in range(each)), topic=f"h{number}")
+    return rig
+
+
+def test_the_search_for_old_half_messages_looks_into_a_bounded_number_of_topics_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_back, "TOPICS_AT_ONCE", 3)
+    monkeypatch.setattr(check_back, "GIVE_UPS_AT_ONCE", 5)
+    of_many_topics(rig, 8, each=2)
+    rig.skip(HALF_KEEP_MS + LOOK_EVERY_MS)
+    pieces = []
+    while rig.due:
+        pieces.append(len(rig.commit().timed.given_up))
+    assert [piece for piece in pieces if piece] == [5, 5, 5, 1]
+    assert halves(rig) == []
+
+
+def test_a_piece_of_the_search_and_other_commands_cost_the_same_beside_many_topics_with_half_messages(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their producers are away: such half messages cost nothing, however many topics have some."""
+    monkeypatch.setattr(check_back, "TOPICS_AT_ONCE", 5)
+    few, many = of_many_topics(make_rig("few"), 20), of_many_topics(make_rig("many"), 200)
+    for rig in (few, many):
+        rig.topic("t")
+        rig.settle()
+    assert grows(lambda: few.send("a"), lambda: many.send("a")) < 1.1
+    assert longest_step(many) < 1.1 * longest_step(few)
+
+
+def longest_step(rig: Rig) -> int:
+    """The calls of the longest piece of a minute's search."""
+    (job,) = (job for job in rig.core.timetable.jobs if isinstance(job, check_back.CheckingBack))
+    counts: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        step = job.step
+        patch.setattr(job, "step", lambda tx, did: counts.append(calls(lambda: step(tx, did))))
+        rig.skip(LOOK_EVERY_MS)
+        rig.settle()
+    assert counts
+    return max(counts)

@@ -300,11 +300,11 @@ def test_damaged_bytes_are_set_aside_and_their_neighbours_commit(
 # ── Lists, deleted topics ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_half_messages_are_listed_oldest_first_by_topic_or_of_all(rig: Rig, open_ones: list[Place]) -> None:
+def test_half_messages_are_listed_topic_by_topic_oldest_first(rig: Rig, open_ones: list[Place]) -> None:
     make_topic(rig, "u")
     send(rig, later("u1", transaction=True), topic="u")
     send(rig, later("d", transaction=True))
-    assert halves(rig) == ["a", "b", "c", "u1", "d"]
+    assert halves(rig) == ["a", "b", "c", "d", "u1"]
     assert halves(rig, "t") == ["a", "b", "c", "d"]
     assert halves(rig, "", 2) == ["a", "b"]
     rows, total = rig.look(queries.Transactions("", 1))

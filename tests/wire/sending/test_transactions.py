@@ -144,17 +144,17 @@ def test_a_request_ends_1_to_4096_transactions(deals: Stubs, count: int) -> None
     assert (read_refusal(error.value).code, read_refusal(error.value).info.field) == ("INVALID_FIELD", "ends")
 
 
-def test_half_messages_are_listed_oldest_first_with_their_topic_and_how_many_there_are(
+def test_half_messages_are_listed_topic_by_topic_oldest_first_and_counted(
     deals: Stubs, clock: FakeClock
 ) -> None:
     deals.create_topic("other", type=pb.DELAY)
     first = send(deals, b"a")
     clock.advance(SECOND)
-    second = send(deals, b"b", topic="other")
-    send(deals, b"c")
+    send(deals, b"b", topic="other")
+    second = send(deals, b"c")
     answer = deals.admin.ListTransactions(pb.ListTransactionsRequest(max_messages=2), timeout=CALL_S)
     rows = [(row.topic, row.message_id, row.transaction_id, row.checks) for row in answer.messages]
-    assert rows == [(DEALS, "a", first[0], 0), ("other", "b", second[0], 0)]
+    assert rows == [(DEALS, "a", first[0], 0), (DEALS, "c", second[0], 0)]
     assert answer.total == 3
     now = clock.now_ms()
     assert [row.stored_ms for row in answer.messages] == [now - SECOND, now]

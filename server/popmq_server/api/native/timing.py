@@ -91,7 +91,7 @@ class TimingService:
         return pb.ListDelayedResponse(messages=messages, total=total, next_page_token=rows.after)
 
     async def ListTransactions(self, raw: bytes) -> Message:
-        """Half messages whose transaction is not ended, oldest first."""
+        """Half messages whose transaction is not ended, topic by topic, in each oldest first."""
         request = read(pb.ListTransactionsRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         topic = requests.topic_name(request.topic) if request.topic else ""
