@@ -129,6 +129,40 @@ class History:
             if result is None:
                 self.done[(group, name)].add(row.message_id)
 
+    def equal_pops(self, count: int) -> None:
+        """Equal pops of one message each, in one commit batch: the engine may run them as one (coalescing.py).
+
+        Each message goes to one of them, and none finds nothing while there is a message for it.
+        """
+        group, name = self.chance.choice(list(GROUPS)), self.chance.choice(list(TOPICS))
+        asked = ask.Pop(name, group, max_messages=1, max_bytes=8 << 20, invisible_ms=30 * SECOND)
+        before = len(self.leased[group])
+        answers = self.rig.run(*[asked] * count)
+        for answer in answers:
+            assert isinstance(answer, Refused) or len(answer.rows) <= 1, answer
+            self.popped(group, name, answer)
+        handles = [row.handle for _, row in self.leased[group][before:]]
+        ids = [row.message_id for _, row in self.leased[group][before:]]
+        assert len({*handles}) == len({*ids}) == len(ids), f"two pops got the same message: {ids}"
+        if not all(isinstance(answer, Refused) or answer.rows for answer in answers):
+            self.popped(group, name, after := self.rig.run(asked)[0])
+            assert isinstance(after, Refused) or not after.rows, f"{group} got {after.rows} of {name} only later"
+
+    def equal_acks(self, count: int) -> None:
+        """Acks of one message each, of one group and topic, in one commit batch: the engine may run them as one.
+
+        Each that is answered OK is done: with the handle nothing can be acked again.
+        """
+        group, name = self.chance.choice(list(GROUPS)), self.chance.choice(list(TOPICS))
+        rows = [one for one in self.leased[group] if one[0] == name][-count:]
+        self.leased[group] = [one for one in self.leased[group] if one not in rows]
+        acks = [ask.Ack(group, (row.handle,)) for _, row in rows]
+        acked = [refusal(answer.results[0]) for answer in self.rig.run(*acks)]
+        assert {*acked} <= {"", "HANDLE_LAPSED"}, acked
+        self.done[(group, name)] |= {row.message_id for (_, row), code in zip(rows, acked, strict=True) if not code}
+        again = [refusal(answer.results[0]) for answer in self.rig.run(*acks)]
+        assert again == ["HANDLE_LAPSED"] * len(rows), again
+
     def taken(self, group: str) -> list[tuple[str, Delivery]]:
         """Takes some of the handles that a group has leased."""
         self.chance.shuffle(self.leased[group])

@@ -144,9 +144,7 @@ def test_a_request_ends_1_to_4096_transactions(deals: Stubs, count: int) -> None
     assert (read_refusal(error.value).code, read_refusal(error.value).info.field) == ("INVALID_FIELD", "ends")
 
 
-def test_half_messages_are_listed_topic_by_topic_oldest_first_and_counted(
-    deals: Stubs, clock: FakeClock
-) -> None:
+def test_half_messages_are_listed_topic_by_topic_oldest_first_and_counted(deals: Stubs, clock: FakeClock) -> None:
     deals.create_topic("other", type=pb.DELAY)
     first = send(deals, b"a")
     clock.advance(SECOND)

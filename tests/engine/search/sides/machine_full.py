@@ -21,6 +21,8 @@ from tests.engine.search.full_map import GROUPS, TOPICS, History, made
 
 seeds = st.integers(0, 2**32 - 1)
 counts = st.integers(1, 4)
+#: Pops or acks of one commit batch.
+many = st.integers(2, 12)
 #: Below this share of the map small requests are not refused for room: sends leave 15 %.
 ROOMY = 0.8
 
@@ -64,6 +66,14 @@ class Full(RuleBasedStateMachine):
         history = self.draw(seed)
         for _ in range(count):
             history.pop()
+
+    @rule(seed=seeds, count=many)
+    def equal_pops_of_one_batch(self, seed: int, count: int) -> None:
+        self.draw(seed).equal_pops(count)
+
+    @rule(seed=seeds, count=many)
+    def equal_acks_of_one_batch(self, seed: int, count: int) -> None:
+        self.draw(seed).equal_acks(count)
 
     @rule(seed=seeds)
     def ack(self, seed: int) -> None:
