@@ -45,6 +45,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def counted(value: int, noun: str) -> str:
+    """1 lease, 2 leases."""
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
+
+
 def rate(value: float) -> str:
     """Messages a second: 12,345 or 0.25."""
     return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
@@ -133,7 +138,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (count, rate, size, seconds, moment, headline, as_text, as_json, as_hex)
+    filters = (count, counted, rate, size, seconds, moment, headline, as_text, as_json, as_hex)
     made.filters.update({function.__name__: function for function in filters} | {"bytes": size})
     made.globals["address"] = address
     return made

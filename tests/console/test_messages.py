@@ -105,7 +105,7 @@ def test_ticked_dead_letters_are_delivered_again(site: Site, operator: Browser) 
     page = operator.get("/dead-letters/group?group=packing")
     offsets = re.findall(r'name="offset" value="(\d+)"', page.text)[:2]
     done = operator.post("/dead-letters/redrive", group="packing", offset=offsets)
-    assert "2 dead letters are delivered again" in done.plain
+    assert "Delivered again: 2 dead letters" in done.plain
     assert dead_now(site) == before - 2
     assert operator.post("/dead-letters/redrive", group="packing").status == 400
 

@@ -10,7 +10,7 @@ import popmq
 from popmq_console.asking import Ask, Outcome, wrong
 from popmq_console.numbers import by_group
 from popmq_console.redrives import Redrive, dead_letter_topic, fits
-from popmq_console.views import address, paged
+from popmq_console.views import address, counted, paged
 
 SHOWN = 50
 PIECE = 500
@@ -80,7 +80,7 @@ async def redrive(ask: Ask) -> Outcome:
         raise wrong("offset", "tick the dead letters that are to be delivered again")
     done = await ask.client.redrive(group, offsets[:4096])
     failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
-    return Outcome(f"{done.redriven:,} dead letters are delivered again.{failed}", page_of(group))
+    return Outcome(f"Delivered again: {counted(done.redriven, 'dead letter')}.{failed}", page_of(group))
 
 
 async def redrive_all(ask: Ask) -> Outcome:

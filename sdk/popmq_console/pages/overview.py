@@ -8,6 +8,7 @@ from popmq_console.asking import Ask
 from popmq_console.charts import overview as charts
 from popmq_console.numbers import backlog, sample
 from popmq_console.pages.topics import HIDDEN
+from popmq_console.views import counted
 
 ROWS = 8
 
@@ -44,7 +45,7 @@ def attention(stats: popmq.Stats) -> list[tuple[str, str]]:
         found.append((f"{store.quarantined:,} stored messages do not match their checksum: run popmq check.", ""))
     dead = {row.group: row.dead for row in stats.groups if row.dead}
     if dead:
-        sentence = f"{sum(dead.values()):,} dead letters in {len(dead)} {'group' if len(dead) == 1 else 'groups'}."
+        sentence = f"{counted(sum(dead.values()), 'dead letter')} in {counted(len(dead), 'group')}."
         found.append((sentence, "/dead-letters"))
     if stopped := sum(row.stopped for row in stats.groups):
         what = "message group is" if stopped == 1 else "message groups are"

@@ -29,12 +29,12 @@ async def schedule(ask: Ask) -> dict[str, Any]:
 
 
 def occurrences(found: Schedule) -> list[tuple[int, str]]:
-    """(ms, local time with its offset) of each next occurrence. Where the zone is not known here the time is in UTC."""
+    """(ms, local time with its zone) of each next occurrence. Where the zone is not known here the time is in UTC."""
     try:
         zone: tzinfo = ZoneInfo(found.tz)
     except (ValueError, OSError):
         zone = UTC
-    return [(ms, f"{datetime.fromtimestamp(ms / 1000, zone):%a %Y-%m-%d %H:%M %Z (%z)}") for ms in found.upcoming_ms]
+    return [(ms, f"{datetime.fromtimestamp(ms / 1000, zone):%a %Y-%m-%d %H:%M %Z}") for ms in found.upcoming_ms]
 
 
 def page_of(name: str) -> str:
