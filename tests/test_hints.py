@@ -94,3 +94,10 @@ def test_no_hint_names_a_call_of_the_contract() -> None:
     hints = {text for tree in trees("action=") for text in actions(tree)}
     assert len(hints) > 80
     assert sorted(hint for hint in hints if COMPOUND.search(hint)) == []
+
+
+def test_no_sentence_of_why_names_a_call_of_the_contract() -> None:
+    tree = ast.parse((ROOT / "server" / "popmq_server" / "inspect" / "message_status.py").read_text())
+    said = {text for text in strings(tree) if " " in text}
+    assert len(said) > 30
+    assert sorted(text for text in said if COMPOUND.search(text)) == []

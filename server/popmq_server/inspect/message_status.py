@@ -14,6 +14,7 @@ pulled                     the group pulls, or did so once
 skipped, acked             any other message that the group has passed: with known events; without
 """
 
+import shlex
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from popmq_server.commands.inspection import Event
 from popmq_server.delivery import fifo, invalidated, subscription
 from popmq_server.filters import filter as filters
 from popmq_server.inspect.timeline import DeadLetter, part_of
+from popmq_server.model import fields
 from popmq_server.model.checkpoint import BACKOFF
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import dead_letter_topic
@@ -104,7 +106,9 @@ def _waiting(tx: Tx, subject: Subject) -> Standing | None:
         return None
     entry = fifo.waiting_of(b"", value)
     if entry.stopped:
-        return "stopped", f"it has stopped its message group: {entry.reason}; ResumeMessageGroup resumes it"
+        name = fields.text(subject.data, fields.MESSAGE_GROUP) or fields.text(subject.data, fields.LITE_TOPIC)
+        resume = f"popmq message-groups resume {subject.topic.name} {subject.group.name} {shlex.quote(name)}"
+        return "stopped", f"it has stopped its message group: {entry.reason}; to resume it: {resume}"
     key = (*subject.where, message_group)
     front = fifo.front(tx, subject.where, message_group)
     if key in tx.state.locks:
@@ -166,9 +170,11 @@ def _dead(tx: Tx, subject: Subject, dead_letters: list[DeadLetter]) -> Standing 
         if not dead_letter.gone_ms:
             origin = dead_letter.origin
             why = f": {origin.reason}" if origin.reason else ""
-            redrive = "RedriveDeadLetters delivers it again"
-            at = f"at offset {dead_letter.spot.offset} of {name!r} since {time_of(origin.dead_ms)}"
-            return "dead", f"{at}, after {origin.attempts} attempts{why}; {redrive}"
+            offset = dead_letter.spot.offset
+            redrive = f"popmq dlq redrive {subject.group.name} --offset {offset}"
+            tries = "1 attempt" if origin.attempts == 1 else f"{origin.attempts} attempts"
+            at = f"at offset {offset} of {name!r} since {time_of(origin.dead_ms)}"
+            return "dead", f"{at}, after {tries}{why}; to deliver it again: {redrive}"
     return None
 
 

@@ -50,6 +50,10 @@ class CronError(ValueError):
     """An expression or a time zone that cannot be read. The text says which, and what is expected."""
 
 
+class ZoneError(CronError):
+    """A time zone that is not in the IANA database."""
+
+
 def check(expression: str, zone: str) -> None:
     """Raises CronError if the expression or the zone cannot be read, or no time of the next 50 years matches."""
     now_ms = 1_767_225_600_000  # any start will do: an expression without a match in the next 50 years has none
@@ -164,6 +168,4 @@ def _zone(name: str) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise CronError(
-            f"there is no time zone {name!r}; names are those of the IANA database: Europe/Berlin"
-        ) from None
+        raise ZoneError(f"there is no time zone {name!r} in the IANA database") from None

@@ -57,8 +57,10 @@ def create(tx: Tx, command: CreateSchedule) -> tuple[Schedule, bool]:
         )
     try:
         cron.check(command.cron, command.zone)
+    except cron.ZoneError as error:
+        raise invalid(str(error), field="time_zone", action="name one such as Europe/Berlin, or UTC") from None
     except cron.CronError as error:
-        raise invalid(str(error), field="cron", action="five fields, such as 0 9 * * 1-5, and Europe/Berlin") from None
+        raise invalid(str(error), field="cron", action="give five fields such as 0 9 * * 1-5, or @daily") from None
     topic = _topic(tx, command.topic)
     if (refused := placing.refusal(topic, command.message.extra or Extra())) is not None:
         refused.field = f"schedule.message.{refused.field}"

@@ -101,7 +101,7 @@ def test_why_shows_the_reason_of_a_message_that_stopped_its_message_group(rig: R
     in_order(rig, "a1", "a2", max_attempts=1, stop_on_failure=True)
     rig.release(rig.pop(1, topic="f"), delay_ms=0, reason="no such account")
     assert (state(rig, "a1"), state(rig, "a2")) == ("stopped", "ready")
-    has(rig, "no such account", "ResumeMessageGroup", message_id="a1")
+    has(rig, "no such account", "to resume it: popmq message-groups resume f g a", message_id="a1")
 
 
 def test_why_tells_the_messages_of_a_half_kept_chunk_apart(rig: Rig) -> None:

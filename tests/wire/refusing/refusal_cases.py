@@ -335,7 +335,7 @@ def bad_schedules() -> Iterator[Case]:
     yield bad(create, "INVALID_FIELD", "schedule.missed", schedule__missed=9)
     for cron in ("", "* * * *", "* * * * * *", "61 * * * *", "0 0 30 2 *", "nine", "* " * 200):
         yield bad(create, "INVALID_FIELD", "schedule.cron", schedule__cron=cron)
-    yield bad(create, "INVALID_FIELD", "schedule.cron", schedule__time_zone="Mars/Olympus")
+    yield bad(create, "INVALID_FIELD", "schedule.time_zone", schedule__time_zone="Mars/Olympus")
     message = {"message_id": "a", "deliver_at_ms": 1, "delay_ms": 1, "transaction": True, "priority": 1, "body": b""}
     for field, value in message.items():
         yield bad(create, "INVALID_FIELD", f"schedule.message.{field}", **{f"schedule__message__{field}": value})

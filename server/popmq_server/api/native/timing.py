@@ -129,7 +129,7 @@ class ScheduleService:
         """Creates a schedule, or returns the existing one with equal settings."""
         asked = read(pb.CreateScheduleRequest, raw).schedule
         command = _create(asked)
-        with requests.Paths(topic="schedule.topic", cron="schedule.cron"):
+        with requests.Paths(topic="schedule.topic", cron="schedule.cron", time_zone="schedule.time_zone"):
             made, existed = await self._engine.execute(command)
         shown = _shown(made, b"")
         shown.message.CopyFrom(asked.message)
