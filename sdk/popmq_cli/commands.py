@@ -80,6 +80,13 @@ ROWS = {
 class Commands(click.Group):
     """The commands of ROWS."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would end with 1, as if the command had been refused
+            click.echo("interrupted", err=True)
+            ctx.exit(exits.INTERRUPTED)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(ROWS)
 

@@ -20,6 +20,16 @@ from popmq_console.options import OptionError, Options
 DRAIN_S = 1
 
 
+class Server(uvicorn.Server):
+    """Says when it takes requests, and so knows signals."""
+
+    ready: Callable[[], None] = staticmethod(lambda: None)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready()
+
+
 class Serving:
     """One console in the running event loop. `port` is known once it is made. Raises OptionError."""
 
@@ -28,7 +38,7 @@ class Serving:
         self._options = options
         self._socket = _listening(options)
         self.port: int = self._socket.getsockname()[1]
-        self._server = uvicorn.Server(_config(options, Console(options)))
+        self._server = Server(_config(options, Console(options)))
 
     @property
     def url(self) -> str:
@@ -36,8 +46,9 @@ class Serving:
         host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
         return f"{'https' if self._options.tls_cert else 'http'}://{host}:{self.port}/"
 
-    async def run(self) -> None:
-        """Serves until `stop`, or a signal when this is the main thread."""
+    async def run(self, ready: Callable[[str], None] = lambda _: None) -> None:
+        """Serves until `stop`, or a signal when this is the main thread; calls `ready` with the address."""
+        self._server.ready = lambda: ready(self.url)
         await self._server.serve([self._socket])
 
     def stop(self) -> None:
@@ -72,7 +83,10 @@ def _listening(options: Options) -> socket.socket:
     try:
         return socket.create_server((options.host, options.port), family=_family(options.host))
     except OSError as error:
-        raise OptionError(f"port {options.port} on {options.host} cannot be opened: {error.strerror}") from error
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # < 0: of a look-up
+        raise OptionError(
+            f"port {options.port} on {options.host} cannot be opened: {reason}; name another with --port or --host"
+        ) from error
 
 
 def _family(host: str) -> socket.AddressFamily:
@@ -89,8 +103,7 @@ def run(options: Options, ready: Callable[[str], None], until_stdin_ends: bool =
         serving = Serving(options)
         if until_stdin_ends:
             asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _end_with, sys.stdin.fileno(), serving)
-        ready(serving.url)
-        await serving.run()
+        await serving.run(ready)
 
     asyncio.run(serve())
 

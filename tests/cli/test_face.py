@@ -246,6 +246,15 @@ def test_an_interrupted_send_says_how_far_it_came(client: popmq.Client, broker: 
     assert err.decode() in {f"{sent} messages sent to orders\ninterrupted\n" for sent in (500, 1000)}
 
 
+def test_ctrl_c_ends_a_command_that_asks_no_broker_with_130(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("popmq_server.fsck.check.main", interrupted)
+    done = run("check", "somewhere")
+    assert (done.code, done.err) == (130, "interrupted\n")
+
+
 def test_check_reads_a_stopped_store_and_ends_with_what_it_found(run: Cli, tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data") as broker, popmq.Client(broker.endpoint) as client:
         client.create_topic("orders")

@@ -1,6 +1,7 @@
 """How a console starts and ends: `popmq console`, and `popmq serve --console-port`."""
 
 import http.client
+import signal
 import socket
 import subprocess
 import sys
@@ -63,7 +64,20 @@ def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run([*PROGRAM, "--port", port], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, f"port {port} on 127.0.0.1 cannot be opened" in done.stderr) == (2, True)
+    words = f"port {port} on 127.0.0.1 cannot be opened: Address already in use; name another with --port or --host"
+    assert (done.returncode, done.stderr) == (2, f"popmq: {words}\n")
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_ctrl_c_ends_a_console_with_0_and_without_a_word() -> None:
+    with subprocess.Popen(
+        [*PROGRAM, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as begun:
+        assert begun.stdout
+        assert begun.stdout.readline().startswith("popmq: console on http://127.0.0.1:")
+        begun.send_signal(signal.SIGINT)
+        assert (begun.wait(START_S), begun.communicate()[1]) == (0, "")
 
 
 def test_the_console_of_a_broker_gets_its_endpoint_and_its_certificate() -> None:

@@ -73,6 +73,8 @@ def console(
     )
     try:
         run(options, lambda url: click.echo(f"popmq: console on {url}"), until_stdin_ends)
+    except KeyboardInterrupt:
+        pass  # Ctrl-C ends a console as it should, like `popmq serve`
     except OptionError as error:
         click.echo(f"popmq: {error}", err=True)
         sys.exit(2)

@@ -155,7 +155,13 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
         given = {name: arguments.pop(name) for name in CONNECTION}
         try:
             with connect(given, shared, timeout) as client:
-                function(client=client, output=output, **arguments)
+                try:
+                    function(client=client, output=output, **arguments)
+                except errors.NotFound as error:
+                    from popmq_cli.shared.resembling import advise  # here: most commands need no advice
+
+                    advise(client, error)
+                    raise
         except errors.PopMQError as error:
             output.error(error)
             sys.exit(exits.code_of(error))

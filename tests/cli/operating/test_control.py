@@ -154,6 +154,19 @@ def test_the_hint_for_a_missing_topic_or_group_creates_it(
     assert run(command, "--", *names).code == 0
 
 
+def test_a_name_with_a_slip_of_the_pen_is_answered_with_the_one_that_was_meant(run: Cli, client: popmq.Client) -> None:
+    client.create_schedule("report", "@daily", "orders", "x")
+    for words, meant, hint in (
+        (("pop", "ordres", "billing"), "orders", "popmq topic create ordres"),
+        (("pop", "orders", "biling"), "billing", "popmq group create biling"),
+        (("schedule", "show", "reports"), "report", "popmq schedule list"),
+    ):
+        refused = run(*words)
+        assert refused.code == 1
+        assert refused.err.splitlines()[1] == f"  → did you mean {meant}? Otherwise: {hint}"
+    assert "did you mean" not in run("pop", "invoices", "billing").err
+
+
 def test_no_hint_creates_a_topic_that_only_the_broker_creates(run: Cli, client: popmq.Client) -> None:
     for name in ("TRANS_CHECK_MAX_TIME_TOPIC", "%RETRY%billing+orders"):
         refused = run("send", name, "x")

@@ -129,7 +129,7 @@ def test_a_dead_letter_says_where_it_is_and_why(rig: Rig) -> None:
     rig.pop()
     rig.advance(MINUTE)
     assert (state(rig), story(rig)) == ("dead", ["sent", "popped", "expired", "popped", "expired", "dead"])
-    has(rig, "offset 0 of '%DLQ%g'", "after 2 attempts", "lease expired", "to deliver it again: popmq dlq redrive g --offset 0")
+    has(rig, "offset 0 of '%DLQ%g'", "after 2 attempts", "lease expired", "again: popmq dlq redrive g --offset 0")
 
 
 def test_a_rejection_is_reported_with_its_reason(rig: Rig) -> None:

@@ -1,0 +1,32 @@
+"""A name that the broker does not know: which of its names was meant, perhaps."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import popmq
+from popmq import errors
+
+#: What the broker says of an unknown name, and the share of letters that the name that was meant has in common with it.
+UNKNOWN = re.compile(r"there is no (?:topic|group|schedule) '(.+)'$")
+LIKENESS = 0.75
+_LISTS: dict[type[errors.PopMQError], Callable[[popmq.Client], Any]] = {
+    errors.TopicNotFound: lambda client: client.list_topics(),
+    errors.GroupNotFound: lambda client: client.list_groups(),
+    errors.ScheduleNotFound: lambda client: client.list_schedules(),
+}
+
+
+def advise(client: popmq.Client, error: errors.NotFound) -> None:
+    """Adds the most similar name to the error's action. An access key sees only names that it may list."""
+    found, names = UNKNOWN.search(error.message), _LISTS.get(type(error))
+    if found is None or names is None:
+        return
+    with contextlib.suppress(errors.PopMQError):
+        close = difflib.get_close_matches(found[1], [one.name for one in names(client)], 1, LIKENESS)
+        if close:
+            error.action = f"did you mean {close[0]}? Otherwise: {error.action}"
