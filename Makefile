@@ -211,7 +211,7 @@ dist: ## the wheel and the source archive of a release in dist/, looked at by tw
 	@build/release/bin/python -m twine check --strict dist/*
 
 .PHONY: polyglot
-polyglot: setup ## the examples in Node, Go, Java and Rust, built from the contract by their own tools, against a broker
+polyglot: setup ## the examples in Node, Go, Java and Rust, against a broker; buf over the contract, pyright over samples
 	@echo "polyglot: a language without its tools is skipped (the first time Maven and Cargo fetch and compile)"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -rs -m polyglot tests/polyglot
 

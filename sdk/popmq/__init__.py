@@ -18,6 +18,19 @@ from typing import TYPE_CHECKING, Any
 from popmq import errors
 
 if TYPE_CHECKING:
+    from popmq import config as config
+    from popmq import duration as duration
+    from popmq import life as life
+    from popmq import message as message
+    from popmq import owner as owner
+    from popmq import process_queue as process_queue
+    from popmq import pull as pull
+    from popmq import schedule as schedule
+    from popmq import sink as sink
+    from popmq import stats as stats
+    from popmq import topic as topic
+    from popmq import transaction as transaction
+    from popmq import worker as worker
     from popmq._async.client import AsyncClient
     from popmq._async.consuming.consumer import AsyncConsumer
     from popmq._async.consuming.pull_consumer import AsyncPullConsumer
