@@ -14,6 +14,22 @@ ROOT = Path(__file__).parent.parent
 ROOMS = ("server", "sdk", "spark_connector", "proto", "tests", "harness", "bench", "demo", "examples", "scripts")
 #: A comment, by a regular expression: the tokenizer takes ten times as long. A `# ` within a string does no harm.
 COMMENT = re.compile(r"(?:^|\s)#:? (.*)$", re.MULTILINE)
+#: Documents whose samples need Spark run with Spark's tests.
+OF_SPARK = {"spark.md"}
+DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.name not in OF_SPARK]
+
+
+def examples(path: Path) -> list[str]:
+    """The Python blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def write_samples(folder: Path) -> int:
+    """Writes a program for each page with Python blocks, which are one program; returns how many."""
+    pages = [path for path in DOCUMENTS if examples(path)]
+    for path in pages:
+        (folder / f"{path.stem.lower().replace('-', '_')}.py").write_text("\n".join(examples(path)))
+    return len(pages)
 
 
 @cache

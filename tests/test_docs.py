@@ -13,13 +13,11 @@ from click.testing import CliRunner
 from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded import EmbeddedBroker
 from tests.command_lines import understand
+from tests.prose import DOCUMENTS, examples, write_samples
 from tests.sources import tree_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 DEFAULT_ENDPOINT = "127.0.0.1:8081"
-#: Documents whose examples need Spark run with Spark's tests.
-OTHERS = {"spark.md"}
-DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.name not in OTHERS]
 PAGES = [
     *DOCUMENTS,
     ROOT / "docs" / "spark.md",
@@ -29,10 +27,6 @@ PAGES = [
 #: Bases of the classes that are errors of the broker.
 EXCEPTIONS = {"Exception", "ValueError", "BrokerError", "Refused", "StartError"}
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
-
-
-def examples(path: pathlib.Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
 
 
 #: Their commands are for different situations, and not typed one after the other.
@@ -118,10 +112,8 @@ def test_the_pages_read_one_after_the_other_work_on_one_broker(
 
 @pytest.mark.slow
 def test_the_samples_pass_mypy_strict(tmp_path: pathlib.Path) -> None:
-    """The blocks of a page are one program."""
     api = pytest.importorskip("mypy.api")
-    for path in (path for path in DOCUMENTS if examples(path)):
-        (tmp_path / f"{path.stem.lower().replace('-', '_')}.py").write_text("\n".join(examples(path)))
+    write_samples(tmp_path)
     config = f"--config-file={ROOT / 'pyproject.toml'}"
     out, _, code = api.run(["--strict", "--no-error-summary", config, str(tmp_path)])
     assert (out, code) == ("", 0)

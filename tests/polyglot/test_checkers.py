@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.broker_process import ROOT
-from tests.test_docs import DOCUMENTS, examples
+from tests.prose import write_samples
 
 pytestmark = [pytest.mark.polyglot, pytest.mark.slow]
 
@@ -59,13 +59,10 @@ def test_buf_finds_no_break_against_the_last_tag(tools: Path) -> None:
 
 
 def test_the_samples_of_the_documents_pass_pyright(tools: Path, tmp_path: Path) -> None:
-    """The blocks of a page are one program."""
-    samples = [path for path in DOCUMENTS if examples(path)]
-    for path in samples:
-        (tmp_path / f"{path.stem.lower().replace('-', '_')}.py").write_text("\n".join(examples(path)))
+    samples = write_samples(tmp_path)
     paths = [str(ROOT / folder) for folder in ("sdk", "proto", "server", "spark_connector")]
     (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": paths, "typeCheckingMode": "standard"}))
     done = run(tools / "pyright", "--pythonpath", sys.executable, "--project", tmp_path, "--outputjson")
     told = json.loads(done.stdout)
     assert [(Path(one["file"]).name, one["message"]) for one in told["generalDiagnostics"]] == []
-    assert told["summary"]["filesAnalyzed"] == len(samples)
+    assert told["summary"]["filesAnalyzed"] == samples

@@ -11,7 +11,7 @@ from typing import Any
 import popmq
 from popmq import errors
 
-#: What the broker says of an unknown name, and the share of letters that the name that was meant has in common with it.
+#: What the broker says of an unknown name, and how much of it a similar name has in common with it.
 UNKNOWN = re.compile(r"there is no (?:topic|group|schedule) '(.+)'$")
 LIKENESS = 0.75
 _LISTS: dict[type[errors.PopMQError], Callable[[popmq.Client], Any]] = {

@@ -154,7 +154,7 @@ def test_the_hint_for_a_missing_topic_or_group_creates_it(
     assert run(command, "--", *names).code == 0
 
 
-def test_a_name_with_a_slip_of_the_pen_is_answered_with_the_one_that_was_meant(run: Cli, client: popmq.Client) -> None:
+def test_a_misspelt_name_is_answered_with_a_similar_one(run: Cli, client: popmq.Client) -> None:
     client.create_schedule("report", "@daily", "orders", "x")
     for words, meant, hint in (
         (("pop", "ordres", "billing"), "orders", "popmq topic create ordres"),
