@@ -148,7 +148,7 @@ SETTINGS = (
         pathlib.Path,
         "FILE",
         "none",
-        "authorities of client certificates (PEM), read again when it is replaced; names in a certificate stand for an "
+        "authorities of client certificates (PEM), read again when it is replaced; names in a certificate identify an "
         "access key",
         "content",
     ),
@@ -158,7 +158,7 @@ SETTINGS = (
         pathlib.Path,
         "FILE",
         "none",
-        "who may do what (TOML, mode 600), read again when it is replaced; every call then needs a key",
+        "access keys and their rights (TOML, mode 600), read again when replaced; every call then needs a key",
         "content",
     ),
     Setting(

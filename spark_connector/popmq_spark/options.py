@@ -160,7 +160,7 @@ OPTIONS = (
     Option("startingOffsets", start, "earliest", "where a group new to the topic starts: earliest, latest, a time"),
     Option("maxRowsPerTrigger", whole(1, ROWS_MAX), "100000", "rows of a micro-batch", alias="maxOffsetsPerTrigger"),
     Option("maxBytesPerTrigger", _size("1m", "1024g"), "128m", "bodies of one micro-batch at most; a soft bound"),
-    Option("minRowsPerTrigger", whole(1, ROWS_MAX), "1", "wait for so many rows …", alias="minOffsetsPerTrigger"),
+    Option("minRowsPerTrigger", whole(1, ROWS_MAX), "1", "wait for this many rows …", alias="minOffsetsPerTrigger"),
     Option("maxTriggerDelay", duration("0s", "12h"), "15m", "… but no longer than this once there is a row"),
     Option("minPartitions", whole(1, 1024), "1", "tasks of one micro-batch at least"),
     Option("maxRecordsPerPartition", whole(1, ROWS_MAX), "20000", "rows of one task, up to maxPartitions tasks"),

@@ -62,7 +62,7 @@ LIMITS = {
     "delay of a message": f"0–{entries.DELAY_MS_MAX // (365 * 86_400_000)} years",
     "checks of a half message": f"{transaction.CHECKS_MAX}: after {transaction.FIRST_CHECK_MS // 1_000} s, "
     f"then every {transaction.CHECK_EVERY_MS // 1_000} s",
-    "how a transaction ended, a stage that nobody commits, the last batch of a sink": (
+    "kept: the outcome of a transaction, an uncommitted stage, the last batch of a sink": (
         f"{transaction.DONE_KEEP_MS // 60_000} min, {staging.STAGE_KEEP_MS // 3_600_000} h, "
         f"{staging.BATCH_KEEP_MS // 86_400_000} days"
     ),
@@ -85,7 +85,7 @@ LIMITS = {
     "request numbers are remembered": f"{dedup.DEDUP_KEEP_MS // 60_000} min",
     "a session without a heartbeat, a lock of a queue": f"{rebalance.SESSION_MS // 1_000} s, "
     f"{sessions.LOCK_MS // 1_000} s",
-    "an owner that nobody hears of, a subscription that nobody reads": f"{owner.OWNER_KEEP_MS // 86_400_000} days, "
+    "kept without a call: an owner, a subscription": f"{owner.OWNER_KEEP_MS // 86_400_000} days, "
     f"{limits.EXPIRY_MS_MIN // 3_600_000} h – {limits.EXPIRY_MS_MAX // (365 * 86_400_000)} years by the group "
     f"(default {records.SUBSCRIPTION_EXPIRY_MS // 86_400_000} days; 0 = kept)",
     "a request on the wire": size(dict(server._OPTIONS)["grpc.max_receive_message_length"]),
