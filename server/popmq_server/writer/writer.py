@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq_server.clock import Clock, wait_until
-from popmq_server.commands import LANE_ACK, LANE_POP, LANE_SEND, LANES, Send, Stage
+from popmq_server.commands import LANE_POP, LANE_SEND, LANES, Send, Stage
 from popmq_server.errors import unavailable
 from popmq_server.writer.answers import NEXT_GROUP
 from popmq_server.writer.batch import Committed
@@ -61,7 +61,7 @@ class Writer:
         """
         with self._event:
             if not self._stopping:
-                self._lanes[LANES.get(type(command), LANE_ACK)].append((command, ticket))
+                self._lanes[LANES[type(command)]].append((command, ticket))
                 if self._asleep:  # one call for all commands that arrive until it runs
                     self._asleep = False
                     self._event.notify_all()

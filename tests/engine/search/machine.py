@@ -261,7 +261,7 @@ class Broker(Holds):
         before = self.deliverable()
         committed = self.rig.commit(command)
         result = committed.results[0]
-        early = ask.LANES.get(type(command), ask.LANE_ACK) != ask.LANE_ACK
+        early = ask.LANES[type(command)] != ask.LANE_ACK
         if early:
             self.time_in_model(committed)
         self.last = before, committed, early
