@@ -1,6 +1,6 @@
-"""What the writer knows of each command, declared with its class: its lane, and whether it needs room.
+"""What the writer knows of each command, declared with its class: its lane, whether it needs room, and its entries.
 
-    @command(LANE_SEND, needs_room=True)
+    @command(LANE_SEND, needs_room=True, entries="entries")
     class Send(NamedTuple): ...
 
 A class without a declaration is no command: `LANES[type(command)]` raises KeyError before anything has run. Queries
@@ -20,15 +20,19 @@ LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {}
 #: The commands that are refused as a whole if the store has no room.
 NEED_ROOM: set[type] = set()
+#: Of the commands that may be long the field with their entries. A `bytes` of the command tells what its texts add.
+ENTRIES: dict[type, str] = {}
 
 
-def command(lane: int, *, needs_room: bool = False) -> Callable[[C], C]:
+def command(lane: int, *, needs_room: bool = False, entries: str = "") -> Callable[[C], C]:
     """Declares a class as a command."""
 
     def declare(kind: C) -> C:
         LANES[kind] = lane
         if needs_room:
             NEED_ROOM.add(kind)
+        if entries:
+            ENTRIES[kind] = entries
         return kind
 
     return declare

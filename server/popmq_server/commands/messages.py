@@ -28,7 +28,7 @@ class NewMessage(NamedTuple):
 Entries = tuple[NewMessage | Refused, ...] | tuple[Outgoing | Refused, ...]
 
 
-@command(LANE_SEND, needs_room=True)
+@command(LANE_SEND, needs_room=True, entries="entries")
 class Send(NamedTuple):
     """→ Sent. Stores the valid messages of a request.
 
@@ -103,7 +103,7 @@ class PopToken(NamedTuple):
     upto: Position | None
 
 
-@command(LANE_POP, needs_room=True)
+@command(LANE_POP, needs_room=True, entries="lite")
 class Pop(NamedTuple):
     """→ Popped. Leases deliverable messages.
 
@@ -133,6 +133,11 @@ class Pop(NamedTuple):
     lite: tuple[str, ...] | None = None
     of_queue: int = -1
     handles: bool = True
+
+    @property
+    def bytes(self) -> int:
+        """The text of its filter, for what may wait for the writer."""
+        return 0 if self.filter is None else len(self.filter[1])
 
 
 #: (message bytes, stored ms, queue, offset, attempt): plain tuples, since a Pop or Pull makes thousands of them.
@@ -169,7 +174,7 @@ class Acked(NamedTuple):
     topics: dict[str, int]
 
 
-@command(LANE_ACK)
+@command(LANE_ACK, entries="handles")
 class Ack(NamedTuple):
     """→ Acked. Finishes deliveries of `group`.
 
@@ -211,12 +216,17 @@ class EndLease(NamedTuple):
     lease_id: str
 
 
-@command(LANE_ACK)
+@command(LANE_ACK, entries="changes")
 class ChangeInvisibleTime(NamedTuple):
     """→ list of (visible ms, dead lettered), Renewed or Refused, one for each change, in order."""
 
     group: str
     changes: tuple[Change | Refused, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The reasons of all changes, for what may wait for the writer."""
+        return sum(len(each.reason) for each in self.changes if isinstance(each, Change))
 
 
 @command(LANE_ACK)

@@ -25,7 +25,7 @@ class Walk(NamedTuple):
     found: tuple[int, ...] = ()
 
 
-@command(LANE_POP, needs_room=True)
+@command(LANE_POP, needs_room=True, entries="offsets")
 class RedrivePiece(NamedTuple):
     """→ RedrivenPiece. Redrives one piece of a group's dead letters; group "": commits given-up half messages.
 
@@ -57,7 +57,7 @@ class RedrivenPiece(NamedTuple):
     walk: Walk | None = None
 
 
-@command(LANE_POP)
+@command(LANE_POP, entries="message_ids")
 class FindDeadLetters(NamedTuple):
     """→ ({offset: message id} of matching dead letters, where to continue, 0 = all were searched)."""
 
@@ -145,7 +145,7 @@ class Traced(NamedTuple):
     at: tuple[int, bytes] | None
 
 
-@command(LANE_POP)
+@command(LANE_POP, entries="found")
 class WhyPiece(NamedTuple):
     """→ list of MessageLife: the histories of the messages that a trace has found; or a Walk: ask again with it."""
 

@@ -32,6 +32,11 @@ class Pull(NamedTuple):
     end_offset: int = 0
     body: bool = True
 
+    @property
+    def bytes(self) -> int:
+        """The text of its filter, for what may wait for the writer."""
+        return 0 if self.filter is None else len(self.filter[1])
+
 
 class Pulled(NamedTuple):
     """What a Pull found: `status` is a name of popmq.v1.PullStatus.
@@ -51,7 +56,7 @@ class Pulled(NamedTuple):
     left: bool = False
 
 
-@command(LANE_ACK)
+@command(LANE_ACK, entries="offsets")
 class UpdateOffsets(NamedTuple):
     """→ the number of messages moved past; of one piece, (number, whether some are left). Moves committed offsets."""
 
@@ -86,7 +91,7 @@ class OffsetsOfQueue(NamedTuple):
     bytes_behind: int = 0
 
 
-@command(LANE_POP)
+@command(LANE_POP, entries="offsets")
 class ResetOffsets(NamedTuple):
     """→ Reset. `to`: (name of a StartFrom, ms), for all queues; or `offsets` of some queues."""
 
@@ -126,7 +131,7 @@ class SetConsumeMode(NamedTuple):
     start: tuple[str, int] | None = None
 
 
-@command(LANE_ACK)
+@command(LANE_ACK, entries="topics")
 class Attend(NamedTuple):
     """→ None. Live members of the group may read these topics: their subscriptions are in use."""
 
@@ -159,7 +164,7 @@ class SentBack(NamedTuple):
     max_attempts: int = 0
 
 
-@command(LANE_ACK)
+@command(LANE_ACK, entries="messages")
 class SendBack(NamedTuple):
     """→ list of (visible ms, dead lettered) or Refused, one for each message, in order.
 
@@ -170,3 +175,8 @@ class SendBack(NamedTuple):
     group: str
     messages: tuple[SentBack | Refused, ...]
     client_id: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """The reasons of all messages, for what may wait for the writer."""
+        return sum(len(each.reason) for each in self.messages if isinstance(each, SentBack))

@@ -34,7 +34,7 @@ class Ended(NamedTuple):
     place: Place
 
 
-@command(LANE_ACK)
+@command(LANE_ACK, entries="ends")
 class EndTransaction(NamedTuple):
     """→ list of Ended or Refused, one for each entry, in order; an invalid entry is replaced by its Refused."""
 
@@ -53,14 +53,14 @@ class Check(NamedTuple):
     data: bytes
 
 
-@command(LANE_ACK)
+@command(LANE_ACK, entries="checks")
 class CountChecks(NamedTuple):
     """→ None. Counts checks that were written to a live stream, as (transaction, number of the check)."""
 
     checks: tuple[tuple[str, int], ...]
 
 
-@command(LANE_ACK)
+@command(LANE_ACK, entries="topics")
 class Listen(NamedTuple):
     """→ None. `topics`: all topics for whose half messages a live producer can answer now.
 
@@ -84,6 +84,11 @@ class CreateSchedule(NamedTuple):
     topic: str
     missed: str
     message: NewMessage
+
+    @property
+    def bytes(self) -> int:
+        """Its message, for what may wait for the writer."""
+        return len(self.message.data)
 
 
 @command(LANE_ACK)
