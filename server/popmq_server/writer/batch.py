@@ -92,6 +92,10 @@ def refusal_of(tx: Tx, command: Any) -> Refused | None:
     return None if fits else tx.room.refusal()
 
 
+class TooManyPoisoned(Exception):
+    """So many commands of a transaction were poisoned that what is left of them is to run in parts."""
+
+
 class Poisoned(Exception):
     """A command wrote and then raised: the transaction cannot be used. None: several that were run as one."""
 
