@@ -3,8 +3,8 @@
     load clients ──▶ a broker on a scratch folder ◀── kills, power cuts, a full disk, slow syncs, jumps of the clock
          │ histories: every call and its answer
          ▼
-    judging/facts.py joins them ──▶ judging/checker.py compares them with each other, and with what the broker
-                                    has at rest ──▶ findings
+    judging/facts.py joins them ──▶ judging/checker.py compares them with each other, and with the messages of
+                                    the broker at rest ──▶ findings
 
 process/                     a broker that can be killed, one whose retention runs constantly, the files below it
 load/                        programs with a random behaviour from a seed, which record every call and its answer

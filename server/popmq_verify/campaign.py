@@ -180,7 +180,7 @@ def prepare(broker: BrokerProcess, keep_ms: int = 0) -> None:
 
 
 def figures(facts: Facts, survey: Survey) -> Counter[str]:
-    """Counts of what happened, to show that the campaign exercised the broker."""
+    """Counts of events, to show that the campaign exercised the broker."""
     count: Counter[str] = Counter()
     for operation in facts.history.operations:
         count[f"{operation.kind} {operation.how}"] += 1

@@ -162,7 +162,7 @@ def judge(left: Path, known: History) -> list[Finding]:
 
 
 def _finish_reading(left: Path, stubs: Stubs) -> None:
-    """The owner comes back after the cut: its open epoch must be what it was, and the rest must follow."""
+    """The owner comes back after the cut: its open epoch must be unchanged, and the rest must follow."""
     reader = Reader(stubs, Recorder(left, "reader"), random.Random(0), lease_ms=HOUR_MS)
     reader.attach()
     reader.finish()

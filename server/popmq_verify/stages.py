@@ -1,7 +1,7 @@
 """The stages of `popmq verify`, each on a broker with the user's settings and a scratch folder of its own.
 
     kills        kill -9 under load, again and again, while it starts too
-    power cuts   the files as a power cut would leave them, at many moments of what the broker wrote
+    power cuts   the files as a power cut would leave them, at many points of the broker's writes
     full disk    a data file that may not grow; and, where this user may mount one, a small file system without a byte
     slow disk    every sync takes longer
     clock jumps  the wall clock goes ahead and back by hours
@@ -31,9 +31,9 @@ from popmq_verify.process.broker_process import BrokerProcess
 #: Stages that run at the same time. On two cores they take a minute together even beside other work; more of them
 #: would measure each other where the slow disk and the clock compare times.
 AT_ONCE = 3
-#: Seconds of load in each stage of a run of one minute, and what a run of a minute has besides: starts, rests, judging.
+#: Seconds of load in each stage of a run of one minute. The rest of the minute goes to starts, rests and judging.
 LOAD_S = {"kills": 8.0, "power cuts": 0.0, "full disk": 0.0, "slow disk": 3.0, "clock jumps": 3.0}
-#: Cuts of one recording of 2 s, which is what a minute has.
+#: Cuts of one recording of 2 s; a run of one minute has one recording.
 CUTS = 4
 #: How much longer each sync takes on the slow disk, and the mean lateness above which leases are late, in ms.
 SLOW_MS, LATE_MS = 100, 1_000

@@ -171,7 +171,7 @@ class _Walk:
     def tree(self, root: Root, order: Callable[[bytes], bytes] = bytes) -> Iterator[Entry | str]:
         """The entries of a B-tree, and its faults. A damaged page is left out, with all that is below it.
 
-        `order`: what the keys are sorted by.
+        `order`: the sort key of a node's key.
         """
         counts, faults, before = Counter[str](), 0, b""
         for found in self._below(root.page, root.depth, counts, order, (b"", None)) if root.page != NO_PAGE else ():

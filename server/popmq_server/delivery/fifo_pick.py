@@ -37,7 +37,7 @@ class FifoPick(Pick):
         self._taken: dict[bytes, Waiting] = {}  # by key; includes messages that do not match or cannot be read
         self._from_lines = 0
         self._parked: list[Waiting] = []
-        self._behind: dict[bytes, int] = {}  # waiting messages of a message group after this plan
+        self._still_waiting: dict[bytes, int] = {}  # waiting messages of a message group after this plan
         self._waiting = tx.state.stat[self.where].waiting if self.where in tx.state.stat else 0
 
     @property
@@ -64,7 +64,7 @@ class FifoPick(Pick):
     def take_more(self) -> None:
         """Fills the batch with waiting messages of the message groups from which it has taken some."""
         for message_group in list(self._mine):
-            if self._behind.get(message_group, 0):
+            if self._still_waiting.get(message_group, 0):
                 self._take_waiting(message_group, self.room)
 
     def _take_waiting(self, message_group: bytes, count: int) -> None:
@@ -83,7 +83,7 @@ class FifoPick(Pick):
     def _take_entry(self, message_group: bytes, entry: Waiting) -> bool:
         """Whether one waiting message was taken. Removes an unreadable one, which would otherwise block its group."""
         self._taken[entry.key] = entry
-        self._behind[message_group] = self._waits(message_group) - 1
+        self._still_waiting[message_group] = self._waits(message_group) - 1
         read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
         if read is None:
             self._skip(entry.queue, entry.offset, entry.position, entry.size)
@@ -100,7 +100,7 @@ class FifoPick(Pick):
 
     def _waits(self, message_group: bytes) -> int:
         """Waiting messages of a message group, with the changes of this plan."""
-        return self._behind.get(message_group, self.tx.state.waiting.get((*self.where, message_group), 0))
+        return self._still_waiting.get(message_group, self.tx.state.waiting.get((*self.where, message_group), 0))
 
     def _is_tied(self, entry: Waiting) -> bool:
         """Whether an entry is tied to a CheckPoint of the requesting owner: its own token returns it."""
@@ -171,7 +171,7 @@ class FifoPick(Pick):
 
     def _is_free(self, message_group: bytes) -> bool:
         """Whether the next unread message of a message group is free: no earlier one waits or is leased elsewhere."""
-        if (self._waiting or self._behind) and self._waits(message_group):
+        if (self._waiting or self._still_waiting) and self._waits(message_group):
             return False
         if message_group in self._mine:
             return True
@@ -180,7 +180,7 @@ class FifoPick(Pick):
 
     def _park(self, message_group: bytes, queue: int, offset: int, position: int, size: int) -> None:
         key = FWAIT_KEY.pack(*self.where, message_group, offset)
-        self._behind[message_group] = self._waits(message_group) + 1
+        self._still_waiting[message_group] = self._waits(message_group) + 1
         self._parked.append(Waiting(key, position, size, 0, queue, 0, 0, 0, 0, ""))
 
     def more_retries(self) -> bool:

@@ -1,6 +1,6 @@
 """Void messages: a reset took them from a group, and the sweep has not removed them yet.
 
-    ResetOffsets ──▶ positions move, a Void is recorded      one transaction, whatever the group holds
+    ResetOffsets ──▶ positions move, a Void is recorded      one transaction, for any number of leases
                      │
                      ├─ from here on: handles of void messages lapse, no pop takes them, no ended lease returns them
                      ▼
@@ -54,7 +54,7 @@ def begin(state: State, where: GroupTopic) -> bytes:
     return key if noted is not None and noted == state.sweeps.get(where, _NONE).voids else b""
 
 
-def begin_behind(state: State, where: GroupTopic, key: bytes) -> None:
+def begin_after(state: State, where: GroupTopic, key: bytes) -> None:
     """Records that all entries up to this one are void; valid until the sweep has removed them or another reset."""
     state.void_begins[where] = state.sweeps.get(where, _NONE).voids, key + b"\0"
 

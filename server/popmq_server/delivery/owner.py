@@ -127,9 +127,9 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
 
 
 def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
-    """Moves the deadline of all bound members. `lapse` soon takes back released members that nobody has popped.
+    """Moves the deadline of all bound members. `lapse` soon takes back released members that are not popped.
 
-    Moves one small key, whatever the owner holds: for this the members of a token have no deadline of their own.
+    Moves one small key, for any number of members: this is why the members of a token have no deadline of their own.
     """
     _, owner = find_owner(tx, command.group, command.owner, command.generation)
     owner = put_owner(
@@ -193,8 +193,8 @@ def release(tx: Tx, command: ReleaseOwner) -> int:
 def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
     """Handles an owner's key in `due`; returns the number of members moved, at least 1.
 
-    While the lease lasts: takes back released members that nobody popped. After its end: releases the members that the
-    owner holds. OWNER_KEEP_MS after the last request: drops the owner.
+    While the lease lasts: takes back released members that no other client popped. After its end: releases the members
+    that the owner holds. OWNER_KEEP_MS after the last request: drops the owner.
     """
     where = tx.state.owner_keys.get(owner_id)
     if where is None:

@@ -55,7 +55,7 @@ class RetryEntry(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What a pop may take.
+    """The limits of a pop.
 
     `upto`: nothing at or beyond this position. `owner_id`: no retry entries tied to this owner. `wanted`: the filter;
     messages that do not match are skipped for good.
@@ -327,7 +327,7 @@ class Pick:
             else:
                 self.voids_left -= 1
                 if leading:
-                    invalidated.begin_behind(self.tx.state, where, key)
+                    invalidated.begin_after(self.tx.state, where, key)
                 if self.voids_left <= 0:
                     return
                 continue

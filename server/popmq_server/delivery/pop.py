@@ -111,7 +111,7 @@ def _all_leased(pick: Pick, queues: range | tuple[int, ...]) -> Refused | None:
     """Refused when every source that has messages has reached the group's limit of leased messages."""
     group = pick.group
     state, where = pick.tx.state, (group.group_id, pick.topic.topic_id)
-    filled = [queue for queue in queues if _behind(state, where, queue)]
+    filled = [queue for queue in queues if _has_unread(state, where, queue)]
     if state.stat[where].retry:
         filled.append(RETRY_QUEUE)
     if not filled or any(state.in_flight.get((*where, queue), 0) < group.in_flight_max for queue in filled):
@@ -121,12 +121,12 @@ def _all_leased(pick: Pick, queues: range | tuple[int, ...]) -> Refused | None:
         f"group {group.name!r} has {group.in_flight_max} messages leased in each queue of topic {pick.topic.name!r} "
         "that has unread messages",
         field="group",
-        action="ack what is leased, or raise the group's in_flight_max",
+        action="ack leased messages, or raise the group's in_flight_max",
         retry_after_ms=IN_FLIGHT_RETRY_MS,
     )
 
 
-def _behind(state: State, where: GroupTopic, queue: int) -> bool:
+def _has_unread(state: State, where: GroupTopic, queue: int) -> bool:
     """Whether a group has not read all of a queue."""
     return state.poff.get((*where, queue), 0) < state.queue_max.get((where[1], queue), 0)
 

@@ -34,7 +34,7 @@ from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.rows import RowReader
 
-#: Bounds of one transaction: members that are moved, and leases that are read. A lease costs some 45 µs whatever its
+#: Bounds of one transaction: members that are moved, and leases that are read. A lease costs some 45 µs for any
 #: size, so a quarter of the members keeps a piece near 10 ms; a request waits for one piece at most.
 REVIVE_MEMBERS_MAX = 1000
 REVIVE_LEASES_MAX = 250
@@ -234,7 +234,7 @@ def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, budget: 
 
 
 class Fate(NamedTuple):
-    """What follows for members whose lease ended. Members that are not `tried` get their attempt back."""
+    """The next state of members whose lease ended, as bits. Members that are not `tried` get their attempt back."""
 
     tried: int
     dead: int

@@ -50,5 +50,5 @@ def release(tx: Tx, command: ReleaseSession) -> tuple[int, int]:
 
 def _piece(tx: Tx, client: str, after: int) -> tuple[list[int], int]:
     """The next CheckPoints of a client after `after`; the last of these, or 0 when no more follow."""
-    piece = session_ids.behind(tx.state, client, after, PIECE + 1)
+    piece = session_ids.after(tx.state, client, after, PIECE + 1)
     return piece[:PIECE], piece[PIECE - 1] if len(piece) > PIECE else 0

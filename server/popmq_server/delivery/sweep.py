@@ -110,7 +110,7 @@ def step(tx: Tx, where: GroupTopic) -> bool:
     found = tx.state.sweeps.get(where)
     if found is None:
         return False
-    if where[0] not in tx.state.groups or where[1] not in tx.state.topics:  # purge.py removes what is there
+    if where[0] not in tx.state.groups or where[1] not in tx.state.topics:  # purge.py removes the rest
         tx.state.sweeps.pop(where)
         return False
     left = _Piece(tx, where, found).run()

@@ -172,7 +172,7 @@ def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topi
 
 
 def _room(tx: Tx, command: Pop, ask: PopToken, topic: Topic, others: tuple[tuple[int, int, bytes], ...]) -> int:
-    """How many messages a new token may take, within what is left of its share."""
+    """How many messages a new token may take, within the rest of its share."""
     room = command.max_messages
     if ask.share:
         sealed = (tx.state.tokens[other] for other in others if other[1] == topic.topic_id)

@@ -3,7 +3,7 @@
     a > 5 AND b IN ('x', 'y')
 
     conditions ──▶ every(…)          each node becomes a Part: a function from a message's properties to a value,
-    ├─ greater ──▶ │ 5 < number(a)   and what is known without a message: the sort of the value, and for literals
+    ├─ greater ──▶ │ 5 < number(a)   and data that need no message: the sort of the value, and for literals
     └─ one_of  ──▶ └ b in {x, y}     the value itself
 
 Refuses meaningless expressions, with their place in the text: texts have no order, nothing is equal to NULL.

@@ -4,7 +4,7 @@
     for each group       every message it has passed is in exactly one of: leased, backoff, retry, done, dead letter,
                          dropped, quarantined; a released member is in the retry topic and in one live CheckPoint
     for each lease       it has its CheckPoint, its parts do not overlap, an owner's has its owner and its token
-    counters             retry, pins and what was passed equal a scan
+    counters             retry entries, pins and passed messages equal a scan
     not visible yet      check_timing.py, check_staging.py
     lite topics          check_lite.py
     schedules            check_schedules.py
@@ -229,7 +229,7 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
 def one_place(state: State, where: GroupTopic) -> bool:
     """Whether each message of a group is in one place. False where the group pulled, and until a reset is swept.
 
-    What is sent back of a message that is not committed, and what a reset made void, has a copy in the queue.
+    A message that was sent back before its offset was committed, or that a reset made void, is also in the queue.
     """
     found = state.subscriptions.get(where)
     return where not in state.sweeps and not (found and found.pulled)
@@ -383,7 +383,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def report(broken: list[str]) -> int:
-    """Prints what is broken; returns the exit code."""
+    """Prints the broken invariants; returns the exit code."""
     for sentence in broken:
         print(sentence)
     print(f"{len(broken)} broken invariants" if broken else "sound: every invariant holds")

@@ -19,7 +19,7 @@ REDRIVEN = -1
 
 
 def place_of(kv: Transaction, topic_id: int, position: int, queue: int, offset: int) -> tuple[int, int]:
-    """What a message may be held as once: its place in its queue, or as a redriven one the place of its record."""
+    """The identity of a held message: its place in its queue, or for a redriven one the place of its record."""
     found = kv.floor("bare", TOPIC_AT.pack(topic_id, position), U32.pack(topic_id))
     if found is None:
         return queue, offset

@@ -123,7 +123,7 @@ def _not_mine(tx: Tx, key: Key, watch: Watch, names: dict[str, None]) -> set[str
 
 
 def _begin(tx: Tx, group: Group, topic: Topic, start: tuple[str, int], fresh: bool) -> None:
-    """Moves a group to where a subscription wants it to begin; voids what it held, as a reset does."""
+    """Moves a group to the start position of a subscription; voids its held messages, as a reset does."""
     (kind, number), (least, most) = start, offsets.ends(tx, topic, 0)
     now = tx.state.poff.get((group.group_id, topic.topic_id, 0), least)
     wanted = {

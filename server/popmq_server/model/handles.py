@@ -178,7 +178,7 @@ def _short_check(raw: bytes) -> bytes:
 def place_of(token: str, *sizes: int) -> bytes:
     """The key in a page token, at which a list continues; b"" at the beginning. `sizes`: valid sizes, empty = any.
 
-    Raises Refused for what no list has given.
+    Raises Refused for a token that no list has returned.
     """
     try:
         key = bytes.fromhex(token)

@@ -1,6 +1,6 @@
 """Types of ids and of the pairs that are keys of tables: a group in a topic cannot be mistaken for a queue of a topic.
 
-    GroupTopic   G, T       counters, subscriptions, sweeps: what a group has in a topic
+    GroupTopic   G, T       counters, subscriptions, sweeps of a group in a topic
     TopicQueue   T, Q       the ends of a queue
     GroupQueue   G, T, Q    the position of a group in a queue
     MessageGroup G, T, hash the message group of a FIFO topic, as a group reads it

@@ -103,7 +103,7 @@ class _Lot:
 
     def stopped(self, at: str) -> str:
         number = int(at or -1)
-        while found := ready_groups.stopped_behind(self._tx.state, self._where, number, self._wanted):
+        while found := ready_groups.stopped_after(self._tx.state, self._where, number, self._wanted):
             for number, key in found:
                 front = fifo.front(self._tx, (key[0], key[1]), key[2])
                 self._add(key, *((front.position, front.size) if front else (0, 0)))
@@ -168,7 +168,7 @@ class _Lot:
 def resume(tx: Tx, command: ResumeMessageGroup) -> bool:
     """Resumes a stopped message group; Refused MESSAGE_NOT_FOUND if it is not stopped.
 
-    Returns whether stopped messages are left: one transaction writes only so many bytes of dead letters.
+    Returns whether stopped messages are left: one transaction writes a bounded number of bytes of dead letters.
     """
     group, topic = tx.group(command.group), tx.topic(command.topic)
     if group is not None and topic is not None and topic.type == "LITE":

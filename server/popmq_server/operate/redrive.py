@@ -273,7 +273,7 @@ def _deliver(tx: Tx, group: Group, origin: Topic, dead_letters: list[DeadLetter]
 def _in_order(tx: Tx, where: GroupTopic, origin: Topic) -> bool:
     """Whether to put messages in their message groups; during a switch to POP, the sweep moves them there later.
 
-    First finishes what a reset is still removing there: it could not tell these messages from the others.
+    First finishes a reset that is still removing messages there: it could not tell these from the others.
     """
     if not origin.in_order or tx.state.subscriptions.get(where, Subscription()).pulls:
         return False

@@ -1,16 +1,16 @@
 """Offsets: where queues begin and end, a group's positions, and moving them.
 
     UpdateOffsets   PULL      a client commits; forward counts as acked, backward is read again
-    ResetOffsets    both      an operator moves the group; what it held in the moved queues is void
+    ResetOffsets    both      an operator moves the group; its held messages in these queues are void
     CloneOffsets    both      the same, to the position of another group
     QueryOffsets              the ends, the committed offset, the first offset stored at or after a time
 
 A group's committed offset is the next offset that it pops or pulls, the same number in both modes. In a retry topic it
 is the first remaining entry: finished entries are removed, so it never goes back.
 
-A reset is one transaction: it moves the positions and voids what the group held (invalidated.py). Later pieces remove
-the voided messages, and the client's answer waits for the last piece. A sealed set of an owner loses voided messages as
-torn, and never grows again.
+A reset is one transaction: it moves the positions and voids the group's held messages (invalidated.py). Later pieces
+remove the voided messages, and the client's answer waits for the last piece. A sealed set of an owner loses voided
+messages as torn, and never grows again.
 """
 
 import logging
@@ -177,7 +177,7 @@ def _query_retry(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
 
 
 def reset(tx: Tx, command: ResetOffsets) -> Reset:
-    """Moves a group in all queues or in some; voids what it held in these."""
+    """Moves a group in all queues or in some; voids its held messages in these."""
     group, topic = resolve(tx, command.topic, command.group)
     wanted = dict(command.offsets or {})
     for queue, offset in wanted.items():

@@ -1,9 +1,9 @@
 """Retention: drops chunks of the log by time.
 
 By default a chunk is dropped `keep_ms` after every group had passed it, which marks record (marks.py), and only if
-every group is still past it: retention keeps what a group has not finished, also after a reset, and for groups that
-came later. By age, a chunk is dropped `keep_ms` after it was stored; its unread messages are counted as `dropped`. A
-chunk that a lease or a retry entry points into is skipped, and the search goes on; if it stays pinned for long, its
+every group is still past it: retention keeps messages that a group has not finished, also after a reset, and for groups
+that came later. By age, a chunk is dropped `keep_ms` after it was stored; its unread messages are counted as `dropped`.
+A chunk that a lease or a retry entry points into is skipped, and the search goes on; if it stays pinned for long, its
 live records are copied, so that a forgotten lease does not hold a whole chunk (kept.py).
 
     stored ──── every group has passed it ────── keep_ms ────▶ dropped, if that still holds

@@ -61,7 +61,7 @@ class Occurring(Job):
 
 
 class _Left:
-    """What one piece may still send."""
+    """The messages and bytes that one piece may still send."""
 
     def __init__(self, messages: int, size: int) -> None:
         self._messages, self._bytes = messages, size

@@ -93,7 +93,7 @@ def _differing(tx: Tx, found: Schedule, wanted: CreateSchedule) -> str:
 
 
 def delete(tx: Tx, command: DeleteSchedule) -> None:
-    """Removes a schedule; what it has sent stays."""
+    """Removes a schedule; its sent messages stay."""
     found = named(tx, command.name)
     tx.kv.delete("cronmsg", command.name.encode())
     tx.state.schedules.pop(command.name)

@@ -14,7 +14,7 @@ with Listen commands. A slow producer limits its own checks in this way.
 
 After 15 counted checks and 30 s more, the broker gives a half message up: one transaction appends a record with its
 origin, like that of a dead letter, to TRANS_CHECK_MAX_TIME_TOPIC and removes the half message. A redrive commits it.
-The broker also gives up half messages older than 72 h, whatever their number of checks: without this, those of
+The broker also gives up half messages older than 72 h after any number of checks: without this, those of
 producers that never return would stay forever. `half` is in order of arrival, so a search reads the old ones and one
 more.
 """

@@ -4,7 +4,7 @@
          ──▶ droppable chunks are enough ──▶ they are dropped ──────▶ stored      the same transaction
          ──▶ they are not ──▶ STORAGE_FULL, naming the group that holds the most
 
-    droppable      what every group has passed; by_age the oldest, whose unread messages are counted as `dropped`
+    droppable      chunks that every group has passed; by_age the oldest, whose unread messages are counted as `dropped`
     not droppable  a chunk that a lease or an entry of a retry topic points into: the search skips it and goes on
 
 A Send never exceeds the limit. Messages that the broker itself appends (dead letters, delayed messages) are stored in
@@ -112,7 +112,7 @@ def _full(tx: Tx, topic: Topic, size: int) -> Refused:
     where = f"topic {topic.name!r} has {stored} bytes, its retention.max_bytes is {topic.bytes_max}"
     refused = storage_full(f"{where}; {holder}" if holder else where)
     refused.field = "topic"
-    refused.action = "let the group catch up, delete what is not needed, or raise the topic's retention.max_bytes"
+    refused.action = "let the group catch up, purge unneeded messages, or raise the topic's retention.max_bytes"
     return refused
 
 

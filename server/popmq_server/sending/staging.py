@@ -13,10 +13,10 @@
 A commit decides and does not move messages, so its cost depends on the number of stages only, and other clients never
 wait for a large batch. The decision is durable when the commit is answered; readers see the messages piece by piece
 soon after. A sink that is killed before the answer repeats the commit: a batch that is not greater than the last one
-committed is a duplicate, and what was staged for it again is dropped.
+committed is a duplicate, and the stages that were sent for it again are dropped.
 
 Why messages are stored a second time when they are published: chunks of the log are ordered by time, and retention
-removes what every group has passed by position. A chunk that became visible later would lie before such a mark.
+removes chunks that every group has passed, by position. A chunk that became visible later would lie before such a mark.
 """
 
 import struct

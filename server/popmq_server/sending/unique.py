@@ -15,7 +15,7 @@ An id costs one random key, which ordinary topics do not pay. Measured, 1,000 me
 and some 100 bytes of the store per id. Housekeeping removes outdated buckets from the front, in bounded pieces.
 
 A bucket's key holds its end, so its ids stay valid if `unique_ids_ms` changes: a shorter time ignores older ids at
-once, a longer one still finds what was not swept yet. A message that never became visible (recalled, rolled back)
+once, a longer one still finds ids that were not swept yet. A message that never became visible (recalled, rolled back)
 releases its id.
 """
 

@@ -137,7 +137,7 @@ class Watches:
         for name in list(names) if watch is not None else ():
             if watch is not None and name in watch.names:
                 if watch.line is not None:
-                    watch.line.stand(name, False)
+                    watch.line.set_ready(name, False)
                 self._take_name(key, watch, name)
                 self._undo.note(self._put_name, key, watch, name)
 
@@ -199,7 +199,7 @@ class Watches:
         topic_id = self._topic_id(key[1], name)
         has = topic_id is not None and self._deliverable(key[0], topic_id)
         if watch.line is not None:
-            watch.line.stand(name, has)
+            watch.line.set_ready(name, has)
         return has
 
     def line(self, key: Key) -> Iterator[str]:

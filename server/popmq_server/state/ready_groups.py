@@ -39,7 +39,7 @@ class Line(Generic[M]):
         self._next = len(self._came)
         self._sorted = True
 
-    def stand(self, member: M, ready: bool) -> None:
+    def set_ready(self, member: M, ready: bool) -> None:
         """Adds a member to the end, unless it is present, or removes it."""
         if ready and member not in self._came:
             self._came[member] = self._next
@@ -90,7 +90,7 @@ class Lines:
         ready, where = self._ready(key), key[:2]
         line = self._lines.get(where)
         if line is not None:
-            line.stand(key[2], ready)
+            line.set_ready(key[2], ready)
         return ready
 
     def of(self, where: GroupTopic) -> Iterator[bytes]:
@@ -129,10 +129,10 @@ def note_stopped(state: "State", key: MessageGroup, stopped: bool) -> None:
         state.stopped_count.pop(where)
 
 
-def stopped_behind(state: "State", where: GroupTopic, number: int, most: int) -> list[tuple[int, MessageGroup]]:
+def stopped_after(state: "State", where: GroupTopic, number: int, most: int) -> list[tuple[int, MessageGroup]]:
     """At most `most` stopped message groups of a group in a topic, each with its number, greater than `number`."""
     table = state.stopped_numbers, state.stopped_spans, where, number, _bits(state, where)
-    return [(found, _named_by(state, where, found)) for found in sorted_numbers.behind(*table, most)]
+    return [(found, _named_by(state, where, found)) for found in sorted_numbers.after(*table, most)]
 
 
 def load_stopped(state: "State") -> None:

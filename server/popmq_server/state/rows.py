@@ -1,4 +1,4 @@
-"""The rows of the stored tables: what `State` declares them with.
+"""The rows of the stored tables, with which `State` declares them.
 
 A row of an older store may lack fields or numbers; the readers fill them in.
 """

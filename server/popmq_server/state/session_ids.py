@@ -25,6 +25,6 @@ def load(state: "State", found: dict[str, list[int]]) -> None:
     sorted_numbers.load(state.session_leases, state.session_spans, by_key, SPAN_BITS)
 
 
-def behind(state: "State", client: str, ck_id: int, most: int) -> list[int]:
+def after(state: "State", client: str, ck_id: int, most: int) -> list[int]:
     """At most `most` CheckPoint ids of a client after `ck_id`."""
-    return sorted_numbers.behind(state.session_leases, state.session_spans, (client,), ck_id, SPAN_BITS, most)
+    return sorted_numbers.after(state.session_leases, state.session_spans, (client,), ck_id, SPAN_BITS, most)

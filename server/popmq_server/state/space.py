@@ -1,4 +1,4 @@
-"""Room: limits what may be written when the map, or the disk, is nearly full.
+"""Room: limits the writes when the map, or the disk, is nearly full.
 
 The map fills from the left; each line shows how far a kind of work may fill it:
 

@@ -166,7 +166,7 @@ class State:
         self.unread: Table[GroupTopic, int] = derived(GROUP, TOPIC)
         #: T (0: given up) → due time of its first half message.
         self.checks: Table[int, int] = derived(TOPIC)
-        #: Waiting entries; those tied to owners; (offset, reason) of what stopped the message group.
+        #: Waiting entries; those tied to owners; (offset, reason) of the messages that stopped the message group.
         self.waiting: Table[MessageGroup, int] = derived(GROUP, TOPIC, MESSAGE_GROUP)
         self.tied: Table[MessageGroup, int] = derived(GROUP, TOPIC, MESSAGE_GROUP)
         self.stopped: Table[MessageGroup, tuple[tuple[int, str], ...]] = derived(GROUP, TOPIC, MESSAGE_GROUP)

@@ -74,7 +74,7 @@ class Turns(NamedTuple):
         return Turns(
             self.turn + 1,
             self.turn + 1 if retried else self.retried,
-            _behind(self._whole(topic), served),
+            _moved_to_end(self._whole(topic), served),
             waiting.difference(served) if waiting else waiting,
             self._passed(topic, visits) if served and topic.type == "PRIORITY" else self.passed,
         )
@@ -87,7 +87,7 @@ class Turns(NamedTuple):
         return tuple(passed)
 
 
-def _behind(order: tuple[int, ...], served: Sequence[int]) -> tuple[int, ...]:
+def _moved_to_end(order: tuple[int, ...], served: Sequence[int]) -> tuple[int, ...]:
     """The order with `served` moved to the end. Mostly it is one queue, near the front."""
     if len(served) == 1:
         place = order.index(served[0])

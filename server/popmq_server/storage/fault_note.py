@@ -25,7 +25,7 @@ class FaultNote:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._file = os.open(folder / NOTE_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        #: What ended the process before, as "Bus error"; "" if no signal did.
+        #: The signal that ended the process before, such as "Bus error"; "" if none did.
         self.ended_by = _first_line(os.pread(self._file, _READ_BYTES, 0).decode(errors="replace"))
         faulthandler.enable(self._file)
 

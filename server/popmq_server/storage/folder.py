@@ -1,4 +1,4 @@
-"""The data folder: its files, its lock, and what the system permits there."""
+"""The data folder: its files, its lock, and the system's limits for it."""
 
 import fcntl
 import mmap

@@ -256,6 +256,6 @@ def damage_named(folder: pathlib.Path) -> Iterator[None]:
 def damaged(folder: pathlib.Path, why: str) -> StartError:
     """The data file is damaged; `why` says where."""
     return StartError(
-        f"{folder / DATA_FILE} is damaged: {why}; start on a backup, or rescue what can be read with "
+        f"{folder / DATA_FILE} is damaged: {why}; start on a backup, or rescue its readable part with "
         f"`popmq check --repair {folder}`"
     )

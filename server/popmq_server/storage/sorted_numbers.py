@@ -36,7 +36,7 @@ def load(numbers: Numbers, spans: Numbers, found: dict[Any, list[int]], bits: in
             table.load(name, tuple(each))
 
 
-def behind(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int, most: int) -> list[int]:
+def after(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int, most: int) -> list[int]:
     """At most `most` numbers of a key that are greater than `number`, in ascending order."""
     held, found = spans.get(key, ()), list[int]()
     for place in range(bisect.bisect_left(held, number >> bits), len(held)):

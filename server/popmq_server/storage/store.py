@@ -112,7 +112,7 @@ class Store:
             )
 
     def _check_pages(self) -> None:
-        """Refuses a file whose free list is damaged, before LMDB overwrites what that list names by mistake.
+        """Refuses a file whose free list is damaged, before LMDB overwrites pages that it names by mistake.
 
         After a start that a signal ended, it refuses any damage: the same page would end this process too.
         """
@@ -215,7 +215,7 @@ class Store:
         self.map_bytes = size
 
     def page_faults(self) -> Iterator[str]:
-        """All damage of the pages, as sentences. Only while nobody writes."""
+        """All damage of the pages, as sentences. Call it only while no transaction writes."""
         return walk.faults(self._file, self.page_bytes)
 
     def begin(self, write: bool = True, *, views: bool = True) -> Transaction:

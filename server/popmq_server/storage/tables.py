@@ -21,11 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from popmq_server.storage.rows import RowReader, Rows
-from popmq_server.storage.table import Changes, Table
+from popmq_server.storage.table import Table
 
 
 class Role(enum.Enum):
-    """What a part of a key names."""
+    """The kind of object that a part of a key names."""
 
     GROUP = "group"
     TOPIC = "topic"
@@ -51,19 +51,24 @@ class Tables:
 
     def __init__(self) -> None:
         self._declared: list[_Declared] = []
-        self.changes = Changes()
 
     def stored(self, rows: Rows, *roles: Role) -> Table[Any, Any]:
         """A table with rows in the store."""
-        return self._declare(Table(rows.store), roles, rows)
+        table: Table[Any, Any] = Table(rows.store)
+        self._declared.append(_Declared(table, roles, rows))
+        return table
 
     def derived(self, *roles: Role) -> Table[Any, Any]:
         """A table that follows from others."""
-        return self._declare(Table(), roles)
+        table: Table[Any, Any] = Table()
+        self._declared.append(_Declared(table, roles))
+        return table
 
     def transient(self, *roles: Role) -> Table[Any, Any]:
         """A table that a restart drops."""
-        return self._declare(Table(), roles, transient=True)
+        table: Table[Any, Any] = Table()
+        self._declared.append(_Declared(table, roles, transient=True))
+        return table
 
     def transient_dict(self, *roles: Role) -> dict[Any, Any]:
         """A dict that a restart drops. It has no uncommitted layer: an abort does not undo its changes."""
@@ -73,14 +78,7 @@ class Tables:
 
     def add(self, table: Table[Any, Any]) -> None:
         """A table of its own kind, which loads itself and leaves with the leases: checkpoints.py."""
-        self._declare(table, ())
-
-    def _declare(
-        self, table: Table[Any, Any], roles: tuple[Role, ...], rows: Rows | None = None, transient: bool = False
-    ) -> Table[Any, Any]:
-        table.changes = self.changes
-        self._declared.append(_Declared(table, roles, rows, transient))
-        return table
+        self._declared.append(_Declared(table, ()))
 
     def transactional(self) -> list[Table[Any, Any]]:
         """All tables with an uncommitted layer."""

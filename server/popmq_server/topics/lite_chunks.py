@@ -3,12 +3,12 @@
     lidx   T of the parent + position → T of the lite topic     put with the chunk (topic.py), removed with it
 
 In the log the chunks of lite topics lie among those of all other topics, and `idx` has them by lite topic. Without this
-index a search for the oldest ones would walk over what others have stored, or over all lite topics.
+index a search for the oldest ones would walk over the chunks of other topics, or over all lite topics.
 
     log    ▪ ann  □ busy  □ busy  □ busy  ▪ bob  □ busy  ▪ ann          lidx of chats:  ▪ ann  ▪ bob  ▪ ann
 
 A store of an earlier preview has no index. A job then makes it, in pieces between the clients' commands, and notes in
-`meta` how far it is; until then the limit drops what is in the index already.
+`meta` how far it is; until then the limit drops only chunks that are in the index.
 """
 
 from collections.abc import Iterator

@@ -42,7 +42,7 @@ def end(rig: Rig, client: str = "c") -> int:
 
 def held(rig: Rig, client: str = "c") -> int:
     """How many CheckPoints live with a client, as memory knows it."""
-    return len(session_ids.behind(rig.core.state, client, 0, 1 << 20))
+    return len(session_ids.after(rig.core.state, client, 0, 1 << 20))
 
 
 # ── While the client lives ───────────────────────────────────────────────────────────────────────────────────────────
