@@ -114,7 +114,7 @@ def _offsets_only(text: str) -> None:
 class Option:
     """One row of the table: the name as users write it, the parser of its text, its default, and its effect.
 
-    `parse` raises ValueError with the words for what would be right. `default` is a text like a user's; None =
+    `parse` raises ValueError with the valid forms. `default` is a text like a user's; None =
     required, "" = the option is absent unless given.
     """
 
@@ -292,7 +292,7 @@ def check_partitions(values: Mapping[str, Any]) -> None:
 def check_topics(values: Mapping[str, Any]) -> None:
     """Raises OptionError when not exactly one option names the topics, or when there are two filters."""
     if sum(bool(values.get(name)) for name in ("topic", "topics", "topic_pattern")) != 1:
-        raise OptionError("popmq: name what to read by one of the options topic, topics and topicPattern")
+        raise OptionError("popmq: name the topics to read with one of the options topic, topics and topicPattern")
     if values.get("tag") is not None and values.get("sql") is not None:
         raise OptionError("popmq: tag and sql are both given; filter by one of them")
 

@@ -16,7 +16,7 @@ _OFFSETS = '{"topic": {"queue": offset}}, in which -2 is the first message and -
 
 
 def start(text: str) -> Start:
-    """Raises ValueError with the words for what would be right."""
+    """A start position. Raises ValueError with the valid forms."""
     word = text.strip()
     if word.lower() == "earliest":
         return "earliest"
@@ -32,7 +32,7 @@ def start(text: str) -> Start:
 
 
 def place(text: str) -> Place:
-    """A start, or offsets as JSON. Raises ValueError with the words for what would be right."""
+    """A start position, or offsets as JSON. Raises ValueError with the valid forms."""
     return _offsets(text) if text.lstrip().startswith("{") else start(text)
 
 
@@ -45,7 +45,7 @@ def _offsets(text: str) -> Offsets:
 
 
 def _queues(queues: Mapping[str, Any]) -> dict[int, int]:
-    """Keys of JSON are texts; true and 1.0 are no offsets."""
+    """Queues and offsets of one topic. Keys of JSON are texts; true and 1.0 are not offsets."""
     found = {int(queue): offset for queue, offset in queues.items()}
     if any(type(offset) is not int or offset < EARLIEST for offset in found.values()):
         raise ValueError

@@ -107,16 +107,16 @@ def parts_of(rows: int, at_least: int, rows_of_one: int, at_most: int) -> int:
     return min(max(at_least, -(-rows // rows_of_one)), at_most, rows)
 
 
-def admitted(behind: Mapping[tuple[str, int], int], rows: int) -> dict[tuple[str, int], int]:
-    """How many of `rows` each queue gives, in proportion to what it has; together exactly so many, or all.
+def admitted(backlog: Mapping[tuple[str, int], int], rows: int) -> dict[tuple[str, int], int]:
+    """The share of `rows` that each queue gives, in proportion to its messages; in sum `rows`, or all messages.
 
-    Every queue that has a message comes to its turn: what rounding leaves goes to the queues that lost most by it.
+    Rows that rounding leaves go to the queues that lost most by it, so every queue with a message gets its turn.
     """
-    total = sum(behind.values())
+    total = sum(backlog.values())
     if total <= rows:
-        return dict(behind)
-    shares = {queue: has * rows // total for queue, has in behind.items()}
-    lost = sorted(behind, key=lambda queue: (-(behind[queue] * rows % total), queue))
+        return dict(backlog)
+    shares = {queue: has * rows // total for queue, has in backlog.items()}
+    lost = sorted(backlog, key=lambda queue: (-(backlog[queue] * rows % total), queue))
     for queue in lost[: rows - sum(shares.values())]:
         shares[queue] += 1
     return shares

@@ -117,7 +117,7 @@ def test_topics_are_named_in_one_way_and_filtered_in_one_way() -> None:
     assert pattern
     assert pattern.fullmatch("abc")
     for wrong in (one, REQUIRED | {"topics": "a"}, REQUIRED | {"topicPattern": "a"}):
-        with pytest.raises(OptionError, match="by one of the options topic, topics and topicPattern"):
+        with pytest.raises(OptionError, match="with one of the options topic, topics and topicPattern"):
             Options.parse(wrong)
     with pytest.raises(OptionError, match="tag and sql are both given"):
         parse(tag="a", sql="b = 1")

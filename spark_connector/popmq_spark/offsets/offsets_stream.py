@@ -31,7 +31,7 @@ from popmq_spark.triggered import LOOK_SECONDS, TriggeredReader
 _log = logging.getLogger("popmq_spark")
 
 #: Topic and queue → messages.
-Behind = dict[tuple[str, int], int]
+Backlog = dict[tuple[str, int], int]
 
 
 class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
@@ -64,10 +64,10 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         while True:
             ends = self._ends()
             positions = self._positions(before, ends)
-            behind = self._behind(positions, ends)
-            if self._is_due(sum(behind.values()), limit, self._bound is not None):
-                rows = self._rows(behind, ends, limit)
-                return self._plan(positions, admitted(behind, rows)).to_json()
+            backlog = self._backlog(positions, ends)
+            if self._is_due(sum(backlog.values()), limit, self._bound is not None):
+                rows = self._rows(backlog, ends, limit)
+                return self._plan(positions, admitted(backlog, rows)).to_json()
             if not before.begun and self._options.starting_offsets != "earliest":
                 return self._plan(positions, {}).to_json()
             left = deadline - self.clock()
@@ -76,7 +76,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             self.sleep(min(LOOK_SECONDS, left))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePart]:
-        """One task for each share of the ranges in `end`, whatever the options are now."""
+        """One task for each share of the ranges in `end`; the current options do not matter."""
         plan = Ranges.from_json(end)
         options = self._options
         return [
@@ -124,20 +124,20 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         if not options.group:
             return positions
         self._join(ends, options.starting_offsets, positions)
-        stands = ends_of(client, ends, options.group)
-        return {topic: {queue: row.committed for queue, row in rows.items()} for topic, rows in stands.items()}
+        committed = ends_of(client, ends, options.group)
+        return {topic: {queue: row.committed for queue, row in rows.items()} for topic, rows in committed.items()}
 
     def _still_there(self, topic: str, rows: Mapping[int, popmq.QueueOffsets], at: Mapping[int, int]) -> dict[int, int]:
         """The positions in one topic; the first message where those there are gone.
 
-        A queue that is shorter than what was read of it shows that its topic is another one of the same name.
+        A queue that ends before the read position shows that its topic is another one of the same name.
         """
         fail = self._options.fail_on_data_loss
         firsts = {queue: row.min_offset for queue, row in rows.items()}
         if any(offset > rows[queue].max_offset for queue, offset in at.items() if queue in rows):
             lose(
                 fail,
-                f"the topic {topic!r} is shorter than what the query has read of it: it was deleted and created again",
+                f"the topic {topic!r} ends before the position of the query: it was deleted and created again",
             )
             return firsts
         for queue in (queue for queue, offset in at.items() if offset < firsts.get(queue, 0)):
@@ -157,15 +157,15 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         """
         client, group = self._connected(), self._options.group
         for topic in sorted(set(ends) - self._joined) if group else ():
-            stands = self._stands(topic)
-            if min(stands.values()) < 0:
+            committed = self._group_offsets(topic)
+            if min(committed.values()) < 0:
                 by_name = start if isinstance(start, str | datetime) else None
                 client.set_consume_mode(topic, group, "PULL", start=by_name or "earliest")
-                stands = positions[topic] if positions and by_name is None else {}
-            self._expect_pulling(topic, stands)
+                committed = positions[topic] if positions and by_name is None else {}
+            self._expect_pulling(topic, committed)
             self._joined.add(topic)
 
-    def _stands(self, topic: str) -> dict[int, int]:
+    def _group_offsets(self, topic: str) -> dict[int, int]:
         """The group's committed offsets. A missing group is created, for which an access key needs `admin`."""
         client, group = self._connected(), self._options.group
         try:
@@ -175,11 +175,11 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             rows = client.query_offsets(topic, group)
         return {row.queue: row.committed for row in rows}
 
-    def _expect_pulling(self, topic: str, stands: dict[int, int]) -> None:
+    def _expect_pulling(self, topic: str, committed: dict[int, int]) -> None:
         """Commits the group's own position. That changes nothing, but is refused if the group pops the topic."""
         group = self._options.group
         try:
-            for queue, offset in stands.items():
+            for queue, offset in committed.items():
                 self._connected().update_offsets(topic, group, {queue: offset})
         except popmq.errors.WrongConsumeMode as error:
             raise OptionError(
@@ -202,17 +202,17 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
 
     # ── The next micro-batch ──────────────────────────────────────────────────────────────────────────
 
-    def _behind(self, positions: Positions, ends: Ends) -> Behind:
+    def _backlog(self, positions: Positions, ends: Ends) -> Backlog:
         """Messages of each queue that may be planned; in a bounded run those below its bound."""
-        behind = {}
+        backlog = {}
         for topic, rows in ends.items():
             for queue, row in rows.items():
                 end = row.max_offset
                 if self._bound is not None:
                     end = min(end, self._bound.get(topic, {}).get(queue, 0))
-                behind[topic, queue] = max(end - positions[topic][queue], 0)
+                backlog[topic, queue] = max(end - positions[topic][queue], 0)
         self._report(positions, ends)
-        return behind
+        return backlog
 
     def _report(self, positions: Positions, ends: Ends) -> None:
         """Remembers the backlog: Spark asks for it right after latestOffset, so another request is not needed."""
@@ -222,16 +222,16 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         }
         self._progress = {"behind": sum(topics.values()), "topics": topics}
 
-    def _rows(self, behind: Behind, ends: Ends, limit: ReadLimit) -> int:
+    def _rows(self, backlog: Backlog, ends: Ends, limit: ReadLimit) -> int:
         """How many rows the limits admit. Bytes are estimated by the mean size of a topic's stored messages."""
-        rows = sum(behind.values())
+        rows = sum(backlog.values())
         if not isinstance(limit, ReadMaxRows):
             return rows
-        size = sum(count * _mean_size(ends[topic][queue]) for (topic, queue), count in behind.items())
+        size = sum(count * _mean_size(ends[topic][queue]) for (topic, queue), count in backlog.items())
         by_bytes = int(rows * self._options.max_bytes_per_trigger / size) if size else rows
         return max(1, min(rows, limit.max_rows, by_bytes))
 
-    def _plan(self, positions: Positions, rows: Behind) -> Ranges:
+    def _plan(self, positions: Positions, rows: Backlog) -> Ranges:
         """Every queue has a span, though it may be empty: the plan also says where the next one begins."""
         options = self._options
         spans = tuple(

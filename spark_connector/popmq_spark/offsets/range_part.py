@@ -98,16 +98,16 @@ def _checked(part: RangePart, span: Span, at: int, page: PulledColumns) -> int:
             f"{span.end - 1} are to be read: the topic was deleted and created again",
         )
         return span.end
-    behind = min(page.next_offset, span.end)
-    missing = _missing(part, span, page, behind - at)
+    end = min(page.next_offset, span.end)
+    missing = _missing(part, span, page, end - at)
     if missing:
         lose(
             part.fail_on_data_loss,
-            f"{missing} messages of queue {span.queue} of topic {span.topic!r} between offsets {at} and {behind - 1} "
+            f"{missing} messages of queue {span.queue} of topic {span.topic!r} between offsets {at} and {end - 1} "
             "are gone: retention or a purge dropped them, or they are damaged. Keep messages longer, or name a group: "
             "retention keeps what it has not committed",
         )
-    return behind
+    return end
 
 
 def _missing(part: RangePart, span: Span, page: PulledColumns, examined: int) -> int:

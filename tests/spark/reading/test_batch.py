@@ -112,7 +112,7 @@ def test_several_topics_a_pattern_and_dead_letters_are_read(broker: Broker) -> N
 
 def test_a_batch_read_names_its_topics_and_its_filter_by_one_option(broker: Broker) -> None:
     for options in ({"topics": "a,b"}, {"topicPattern": "a"}, {"topic": ""}):
-        with pytest.raises(OptionError, match="by one of the options topic, topics and topicPattern"):
+        with pytest.raises(OptionError, match="with one of the options topic, topics and topicPattern"):
             read(broker, **options)
     with pytest.raises(OptionError, match="tag and sql are both given"):
         read(broker, tag="a", sql="a = 1")
