@@ -2,7 +2,7 @@
 
     python -m bench.greedy [SECONDS]
 
-The greedy client is a process with 64 calls under way, each a Send of 1 KiB, made again whatever is answered; once it
+The greedy client is a process with 64 calls under way, each a Send of 1 KiB, repeated after any answer; in one row it
 also waits as long as a refusal asks for, as the SDK does. The neighbour has a key and a connection of its own, and
 sends 50 times a second.
 """

@@ -67,7 +67,7 @@ ROWS = (
     Reach("send 256, beside RabbitMQ by 32", 2, 3, SEND_256, OWN, (RABBITMQ, SEND_32)),
     Reach("pop + ack 256, beside Redis", 0.45, 0.8, TAKE_256, OWN, (REDIS, TAKE_256)),
     Reach("pop + ack 256, beside RabbitMQ by 32", 1, 1.5, TAKE_256, OWN, (RABBITMQ, TAKE_32)),
-    # Five times what the first broker, behind grpcio, moved on two cores: 1,614 and 676.
+    # Five times what the first broker, with grpcio, moved on two cores: 1,614 and 676.
     Reach("send 1, 64 callers", 8_070, 16_140, SEND_1, OWN, unit="messages/s"),
     Reach("pop + ack 1, 64 callers", 3_380, 6_760, TAKE_1, OWN, unit="messages/s"),
     Reach("send → received p99, beside RocketMQ ASYNC", 1.0, 0.5, "send → received at 1,000/s", OWN,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Outcome:
     """Counts of flights: as sent, as the topic and the group have them, as the table has them.
 
-    The counts of the broker tell of repetitions that somebody removed on the way: they are faults, too.
+    The broker's counts show repetitions that Spark removed on the way: they are faults, too.
     """
 
     sent: int

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # A script finds its own folder on the path; the package `demo` stands one above.
+    # Python puts the script's own folder on the path; the package `demo` is one above.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
     from demo.job import main
 

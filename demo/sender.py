@@ -11,7 +11,7 @@ MESSAGES_PER_SEND = 1_000
 
 
 class Sender(threading.Thread):
-    """Sends all flights, a thousand in a request; `error` is what ended it early."""
+    """Sends all flights, a thousand in a request; `error` is the error that ended it early."""
 
     def __init__(self, endpoint: str, topic: str, flights: Flights, leg: Leg) -> None:
         super().__init__(name="sender", daemon=True)

@@ -41,10 +41,10 @@ def head(path: bytes, *more: tuple[bytes, bytes]) -> bytes:
     return encode([*pairs, (b"te", b"trailers"), (b"content-type", b"application/grpc"), *more])
 
 
-def streams(path: bytes, behind: Callable[[int], bytes], flags: int = END_HEADERS) -> Pieces:
+def streams(path: bytes, following: Callable[[int], bytes], flags: int = END_HEADERS) -> Pieces:
     """A call and its further frames, on one stream after the other."""
     block = head(path)
-    return (frame(HEADERS, flags, number, block) + behind(number) for number in count(1, 2))
+    return (frame(HEADERS, flags, number, block) + following(number) for number in count(1, 2))
 
 
 def rapid_reset(path: bytes) -> Pieces:

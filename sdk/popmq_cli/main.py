@@ -7,7 +7,7 @@ import sys
 def main() -> None:
     """Runs the command line; exits with one of the codes of popmq_cli.shared.exits.
 
-    A broker has thousands of sockets and forks nothing: it keeps gRPC's own way of waiting, whatever the client wants
+    A broker has thousands of sockets and forks nothing: it keeps gRPC's own way of waiting, unlike the client
     (popmq/_transport/fork.py). gRPC's log lines, such as one for each failed TLS handshake, are off in both.
     """
     if sys.argv[1:2] == ["serve"]:

@@ -81,7 +81,7 @@ class Console:
         yield
         await self._logins.close()
 
-    # ── Who asks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── The login ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _cookie_of(self, request: Request) -> str:
         return request.cookies.get(self._cookie, "")[:100]

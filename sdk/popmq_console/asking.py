@@ -2,8 +2,8 @@
 
     Page:   Ask ──▶ the values of its template          Action: Ask ──▶ Outcome: a sentence, and the page that shows it
 
-Both raise what the SDK raises. app.py turns that into a page with the broker's own sentence and what to do about it, so
-no page repeats the rules of the broker: a form sends what was typed, and the broker judges it.
+Both raise the SDK's errors. app.py turns them into a page with the broker's own sentence and action, so no page repeats
+the rules of the broker: a form sends the typed values, and the broker checks them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -52,7 +52,7 @@ def ceiling(value: float, step: float = 1.0) -> float:
 
 
 def window(age_s: float) -> float:
-    """The window for samples of this age; one sample more than fits is no reason for the next."""
+    """The window for samples of this age; one sample more than fits does not select the next one."""
     return next((one for one in WINDOWS_S if age_s <= one + SAMPLE_S), WINDOWS_S[-1])
 
 

@@ -121,7 +121,7 @@ class Logins:
         return len(self._failed) >= FAILED_MAX
 
     async def log_in(self, name: str, secret: str) -> str:
-        """The cookie of a new login. Raises Unauthenticated, and what else the broker answers.
+        """The cookie of a new login. Raises Unauthenticated, and other refusals of the broker.
 
         The key proves itself by a call that every key may make. The cookie is always a new one: an id that somebody
         planted

@@ -29,7 +29,7 @@ class Sample(NamedTuple):
     sent: float  # messages a second, over the last minute
     popped: float
     acked: float
-    backlog: int  # what groups still have to do
+    backlog: int  # unfinished messages of all groups
     in_flight: int
     dead: int
     oldest_s: float
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 
 def backlog(row: popmq.GroupStats) -> int:
-    """What a group still has to do in a topic."""
+    """The number of messages that a group has not finished in a topic."""
     return row.ready + row.retry + row.backoff + row.in_flight + row.waiting
 
 
@@ -73,7 +73,7 @@ def sample(stats: popmq.Stats, time_s: float) -> Sample:
 
 
 def with_lateness(latest: Sample, before: Sample) -> Sample:
-    """The sample with what happened since the one before: without an event nothing was late; nor after a restart."""
+    """The sample with the mean lateness since the one before; 0 without an event, and after a restart."""
 
     def mean_s(count: int, late_ms: int) -> float:
         return max(late_ms, 0) / count / 1000 if count > 0 else 0.0
@@ -85,7 +85,7 @@ def with_lateness(latest: Sample, before: Sample) -> Sample:
 
 
 class Numbers:
-    """The numbers for one login, whose key decides what is in them.
+    """The numbers for one login: those that its key may see.
 
     `every_s`: seconds that an answer is used again. With many topics it is used longer, because the broker answers a
     GetStats beside its messages, in proportion to the rows.
@@ -132,7 +132,7 @@ class Numbers:
     def _collect(self) -> None:
         """Starts collecting, once; it ends with the login.
 
-        Without a page that is open it goes on, so that whoever comes back sees what happened meanwhile.
+        It continues without an open page, so that the charts have no gap when a user returns.
         """
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._sampling())

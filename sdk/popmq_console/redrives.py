@@ -52,7 +52,7 @@ class Redrive:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Ends between two pieces; what was redriven stays so."""
+        """Ends between two pieces; dead letters that were redriven stay redriven."""
         if self._task:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -52,7 +52,7 @@ class Answer:
 
     @property
     def plain(self) -> str:
-        """The visible text of the page."""
+        """Its words, as a reader sees them."""
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", self.text)).split())
 
 

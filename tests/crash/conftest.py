@@ -33,7 +33,7 @@ def scale() -> Scale:
 
 @pytest.fixture
 def shim() -> None:
-    """Skips a test that needs the shim, if the shim cannot be built here."""
+    """For tests that watch a broker's files."""
     if why := no_shim():
         pytest.skip(why)
 

@@ -1,4 +1,4 @@
-"""Programs that a test starts; those left running by a failing test are killed."""
+"""Programs that a test starts: what a failing test leaves behind is ended with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def started(program: subprocess.Popen[str]) -> subprocess.Popen[str]:
 
 
 def end_all() -> None:
-    """Kills the programs that still run."""
+    """Kills those that still run."""
     while _STARTED:
         program = _STARTED.pop()
         if program.poll() is None:
