@@ -30,6 +30,7 @@ class Effort:
 
     seconds: float = 5.0
     backlog: int = 1_000_000
+    rows: int = 1_000_000
     starts: int = 7
     leases: int = 400
     delayed: int = 1_000_000
@@ -44,6 +45,7 @@ class Effort:
             starts=3,
             leases=150,
             delayed=100_000,
+            rows=100_000,
             checkpoints=20_000,
             idle_s=5.0,
             resting=(1_000, 10_000, 100_000),

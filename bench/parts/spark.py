@@ -1,4 +1,4 @@
-"""Measures the Spark connector without Spark: its tasks and its driver, beside the SDK calls that they make.
+"""Measures the Spark connector without Spark: its tasks and its driver, beside the calls that they make.
 
 The JVM's part is left out, since it is the same for every source. Rates are compared within one run, one process each.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,22 @@ import pyarrow as pa
 
 import popmq
 from bench.measuring.floors import Floor
+from bench.measuring.load import Spec
+from bench.measuring.measure import loads, run
 from bench.parts.legs import Effort, Results
+from bench.parts.one_batch import ACK_P99_MS, acks_beside_a_batch
 from harness.broker_process import BrokerProcess
 from popmq_spark.source import PopMQDataSource
 
 TOPIC, BODY = "spark", b"x" * 1024
 MESSAGES = 102_400
 LONG, LONG_BODY, LONG_MESSAGES = "spark-long", b"x" * 16_384, 12_800
-BATCH = 256
+BATCH, CALLERS = 256, 8
+#: Tasks that run at once.
+TASKS = 2
 #: The exactly-once sink beside sends of the SDK.
 SINK_RATIO = 0.5
-#: The source beside pops and acks of the SDK.
+#: The source beside pops and acks of raw stubs.
 SOURCE_RATIO = 0.8
 EMPTY_TRIGGER_MS = 20.0
 #: A micro-batch of this many short messages has to take the same time with any backlog after it.
@@ -42,7 +48,7 @@ def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[s
         sends = _rate(MESSAGES, lambda: _fill(client, TOPIC, [popmq.Message(BODY)] * BATCH, MESSAGES))
         sink = _rate(MESSAGES, lambda: _write(broker.endpoint))
         say("Spark connector: source")
-        pops = _rate(MESSAGES, lambda: _pop(client))
+        pops = _raw_pops(broker.endpoint)
         leased = _rate(MESSAGES, lambda: _stream(broker.endpoint, mode="lease", group="leased"))
         ranges, bare = _with_and_without(broker.endpoint, TOPIC, MESSAGES)
         say("Spark connector: long bodies")
@@ -53,13 +59,17 @@ def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[s
         flat = _deep_beside_shallow(client, broker.endpoint, effort.backlog)
         say("Spark connector: empty triggers")
         idle = {mode: _trigger_ms(broker.endpoint, mode) for mode in ("lease", "offsets")}
+        say(f"Spark connector: a batch of {effort.rows:,} rows")
+        beside, alone, batch_s = acks_beside_a_batch(client, effort.rows)
     results.notes |= {
         "Spark connector, sends of the SDK, messages/s": sends,
         "Spark connector, exactly-once sink, rows/s": sink,
-        "Spark connector, pops and acks of the SDK, messages/s": pops,
+        "Spark connector, pops and acks of raw stubs, messages/s": pops,
         "Spark connector, mode=lease, rows/s": leased,
         "Spark connector, mode=offsets, rows/s": ranges,
         "Spark connector, mode=offsets without body, rows/s": bare,
+        f"Spark connector, one exactly-once batch of {effort.rows:,} rows, s": batch_s,
+        "Spark connector, acks without such a batch, p99, ms": alone,
         "Spark connector, rows without body beside rows with it, 1 KiB": bare / ranges,
         "Spark connector, rows without body beside rows with it, 16 KiB": bare_of_long / long,
     }
@@ -77,6 +87,7 @@ def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[s
             )
             for mode, ratio in flat.items()
         ),
+        Floor(f"acks beside a batch of {effort.rows:,} rows, p99", beside, ACK_P99_MS, "ms"),
         *(Floor(f"empty trigger, mode={mode}", ms, EMPTY_TRIGGER_MS, "ms") for mode, ms in idle.items()),
     ]
 
@@ -94,12 +105,13 @@ def _fill(client: popmq.Client, topic: str, batch: list[popmq.Message], messages
     return messages
 
 
-def _pop(client: popmq.Client) -> int:
-    done = 0
-    while batch := client.pop(TOPIC, "plain", BATCH):
-        client.ack(batch)
-        done += len(batch)
-    return done
+def _raw_pops(endpoint: str) -> float:
+    """Messages/s of one process that pops and acks a whole topic by 256 through raw stubs."""
+    spec = Spec("raw_pop", endpoint, TOPIC, "plain", batch=BATCH, callers=CALLERS, seconds=600)
+    with loads([spec]) as waiting:
+        (tally,) = run(waiting)
+    assert tally.messages == MESSAGES
+    return tally.messages / tally.elapsed_s
 
 
 def _with_and_without(endpoint: str, topic: str, messages: int) -> tuple[float, float]:
@@ -145,7 +157,7 @@ def _write(endpoint: str) -> int:
 
 
 def _stream(endpoint: str, without: str = "", batches: int = 0, **options: str) -> int:
-    """Reads a topic from its first message to its last, one task after the other, and acks in `mode=lease`.
+    """Reads a topic from its first message to its last, two tasks at once as on `local[2]`, and acks in `mode=lease`.
 
     `batches`: ends after this many micro-batches.
     """
@@ -157,13 +169,19 @@ def _stream(endpoint: str, without: str = "", batches: int = 0, **options: str) 
     reader: Any = source.streamReader(schema)
     start, rows, number = reader.initialOffset(), 0, 0
     while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) is not start:
-        rows += sum(batch.num_rows for part in reader.partitions(start, end) for batch in reader.read(part))
+        with ThreadPoolExecutor(TASKS) as tasks:
+            rows += sum(tasks.map(lambda part: _rows(reader, part), reader.partitions(start, end)))
         start = end
         number += 1
         if number == batches:
             break
     reader.stop()
     return rows
+
+
+def _rows(reader: Any, part: Any) -> int:
+    """Reads one task's part; returns how many rows it has."""
+    return sum(batch.num_rows for batch in reader.read(part))
 
 
 def _trigger_ms(endpoint: str, mode: str) -> float:

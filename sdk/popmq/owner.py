@@ -8,6 +8,7 @@ finishes the epoch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from popmq.message import DeadLetter
 from popmq.stats import GroupStats
 
 
@@ -54,7 +55,7 @@ class OwnerLease:
 class Columns:
     """Messages as lists of one length, one per field: for readers that want arrays, not objects.
 
-    Those that were not asked for are empty; `offset` always comes.
+    Those that were not asked for are empty; `offset` always comes, `dead_letter` only when it is named.
     """
 
     message_id: Sequence[str]
@@ -67,6 +68,7 @@ class Columns:
     stored_ms: Sequence[int]
     attempt: Sequence[int]
     properties: Sequence[Mapping[str, str]]
+    dead_letter: Sequence[DeadLetter | None] = ()  # only if asked for by name
 
     def __len__(self) -> int:
         return len(self.offset)

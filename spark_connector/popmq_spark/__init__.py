@@ -11,16 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from popmq_spark.lease.draining import Drain
+    from popmq_spark.progress import Backlog
 
-__all__ = ["drain", "register"]
+__all__ = ["backlog", "drain", "register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes `format("popmq")` known to this session."""
-    from popmq_spark.source import PopMQDataSource
+    """Makes `format("popmq")` known to this session.
 
+    Raises `worker_python.WorkerPythonError` if the Python that Spark starts for its workers has no connector.
+    """
+    from popmq_spark.source import PopMQDataSource
+    from popmq_spark.worker_python import check_worker_python
+
+    check_worker_python(spark)
     spark.dataSource.register(PopMQDataSource)
 
 
@@ -33,3 +40,13 @@ def drain(spark: "SparkSession", name: str, **options: Any) -> "Drain":
     from popmq_spark.lease.draining import Drain
 
     return Drain(spark, name, options)
+
+
+def backlog(progress: "StreamingQueryProgress") -> "list[Backlog]":
+    """How many messages a query had before it when a trigger began, by topic.
+
+    `progress`: `query.lastProgress`, or `event.progress` in a listener's `onQueryProgress`.
+    """
+    from popmq_spark.progress import of_progress
+
+    return of_progress(progress)

@@ -12,6 +12,19 @@ import popmq
 _TIME = pa.timestamp("us", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
 
+_DEAD_LETTER = pa.struct(
+    [
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("attempts", pa.int32()),
+        ("first_pop_ts", _TIME),
+        ("last_client", pa.string()),
+        ("reason", pa.string()),
+        ("dead_ts", _TIME),
+    ]
+)
+
 _TYPES: dict[str, pa.DataType] = {
     "topic": pa.string(),
     "queue_id": pa.int32(),
@@ -21,6 +34,7 @@ _TYPES: dict[str, pa.DataType] = {
     "body": pa.binary(),
     "tag": pa.string(),
     "properties": _MAP,
+    "dead_letter": _DEAD_LETTER,
     "born_ts": _TIME,
     "store_ts": _TIME,
     "delivery_attempt": pa.int32(),
@@ -36,6 +50,7 @@ _FIELDS = {
     "body": "body",
     "tag": "tag",
     "properties": "properties",
+    "dead_letter": "dead_letter",
     "born_ts": "born_ms",
     "store_ts": "stored_ms",
     "delivery_attempt": "attempt",
@@ -70,6 +85,7 @@ def to_arrow(
         "body": lambda: pa.array(columns.body, pa.binary()),
         "tag": lambda: _texts(columns.tag),
         "properties": lambda: pa.array([[*entries.items()] for entries in columns.properties], _MAP),
+        "dead_letter": lambda: pa.array([_origin(letter) for letter in columns.dead_letter], _DEAD_LETTER),
         "born_ts": lambda: _times(columns.born_ms),
         "store_ts": lambda: _times(columns.stored_ms),
         "delivery_attempt": lambda: (
@@ -79,6 +95,15 @@ def to_arrow(
     }
     batch = pa.RecordBatch.from_arrays([arrays[name]() for name in schema.names], schema=schema)
     return batch if keys is None else batch.filter(pa.array([key in keys for key in columns.key]))
+
+
+def _origin(letter: popmq.DeadLetter | None) -> tuple[Any, ...] | None:
+    """The fields of `_DEAD_LETTER`; None of a message that is no dead letter."""
+    if letter is None:
+        return None
+    first_pop, dead = (1000 * ms if ms else None for ms in (letter.first_pop_ms, letter.dead_ms))
+    place = letter.topic, letter.queue, letter.offset
+    return (*place, letter.attempts, first_pop, letter.last_client or None, letter.reason, dead)
 
 
 def _texts(values: Sequence[str]) -> Any:

@@ -105,6 +105,22 @@ def one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def mode(*modes: str) -> Callable[[str], str]:
+    """One of the modes of a read; for what users look for here, where it is."""
+    elsewhere = {
+        "browse": "offsets: it leases nothing",
+        "drain": "nothing: popmq_spark.drain empties a topic",
+    }
+
+    def parse(text: str) -> str:
+        asked = text.strip().lower()
+        if asked not in modes:
+            raise ValueError(elsewhere.get(asked, " or ".join(modes)))
+        return asked
+
+    return parse
+
+
 def _offsets_only(text: str) -> None:
     """An option of the other mode: always refused, with the mode that has it."""
     raise ValueError("nothing with mode=lease: use mode=offsets")
@@ -141,7 +157,7 @@ CONNECTION = (
 )
 
 #: The mode decides which table the other options are looked up in.
-MODE = Option("mode", one_of("lease", "offsets"), "lease", "`lease`, or `offsets`: reads by offset, leases nothing")
+MODE = Option("mode", mode("lease", "offsets"), "lease", "`lease`, or `offsets`: reads by offset, leases nothing")
 
 #: Options that select topics and messages, in both modes.
 TOPICS = (
@@ -170,6 +186,7 @@ OPTIONS = (
     Option("failOnLeaseLoss", _flag, "false", "fail when others popped messages of a batch whose lease had expired"),
     Option("exclusiveOwner", _flag, "false", "others never pop what this query holds, not even after its lease"),
     Option("includeProperties", _flag, "false", "adds the column properties"),
+    Option("includeDeadLetter", _flag, "false", "adds the column dead_letter, of messages of a dead-letter topic"),
     Option("longPollTimeout", duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),
     Option("brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a broker may be away"),
     Option("drainPlan", json.loads, "", ""),  # passes the plan of a drain to its readers: draining.py
@@ -243,6 +260,7 @@ class Reading(Connecting):
     max_partitions: int
     fail_on_data_loss: bool
     include_properties: bool
+    include_dead_letter: bool
     broker_unavailable_timeout: float
     topic: str = ""
     topics: tuple[str, ...] = ()

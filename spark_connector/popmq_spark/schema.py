@@ -3,6 +3,7 @@
     topic STRING, queue_id INT, queue_offset BIGINT     the message's position
     message_id STRING, key STRING, body BINARY, tag STRING, [properties MAP<STRING, STRING>]
     born_ts TIMESTAMP, store_ts TIMESTAMP               by the producer's clock, by the broker's
+    [dead_letter STRUCT<…>]                             where a dead letter came from, and why; null for others
     delivery_attempt INT                                from 1; a re-read does not count
     popmq_epoch BIGINT                                  the epoch of the micro-batch; both null when nothing is leased
 
@@ -21,6 +22,20 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+#: What the broker adds to a message that it moves to a dead-letter topic. Times are by its clock.
+DEAD_LETTER = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("queue_id", IntegerType()),
+        StructField("queue_offset", LongType()),
+        StructField("attempts", IntegerType()),
+        StructField("first_pop_ts", TimestampType()),
+        StructField("last_client", StringType()),
+        StructField("reason", StringType()),
+        StructField("dead_ts", TimestampType()),
+    ]
+)
+
 COLUMNS: dict[str, DataType] = {
     "topic": StringType(),
     "queue_id": IntegerType(),
@@ -30,6 +45,7 @@ COLUMNS: dict[str, DataType] = {
     "body": BinaryType(),
     "tag": StringType(),
     "properties": MapType(StringType(), StringType()),
+    "dead_letter": DEAD_LETTER,
     "born_ts": TimestampType(),
     "store_ts": TimestampType(),
     "delivery_attempt": IntegerType(),
@@ -41,9 +57,10 @@ class SchemaError(ValueError):
     """The schema given to Spark names a column that the source does not have, or gives it another type."""
 
 
-def full_schema(include_properties: bool) -> StructType:
-    """Every column; `properties` on demand, because a map costs more than all the others together."""
-    names = [name for name in COLUMNS if name != "properties" or include_properties]
+def full_schema(include_properties: bool, include_dead_letter: bool) -> StructType:
+    """Every column; two on demand: `properties`, because a map costs more than all the others, and `dead_letter`."""
+    left_out = {"properties": not include_properties, "dead_letter": not include_dead_letter}
+    names = [name for name in COLUMNS if not left_out.get(name)]
     return StructType([StructField(name, COLUMNS[name]) for name in names])
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from popmq_spark.offsets.offsets_options import OffsetsOptions
-from popmq_spark.options import OptionError, Options
+from popmq_spark.options import OptionError, Options, Reading
 from popmq_spark.schema import check_projection, full_schema
 from popmq_spark.writing.write_options import WriteOptions
 
@@ -36,20 +36,19 @@ class PopMQDataSource(DataSource):
         self._mode = given.get("mode", "").strip().lower()
         self._leases = self._mode == "lease" or (not self._mode and "group" in given)
         if self._mode or self._leases:
-            self._include_properties()
+            self._reading()
 
-    def _include_properties(self) -> bool:
-        """Whether the column `properties` is asked for. Raises OptionError for whatever is wrong with the options."""
-        if self._leases:
-            return Options.parse(self.options).include_properties
-        return OffsetsOptions.either(self.options).include_properties
+    def _reading(self) -> Reading:
+        """The options of a read. Raises OptionError for whatever is wrong with them."""
+        return Options.parse(self.options) if self._leases else OffsetsOptions.either(self.options)
 
     @classmethod
     def name(cls) -> str:
         return "popmq"
 
     def schema(self) -> StructType:
-        return full_schema(self._include_properties())
+        given = self._reading()
+        return full_schema(given.include_properties, given.include_dead_letter)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from popmq_spark.columns import arrow_schema
@@ -69,6 +68,11 @@ class PopMQDataSource(DataSource):
         check_projection(schema)
         if "drainplan" in {name.lower() for name in self.options}:
             return DrainReader(Options.parse(self.options), arrow_schema(schema))
+        if self._leases:
+            raise OptionError(
+                "popmq: spark.read leases nothing: leave out mode and group, or call popmq_spark.drain, which acks "
+                "what it has read"
+            )
         return reader_of(OffsetsOptions.batch(self.options), arrow_schema(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":

@@ -63,7 +63,8 @@ def test_the_columns_are_the_documented_ones_and_properties_come_on_demand() -> 
 
 
 def test_the_arrow_types_are_those_that_spark_checks_for() -> None:
-    schema = source(includeproperties="true").schema()
+    schema = source(includeproperties="true", includedeadletter="true").schema()
+    assert {"properties", "dead_letter"} < {*schema.names}
     assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
 
 

@@ -418,7 +418,7 @@ class Delivery(_message.Message):
     def __init__(self, message: _Optional[_Union[Message, _Mapping]] = ..., handle: _Optional[str] = ..., attempt: _Optional[int] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., stored_ms: _Optional[int] = ...) -> None: ...
 
 class Columns(_message.Message):
-    __slots__ = ("message_id", "body", "tag", "key", "queue", "offset", "born_ms", "stored_ms", "attempt", "handle", "properties")
+    __slots__ = ("message_id", "body", "tag", "key", "queue", "offset", "born_ms", "stored_ms", "attempt", "handle", "properties", "dead_letter")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
@@ -430,6 +430,7 @@ class Columns(_message.Message):
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     message_id: _containers.RepeatedScalarFieldContainer[str]
     body: _containers.RepeatedScalarFieldContainer[bytes]
     tag: _containers.RepeatedScalarFieldContainer[str]
@@ -441,7 +442,8 @@ class Columns(_message.Message):
     attempt: _containers.RepeatedScalarFieldContainer[int]
     handle: _containers.RepeatedScalarFieldContainer[str]
     properties: _containers.RepeatedCompositeFieldContainer[Properties]
-    def __init__(self, message_id: _Optional[_Iterable[str]] = ..., body: _Optional[_Iterable[bytes]] = ..., tag: _Optional[_Iterable[str]] = ..., key: _Optional[_Iterable[str]] = ..., queue: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., born_ms: _Optional[_Iterable[int]] = ..., stored_ms: _Optional[_Iterable[int]] = ..., attempt: _Optional[_Iterable[int]] = ..., handle: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[Properties, _Mapping]]] = ...) -> None: ...
+    dead_letter: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    def __init__(self, message_id: _Optional[_Iterable[str]] = ..., body: _Optional[_Iterable[bytes]] = ..., tag: _Optional[_Iterable[str]] = ..., key: _Optional[_Iterable[str]] = ..., queue: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., born_ms: _Optional[_Iterable[int]] = ..., stored_ms: _Optional[_Iterable[int]] = ..., attempt: _Optional[_Iterable[int]] = ..., handle: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[Properties, _Mapping]]] = ..., dead_letter: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...
 
 class Properties(_message.Message):
     __slots__ = ("entries",)

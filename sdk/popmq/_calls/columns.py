@@ -2,12 +2,13 @@
 
 from collections.abc import Collection
 
+from popmq._calls.deliveries import read_dead_letter
 from popmq.owner import Columns
 from popmq_proto.v1 import popmq_pb2 as pb
 
 
 def asked(columns: Collection[str] | None) -> list[str]:
-    """The names for a request: none for all. Offsets always come: rows are counted by them."""
+    """The names for a request: none for the usual ones. Offsets always come: rows are counted by them."""
     return [] if columns is None else sorted({*columns, "offset"})
 
 
@@ -26,4 +27,5 @@ def read_columns(rows: pb.Columns) -> Columns:
         rows.stored_ms[:],
         rows.attempt[:],
         [dict(row.entries) if row.entries else none for row in rows.properties],
+        [read_dead_letter(row) if row.topic else None for row in rows.dead_letter],
     )

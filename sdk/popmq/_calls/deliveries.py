@@ -41,7 +41,7 @@ def read_delivery(
         message.deliver_at_ms,
         pb.Encoding.Name(message.encoding).removeprefix("ENCODING_") if message.encoding else "",
         _read_trace(message) if message.HasField("trace_context") else None,
-        _read_dead_letter(message.dead_letter) if message.HasField("dead_letter") else None,
+        read_dead_letter(message.dead_letter) if message.HasField("dead_letter") else None,
         message.lite_topic,
         guard,
         "",
@@ -55,7 +55,8 @@ def _read_trace(message: pb.Message) -> TraceContext:
     return TraceContext(message.trace_context.traceparent, message.trace_context.tracestate)
 
 
-def _read_dead_letter(row: pb.DeadLetter) -> DeadLetter:
+def read_dead_letter(row: pb.DeadLetter) -> DeadLetter:
+    """The origin of a dead letter, and the reason."""
     return DeadLetter(
         row.topic, row.queue, row.offset, row.attempts, row.first_pop_ms, row.last_client, row.reason, row.dead_ms
     )

@@ -19,7 +19,7 @@ from popmq_spark.options import (
     Reading,
     check_partitions,
     check_topics,
-    one_of,
+    mode,
     parse_values,
     word,
 )
@@ -34,6 +34,7 @@ _TASKS = tuple(_SAME[name] for name in ("minPartitions", "maxRecordsPerPartition
 _TOLERANCE = (
     Option("failOnDataLoss", _SAME["failOnDataLoss"].parse, "true", "fail when messages of a range no longer exist"),
     _SAME["includeProperties"],
+    _SAME["includeDeadLetter"],
     _SAME["brokerUnavailableTimeout"],
 )
 
@@ -53,7 +54,7 @@ STREAM_OPTIONS = (
 #: The options of a batch read, which has an end, but no triggers.
 BATCH_OPTIONS = (
     *CONNECTION,
-    Option("mode", one_of("offsets"), "offsets", "a batch read leases nothing; popmq_spark.drain empties a topic"),
+    Option("mode", mode("offsets"), "offsets", "a batch read leases nothing; popmq_spark.drain empties a topic"),
     *TOPICS,
     _START,
     Option("endingOffsets", place, "latest", "where to end; the message there is not read"),

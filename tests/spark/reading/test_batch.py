@@ -1,7 +1,7 @@
 """spark.read: ranges of offsets, without a lease; what the conditions of a query leave out is not sent."""
 
 import pickle
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -108,6 +108,37 @@ def test_several_topics_a_pattern_and_dead_letters_are_read(broker: Broker) -> N
     broker.client.reject(broker.client.pop("payments", "billing")[0], reason="no")
     assert bodies(read(broker, topic="%DLQ%billing")) == [7]
     assert bodies(read(broker, topic="", topicPattern="%DLQ%.+")) == [7]
+
+
+def test_a_dead_letter_tells_where_it_came_from_and_why_in_a_column_of_its_own(broker: Broker) -> None:
+    broker.client.create_group("billing")
+    broker.send(1)
+    delivery = broker.client.pop(TOPIC, "billing")[0]
+    broker.clock.advance(1_000)
+    broker.client.reject(delivery, reason="no such account")
+    popped = datetime.fromtimestamp(broker.clock.now_ms() / 1000 - 1, UTC)
+    assert [row["dead_letter"] for row in read(broker, topic="%DLQ%billing", includeDeadLetter="true")] == [
+        {
+            "topic": TOPIC,
+            "queue_id": delivery.queue,
+            "queue_offset": delivery.offset,
+            "attempts": 1,
+            "first_pop_ts": popped,
+            "last_client": broker.client.client_id,
+            "reason": "no such account",
+            "dead_ts": popped + timedelta(seconds=1),
+        }
+    ]
+    assert [row["dead_letter"] for row in read(broker, includeDeadLetter="true")] == [None], "it is no dead letter"
+    assert "dead_letter" not in read(broker, topic="%DLQ%billing")[0]
+
+
+def test_modes_that_are_found_elsewhere_are_named(broker: Broker) -> None:
+    for mode, where in (("drain", "popmq_spark.drain empties a topic"), ("browse", "offsets: it leases nothing")):
+        with pytest.raises(OptionError, match=where):
+            read(broker, mode=mode)
+    with pytest.raises(OptionError, match="leave out mode and group, or call"):
+        read(broker, group="spark")
 
 
 def test_a_batch_read_names_its_topics_and_its_filter_by_one_option(broker: Broker) -> None:

@@ -88,6 +88,22 @@ def test_a_topic_that_comes_does_not_end_the_renewal_of_the_lease(broker: Broker
     assert query.parts()[0].generation == owner.generation  # type: ignore[attr-defined]
 
 
+def test_dead_letters_are_streamed_with_their_origin_and_acked(broker: Broker) -> None:
+    broker.client.create_group("billing")
+    (sent,) = broker.send(1)
+    broker.client.reject(broker.client.pop(TOPIC, "billing"), reason="no such account")
+    query = broker.query(topicPattern="%DLQ%.*", includeDeadLetter="true")
+    del query.options["topic"]
+    query.run()
+    (row,) = query.rows()
+    assert (row["message_id"], row["dead_letter"]["topic"], row["dead_letter"]["reason"]) == (
+        sent,
+        TOPIC,
+        "no such account",
+    )
+    assert acked(broker, ["%DLQ%billing"]) == {"%DLQ%billing": 1}
+
+
 @pytest.mark.parametrize(("name", "text"), [("tag", "a || b"), ("sql", "kind = 'x'")])
 def test_messages_that_a_filter_passes_over_are_not_left(broker: Broker, name: str, text: str) -> None:
     wanted = [*send(broker, TOPIC, 5, "a", kind="x"), *send(broker, "bills", 5, "b", kind="x")]

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import popmq
+import popmq_spark
 from tests.spark.conftest import QUERY, TOPIC, Broker
 
 pytestmark = [
@@ -209,6 +210,9 @@ def test_a_running_query_takes_what_comes_and_shows_the_group_in_its_progress(
         assert sorted(stored) == sorted(sent)
         progress = next(progress for progress in running.recentProgress if progress.numInputRows)
         assert json.loads(progress.sources[0].latestOffset)["ready"] >= 10
+        (behind,) = popmq_spark.backlog(progress)
+        assert behind.topic == TOPIC
+        assert behind.messages >= 10
     finally:
         running.stop()
 

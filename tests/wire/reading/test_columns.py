@@ -35,6 +35,7 @@ WRITTEN = {
     "a body as long as a length of one byte allows": ID + b"\x12\x7f" + b"\x12" * 127 + KEYS,
     "a body as long as a length of two bytes allows": ID + b"\x12\xff\x7f" + b"\x12" * 16383 + KEYS,
     "an id of two bytes' length": b"\x0a\x80\x01" + b"i" * 128 + BODY + KEYS,
+    "a dead letter": ID + BODY + KEYS + b"\x7a\x05\x0a\x01t\x20\x02",
     "a field that is not known": ID + BODY + b"\xf8\x07\x01" + KEYS,
 }
 
@@ -49,6 +50,7 @@ def decoded(data: bytes, names: Collection[str]) -> pb.Columns:
         "key": [*message.keys[:1]] or [""],
         "born_ms": [message.born_ms],
         "properties": [pb.Properties(entries=message.properties)],
+        "dead_letter": [message.dead_letter],
         "queue": [3],
         "offset": [7],
         "stored_ms": [8],

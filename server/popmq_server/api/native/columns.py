@@ -18,7 +18,7 @@ from popmq_server.commands import ReadRow
 from popmq_server.model.message import message_parts
 
 #: Columns that are fields of the message.
-_OF_MESSAGES = frozenset(("message_id", "body", "tag", "key", "born_ms", "properties"))
+_OF_MESSAGES = frozenset(("message_id", "body", "tag", "key", "born_ms", "properties", "dead_letter"))
 
 
 def columns(rows: Sequence[ReadRow], handles: list[str], names: Collection[str]) -> bytes:
@@ -66,5 +66,6 @@ def _piece(message: pb.Message, names: Collection[str]) -> bytes:
         "key": message.keys[0] if message.keys else "",
         "born_ms": message.born_ms,
         "properties": pb.Properties(entries=message.properties),
+        "dead_letter": message.dead_letter,
     }
     return pb.Columns(**{name: [value] for name, value in fields.items() if name in names}).SerializeToString()

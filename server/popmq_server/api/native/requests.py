@@ -46,6 +46,8 @@ from popmq_server.model.message import (
 INT64_MAX = (1 << 63) - 1
 #: All columns that can be asked for. Handles are not among them: without one a message cannot be acked.
 COLUMNS = frozenset(field.name for field in pb.Columns.DESCRIPTOR.fields) - {"handle"}
+#: Those of a request that names none: readers that are older than a column are not sent it.
+USUAL_COLUMNS = COLUMNS - {"dead_letter"}
 #: Limits of requests.
 ENTRIES_MAX = 4096
 LITE_TOPICS_MAX = 2300
@@ -182,11 +184,11 @@ def check_format(request: pb.PopRequest | pb.PullRequest) -> None:
 
 
 def columns_of(request: pb.PopRequest | pb.PullRequest) -> frozenset[str]:
-    """The columns that a request asks for; without names, all. Raises Refused."""
+    """The columns that a request asks for; without names, all but `dead_letter`. Raises Refused."""
     unknown = sorted(set(request.columns) - COLUMNS)
     if unknown:
         raise not_one_of("columns", repr(unknown[0][:40]), sorted(COLUMNS))
-    named = frozenset(request.columns) or COLUMNS
+    named = frozenset(request.columns) or USUAL_COLUMNS
     return named - {"body"} if request.without_body else named
 
 
