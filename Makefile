@@ -155,7 +155,7 @@ search: setup ## STEPS=500000 of all random machines against their models, from 
 	@nice -n 15 $(BIN)/python -m tests.engine.search.searching $(or $(STEPS),100000) $(or $(SEED),1)
 
 chaos-spark: setup build/delta/ready ## BATCHES=50 of each query through both modes of the Spark source while all is killed, and a table
-	@echo "chaos-spark: both modes into Parquet, Delta and a topic (ten minutes on a quiet machine)"
+	@echo "chaos-spark: both modes into Parquet, Delta and a topic (half an hour)"
 	@POPMQ_CAMPAIGN=whole POPMQ_CHAOS_BATCHES=$(BATCHES) $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/real/test_chaos.py
 
 spark-kafka: setup build/delta/ready ## the Spark source beside Spark's own Kafka source (Kafka by Maven), and a table

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 TASK_FAILURES = 0.05
 #: Of Delta's batches, each before and after the write.
 SINK_FAILURES = 0.02
-#: Restarts of one query by its driver.
-RESTARTS_MAX = 50
+#: Restarts of queries by one driver.
+RESTARTS_MAX = 100
 #: For Spark 4.2: there is none for 4.3 yet.
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
@@ -48,8 +48,7 @@ def flaky(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
 def move(spark: "SparkSession", endpoint: str, folder: Path, rows_per_trigger: int, paths: Sequence[str]) -> None:
     """Runs all queries to the end of the topic, and writes what their tables hold."""
     queries = {path: _start(spark, endpoint, folder, rows_per_trigger, path) for path in paths}
-    for path, query in queries.items():
-        _finish(query, lambda path=path: _start(spark, endpoint, folder, rows_per_trigger, path))  # type: ignore[misc]
+    _finish(queries, lambda path: _start(spark, endpoint, folder, rows_per_trigger, path))
     tables = {path: path.partition("-")[2] for path in paths if not path.endswith("-topic")}
     bodies = {}
     for path, sink in tables.items():
@@ -59,18 +58,22 @@ def move(spark: "SparkSession", endpoint: str, folder: Path, rows_per_trigger: i
     (folder / "tables.new").rename(folder / "tables.json")
 
 
-def _finish(query: "StreamingQuery", start: "Callable[[], StreamingQuery]") -> None:
-    """Waits for a query, and starts it again when its sink failed."""
+def _finish(queries: "dict[str, StreamingQuery]", start: "Callable[[str], StreamingQuery]") -> None:
+    """Waits for all queries, and starts each one again as soon as it has failed."""
     from pyspark.errors import StreamingQueryException
 
-    for _ in range(RESTARTS_MAX):
-        try:
-            query.awaitTermination()
-            return
-        except StreamingQueryException as error:
-            print("query failed, again:", str(error)[:2000], flush=True)
-            query = start()
-    raise RuntimeError(f"a query failed {RESTARTS_MAX} times")
+    restarts = 0
+    while queries:
+        for path, query in [*queries.items()]:
+            try:
+                if query.awaitTermination(1):
+                    del queries[path]
+            except StreamingQueryException as error:
+                print("query failed, again:", str(error)[:2000], flush=True)
+                restarts += 1
+                if restarts > RESTARTS_MAX:
+                    raise
+                queries[path] = start(path)
 
 
 def _start(spark: "SparkSession", endpoint: str, folder: Path, rows_per_trigger: int, path: str) -> "StreamingQuery":

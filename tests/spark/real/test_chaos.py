@@ -1,8 +1,8 @@
 """Both modes of the source into a table and into a topic, while driver, Python workers, broker and tasks are killed.
 
-    make chaos-spark       100,000 messages, 200 micro-batches, twenty kills, and a table of the outcome
+    make chaos-spark       100,000 messages through each of six queries, 300 micro-batches, twenty kills, and a table
 
-BATCHES=20 makes it shorter: so many micro-batches of each query, with 2,000 messages each.
+BATCHES=200 makes it longer: so many micro-batches of each query, from the same messages, and four times as many kills.
 
 The whole form runs on executors of their own (local-cluster) with speculation, and also into Delta, on a Spark for
 which there is a Delta: `make chaos-spark` installs it into build/delta. A killed driver takes longer to come back than
@@ -45,8 +45,8 @@ pytestmark = [
 
 #: Micro-batches of each query.
 BATCHES = int(os.environ.get("POPMQ_CHAOS_BATCHES") or 50) if WHOLE else 3
-ROWS_PER_TRIGGER = 2_000 if WHOLE else 200
-MESSAGES = BATCHES * ROWS_PER_TRIGGER
+MESSAGES = 100_000 if WHOLE else 600
+ROWS_PER_TRIGGER = MESSAGES // BATCHES
 MASTER = "local-cluster[2,1,1024]" if WHOLE else "local[2,4]"
 #: A Python with a Spark that has a Delta.
 DELTA_PYTHON = Path("build/delta/bin/python")
