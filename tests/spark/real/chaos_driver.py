@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 TASK_FAILURES = 0.05
 #: Of Delta's batches, each before and after the write.
 SINK_FAILURES = 0.02
+#: Queries that run at once. Spark gives each one's Python ten seconds to start, which a busy machine needs for a few.
+AT_ONCE = 2
 #: Restarts of queries by one driver.
 RESTARTS_MAX = 100
 #: For Spark 4.2: there is none for 4.3 yet.
@@ -47,8 +49,7 @@ def flaky(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
 
 def move(spark: "SparkSession", endpoint: str, folder: Path, rows_per_trigger: int, paths: Sequence[str]) -> None:
     """Runs all queries to the end of the topic, and writes what their tables hold."""
-    queries = {path: _start(spark, endpoint, folder, rows_per_trigger, path) for path in paths}
-    _finish(queries, lambda path: _start(spark, endpoint, folder, rows_per_trigger, path))
+    _run(paths, lambda path: _start(spark, endpoint, folder, rows_per_trigger, path))
     tables = {path: path.partition("-")[2] for path in paths if not path.endswith("-topic")}
     bodies = {}
     for path, sink in tables.items():
@@ -58,22 +59,24 @@ def move(spark: "SparkSession", endpoint: str, folder: Path, rows_per_trigger: i
     (folder / "tables.new").rename(folder / "tables.json")
 
 
-def _finish(queries: "dict[str, StreamingQuery]", start: "Callable[[str], StreamingQuery]") -> None:
-    """Waits for all queries, and starts each one again as soon as it has failed."""
+def _run(paths: Sequence[str], start: "Callable[[str], StreamingQuery]") -> None:
+    """Runs each query to its end, some at once, and starts one again as soon as it has failed."""
     from pyspark.errors import StreamingQueryException
 
-    restarts = 0
-    while queries:
-        for path, query in [*queries.items()]:
+    waiting, running, restarts = [*paths], dict[str, "StreamingQuery"](), 0
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            running[waiting[0]] = start(waiting.pop(0))
+        for path, query in [*running.items()]:
             try:
                 if query.awaitTermination(1):
-                    del queries[path]
+                    del running[path]
             except StreamingQueryException as error:
                 print("query failed, again:", str(error)[:2000], flush=True)
                 restarts += 1
                 if restarts > RESTARTS_MAX:
                     raise
-                queries[path] = start(path)
+                running[path] = start(path)
 
 
 def _start(spark: "SparkSession", endpoint: str, folder: Path, rows_per_trigger: int, path: str) -> "StreamingQuery":

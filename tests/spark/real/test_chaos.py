@@ -105,11 +105,12 @@ class Driver:
         return self._process.poll()
 
     def batches(self) -> int:
-        """Micro-batches that are planned, of all queries: files of Spark's own log. 0 until every query has one.
+        """Micro-batches that are planned, of all queries: files of Spark's log. 0 while a query has begun without one.
 
         Spark refuses a checkpoint whose driver died while it wrote the very first of these files.
         """
-        planned = [sum(1 for _ in (self._folder / f"checkpoint-{path}/offsets").glob("[0-9]*")) for path in PATHS]
+        begun = [self._folder / f"checkpoint-{path}" for path in PATHS]
+        planned = [sum(1 for _ in (place / "offsets").glob("[0-9]*")) for place in begun if place.exists()]
         return sum(planned) if all(planned) else 0
 
     def kill(self) -> None:
