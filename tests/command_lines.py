@@ -1,4 +1,4 @@
-"""Whether the command line understands what a document or a hint tells its reader to type."""
+"""Checks that the command line accepts the commands that documents and hints tell a reader to type."""
 
 import click
 
@@ -6,7 +6,7 @@ from popmq_cli.commands import popmq as command_line
 
 
 def understand(words: list[str]) -> None:
-    """Parses the words behind `popmq`, without running anything. Raises click.UsageError for what it would refuse."""
+    """Parses the words after `popmq` without running anything. Raises click.UsageError for an invalid command."""
     command, words = resolve(words)
     command.make_context(command.name or "", list(words))
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.mechanisms import COLLECTED
 
-#: What took long when scripts/slow_tests.py looked last.
+#: The slow tests of the last run of scripts/slow_tests.py.
 SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text().splitlines())
 WHOLE = os.environ.get("POPMQ_CAMPAIGN") == "whole"
 

@@ -187,3 +187,49 @@ def test_processes_are_started_with_modules_that_are_there() -> None:
 )
 def test_a_program_that_is_missing_or_named_at_run_time_is_reported(words: str, wrong: bool) -> None:
     assert any(map(is_no_program, programs(ast.parse(words)))) == wrong
+
+
+#: An import statement in a docstring: an example that readers copy.
+IMPORT = re.compile(r"^\s*from (popmq[\w.]*) import (\w+)", re.MULTILINE)
+
+
+def imports_in_docstrings(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """(module, name) of each import of ours in the examples of docstrings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from IMPORT.findall(ast.get_docstring(node) or "")
+
+
+def is_missing(module: str, name: str) -> bool:
+    """Whether `from module import name` would fail."""
+    path = module.replace(".", "/")
+    files = [*found(f"{path}.py"), *found(f"{path}/__init__.py")]
+    inside = [*found(f"{path}/{name}.py"), *found(f"{path}/{name}/__init__.py")]
+    return not inside and not any(name in defined(each) or name in exported(each) for each in files)
+
+
+@cache
+def exported(path: str) -> frozenset[str]:
+    """Names in strings of an `__init__.py` that loads them on first use."""
+    constants = (node for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.Constant))
+    return frozenset(str(node.value) for node in constants)
+
+
+def test_examples_in_docstrings_import_names_that_are_there() -> None:
+    named = {(path, *each) for path in sources(*EVERYTHING) for each in imports_in_docstrings(tree_of(path))}
+    assert named
+    missing = [(str(path.relative_to(ROOT)), module, name) for path, module, name in named if is_missing(module, name)]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("from popmq import Client", False),
+        ("from popmq._calls import owner_calls", False),
+        ("from popmq import _owner_calls", True),
+        ("from popmq._nowhere import owner_calls", True),
+    ],
+)
+def test_an_example_that_imports_a_name_that_is_not_there_is_noticed(line: str, missing: bool) -> None:
+    assert [is_missing(*each) for each in IMPORT.findall(line)] == [missing]

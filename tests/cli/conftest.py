@@ -50,7 +50,7 @@ def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def broker(popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
-    """A broker that POPMQ_ENDPOINT names."""
+    """A broker, whose endpoint is in POPMQ_ENDPOINT."""
     monkeypatch.setenv("POPMQ_ENDPOINT", popmq_broker.endpoint)
     return popmq_broker
 

@@ -52,7 +52,7 @@ class Answer:
 
     @property
     def plain(self) -> str:
-        """Its words, as a reader sees them."""
+        """The visible text of the page."""
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", self.text)).split())
 
 

@@ -36,7 +36,7 @@ TOPICS = ("a", "b")
 FILL = "x" * 200
 #: A fork that takes more CPU time is ended: its broker is busy with a job that cannot end.
 PATIENCE_S = 10.0
-#: How a fork ends that no damaged page ended.
+#: The outcome of a fork that used up its time, which is not the fault of a damaged page.
 BUSY = ("", "SIGPROF")
 
 
@@ -109,7 +109,7 @@ def _tree(handle: int, root: Root, name: str) -> Iterator[int]:
 
 
 def size_of_first_value(file: Path) -> int:
-    """Where the size of the oldest chunk lies, in four bytes: LMDB believes it, wherever it leads."""
+    """The place of the four bytes with the size of the oldest chunk, which LMDB uses unchecked."""
     with open(file, "rb") as opened:
         root, _ = database(opened.fileno(), b"log")
         leaf = first_leaf(opened.fileno(), root)
@@ -117,7 +117,7 @@ def size_of_first_value(file: Path) -> int:
 
 
 def flips(built: Built, seed: int, count: int) -> Iterator[tuple[int, int]]:
-    """(byte, bit), the half of them in the structure. The first one ends a broker by a signal."""
+    """(byte, bit) of each flip, half of them in the structure. The first one ends a broker by a signal."""
     chance, file = random.Random(seed), built.folder / DATA_FILE
     size, inner = file.stat().st_size, structure(file)
     yield size_of_first_value(file) + 3, 7
@@ -126,7 +126,7 @@ def flips(built: Built, seed: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def look(built: Built, place: int, bit: int, scratch: Path) -> dict[str, Any]:
-    """What one flip does, found out in a forked process.
+    """The effect of one flip, observed in a forked process.
 
     When a signal ended it (`signal`), a supervisor starts the broker again: the rest is what that start does then.
     """
@@ -141,7 +141,7 @@ def look(built: Built, place: int, bit: int, scratch: Path) -> dict[str, Any]:
     if seen["ended"] in BUSY:
         return seen | {"signal": ""}
     again = _forked(lambda: _seen(built, scratch))
-    # What the first process acked is not delivered again: nobody can count what is lost.
+    # Messages acked by the first process are not delivered again, so losses cannot be counted.
     return seen | again | {"signal": seen["ended"], "wrong": seen["wrong"] + again["wrong"], "lost": 0}
 
 
@@ -166,7 +166,7 @@ def _forked(looks: Callable[[], Iterator[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def _seen(built: Built, scratch: Path) -> Iterator[dict[str, Any]]:
-    """The results so far; the last one is used."""
+    """Yields the results so far; the last one is used."""
     seen: dict[str, Any] = {"found": "", "start": "", "repaired": False, "error": "", "wrong": 0, "lost": 0}
     try:
         seen["found"] = next(iter(check_folder(scratch)), "")
@@ -194,7 +194,7 @@ def _seen(built: Built, scratch: Path) -> Iterator[dict[str, Any]]:
 
 
 def _drained(rig: Rig, topic: str) -> Iterator[set[str]]:
-    """The bodies that a group gets."""
+    """The bodies that a group gets until nothing more comes."""
     empty = 0
     while empty < 4:
         rows = rig.pop(32, topic=topic, group="g" + topic)

@@ -33,7 +33,7 @@ def scale() -> Scale:
 
 @pytest.fixture
 def shim() -> None:
-    """For tests that watch a broker's files."""
+    """Skips a test that needs the shim, if the shim cannot be built here."""
     if why := no_shim():
         pytest.skip(why)
 

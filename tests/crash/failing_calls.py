@@ -8,7 +8,7 @@
 
         a fork: a backup whose copying process meets the fault
 
-`load` does what a day does: sends, pops, acks, extensions, releases, dead letters, expiry, retention and a restart. The
+`load` sends, pops, acks, extends, releases and dead-letters, and has expiry, retention and a restart. The
 forks share what this process imported, so a run takes some 0.1 s.
 """
 
@@ -53,7 +53,7 @@ class Synced(Rig):
 
 
 class Load:
-    """What a run did, and what was reported to it. A process that has ended does nothing more."""
+    """The calls and answers of a run. A process that has ended makes no more calls."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ class Load:
         return len(self.sent) > before
 
     def _created(self) -> bool:
-        """Whether the topic and the group are there: a client tries again what was refused."""
+        """Creates the topic and the group. False if one was refused: a client then tries again."""
         made = [self._try(lambda: self.rig.topic("t", 2, keep_ms=MINUTE)), self._try(lambda: self.rig.group("g"))]
         return None not in made
 
@@ -138,7 +138,7 @@ def load(folder: Path, fail: Callable[[int], int], n: int) -> dict[str, Any]:
 
 
 def judge(folder: Path, told: dict[str, Any]) -> list[str]:
-    """What is wrong with the store that a run left: a restart without faults, until nothing more comes."""
+    """Restarts without faults on the store of a run, pops until nothing more comes, and returns what is wrong."""
     rig = Rig(folder, FakeClock(told["now_ms"]), MAP_BYTES)
     found = rig.findings()
     if not told["sent"]:
@@ -159,7 +159,7 @@ def judge(folder: Path, told: dict[str, Any]) -> list[str]:
 
 
 def forked(work: Callable[[], Any]) -> Any:
-    """The result of a function in a forked process; a string that says how it ended instead."""
+    """The result of a function in a forked process, or a string that says how the process ended."""
     reads, writes = os.pipe()
     child = os.fork()
     if not child:
@@ -194,7 +194,7 @@ class Runs:
                 yield self.one(Fault(n, error, ever))
 
     def one(self, fault: Fault) -> dict[str, Any]:
-        """A load with a fault, and what is found afterwards."""
+        """Runs a load with a fault, and judges the store afterwards."""
         os.truncate(self.log, 0)
         run = {"n": fault.n, "error": errno.errorcode[fault.error], "ever": fault.ever}
         told = forked(lambda: load(self.data, lambda n: self._fail(fault._replace(n=n)), fault.n))

@@ -1,4 +1,4 @@
-"""A data folder whose broker is gone: what `popmq check` finds in it, and why a broker does not start on it."""
+"""Helpers for the data folder of a stopped broker: the findings of `popmq check`, and the reason of a refused start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CANNOT_START = 78  # EX_CONFIG of sysexits.h: a supervisor need not try again
 
 
 def refused_start(data: Path, port: int = 0) -> str:
-    """What a broker says that must not start."""
+    """The error text of a broker that must refuse to start."""
     command = [sys.executable, "-m", "popmq_server", "--data", str(data), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--tls-port", "0", "--metrics-port", "0"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)

@@ -16,7 +16,7 @@ MakeRig = Callable[..., Rig]
 
 @pytest.fixture
 def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
-    """Makes rigs by name, and judges each of them at the end."""
+    """Makes rigs by name; at the end of the test each of them is checked by fsck and against a new start."""
     rigs: list[Rig] = []
 
     def make(name: str = "data", **how: object) -> Rig:
@@ -33,7 +33,7 @@ def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
 
 @pytest.fixture
 def a_chunk_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each commit makes a chunk of its own for a topic, however small: for tests about chunks or index blocks."""
+    """Every commit creates a new chunk per topic, even a small one: for tests of chunks and index blocks."""
     monkeypatch.setattr(topic, "OPEN_BYTES_MAX", 0)
 
 

@@ -19,7 +19,7 @@ def piece(rig: Rig, **asked: Any) -> ask.RedrivenPiece:
 
 
 def all_again(rig: Rig, **asked: Any) -> list[str]:
-    """Redrives all in pieces, as a caller does; the codes of the failures."""
+    """Redrives all dead letters in pieces, as a caller does. Returns the error codes of those that failed."""
     failures, at, stop = [], 0, 0
     while True:
         done = piece(rig, start=at, stop=stop, **asked)
@@ -30,7 +30,7 @@ def all_again(rig: Rig, **asked: Any) -> list[str]:
 
 
 def died(rig: Rig, *texts: str, reason: str = "poison", **sent: Any) -> None:
-    """Dead letters of these messages."""
+    """Sends these messages and rejects them, so that they are dead letters."""
     rig.send(*texts, **sent)
     rig.reject(rig.pop(len(texts), **sent), reason=reason)
 
@@ -40,6 +40,6 @@ def offsets(rig: Rig) -> list[int]:
 
 
 def counted(rig: Rig, group: str = "g", topic: str = "t") -> tuple[int, int]:
-    """(retry, dead)."""
+    """(messages in the retry topic, dead letters) of the group."""
     numbers = rig.numbers(group, topic)
     return numbers.retry, numbers.dead

@@ -1,4 +1,4 @@
-"""Waiting in an event loop, for tests of what waits there."""
+"""Helpers that wait inside an event loop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ LOST_S = 60
 
 
 async def turns(count: int = 3) -> None:
-    """Lets every ready task of the loop run so many times."""
+    """Runs every ready task of the loop, `count` times."""
     for _ in range(count):
         await asyncio.sleep(0)

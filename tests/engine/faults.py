@@ -36,7 +36,7 @@ class Hit:
 
 @contextlib.contextmanager
 def failing(store: Store, fault: Fault) -> Iterator[Hit]:
-    """Commits of this process meet the fault. The disk looks full from then on only, so nothing is refused before."""
+    """Commits of this process fail with the fault. The disk looks full only after it, so nothing is refused before."""
     hit = Hit()
     commit = Transaction.commit
 
@@ -58,7 +58,7 @@ def failing(store: Store, fault: Fault) -> Iterator[Hit]:
 
 @contextlib.contextmanager
 def failing_put(number: int) -> Iterator[Hit]:
-    """The put of this number, counted from 1, finds the map full; 0: none."""
+    """The n-th put, counted from 1, finds the map full; 0: none does."""
     hit = Hit()
     left = [number]
     put = Transaction.put
@@ -75,7 +75,7 @@ def failing_put(number: int) -> Iterator[Hit]:
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Stands for kill -9: the code that was running does not continue."""
 
 
 def killed_before_commit(rig: Rig, *commands: Any) -> None:

@@ -20,7 +20,7 @@ def tagged(*texts: str) -> list[Outgoing]:
 
 
 def shop(rig: Rig, queues: int = 1) -> Rig:
-    """Topic t and group g, which has not named it."""
+    """Creates topic t and group g, which does not read the topic yet."""
     rig.topic("t", queues)
     rig.group("g")
     return rig

@@ -23,7 +23,7 @@ class Glance(NamedTuple):
 
 
 def glance(tx: Tx, command: Glance) -> Stand:
-    """Of a group in a topic; nothing of names that do not exist."""
+    """The position of a group in a topic; empty if one of them does not exist."""
     topic, group = tx.topic(command.topic), tx.group(command.group)
     if topic is None or group is None:
         return Stand([], [], set())

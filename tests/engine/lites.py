@@ -50,7 +50,7 @@ def popping(*names: str, **asked: Any) -> ask.Pop:
 
 
 def pop(rig: Rig, *names: str, **asked: Any) -> list[Delivery]:
-    """Of these lite topics, or of those that `client_id` has subscribed to."""
+    """Pops from these lite topics, or from those that `client_id` has subscribed to."""
     answer = rig.do(popping(*names, **asked))
     return [row for part in answer.leases for row in deliveries(part)]
 

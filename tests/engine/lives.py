@@ -1,4 +1,4 @@
-"""Asking why, as a caller does: the trace in pieces, then the lives of what it found."""
+"""Calls Why as a caller does: the trace in pieces, then the life of each message found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def why(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[Mes
 
 
 def life(rig: Rig, message_id: str = "a", group: str = "g", topic: str = "") -> GroupLife:
-    """Of the one message of this id for one group."""
+    """The life of the only message with this id, for one group."""
     (one,) = why(rig, message_id, topic)
     (found,) = [each for each in one.groups if each.group == group]
     return found
@@ -40,6 +40,6 @@ def story(rig: Rig, message_id: str = "a", group: str = "g") -> list[str]:
 
 
 def has(rig: Rig, *parts: str, message_id: str = "a", group: str = "g") -> None:
-    """Fails unless the explanation contains all of these."""
+    """Fails unless the explanation contains all of these texts."""
     text = life(rig, message_id, group).explanation
     assert all(part in text for part in parts), text

@@ -26,12 +26,12 @@ def places(pulled: ask.Pulled) -> list[tuple[str, int, int]]:
 
 
 def pulled_again(rig: Rig, **asked: Any) -> list[tuple[str, int, int]]:
-    """What the retry topic of g in t holds."""
+    """(body, offset, attempt) of each message in the retry topic of g in t."""
     return places(pull(rig, 0, topic=RETRY, **asked))
 
 
 def switch(rig: Rig, mode: str, topic: str = "t", group: str = "g", share_number: int = 0) -> Subscription:
-    """As the broker does it: until everything has moved."""
+    """Switches the consume mode as the broker does: repeats until everything has moved."""
     subscription: Subscription
     subscription, left = rig.do(ask.SetConsumeMode(topic, group, mode, share_number))
     finish(rig, left, topic, group)
@@ -52,7 +52,7 @@ def pulling(rig: Rig, queues: int = 1, **settings: Any) -> Rig:
 
 
 def commit(rig: Rig, offset: int, queue: int = 0, topic: str = "t", group: str = "g") -> int:
-    """Commits one offset; how many messages it moved past."""
+    """Commits one offset. Returns the number of messages passed."""
     acked, left = rig.do(ask.UpdateOffsets(topic, group, {queue: offset}))
     while left:
         more, left = rig.do(ask.UpdateOffsets(topic, group, {queue: offset}))
@@ -77,25 +77,25 @@ def reset(
     topic: str = "t",
     group: str = "g",
 ) -> dict[int, int]:
-    """As the broker does it: until nothing of what the group held is left."""
+    """Resets offsets as the broker does: repeats until all leases and retries of the group are removed."""
     done: ask.Reset = rig.do(ask.ResetOffsets(topic, group, to, dict(offsets) if offsets is not None else None))
     finish(rig, done.left, topic, group)
     return done.offsets
 
 
 def sums(rig: Rig) -> tuple[int, int, int, int, int]:
-    """ready, in flight, retry, backoff, acked of g in t."""
+    """(ready, in flight, retry, backoff, acked) of g in t."""
     numbers = rig.numbers()
     return numbers.ready, numbers.in_flight, numbers.retry, numbers.backoff, numbers.acked
 
 
 def one_by_one(rig: Rig, *bodies: str) -> None:
-    """Each in a block and a chunk of its own."""
+    """Sends messages so that each has its own block and chunk."""
     for body in bodies:
         rig.send(body)
 
 
 def send_tagged(rig: Rig, *bodies: str) -> None:
-    """The tag is the first character, the property `size` the number behind it."""
+    """The tag is the first character, the property `size` the number after it."""
     made = tuple(message(body, tag=body[0], properties={"size": body[1:]}) for body in bodies)
     rig.do(ask.Send("t", made, bytes=100))

@@ -53,7 +53,7 @@ class Delivery(NamedTuple):
 def message(
     body: str, message_id: str = "", keys: tuple[str, ...] = (), tag: str = "", properties: dict[str, str] | None = None
 ) -> Outgoing:
-    """What the api makes of a checked message."""
+    """The entry that the API makes of a validated message."""
     made = pb.Message(
         message_id=message_id or body, body=body.encode(), keys=keys, tag=tag, properties=properties or {}
     )
@@ -66,7 +66,7 @@ def parsed(data: bytes) -> pb.Message:
 
 
 def deliveries(popped: Leased | ask.Popped) -> list[Delivery]:
-    """The rows with their handles: those of the core, or of a broker."""
+    """The rows of an answer with their handles, from the core or from a broker."""
     found = []
     for row in popped.rows:
         data, stored_ms, queue, offset, attempt, named = row
@@ -84,9 +84,9 @@ def bodies(rows: Iterable[Delivery]) -> list[str]:
 
 
 def verdict(store: Store, live: State) -> list[str]:
-    """What fsck finds in the store, and where memory differs from what a new start reads.
+    """The findings of fsck, and the differences between memory and what a new start reads.
 
-    While something deleted is being removed, memory may still know of it what the store has lost.
+    While a deleted topic or group is being removed, memory may still hold rows that the store no longer has.
     """
     with reading(store) as kv:
         return [*check(kv), *(differences(kv, live) if not list(live.purges) else ())]
@@ -115,7 +115,7 @@ class Rig:
     # ── Running commands ─────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, *commands: Any) -> list[Any]:
-        """One group; a result or a Refused for each command."""
+        """Runs commands as one commit batch. Returns a result or a Refused for each."""
         return self.commit(*commands).results
 
     def commit(self, *commands: Any) -> Committed:
@@ -124,7 +124,7 @@ class Rig:
         return committed
 
     def do(self, command: Any) -> Any:
-        """One command alone; raises what it is refused with."""
+        """Runs one command alone. Raises Refused."""
         result = self.run(command)[0]
         if isinstance(result, BaseException):
             raise result
@@ -144,12 +144,12 @@ class Rig:
             self.commit()
 
     def advance(self, ms: int) -> None:
-        """Moves the clock, and does what became due."""
+        """Moves the clock, and does the work that became due."""
         self.skip(ms)
         self.settle()
 
     def skip(self, ms: int) -> None:
-        """Moves the clock, and does nothing that became due."""
+        """Moves the clock without doing the work that became due."""
         assert isinstance(self.clock, FakeClock)
         self.clock.advance(ms)
 

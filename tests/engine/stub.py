@@ -29,13 +29,13 @@ from popmq_server.engine.capabilities import CAPABILITIES
 from popmq_server.errors import Refused, bad_handle, group_not_found, lapsed, topic_not_found
 from popmq_server.model.records import Group, Terms, Topic
 
-#: What it serves of the rest of the contract.
+#: The capabilities that it has.
 HAS = frozenset({"peek", "look_up"})
 
 
 @dataclass
 class Delivery:
-    """A message for one group: its place, and its present or next lease."""
+    """A message for one group: its place, and its current or next lease."""
 
     topic: str
     offset: int
@@ -115,7 +115,7 @@ class StubEngine:
         return do.Sent(0, first, False)
 
     async def pop(self, command: do.Pop, wait_ms: int) -> do.Popped:
-        """Leases what is due; it never waits."""
+        """Leases the messages that are due; never waits."""
         self._named(command.topic)
         group, where, now_ms = self._group(command.group), (command.group, command.topic), self.clock.now_ms()
         log, opened = self.stored[command.topic], self.open.setdefault(where, {})
@@ -144,7 +144,7 @@ class StubEngine:
         return rows[: asked.messages_max]
 
     async def look_up(self, asked: do.LookUp) -> do.LookedUp:
-        """It finds keys only, in one go: from the newest message to the oldest."""
+        """Finds messages by key only, in one piece, newest first."""
         (name,) = self._named(asked.topic)
         log = list(enumerate(self.stored[name]))
         rows = [(data, ms, 0, at, 0) for at, (data, ms) in reversed(log) if asked.key in Message.FromString(data).keys]

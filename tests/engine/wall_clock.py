@@ -27,7 +27,7 @@ class WallClock:
         self.wall_s += ms / 1000
 
     def reboot(self) -> None:
-        """The monotonic clock begins anew."""
+        """The monotonic clock starts again at zero."""
         self.passed_ns = 0
 
 

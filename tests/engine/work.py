@@ -1,4 +1,4 @@
-"""Counted work: how many calls an action makes, which does not depend on how fast or how busy the machine is.
+"""Counts the function calls of an action, a measure of work that does not depend on the machine.
 
 A cost that must not grow with what is at rest is tested at two sizes ten times apart: the counts are compared, never
 times. Every Python function and every C function counts one, so each key that a cursor of LMDB visits is in the number.

@@ -1,6 +1,6 @@
 """The inputs that are kept: each reached code that those before it did not reach, or once failed.
 
-A file for each target, one input a line as base64, the shortest first: changes can be seen, and nothing is in the way.
+A file for each target, one input a line as base64, the shortest first, so that changes are small and readable.
 """
 
 from __future__ import annotations

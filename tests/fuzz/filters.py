@@ -32,7 +32,7 @@ SEEDS = (
 
 
 def _refused(make: Callable[[], T], text: str) -> T | None:
-    """What is made; None if it is refused as filters are, with a place in the text."""
+    """The filter; None if it is refused as an invalid filter with a place in the text."""
     try:
         return make()
     except Refused as found:

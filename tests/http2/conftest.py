@@ -12,7 +12,7 @@ from tests.http2.frame_client import FrameClient
 
 
 class Echo:
-    """What the methods do, and what a test may ask of them afterwards."""
+    """The methods of the echo server, and records of their calls for tests."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()

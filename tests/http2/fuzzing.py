@@ -86,7 +86,7 @@ def given(dice: random.Random) -> bytes:
 
 
 def pieces(dice: random.Random, raw: bytes) -> list[bytes]:
-    """As the network may cut it: all at once, in some pieces, or byte by byte."""
+    """The input in pieces, as a network may cut it: whole, in some pieces, or byte by byte."""
     size = dice.choice((1, 7, 60, 1 << 20))
     return [raw[at : at + size] for at in range(0, len(raw), size)]
 
@@ -107,7 +107,7 @@ class Reader:
 
 
 async def campaign(minutes: float, first: int) -> int:
-    """Seeds from `first` on, for as long; how many."""
+    """Runs seeds from `first` on until the time is over. Returns their number."""
     end, seed = time.monotonic() + minutes * 60, first
     while time.monotonic() < end:
         await run(seed)

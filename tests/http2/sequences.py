@@ -71,7 +71,7 @@ class Sequence:
         return self._random.randrange(MISTAKES) == 0
 
     def _stream(self) -> int:
-        """Mostly one that was opened."""
+        """A stream id, mostly of an open stream."""
         if self._mistake():
             return self._random.choice((0, 2, self._next, self._next + 2))
         return self._random.randrange(1, max(self._next, 2), 2)
@@ -135,7 +135,7 @@ class Sequence:
             rest.append(pairs.pop(0))
 
     def _padded(self, payload: bytes) -> bytes:
-        """Padding; or more of it than there is."""
+        """Padding, sometimes longer than the frame."""
         size = self._random.randrange(10)
         if self._mistake():
             return bytes((len(payload) + 1 + size,)) + payload if len(payload) + size < 255 else b""

@@ -32,7 +32,7 @@ class Wire(asyncio.Transport):
         self.connection.connection_made(self)
 
     def feed(self, raw: bytes) -> None:
-        """What the client sends, handled at once; handlers run in the next turn of the loop."""
+        """Feeds bytes of the client to the server at once; handlers run in the next turn of the loop."""
         if not self.closing:
             self.connection.data_received(raw)
 

@@ -1,4 +1,4 @@
-"""Programs that a test starts: what a failing test leaves behind is ended with it."""
+"""Programs that a test starts; those left running by a failing test are killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def started(program: subprocess.Popen[str]) -> subprocess.Popen[str]:
 
 
 def end_all() -> None:
-    """Kills those that still run."""
+    """Kills the programs that still run."""
     while _STARTED:
         program = _STARTED.pop()
         if program.poll() is None:

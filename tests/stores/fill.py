@@ -1,4 +1,4 @@
-"""What is in a kept store. Runs with the code of the release that is kept, so it asks only what that release knows.
+"""The contents of a kept store. Runs with the code of the kept release, so it uses only what that release has.
 
     python fill.py FOLDER NUMBER      with PYTHONPATH at the release (make.py)
 

@@ -1,4 +1,4 @@
-"""Bad requests as values: a good one with fields changed, and what it is refused with."""
+"""Bad requests as values: a good request with fields changed, and the code of its refusal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 HOUR_12 = 43_200_000
 INT64 = (-(2**63), 2**63 - 1)
-#: What must not be a name of a topic or group.
+#: Texts that are not valid names of topics or groups.
 ODD_NAMES = [
     "",
     " ",

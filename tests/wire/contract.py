@@ -1,4 +1,4 @@
-"""What the contract and docs/protocol.md say, read from their text: codes, their status, which call ends with which."""
+"""Reads codes, their status, and the codes of each call from the texts of the contract and docs/protocol.md."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.wire.stubs import CALL_S
 
 
 class Gate:
-    """Stands before every commit. `groups`: the commands of each commit since the gate was made."""
+    """A gate before each commit. `groups`: the commands of each commit since the gate was made."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.groups: list[list[Any]] = []

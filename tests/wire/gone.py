@@ -1,4 +1,4 @@
-"""Callers that disconnected: tells a test when the broker has noticed, which no answer shows."""
+"""Tells a test when the broker has noticed that a caller disconnected, which no answer shows."""
 
 from __future__ import annotations
 

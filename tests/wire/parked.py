@@ -20,6 +20,6 @@ class Parked:
             self._changed.notify_all()
 
     def wait_for(self, count: int, within_s: float = CALL_S) -> None:
-        """Returns once `count` calls have parked; each of them is in its lot before the broker does anything else."""
+        """Returns once `count` calls have parked."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._count >= count, within_s), f"{self._count} of {count} parked"

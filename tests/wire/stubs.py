@@ -1,4 +1,4 @@
-"""What a client in any language has: the generated stubs on a channel, and the stock helper that reads refusals."""
+"""The tools of a client in any language: generated stubs on a channel, and the stock helper that reads refusals."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def read_refusal(error: Any) -> Refusal:
 
 
 def check_error(info: pb.ErrorInfo) -> None:
-    """What is true of each ErrorInfo, be it of a call or of an entry."""
+    """Checks what every ErrorInfo must have, of a call or of an entry."""
     assert info.code in pb.Code.values()
     assert info.code != pb.CODE_UNSPECIFIED
     assert info.message, "why"

@@ -22,7 +22,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 class World(NamedTuple):
-    """Handles by what they are; generation of OWNER, whose epoch 1 is acked.
+    """Handles by kind; the generation of OWNER, whose epoch 1 is acked.
 
     Topic LATER has one delayed message, and one half message: `recall_handle` and `transaction_id` name them.
     """
@@ -120,7 +120,7 @@ def _stage(stubs: Stubs) -> None:
 
 
 def _waiting(stubs: Stubs) -> tuple[str, str]:
-    """The recall handle and the transaction id of two messages that nobody sees yet."""
+    """The recall handle of a delayed message, and the transaction id of a half message."""
     stubs.create_topic(LATER, type=pb.TRANSACTION)
     messages = [pb.Message(body=b"x", delay_ms=86_400_000), pb.Message(body=b"x", transaction=True)]
     delayed, half = stubs.broker.Send(pb.SendRequest(topic=LATER, messages=messages), timeout=CALL_S).results

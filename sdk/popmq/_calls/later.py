@@ -4,9 +4,9 @@ A program that asks a broker for one thing needs few of the client's modules: to
 short command. Those that describe requests and answers of one kind are imported by the first call of that kind:
 
     if TYPE_CHECKING:
-        from popmq import _owner_calls
+        from popmq._calls import owner_calls
     else:
-        _owner_calls = Later("popmq._calls.owner_calls")
+        owner_calls = Later("popmq._calls.owner_calls")
 """
 
 import importlib

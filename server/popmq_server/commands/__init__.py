@@ -3,7 +3,7 @@
 Commands carry names and plain numbers, validated by the modules that create them (api/); the engine checks what needs
 its state. All times are ms. Answers for entries are values or `Refused` objects, in the order of the request.
 
-One module for each family; handlers.py maps each command to its function. Every command belongs to a lane, see below.
+One module for each family. Each class declares its lane (lanes.py); handlers.py maps it to its function.
 """
 
 from typing import Any
@@ -19,6 +19,7 @@ from popmq_server.commands.catalog import (
 )
 from popmq_server.commands.filtering import SetFilter
 from popmq_server.commands.inspection import Failure, LookedUp, LookUp, Peek, Redrive, Redriven, Why
+from popmq_server.commands.lanes import LANE_ACK, LANE_POP, LANE_SEND, LANES, NEED_ROOM
 from popmq_server.commands.lite import LiteSynced, SyncLite
 from popmq_server.commands.messages import (
     Ack,
@@ -35,11 +36,11 @@ from popmq_server.commands.messages import (
     Position,
     ReadRow,
     Renewed,
+    ResumeMessageGroup,
     Send,
     Sent,
     bytes_of,
 )
-from popmq_server.commands.ordering import ResumeMessageGroup
 from popmq_server.commands.owners import AckUpTo, AttachOwner, Available, ReleaseOwner, RenewOwner
 from popmq_server.commands.pieces import (
     FindDeadLetters,
@@ -71,7 +72,7 @@ from popmq_server.commands.pulling import (
     Sweep,
     UpdateOffsets,
 )
-from popmq_server.commands.queries import Listing, Query
+from popmq_server.commands.queries import Query
 from popmq_server.commands.sessions import ReleaseSession, RenewSession
 from popmq_server.commands.staging import BatchCommitted, CommitBatch, DropStages, Stage, StageName
 from popmq_server.commands.store import SetMaxSize
@@ -183,22 +184,9 @@ __all__ = [
     "needs_room",
 ]
 
-#: The order within a commit batch: first what frees, then what stores, then what delivers: Pops never delay an Ack.
-LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
-LANES: dict[type, int] = {Send: LANE_SEND, Stage: LANE_SEND, CommitBatch: LANE_SEND, RunSchedule: LANE_SEND}
-LANES[Pop] = LANE_POP
-#: These read the queues, so they run after what others of their batch store.
-LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
-LANES |= dict.fromkeys((RedrivePiece, FindDeadLetters, LookUpPiece, PeekPiece, Trace, WhyPiece), LANE_POP)
-LANES |= dict.fromkeys((*Query.__subclasses__(), *Listing.__subclasses__()), LANE_POP)
-_NEED_ROOM = (
-    *(Send, Stage, CommitBatch, Pop, RedrivePiece, RunSchedule),
-    *(CreateTopic, CreateGroup, CreateSchedule, AttachOwner),
-)
-
 
 def needs_room(command: Any) -> bool:
     """Whether a command is refused as a whole if the store has no room. A rollback frees room."""
     if isinstance(command, EndTransaction):
         return any(isinstance(end, End) and end.commit for end in command.ends)
-    return isinstance(command, _NEED_ROOM)
+    return type(command) in NEED_ROOM

@@ -2,9 +2,11 @@
 
 from typing import Any, NamedTuple
 
+from popmq_server.commands.lanes import LANE_ACK, command
 from popmq_server.model.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS
 
 
+@command(LANE_ACK, needs_room=True)
 class CreateTopic(NamedTuple):
     """→ (Topic, whether it existed). Fields are those of records.Topic; retention: `by_age`, `keep_ms`, `bytes_max`."""
 
@@ -24,6 +26,7 @@ class CreateTopic(NamedTuple):
     permission: str = "READ_WRITE"
 
 
+@command(LANE_ACK)
 class UpdateTopic(NamedTuple):
     """→ Topic. `queues` 0 and `retention` None: unchanged; `retention` is (by age, keep ms).
 
@@ -38,12 +41,14 @@ class UpdateTopic(NamedTuple):
     type: str = ""
 
 
+@command(LANE_ACK)
 class DeleteTopic(NamedTuple):
     """→ None."""
 
     name: str
 
 
+@command(LANE_ACK, needs_room=True)
 class CreateGroup(NamedTuple):
     """→ (Group, whether it existed).
 
@@ -72,6 +77,7 @@ class CreateGroup(NamedTuple):
     subscription_expiry_ms: int = SUBSCRIPTION_EXPIRY_MS
 
 
+@command(LANE_ACK)
 class UpdateGroup(NamedTuple):
     """→ Group. `changes` are fields of records.Group."""
 
@@ -79,12 +85,14 @@ class UpdateGroup(NamedTuple):
     changes: dict[str, Any]
 
 
+@command(LANE_ACK)
 class DeleteGroup(NamedTuple):
     """→ None."""
 
     name: str
 
 
+@command(LANE_ACK)
 class PurgeTopic(NamedTuple):
     """→ the number of dropped messages: those readable by position, the delayed and the half ones."""
 

@@ -2,7 +2,10 @@
 
 from typing import NamedTuple
 
+from popmq_server.commands.lanes import LANE_POP, command
 
+
+@command(LANE_POP, entries="names")
 class SyncLite(NamedTuple):
     """→ LiteSynced. Sets the lite topics of `topic` that a client of `group` reads for the next 75 s or so.
 

@@ -1,8 +1,9 @@
-"""Commands on messages: Send, Pop, Ack, ChangeInvisibleTime."""
+"""Commands on messages, on their leases, and on the message groups of FIFO topics (message_groups.py)."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from popmq_server.commands.lanes import LANE_ACK, LANE_POP, LANE_SEND, command
 from popmq_server.errors import Refused
 from popmq_server.model.handles import Handle
 from popmq_server.model.message import Extra
@@ -27,6 +28,7 @@ class NewMessage(NamedTuple):
 Entries = tuple[NewMessage | Refused, ...] | tuple[Outgoing | Refused, ...]
 
 
+@command(LANE_SEND, needs_room=True, entries="entries")
 class Send(NamedTuple):
     """→ Sent. Stores the valid messages of a request.
 
@@ -101,6 +103,7 @@ class PopToken(NamedTuple):
     upto: Position | None
 
 
+@command(LANE_POP, needs_room=True, entries="lite")
 class Pop(NamedTuple):
     """→ Popped. Leases deliverable messages.
 
@@ -130,6 +133,11 @@ class Pop(NamedTuple):
     lite: tuple[str, ...] | None = None
     of_queue: int = -1
     handles: bool = True
+
+    @property
+    def bytes(self) -> int:
+        """The text of its filter, for what may wait for the writer."""
+        return 0 if self.filter is None else len(self.filter[1])
 
 
 #: (message bytes, stored ms, queue, offset, attempt): plain tuples, since a Pop or Pull makes thousands of them.
@@ -166,6 +174,7 @@ class Acked(NamedTuple):
     topics: dict[str, int]
 
 
+@command(LANE_ACK, entries="handles")
 class Ack(NamedTuple):
     """→ Acked. Finishes deliveries of `group`.
 
@@ -199,6 +208,7 @@ class Renewed(NamedTuple):
     handle: str
 
 
+@command(LANE_ACK)
 class EndLease(NamedTuple):
     """→ the number of messages that were not done. `lease_id`: of LeaseNumbers."""
 
@@ -206,8 +216,27 @@ class EndLease(NamedTuple):
     lease_id: str
 
 
+@command(LANE_ACK, entries="changes")
 class ChangeInvisibleTime(NamedTuple):
     """→ list of (visible ms, dead lettered), Renewed or Refused, one for each change, in order."""
 
     group: str
     changes: tuple[Change | Refused, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The reasons of all changes, for what may wait for the writer."""
+        return sum(len(each.reason) for each in self.changes if isinstance(each, Change))
+
+
+@command(LANE_ACK)
+class ResumeMessageGroup(NamedTuple):
+    """→ None; of one piece, whether stopped messages are left.
+
+    `dead_letter`: the stopped head goes to the dead letter topic; otherwise it is delivered again, attempts from 0.
+    """
+
+    topic: str
+    group: str
+    message_group: str
+    dead_letter: bool = False

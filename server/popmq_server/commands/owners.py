@@ -2,9 +2,11 @@
 
 from typing import NamedTuple
 
+from popmq_server.commands.lanes import LANE_ACK, command
 from popmq_server.commands.messages import Position
 
 
+@command(LANE_ACK, needs_room=True)
 class AttachOwner(NamedTuple):
     """→ (generation, acked epoch, queues of the topic).
 
@@ -20,6 +22,7 @@ class AttachOwner(NamedTuple):
     create_group: bool = False
 
 
+@command(LANE_ACK)
 class RenewOwner(NamedTuple):
     """→ (open tokens, bound messages, lease until ms). Extends the lease on everything that the owner holds."""
 
@@ -29,6 +32,7 @@ class RenewOwner(NamedTuple):
     lease_ms: int
 
 
+@command(LANE_ACK)
 class AckUpTo(NamedTuple):
     """→ (messages finished by this call, acked epoch, finished messages of each topic)."""
 
@@ -38,6 +42,7 @@ class AckUpTo(NamedTuple):
     epoch: int
 
 
+@command(LANE_ACK)
 class ReleaseOwner(NamedTuple):
     """→ messages made visible. `generation` 0: any."""
 
@@ -46,6 +51,7 @@ class ReleaseOwner(NamedTuple):
     generation: int = 0
 
 
+@command(LANE_ACK)
 class Available(NamedTuple):
     """→ (ready as far as `upto` goes, Position now). Takes no lease; fixes the start position, as a Pop does."""
 

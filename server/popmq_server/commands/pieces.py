@@ -7,6 +7,7 @@ engine/in_pieces.py repeats them until the question of inspection.py is answered
 from typing import NamedTuple
 
 from popmq_server.commands.inspection import Failure
+from popmq_server.commands.lanes import LANE_POP, command
 
 #: Topic id, queue and offset of a message.
 MessagePlace = tuple[int, int, int]
@@ -24,6 +25,7 @@ class Walk(NamedTuple):
     found: tuple[int, ...] = ()
 
 
+@command(LANE_POP, needs_room=True, entries="offsets")
 class RedrivePiece(NamedTuple):
     """→ RedrivenPiece. Redrives one piece of a group's dead letters; group "": commits given-up half messages.
 
@@ -55,6 +57,7 @@ class RedrivenPiece(NamedTuple):
     walk: Walk | None = None
 
 
+@command(LANE_POP, entries="message_ids")
 class FindDeadLetters(NamedTuple):
     """→ ({offset: message id} of matching dead letters, where to continue, 0 = all were searched)."""
 
@@ -63,6 +66,7 @@ class FindDeadLetters(NamedTuple):
     below: int | None = None
 
 
+@command(LANE_POP)
 class LookUpPiece(NamedTuple):
     """→ LookedUpPiece. A topic's messages by message id or by key, newest first; exactly one of the two is set.
 
@@ -91,6 +95,7 @@ class LookedUpPiece(NamedTuple):
     full: bool
 
 
+@command(LANE_POP)
 class PeekPiece(NamedTuple):
     """→ PeekedPiece. `filter`: (kind, text), None = the group's.
 
@@ -112,6 +117,7 @@ class PeekedPiece(NamedTuple):
     begins: dict[int, int] | None
 
 
+@command(LANE_POP)
 class Trace(NamedTuple):
     """→ Traced. One piece of the search for everything stored under a message id.
 
@@ -139,6 +145,7 @@ class Traced(NamedTuple):
     at: tuple[int, bytes] | None
 
 
+@command(LANE_POP, entries="found")
 class WhyPiece(NamedTuple):
     """→ list of MessageLife: the histories of the messages that a trace has found; or a Walk: ask again with it."""
 

@@ -6,10 +6,12 @@ of queue 0.
 
 from typing import NamedTuple
 
+from popmq_server.commands.lanes import LANE_ACK, LANE_POP, command
 from popmq_server.commands.messages import ReadRow
 from popmq_server.errors import Refused
 
 
+@command(LANE_POP)
 class Pull(NamedTuple):
     """→ Pulled. Reads one queue from `offset` on; no lease.
 
@@ -30,6 +32,11 @@ class Pull(NamedTuple):
     end_offset: int = 0
     body: bool = True
 
+    @property
+    def bytes(self) -> int:
+        """The text of its filter, for what may wait for the writer."""
+        return 0 if self.filter is None else len(self.filter[1])
+
 
 class Pulled(NamedTuple):
     """What a Pull found: `status` is a name of popmq.v1.PullStatus.
@@ -49,6 +56,7 @@ class Pulled(NamedTuple):
     left: bool = False
 
 
+@command(LANE_ACK, entries="offsets")
 class UpdateOffsets(NamedTuple):
     """→ the number of messages moved past; of one piece, (number, whether some are left). Moves committed offsets."""
 
@@ -57,6 +65,7 @@ class UpdateOffsets(NamedTuple):
     offsets: dict[int, int]
 
 
+@command(LANE_POP)
 class QueryOffsets(NamedTuple):
     """→ a list of OffsetsOfQueue. `group` "": no committed offsets. `since_ms` None: no search by time."""
 
@@ -82,6 +91,7 @@ class OffsetsOfQueue(NamedTuple):
     bytes_behind: int = 0
 
 
+@command(LANE_POP, entries="offsets")
 class ResetOffsets(NamedTuple):
     """→ Reset. `to`: (name of a StartFrom, ms), for all queues; or `offsets` of some queues."""
 
@@ -91,6 +101,7 @@ class ResetOffsets(NamedTuple):
     offsets: dict[int, int] | None = None
 
 
+@command(LANE_POP)
 class CloneOffsets(NamedTuple):
     """→ Reset. Copies the offsets of `from_group` to `group`."""
 
@@ -106,6 +117,7 @@ class Reset(NamedTuple):
     left: bool
 
 
+@command(LANE_POP)
 class SetConsumeMode(NamedTuple):
     """→ (Subscription, whether some messages are still to be moved: continue with Sweep). `mode`: POP or PULL.
 
@@ -119,6 +131,7 @@ class SetConsumeMode(NamedTuple):
     start: tuple[str, int] | None = None
 
 
+@command(LANE_ACK, entries="topics")
 class Attend(NamedTuple):
     """→ None. Live members of the group may read these topics: their subscriptions are in use."""
 
@@ -126,6 +139,7 @@ class Attend(NamedTuple):
     topics: tuple[str, ...]
 
 
+@command(LANE_ACK)
 class Sweep(NamedTuple):
     """→ whether something is left. Runs one piece of the work that a reset or a switch of the consume mode left."""
 
@@ -150,6 +164,7 @@ class SentBack(NamedTuple):
     max_attempts: int = 0
 
 
+@command(LANE_ACK, entries="messages")
 class SendBack(NamedTuple):
     """→ list of (visible ms, dead lettered) or Refused, one for each message, in order.
 
@@ -160,3 +175,8 @@ class SendBack(NamedTuple):
     group: str
     messages: tuple[SentBack | Refused, ...]
     client_id: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """The reasons of all messages, for what may wait for the writer."""
+        return sum(len(each.reason) for each in self.messages if isinstance(each, SentBack))

@@ -12,6 +12,7 @@ not delay them; each piece shows one consistent state (engine/lists.py).
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from popmq_server.commands.lanes import LANE_POP, LANES
 from popmq_server.commands.numbers import (
     DelayedMessage,
     GroupNumbers,
@@ -33,6 +34,9 @@ A = TypeVar("A")
 
 class Query(Generic[A]):
     """A query whose answer is an A: type checkers derive the type of the answer from it."""
+
+    def __init_subclass__(cls) -> None:
+        LANES[cls] = LANE_POP
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,15 @@ Both run in pieces: the answer is (leases moved, where to continue). The caller 
 
 from typing import NamedTuple
 
+from popmq_server.commands.lanes import LANE_ACK, command
+
 #: How often a client sends heartbeats.
 HEARTBEAT_MS = 30_000
 #: How long a lock of a queue lasts. Clients trust it for half of this time and renew it every third (C.13).
 LOCK_MS = 60_000
 
 
+@command(LANE_ACK)
 class RenewSession(NamedTuple):
     """→ the number of leases moved; of one piece, (the number, `after` of the next piece or 0).
 
@@ -24,6 +27,7 @@ class RenewSession(NamedTuple):
     after: int = 0
 
 
+@command(LANE_ACK)
 class ReleaseSession(NamedTuple):
     """→ as RenewSession. The client has ended: its leases end now."""
 

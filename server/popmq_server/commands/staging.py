@@ -2,9 +2,11 @@
 
 from typing import NamedTuple
 
+from popmq_server.commands.lanes import LANE_ACK, LANE_SEND, command
 from popmq_server.commands.messages import Entries
 
 
+@command(LANE_SEND, needs_room=True, entries="entries")
 class Stage(NamedTuple):
     """→ for each message None or why it is refused. Stores one piece of a stage; a repeated piece stores nothing.
 
@@ -29,6 +31,7 @@ class StageName(NamedTuple):
     messages: int = 0
 
 
+@command(LANE_SEND, needs_room=True, entries="stages")
 class CommitBatch(NamedTuple):
     """→ BatchCommitted. All messages of these stages will be published, each once; or none, and Refused."""
 
@@ -44,6 +47,7 @@ class BatchCommitted(NamedTuple):
     duplicate: bool
 
 
+@command(LANE_ACK, entries="stages")
 class DropStages(NamedTuple):
     """→ the number of stages that were dropped. An unknown one is ignored, as is one that was committed."""
 

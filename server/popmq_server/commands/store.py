@@ -2,7 +2,10 @@
 
 from typing import NamedTuple
 
+from popmq_server.commands.lanes import LANE_ACK, command
 
+
+@command(LANE_ACK)
 class SetMaxSize(NamedTuple):
     """→ None. Sets a new limit of the data file, in bytes; runs between two transactions (core.py)."""
 

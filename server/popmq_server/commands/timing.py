@@ -7,10 +7,12 @@ Recall handles and transaction ids are the texts that Send returned; the engine 
 
 from typing import NamedTuple
 
+from popmq_server.commands.lanes import LANE_ACK, LANE_SEND, command
 from popmq_server.commands.messages import NewMessage, Place
 from popmq_server.errors import Refused
 
 
+@command(LANE_ACK)
 class Recall(NamedTuple):
     """→ the message id. Removes a delayed message before it is due: it will never be delivered."""
 
@@ -32,6 +34,7 @@ class Ended(NamedTuple):
     place: Place
 
 
+@command(LANE_ACK, entries="ends")
 class EndTransaction(NamedTuple):
     """→ list of Ended or Refused, one for each entry, in order; an invalid entry is replaced by its Refused."""
 
@@ -50,12 +53,14 @@ class Check(NamedTuple):
     data: bytes
 
 
+@command(LANE_ACK, entries="checks")
 class CountChecks(NamedTuple):
     """→ None. Counts checks that were written to a live stream, as (transaction, number of the check)."""
 
     checks: tuple[tuple[str, int], ...]
 
 
+@command(LANE_ACK, entries="topics")
 class Listen(NamedTuple):
     """→ None. `topics`: all topics for whose half messages a live producer can answer now.
 
@@ -66,6 +71,7 @@ class Listen(NamedTuple):
     joining: tuple[str, ...] = ()
 
 
+@command(LANE_ACK, needs_room=True)
 class CreateSchedule(NamedTuple):
     """→ (Schedule, whether it existed). Sends `message` to `topic` at each occurrence of `cron` in the zone.
 
@@ -79,13 +85,20 @@ class CreateSchedule(NamedTuple):
     missed: str
     message: NewMessage
 
+    @property
+    def bytes(self) -> int:
+        """Its message, for what may wait for the writer."""
+        return len(self.message.data)
 
+
+@command(LANE_ACK)
 class DeleteSchedule(NamedTuple):
     """→ None. What it has sent stays."""
 
     name: str
 
 
+@command(LANE_ACK)
 class PauseSchedule(NamedTuple):
     """→ Schedule. Occurrences while it is paused are not missed: they are left out."""
 
@@ -93,6 +106,7 @@ class PauseSchedule(NamedTuple):
     paused: bool
 
 
+@command(LANE_SEND, needs_room=True)
 class RunSchedule(NamedTuple):
     """→ the message id. Sends the message now, beside its occurrences; also while it is paused."""
 

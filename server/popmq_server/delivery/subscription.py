@@ -30,7 +30,6 @@ from popmq_server.topics.log import entries
 
 #: Key in State.queue_reads for a Pop that names no queue.
 ALL_QUEUES = -1
-
 #: An offset beyond the end of every queue.
 NOWHERE = 1 << 63
 

@@ -47,12 +47,11 @@ from popmq_server.options import Options, Unnamed
 from popmq_server.storage.store import Store
 from popmq_server.writer.batch import Committed
 from popmq_server.writer.core import Core
+from popmq_server.writer.waiting import Waiting
 from popmq_server.writer.writer import Writer
 
 log = logging.getLogger("popmq.broker")
 
-#: Bytes of requests queued for the writer; beyond this `execute` refuses with BUSY.
-WAITING_BYTES_MAX = 256 << 20
 #: How long a Pop without a wait time may search for a matching message.
 LOOK_MS = 2_000
 #: Commands after which Pops that wait for a quota look again, with the field that names the topic.
@@ -60,7 +59,7 @@ _LOOK_AGAIN: dict[type, str] = {UpdateTopic: "name", PurgeTopic: "name", SetCons
 
 
 class Ticket(NamedTuple):
-    """The future and the size of a command that was submitted to the writer."""
+    """The future of a command that was submitted to the writer, and the bytes that it counts for."""
 
     future: "asyncio.Future[Any]"
     bytes: int
@@ -89,7 +88,7 @@ class Broker(InPieces):
         self.producers = Producers(self._tell_listened)
         self._listened: frozenset[str] | None = frozenset()
         self._writer = Writer(self._core, clock, self._deliver, self._failed)
-        self._waiting_bytes = 0
+        self._waiting = Waiting()
         self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._unsubscribe = clock.subscribe(self._clock_moved)
@@ -103,7 +102,7 @@ class Broker(InPieces):
     def _answer(self, tickets: list[Any], committed: Committed) -> None:
         """Resolves the futures of one commit batch, then wakes the waiters that have to look again."""
         for ticket, result in zip(tickets, committed.results, strict=True):
-            self._waiting_bytes -= ticket.bytes
+            self._waiting.leave(ticket.command, ticket.bytes)
             if ticket.future.done():
                 self._give_back(ticket.command, result)
             elif isinstance(result, BaseException):
@@ -135,19 +134,11 @@ class Broker(InPieces):
     async def execute(self, command: Any) -> Any:
         """Runs one command; the answer has been committed. Raises Refused.
 
-        Queued requests are bounded in bytes, not in calls: callers get BUSY before the process runs out of memory.
+        What waits is bounded (waiting.py): callers get BUSY before the process runs out of memory.
         """
-        size = 0
+        size = self._waiting.admit(command)
         if isinstance(command, Send | Stage):
-            size, command = command.bytes, with_hashes(command)
-        if self._waiting_bytes + size > WAITING_BYTES_MAX:
-            raise Refused(
-                "BUSY",
-                f"{self._waiting_bytes >> 20} MiB of requests wait already",
-                retry_after_ms=100,
-                action="retry with backoff",
-            )
-        self._waiting_bytes += size
+            command = with_hashes(command)
         ticket = Ticket(self._loop.create_future(), size, command)
         self._writer.submit(command, ticket)
         try:
@@ -160,8 +151,8 @@ class Broker(InPieces):
             raise
 
     async def run_piece(self, command: Any) -> Any:
-        """The answer of one commit."""
-        ticket = Ticket(self._loop.create_future(), 0, command)
+        """The answer of one commit to the rest of a call that was admitted: not refused with BUSY."""
+        ticket = Ticket(self._loop.create_future(), self._waiting.enter(command), command)
         self._writer.submit(command, ticket)
         return await ticket.future
 
@@ -228,7 +219,7 @@ class Broker(InPieces):
         """Submits a command whose answer nobody awaits."""
         future = self._loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._writer.submit(command, Ticket(future, 0, command))
+        self._writer.submit(command, Ticket(future, self._waiting.enter(command), command))
         return future
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:

@@ -9,6 +9,7 @@ Each piece is one command. After a crash between two of them the rest is still t
 
 import shlex
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from popmq_server.commands import (
@@ -48,6 +49,8 @@ from popmq_server.engine import lists
 from popmq_server.errors import Later, Refused
 from popmq_server.model.records import Subscription
 
+Run = Callable[[Any], Awaitable[Any]]
+
 #: Commands that one commit may not finish.
 REPEATED = frozenset({ChangeInvisibleTime, SendBack, ResumeMessageGroup, UpdateOffsets, RenewSession, ReleaseSession})
 #: Places of one id that a Why examines. Its first piece and its last one read each of them, some 20 µs for 1 KB: ids
@@ -66,7 +69,7 @@ class InPieces(ABC):
 
     @abstractmethod
     async def run_piece(self, command: Any) -> Any:
-        """The answer of one commit to a command: what the first one left is repeated with it."""
+        """The answer of one commit to a command that goes on with a call, which BUSY would leave half done."""
 
     async def ask(self, query: Query[A]) -> A:
         """Answers one query, among the commands; joins the pieces of a list."""
@@ -141,8 +144,10 @@ class InPieces(ABC):
         unknown = sorted(asked.message_ids - set(found.values()))
         _add(done, {}, [Failure(-1, message_id, _no_dead_letter(message_id, asked.group)) for message_id in unknown])
         offsets = tuple(dict.fromkeys((*asked.offsets, *sorted(found))))
+        run = self.execute
         while offsets:
-            answer = await self._redriven(RedrivePiece(asked.group, offsets, asked.topic))
+            answer = await self._redriven(RedrivePiece(asked.group, offsets, asked.topic), run)
+            run = self.run_piece
             _add(done, answer.topics, answer.failures)
             offsets = offsets[answer.done :]
         return done
@@ -158,18 +163,20 @@ class InPieces(ABC):
         return found
 
     async def _redrive_all(self, piece: RedrivePiece, done: Redriven) -> None:
+        run = self.execute
         while True:
-            answer = await self._redriven(piece)
+            answer = await self._redriven(piece, run)
+            run = self.run_piece
             _add(done, answer.topics, answer.failures)
             if answer.next >= answer.stop:
                 return
             piece = piece._replace(start=answer.next, stop=answer.stop)
 
-    async def _redriven(self, piece: RedrivePiece) -> RedrivenPiece:
-        """The answer of one piece, once it is known what is leased."""
-        answer: RedrivenPiece = await self.execute(piece)
+    async def _redriven(self, piece: RedrivePiece, run: Run) -> RedrivenPiece:
+        """The answer of one piece, once it is known what is leased. `run`: only the first piece may be refused."""
+        answer: RedrivenPiece = await run(piece)
         while answer.walk is not None:
-            answer = await self.execute(piece._replace(walk=answer.walk))
+            answer = await self.run_piece(piece._replace(walk=answer.walk))
         return answer
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
@@ -187,7 +194,7 @@ class InPieces(ABC):
 
     async def _sweep(self, topic: str, group: str, left: bool) -> None:
         while left:
-            left = await self.execute(Sweep(topic, group))
+            left = await self.run_piece(Sweep(topic, group))
 
 
 def _add(done: Redriven, topics: dict[str, int], failures: list[Failure]) -> None:

@@ -160,7 +160,7 @@ class Leases(StoredTable[tuple[int, int], Lease]):
         if key in self._split if key[1] else key[0] in self._whole:
             super().pop(key)
         else:
-            StoredTable.changes += 1
+            self.changes.count += 1
             self._layer.pop(key, None)
 
     def _put(self, tx: Transaction, key: tuple[int, int], _: Lease | None, now: Lease | None) -> None:

@@ -22,7 +22,7 @@ from popmq_server.state.space import unlimited
 from popmq_server.state.state import State
 from popmq_server.storage.keys import U32, U64
 from popmq_server.storage.store import Store
-from popmq_server.storage.table import Table, changed
+from popmq_server.storage.table import changed
 
 N = TypeVar("N", Counters, Stat, TopicStat)
 
@@ -77,7 +77,7 @@ class Tx:
     @property
     def dirty(self) -> int:
         """A number that grows with every change that an abort would undo."""
-        return self.kv.writes + self.staged_count + Table.changes + self.state.undo.changes
+        return self.kv.writes + self.staged_count + self.state.tables.changes.count + self.state.undo.changes
 
     def next(self, field: str, count: int = 1) -> int:
         """Takes `count` numbers of a counter; returns the first.

@@ -17,7 +17,7 @@ uncommitted changes.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.sharded import Sharded
@@ -41,18 +41,29 @@ RECENT_MAX = 4096
 LARGE = 16_384
 
 
+class Changes:
+    """Counts changes of tables: comparing `count` before and after shows whether anything changed.
+
+    The tables of one broker share one (tables.py). Another broker of the process has its own, as its writer is another
+    thread: a counter of both would make its changes look like changes of this one, and could lose some of either.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Table(Generic[K, V]):
     """A dict with an uncommitted layer. Only the writer thread uses it while a transaction runs."""
 
-    __slots__ = ("_base", "_layer", "_store")
-
-    #: Counts the changes of all tables: comparing it before and after shows whether anything changed.
-    changes: ClassVar[int] = 0
+    __slots__ = ("_base", "_layer", "_store", "changes")
 
     def __init__(self, store: StoreChange | None = None) -> None:
         self._base: dict[K, V] | Sharded[K, V] = {}
         self._layer: dict[K, V] = {}
         self._store = store
+        self.changes = Changes()
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -74,12 +85,12 @@ class Table(Generic[K, V]):
         return self.get(key, _NONE) is not _NONE
 
     def __setitem__(self, key: K, value: V) -> None:
-        Table.changes += 1
+        self.changes.count += 1
         self._layer[key] = value
 
     def pop(self, key: K) -> None:
         """Removes `key` if it exists."""
-        Table.changes += 1
+        self.changes.count += 1
         if key in self._base:
             self._layer[key] = _GONE
         else:
@@ -208,7 +219,7 @@ class StoredTable(Table[K, V]):
             self._older, self._base = self._base, {}
 
     def pop(self, key: K) -> None:
-        Table.changes += 1
+        self.changes.count += 1
         self._layer[key] = _GONE
 
     def __iter__(self) -> Iterator[K]:

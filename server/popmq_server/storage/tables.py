@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from popmq_server.storage.rows import RowReader, Rows
-from popmq_server.storage.table import Table
+from popmq_server.storage.table import Changes, Table
 
 
 class Role(enum.Enum):
@@ -51,24 +51,19 @@ class Tables:
 
     def __init__(self) -> None:
         self._declared: list[_Declared] = []
+        self.changes = Changes()
 
     def stored(self, rows: Rows, *roles: Role) -> Table[Any, Any]:
         """A table with rows in the store."""
-        table: Table[Any, Any] = Table(rows.store)
-        self._declared.append(_Declared(table, roles, rows))
-        return table
+        return self._declare(Table(rows.store), roles, rows)
 
     def derived(self, *roles: Role) -> Table[Any, Any]:
         """A table that follows from others."""
-        table: Table[Any, Any] = Table()
-        self._declared.append(_Declared(table, roles))
-        return table
+        return self._declare(Table(), roles)
 
     def transient(self, *roles: Role) -> Table[Any, Any]:
         """A table that a restart drops."""
-        table: Table[Any, Any] = Table()
-        self._declared.append(_Declared(table, roles, transient=True))
-        return table
+        return self._declare(Table(), roles, transient=True)
 
     def transient_dict(self, *roles: Role) -> dict[Any, Any]:
         """A dict that a restart drops. It has no uncommitted layer: an abort does not undo its changes."""
@@ -78,7 +73,14 @@ class Tables:
 
     def add(self, table: Table[Any, Any]) -> None:
         """A table of its own kind, which loads itself and leaves with the leases: checkpoints.py."""
-        self._declared.append(_Declared(table, ()))
+        self._declare(table, ())
+
+    def _declare(
+        self, table: Table[Any, Any], roles: tuple[Role, ...], rows: Rows | None = None, transient: bool = False
+    ) -> Table[Any, Any]:
+        table.changes = self.changes
+        self._declared.append(_Declared(table, roles, rows, transient))
+        return table
 
     def transactional(self) -> list[Table[Any, Any]]:
         """All tables with an uncommitted layer."""

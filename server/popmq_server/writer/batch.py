@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from popmq_server.commands import (
-    LANE_ACK,
     LANES,
     EndTransaction,
     Pop,
@@ -50,7 +49,7 @@ class Batch:
         self.as_one = count > 1
 
     def lane(self, place: int) -> int:
-        return LANES.get(type(self.commands[place]), LANE_ACK)
+        return LANES[type(self.commands[place])]
 
     def leave_out(self, poisoned: "Poisoned", order: list[int]) -> None:
         """Prepares the next run: without the command that failed, or each command by itself."""
@@ -91,6 +90,10 @@ def refusal_of(tx: Tx, command: Any) -> Refused | None:
     else:
         return None
     return None if fits else tx.room.refusal()
+
+
+class TooManyPoisoned(Exception):
+    """So many commands of a transaction were poisoned that what is left of them is to run in parts."""
 
 
 class Poisoned(Exception):

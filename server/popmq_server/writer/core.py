@@ -9,7 +9,7 @@ batch in parts, then without commands that need room. If the disk has room the f
 Failures, and what happens to the rest of the batch:
 
     a command refuses before it wrote      it is answered, nothing else happens
-    a command refuses or raises later      it is answered, the batch runs again without it
+    a command refuses or raises later      it is answered, the batch runs again without it; from a few on in parts
     no room for a command (space.py)       STORAGE_FULL; a job is postponed by RETRY_MS
     the map is full at a put               the same, for the command or job that made the put
     a piece of a job raises                the job, or its lease or topic that failed, is postponed: jobs.py
@@ -32,7 +32,7 @@ from typing import Any
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import LANE_ACK, LANE_POP, SetMaxSize
 from popmq_server.delivery import revive
-from popmq_server.errors import CommitFailed, Refused, invalid, storage_full, unavailable
+from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
 from popmq_server.schedules import occurrences
 from popmq_server.sending import check_back, publishing, release_delayed
 from popmq_server.state import jobs, space
@@ -40,17 +40,27 @@ from popmq_server.state.events import Reporter
 from popmq_server.state.jobs import Timed
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
-from popmq_server.storage.folder import NoMapping
 from popmq_server.storage.lmdb import DiskFault, MapFull
 from popmq_server.storage.store import Store, reading
 from popmq_server.storage.table import changed
 from popmq_server.topics import backlog, index_merge, lite_chunks, topic
-from popmq_server.writer import answers, coalescing, housekeeping, rebase, timetable
-from popmq_server.writer.batch import Batch, Committed, Poisoned, TimesWork, joined, nothing, refusal_of
+from popmq_server.writer import answers, coalescing, housekeeping, map_size, rebase, timetable
+from popmq_server.writer.batch import (
+    Batch,
+    Committed,
+    Poisoned,
+    TimesWork,
+    TooManyPoisoned,
+    joined,
+    nothing,
+    refusal_of,
+)
 from popmq_server.writer.handlers import HANDLERS
 
 log = logging.getLogger("popmq.core")
 
+#: Commands of one transaction that may fail after they wrote; with more, the others run in parts: each costs a run.
+POISONED_MAX = 4
 #: Consecutive failures of single commands after which the rest of the batch is not tried.
 GIVE_UP_AFTER = 3
 #: At most this many halvings of one batch; the rest is tried without commands that need room, then one by one.
@@ -135,6 +145,8 @@ class Core:
             except (MapFull, DiskFault) as fault:
                 self._after_fault(fault)
                 shut = isinstance(fault, DiskFault)
+            except TooManyPoisoned:
+                pass
         return self._apart(group, order, shut)._replace(seconds=stopwatch() - began)
 
     def _between(self, group: Batch, order: list[int]) -> list[int]:
@@ -149,35 +161,22 @@ class Core:
         return others
 
     def _set_max_size(self, size: int) -> Refused | None:
-        """Sets the map size; refuses one below the pages in use. A failure changes nothing. Raises CommitFailed."""
-        before, reached = self.store.map_bytes, self.store.pages_reached * self.store.page_bytes
-        with reading(self.store) as kv:
-            used = kv.used_pages() * self.store.page_bytes
-        if size < used:
-            return invalid(
-                f"the store has {used:,} bytes in use, more than {size:,}",
-                field="map_bytes",
-                action="name a larger size, or delete or purge something first",
-            )
+        """Sets the map size, or refuses it. A failure changes nothing. Raises CommitFailed."""
         try:
-            self.store.set_max_size(size)
-        except NoMapping as error:
-            return invalid(str(error), field="map_bytes", action="name a smaller size, or raise what the system allows")
-        except MapFull:
-            return storage_full(f"{size:,} bytes leave no page for the new limit itself")
+            refused = map_size.set_max_size(self.store, size)
         except DiskFault as fault:
             self._after_fault(fault)
             return storage_full("the disk is full: the new limit could not be stored")
-        self.space.look_again()
-        log.warning("the limit of the data file is %d bytes now, it was %d; the file has %d", size, before, reached)
-        return None
+        if refused is None:
+            self.space.look_again()
+        return refused
 
     def _attempt(self, group: Batch, order: list[int], time: TimesWork, *, shut: bool = False) -> Committed:
-        """One transaction of commands and due jobs. Raises MapFull or DiskFault when its commit does.
+        """One transaction of commands and due jobs. Raises TooManyPoisoned, and MapFull or DiskFault of its commit.
 
         The loop ends because each round removes a command from `order`, or postpones a job or an item of it.
         """
-        failures = list[str]()
+        failures, poisoned_count = list[str](), 0
         while True:
             tx = self._begin_with_room(shut)
             tx.answered = group.answered
@@ -188,9 +187,12 @@ class Core:
             except Poisoned as poisoned:
                 tx.abort()
                 group.leave_out(poisoned, order)
+                poisoned_count += 1
+                if poisoned_count > POISONED_MAX:
+                    raise TooManyPoisoned from None
             except jobs.JobFailed as failure:
                 tx.abort()
-                failures += self._report(failure)
+                failures += timetable.report(failure)
                 failure.job.failed(failure, tx.now_ms)
             except BaseException:
                 tx.abort()
@@ -284,8 +286,8 @@ class Core:
             return Committed([], set(), False)
 
     def _alone(self, group: Batch, order: list[int], shut: bool) -> Committed:
-        """Runs commands without jobs: together (halved, if a long value lacks adjacent pages), then refusing those that
-        need room, then one by one.
+        """Runs commands without jobs: together (halved, if a long value lacks adjacent pages or many failed), then
+        refusing those that need room, then one by one.
         """
         for closed in (False, True)[shut:] if order else ():
             try:
@@ -294,17 +296,20 @@ class Core:
                 self._after_fault(fault)
                 self.space.scattered = not closed and isinstance(fault, MapFull) and self.space.has_pages()
                 if self.space.scattered and len(order) > 1 and self._halvings < HALVINGS_MAX:
-                    return self._halved(group, order)
+                    self._halvings += 1
+                    return self._halved(group, order, False)
+            except TooManyPoisoned:  # `order` is shorter now, so this ends
+                return self._halved(group, order, closed)
         if len(order) > 1:
             return self._one_by_one(group, order)
         for place in order:
             group.results[place] = unavailable("the store is full: even this small change could not be written")
         return Committed(group.results, set(), False)
 
-    def _halved(self, group: Batch, order: list[int]) -> Committed:
+    def _halved(self, group: Batch, order: list[int], shut: bool) -> Committed:
         """Runs the two halves of some commands apart; each may be halved again."""
-        self._halvings, half = self._halvings + 1, len(order) // 2
-        return joined(group.results, [self._alone(group, part, False) for part in (order[:half], order[half:])])
+        half = len(order) // 2
+        return joined(group.results, [self._alone(group, part, shut) for part in (order[:half], order[half:])])
 
     def _one_by_one(self, group: Batch, order: list[int]) -> Committed:
         """Runs each command alone. Stops after GIVE_UP_AFTER failures in a row: each is a write to a failing disk."""
@@ -345,13 +350,6 @@ class Core:
         if tx.dirty != before:
             raise Poisoned(place)
         return results[place]
-
-    def _report(self, failure: jobs.JobFailed) -> list[str]:
-        """Logs a failed job; returns its name. A full map is not a fault of the broker: refused commands report it."""
-        if failure.full:
-            return []
-        log.exception("%s failed; it is tried again in %d s", failure, jobs.POSTPONE_MS // 1000)
-        return [failure.job.name]
 
     def _timed(self, tx: Tx) -> Timed:
         """Runs one bounded piece of each due job."""

@@ -1,8 +1,12 @@
 """The timetable: all jobs in the order in which they run (jobs.py)."""
 
-from popmq_server.state.jobs import Job, Timed
+import logging
+
+from popmq_server.state.jobs import POSTPONE_MS, Job, JobFailed, Timed
 from popmq_server.state.tx import Tx
 from popmq_server.topics import topic
+
+log = logging.getLogger("popmq.core")
 
 
 class Timetable:
@@ -47,3 +51,11 @@ def step(job: Job, tx: Tx, did: Timed) -> None:
         job.step(tx, did)
         if tx.staged and not tx.room.plenty:
             topic.flush(tx)
+
+
+def report(failure: JobFailed) -> list[str]:
+    """Logs a failed job; returns its name. A full map is not a fault of the broker: refused commands report it."""
+    if failure.full:
+        return []
+    log.exception("%s failed; it is tried again in %d s", failure, POSTPONE_MS // 1000)
+    return [failure.job.name]

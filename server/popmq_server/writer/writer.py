@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq_server.clock import Clock, wait_until
-from popmq_server.commands import LANE_ACK, LANE_POP, LANE_SEND, LANES, Send, Stage
+from popmq_server.commands import LANE_POP, LANE_SEND, LANES, Send, Stage
 from popmq_server.errors import unavailable
 from popmq_server.writer.answers import NEXT_GROUP
 from popmq_server.writer.batch import Committed
@@ -29,6 +29,8 @@ GROUP_BYTES_MAX = 16 << 20
 GROUP_SHARE = 64
 #: Maximum sleep of the thread, in seconds.
 IDLE_S = 3600.0
+#: How long `settle` waits for the thread, in seconds: no commit and no job takes so long.
+SETTLE_S = 60.0
 
 #: Called with (tickets, Committed): passes the answers to the callers.
 Deliver = Callable[[list[Any], Committed], None]
@@ -61,7 +63,7 @@ class Writer:
         """
         with self._event:
             if not self._stopping:
-                self._lanes[LANES.get(type(command), LANE_ACK)].append((command, ticket))
+                self._lanes[LANES[type(command)]].append((command, ticket))
                 if self._asleep:  # one call for all commands that arrive until it runs
                     self._asleep = False
                     self._event.notify_all()
@@ -69,10 +71,13 @@ class Writer:
         self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
 
     def settle(self) -> None:
-        """Returns when no command waits and nothing is due. A fake clock calls it after each move."""
+        """Returns when no command waits and nothing is due, or the thread has ended. A fake clock calls it after each
+        move. Raises TimeoutError after SETTLE_S.
+        """
         with self._event:
             self._event.notify_all()
-            self._event.wait_for(lambda: self._quiet() or not self._thread.is_alive(), timeout=60)
+            if not self._event.wait_for(lambda: self._quiet() or not self._thread.is_alive(), SETTLE_S):
+                raise TimeoutError(f"the writer has not finished what was due after {SETTLE_S:.0f} s")
 
     def _quiet(self) -> bool:
         """No command waits or runs, and nothing is due."""

@@ -39,7 +39,7 @@ OR = {
     (None, False): None,
     (None, None): None,
 }
-#: How tightly each form binds; what stands within it must bind at least so tightly, or stand in parentheses.
+#: Precedence of each form; an operand of lower precedence needs parentheses.
 LEVEL = {"or": 1, "and": 2, "equal": 3, "null": 3, "order": 4, "between": 4, "in": 4, "search": 4, "not": 5, "minus": 5}
 PRIMARY = 6
 
@@ -75,7 +75,7 @@ def judge(tree: Tree, message: dict[str, str]) -> Value:
 
 
 def decision(tree: Tree, message: dict[str, str]) -> Value:
-    """Where a condition is asked for, a property that is there is FALSE: its text is not a condition."""
+    """As a condition, a property that exists is FALSE: its text is not a condition."""
     value = judge(tree, message)
     return False if tree[0] == "property" and value is not None else value
 
@@ -92,12 +92,12 @@ def exact(text: str) -> Fraction | None:
     whole, point, part = unsigned.partition(".")
     if not (whole + part).isascii() or not (whole + part).isdigit():
         return None
-    # What is not written as a whole number is a double, so it has a double's value.
+    # A number that is not written as a whole number is a double, so it has a double's value.
     return Fraction(float(text)) if point or "e" in text.lower() else Fraction(int(text))
 
 
 def compared(left: Value, right: Value) -> Value:
-    """Equality: a text beside something else is read as that."""
+    """Equality: a text compared with a value of another type is converted to that type."""
     if left is None or right is None:
         return None
     if isinstance(left, str) and isinstance(right, str):
@@ -186,7 +186,7 @@ def quoted(text: str) -> str:
 
 
 def written(tree: Tree, least: int = 1) -> list[str]:
-    """The words of a tree, in parentheses where it binds less tightly than `least` asks for."""
+    """The words of a tree, in parentheses if its precedence is below `least`."""
     words = WORDS[tree[0]](*tree[1:])
     return words if LEVEL.get(tree[0], PRIMARY) >= least else ["(", *words, ")"]
 
@@ -258,7 +258,7 @@ def node(kind: str, *parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Tree]:
 
 
 def possible(tree: Tree) -> bool:
-    """Not one of those that are refused: bounds in the wrong order, a truth value beside another literal."""
+    """False for what the parser refuses: bounds in the wrong order, a truth value compared with another literal."""
     if tree[0] == "between":
         low, high = (judge(tree[place], {}) for place in (3, 4))
         both = all(tree[place][0] == "number" or tree[place][1][0] == "number" for place in (3, 4))

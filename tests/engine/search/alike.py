@@ -15,14 +15,14 @@ from popmq_server.model.leased import Leased
 from tests.engine.search.model.model_facts import must
 from tests.engine.search.steps import PopStep
 
-#: A step, its command, its result, and where the group stood behind it.
+#: A step, its command, its result, and the position of the group after it.
 Ran = tuple[Any, Any, Any, Any]
 
 
 def joined(ran: list[Ran], kind_of: Callable[[str], str]) -> list[Ran]:
-    """The steps of a batch in their order; those that were run as one stand where the first of them stood.
+    """The steps of a batch in their order; steps that were run as one are at the place of the first of them.
 
-    `kind_of` a topic: the next message of a message group is not for a second caller.
+    `kind_of`: the type of a topic. In a FIFO topic a second caller does not get the next message of a message group.
     """
     alike: dict[tuple[PopStep, int], list[Ran]] = {}
     found: list[list[Ran]] = []

@@ -36,7 +36,7 @@ byte_bounds = st.sampled_from([3 << 20, 3 << 20, 1, 150, 400])
 leases_ms = st.sampled_from([0, SECOND, 30 * SECOND, HOUR])
 delays = st.sampled_from([None, 0, 0, SECOND, MINUTE])
 starts = st.sampled_from([("EARLIEST", 0), ("EARLIEST", 0), ("LATEST", 0), ("TIMESTAMP", 1_700_000_100_000)])
-#: Mostly the group's own.
+#: None, the most frequent: the filter of the group.
 filters = st.sampled_from([None] * 30 + list(FILTERS))
 waits = st.sampled_from(
     [("", 0)] * 3 + [("delay", 1), ("delay", SECOND), ("delay", HOUR), ("due", -SECOND), ("due", 1), ("due", MINUTE)]

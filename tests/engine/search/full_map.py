@@ -21,10 +21,10 @@ from popmq_server.storage.keys import hash8
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, parsed, refusal
 
 TOPICS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION"}
-#: Attempts of each group: one dead-letters after the first.
+#: Maximum attempts of each group; one of them dead-letters after the first attempt.
 GROUPS = {"once": 1, "thrice": 3}
 SIZES = (50, 500, 3_000, 20_000, 100_000, 300_000)
-#: How soon after room was made the store serves again.
+#: Milliseconds after which a store with new room serves again.
 HEALS_MS = 10 * SECOND
 
 
@@ -228,9 +228,9 @@ class History:
             self.chance.choice([*kinds, self.end, self.redrive, self.crash, self.move_the_limit])()
 
     def heal(self) -> None:
-        """A topic is deleted, or the limit is raised: within seconds of the broker's clock everything is served again.
+        """Deletes a topic or raises the limit; within seconds of the broker's clock everything must be served again.
 
-        Where dead letters that had waited take the room at once, more is deleted.
+        If waiting dead letters take the new room at once, more is deleted.
         """
         if self.chance.random() < 0.5:
             self.rig.do(ask.DeleteTopic("ballast"))
@@ -258,9 +258,9 @@ class History:
             self.settle()
 
     def drain(self) -> None:
-        """Each group finishes what there is; every message was finished, is a dead letter, or is still to do.
+        """Each group acks all it gets; afterwards every message is finished, a dead letter, or unfinished.
 
-        The last only if dead letters have filled the store again: they stay, as do the messages behind them in order.
+        Unfinished ones are allowed only if dead letters have filled the store again, which holds up later messages.
         """
         before, now = -1, 0
         while before != now:

@@ -48,13 +48,13 @@ from tests.engine.search.sides.machine_holds import Holds
 from tests.engine.search.steps import Draft, ListenStep, SendStep
 
 RECORD_HEAD = 20
-#: What is known of a half message that is given up for its age: topic and message id.
+#: A half message that was given up for its age: (topic, message id).
 OLD = re.compile(r"topic (\S+): message '(.*)' was given up: no producer ended the transaction in 72 h")
 M = TypeVar("M", bound="Broker")
 
 
 class Kind(NamedTuple):
-    """What a topic of the machine is."""
+    """The kind of a topic of the machine."""
 
     type: str
     queues: int
@@ -72,9 +72,9 @@ KINDS = {
 
 
 class Broker(Holds):
-    """What all machines share: how commands run in both, and what must hold after each step. It has no rules."""
+    """Base of all machines, without rules: runs commands in engine and model, and compares both after each step."""
 
-    #: What topics may be; drawn anew for every life of a topic.
+    #: The kinds that topics may have; drawn again each time a topic is created.
     kinds: ClassVar[tuple[str, ...]] = ("normal",)
     keep_ms = KEEP_MS_MAX
     #: Whether the model learns what retention drops.
@@ -164,7 +164,7 @@ class Broker(Holds):
         return Outgoing(data, tag_hash(draft.tag), (hash8(name),), name, extra if any(extra) else None)
 
     def remember(self, group: str, answer: Any) -> None:
-        """What the clients know now; an answer that nobody heard teaches nothing."""
+        """Notes what clients learn from an answer; a lost answer teaches them nothing."""
         if self.heard and isinstance(answer, Answer):
             self.given += [(group, Handle(answer.ck_id, row.member, answer.nonce)) for row in answer.rows]
 
@@ -184,10 +184,10 @@ class Broker(Holds):
     # ── Running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run_group(self, asked: list[Any], fault: Fault, full_at: int = 0) -> None:
-        """One transaction of several commands, and the same in the model. `full_at`: the put that finds no page."""
+        """Runs commands in one transaction, and the same in the model. `full_at`: the put that finds no page."""
         commands = [step.command(self) for step in asked]
         before = self.deliverable()
-        #: The engine then commits the acks apart, before the others: a fault of a later part is none of theirs.
+        #: The engine commits the acks separately, before the others, so a later fault does not affect them.
         self.acks_apart = self.rig.core.space.tight
         watched = [with_glance(command) for command in commands]
         with failing(self.rig.store, fault) as hit, failing_put(full_at) as full:
@@ -222,9 +222,9 @@ class Broker(Holds):
         return found
 
     def judge_group(self, ran: list[Ran], faults: int, committed: Committed) -> None:
-        """Lane by lane, and time behind the first.
+        """Judges lane by lane; timed work comes after the first lane.
 
-        After one fault what needs room is refused; after more of them nothing could be written, not even what time did.
+        After one fault, commands that need room are refused; after more of them nothing is written, nor timed work.
         """
         for lane in range(3):
             for step, command, result, stand in ran:
@@ -232,7 +232,7 @@ class Broker(Holds):
                     continue
                 self.stand = stand
                 if faults > 1 and refused(result, "UNAVAILABLE"):
-                    if isinstance(step, ListenStep):  # who listens is on no disk
+                    if isinstance(step, ListenStep):  # listening producers are not stored
                         step.judge(self, command, None)
                 elif faults and ask.needs_room(command) and (lane or not self.met_no_fault(result)):
                     must(refused(result, "STORAGE_FULL"), "a full disk", result)
@@ -244,31 +244,31 @@ class Broker(Holds):
                 self.time_in_model(committed)
 
     def met_no_fault(self, result: Any) -> bool:
-        """Whether the first part was answered before the fault: had it written, it would have met it."""
+        """Whether the first part was answered before the fault: a part that writes meets the fault."""
         return self.acks_apart and not refused(result, "STORAGE_FULL")
 
     def deliverable(self) -> dict[tuple[str, str], int]:
         return {pair: self.model.deliverable(*pair) for pair in self.model.views}
 
     def judge_wakes(self, before: dict[tuple[str, str], int], woken: set[tuple[str | None, str]]) -> None:
-        """Where nothing was deliverable somebody may be parked; where something is now, he is woken (I.17)."""
+        """If a topic had no deliverable message and now has one, the pops parked on it must be woken (I.17)."""
         for (group, topic), count in self.deliverable().items():
             if count and before.get((group, topic), -1) == 0:
                 must(bool({(group, topic), (None, topic)} & woken), "woken", group, topic, woken)
 
     def one(self, command: Any) -> Any:
-        """A command alone: its result, or the code. Time comes before those that read the queues, as in a group."""
+        """Runs one command alone: its result, or the error code. Timed work comes before commands that read queues."""
         before = self.deliverable()
         committed = self.rig.commit(command)
         result = committed.results[0]
-        early = ask.LANES.get(type(command), ask.LANE_ACK) != ask.LANE_ACK
+        early = ask.LANES[type(command)] != ask.LANE_ACK
         if early:
             self.time_in_model(committed)
         self.last = before, committed, early
         return result.code if isinstance(result, Refused) else result
 
     def after(self) -> None:
-        """The model took the command: then time, in both. An owner's new time counts from the next commit on."""
+        """After a command: timed work in engine and model. An owner's new deadline counts from the next commit on."""
         before, committed, early = self.last
         if not early:
             self.time_in_model(committed)
@@ -277,7 +277,7 @@ class Broker(Holds):
     # ── Time ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def time_in_model(self, committed: Committed) -> None:
-        """What the commit did because it was due; the engine tells where it put delayed messages, and what is left."""
+        """Repeats the timed work of a commit in the model. The engine tells the places of fired delayed messages."""
         if self.forgets:
             self.learn_what_is_left()
         checks = {(check.transaction, check.number) for check in committed.timed.checks}
@@ -291,7 +291,7 @@ class Broker(Holds):
         self.model.timed(Seen(places, checks, old))
 
     def learn_what_is_left(self) -> None:
-        """Retention had its turn: what can still be read of each topic."""
+        """Retention has run: learns which messages of each topic can still be read."""
         state = self.rig.core.state
         with self.rig.reading() as kv:
             for name, found in self.model.topics.items():
@@ -302,7 +302,7 @@ class Broker(Holds):
                     self.model.forget(name, begin, readable)
 
     def settled(self) -> set[tuple[str | None, str]]:
-        """All periodic work that is due; who was woken."""
+        """Does all periodic work that is due. Returns the pops that were woken."""
         woken: set[tuple[str | None, str]] = set()
         while self.rig.due:
             committed = self.rig.commit()
@@ -334,7 +334,7 @@ class Broker(Holds):
     # ── Topics and groups ────────────────────────────────────────────────────────────────────────────────────────
 
     def make_topic(self, name: str, kind: Kind) -> None:
-        """Later than everything: a dead letter knows its topic by name, and by when it died."""
+        """Creates a topic, at a new time: a dead letter knows its topic only by name and by its time of death."""
         self.pass_time(1)
         answer = self.one(ask.CreateTopic(name, kind.queues, False, self.keep_ms, kind.type, 0, kind.unique_ms))
         expected = self.model.create_topic(name, kind.type, kind.queues, kind.unique_ms, self.keep_ms)
@@ -342,7 +342,7 @@ class Broker(Holds):
         self.after()
 
     def start_of(self, start: tuple[str, int]) -> tuple[str, int]:
-        """What was forgotten has no time any more: where it may be, nobody begins at a time."""
+        """Where a group starts: not at a time in machines that drop messages, since the model cannot find it there."""
         return ("EARLIEST", 0) if self.forgets and start[0] == "TIMESTAMP" else start
 
     def make_group(self, name: str, max_attempts: int, start: tuple[str, int], exclusive: bool, stops: bool) -> None:
@@ -363,8 +363,8 @@ class Broker(Holds):
 
 
 def choosing(*names: str) -> Callable[[type[M]], type[M]]:
-    """Of the rules that a machine inherits from others than its last base only these are drawn; the others are methods
-    as any, which rules call.
+    """Draws only these of the rules that a machine does not inherit from its last base; the others stay plain methods
+    that rules may call.
     """
 
     def chosen(machine: type[M]) -> type[M]:
@@ -387,7 +387,7 @@ def _plain(found: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_glance(command: Any) -> list[Any]:
-    """A pop is followed by a look at where it left the group."""
+    """Adds a Glance after each pop, which tells the position of the group."""
     return [command, Glance(command.topic, command.group)] if isinstance(command, ask.Pop) else [command]
 
 
@@ -396,5 +396,5 @@ def refused(result: Any, code: str) -> bool:
 
 
 def lane_of(command: Any) -> int:
-    """In one commit: what frees and asks, then sends, then pops."""
+    """The lane of a command. The order in one commit: acks and queries, then sends, then pops."""
     return {ask.Send: 1, ask.Stage: 1, ask.CommitBatch: 1, ask.Pop: 2}.get(type(command), 0)

@@ -38,7 +38,7 @@ class Timed(Timing, Closing, Operators):
 
 
 class Moved(Readers, Filtering, Moving, Pulling):
-    """Groups that are moved, go over to pulling and back, and change their minds about what they want."""
+    """Groups that are reset, switch to pulling and back, and change their filters."""
 
     kinds = ("normal", "fifo", "normal", "fifo", "priority")
 
@@ -57,13 +57,13 @@ class Everything(Readers, Timing, Staging, Closing, Operators, Filtering, Moving
 
 @choosing(*CHOSEN)
 class Aged(Readers, Ageing):
-    """Keep times of hours, by age or not; groups come late and are put back, dead letters outlive their messages."""
+    """Topics that keep messages for hours; groups come late and are put back, dead letters outlive their messages."""
 
     kinds = ("normal", "fifo", "normal")
 
 
 class Forgetful(Readers, Staging, Operators):
-    """Messages go a minute after every group has passed them. To groups that read from the start nothing is missing."""
+    """Messages are dropped a minute after every group has passed them. Groups that read from the start miss none."""
 
     kinds = ("normal", "fifo", "normal")
     keep_ms = MINUTE
@@ -76,7 +76,7 @@ class Forgetful(Readers, Staging, Operators):
         minutes=st.sampled_from([3, 3, 70]),
     )
     def everybody_reads_and_time_passes(self, topic: str, held: int, unread: int, minutes: int) -> None:
-        """Each group acks all but one, and may leave one unread; what is held is held for long."""
+        """Each group acks all messages but one, and may leave one unread; the leased one stays leased for long."""
         for group in GROUPS:
             messages = max(1, self.model.ready(group, topic) - unread)
             handles = self.popped(PopStep(topic, group, (), messages, invisible_ms=13 * HOUR))
@@ -85,7 +85,7 @@ class Forgetful(Readers, Staging, Operators):
 
     @rule(topic=draws.topics, group=draws.groups, minutes=st.sampled_from([3, 70]))
     def some_wait_for_what_is_held(self, topic: str, group: str, minutes: int) -> None:
-        """Nothing of it goes, however long it takes."""
+        """Held messages are not dropped, however long it takes."""
         handles = self.popped(PopStep(topic, group, (), 1, invisible_ms=13 * HOUR))
         self.send_some(topic, [2], "a")
         self.everybody_reads_and_time_passes(topic, 9, 0, minutes)

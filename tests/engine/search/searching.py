@@ -25,7 +25,7 @@ from popmq_server.storage import table
 from tests.engine.search.all_machines import MACHINES
 
 STEPS_OF_AN_EXAMPLE = 80
-#: Of one machine in one round. Those whose steps are slow have a name here.
+#: Examples of one machine in one round; machines with slow steps are listed here.
 EXAMPLES, FEWER = 25, {"Full": 8}
 #: Leases are read from the store by odd seeds, as in the tests of the engine, and from memory by even ones.
 FEW_RECENT, RECENT_MAX = 2, table.RECENT_MAX
@@ -48,7 +48,7 @@ class Searched:
 
 
 def counting(machine: type[RuleBasedStateMachine]) -> type[Any]:
-    """The same machine; it counts its steps: what holds is checked once before the first step, and behind each."""
+    """The same machine, which counts its steps: invariants are checked before the first step and after each."""
 
     class Counting(machine):  # type: ignore[misc, valid-type]
         steps: ClassVar[int] = 0
@@ -95,7 +95,7 @@ def show(console: Console, found: dict[str, Searched]) -> None:
 
 
 def run(console: Console, machines: list[type[RuleBasedStateMachine]], steps: int, number: int) -> bool:
-    """Rounds from this seed on, until so many steps are done; whether nothing was found."""
+    """Runs rounds from this seed on until `steps` are done. True if nothing was found."""
     found = {machine.__name__: Searched() for machine in machines}
     done, finding = 0, ""
     for machine, one, now in ((machine, found[machine.__name__], now) for now in count(number) for machine in machines):

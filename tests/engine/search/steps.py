@@ -160,7 +160,7 @@ class SealStep(NamedTuple):
 
 
 class AckStep(NamedTuple):
-    """Handles of any kind, also the same one twice."""
+    """Acks handles of any kind; one may occur twice."""
 
     group: str
     picks: Sequence[Pick | Handle]
@@ -285,14 +285,14 @@ class ListenStep(NamedTuple):
 
 
 def told_of(sent: ask.Sent) -> Told:
-    """The answer of a send as the model reads it."""
+    """The answer of a send in the form that the model takes."""
     if sent.places is None:
         return Told(*sent[:3], None)
     return Told(*sent[:3], [one.code if isinstance(one, Refused) else Where(*one) for one in sent.places])
 
 
 def answered(machine: Broker, result: Any) -> Any:
-    """The answer of a pop as the model reads it, or a code."""
+    """The answer of a pop in the form that the model takes, or an error code."""
     if isinstance(result, Refused):
         return result.code
     rows = [Row(parsed(data).body.decode(), *rest) for data, *rest in result.rows]

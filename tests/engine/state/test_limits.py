@@ -6,13 +6,13 @@ import pytest
 
 from popmq_server.api.native import admin
 from popmq_server.delivery import owner, revive, token_pop
-from popmq_server.engine import broker, waiters
+from popmq_server.engine import waiters
 from popmq_server.model import limits, records
 from popmq_server.retention import kept
 from popmq_server.sending import dedup
 from popmq_server.state import space, turns
 from popmq_server.topics import topic
-from popmq_server.writer import core, writer
+from popmq_server.writer import core, waiting, writer
 
 KIB, MIB = 1 << 10, 1 << 20
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -43,7 +43,8 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
         (kept.KEEP_COPY_AFTER_MS, HOUR),
         (waiters.WAITERS_PER_KEY_MAX, 1024),
         (waiters.WAITERS_MAX, 100_000),
-        (broker.WAITING_BYTES_MAX, 256 * MIB),
+        (waiting.WAITING_BYTES_MAX, 256 * MIB),
+        (waiting.WAITING_COMMANDS_MAX, 100_000),
         (space.DISK_FREE_STORE, 256 * MIB),
         (space.DISK_FREE_GROW, 64 * MIB),
     ],

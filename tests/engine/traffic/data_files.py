@@ -38,7 +38,7 @@ def quarantine(kv: Transaction) -> None:
 
 
 class Image:
-    """A data file that a test damages. Its quarantine has so many rows that their tree has a branch page."""
+    """A data file that a test damages. Its quarantine has enough rows for a branch page."""
 
     def __init__(self, folder: Path) -> None:
         rig = Rig(folder)

@@ -27,7 +27,7 @@ class Traffic:
         self._kinds += [self.seal] * 2 + [self.owner] * 2 + [self.operate, self.redrive]
 
     def first(self) -> list[Any]:
-        """The commands that the others need to have run."""
+        """The commands that must run first, since the others depend on them."""
         topics = [ask.CreateTopic(name, 2, False, KEEP_MS_MAX) for name in TOPICS]
         return [*topics, *(group(name, 3) for name in GROUPS)]
 
@@ -117,6 +117,6 @@ def group(name: str, max_attempts: int) -> ask.CreateGroup:
 
 
 def emptied(rig: Rig, name: str = "t") -> int:
-    """Purges a topic; returns how many messages went."""
+    """Purges a topic; returns the number of messages removed."""
     dropped: int = rig.do(ask.PurgeTopic(name))
     return dropped

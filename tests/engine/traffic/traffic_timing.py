@@ -42,7 +42,7 @@ def make_topic(rig: Rig, name: str, kind: str = "DELAY", queues: int = 1) -> int
 
 
 def send(rig: Rig, *messages: Outgoing, topic: str = "t", **more: Any) -> list[Place]:
-    """Where each of them is. One request."""
+    """Sends the messages in one request; returns the place of each."""
     sent: ask.Sent = rig.do(ask.Send(topic, messages, **more))
     return list(sent.places or (Place(sent.queue, sent.first + step) for step in range(len(messages))))  # type: ignore[arg-type]
 
@@ -53,7 +53,7 @@ def handle_of(place: Place) -> str:
 
 
 def recall(rig: Rig, place: Place, topic: str = "t") -> str:
-    """The id of the message that was taken back."""
+    """Recalls a message; returns its id."""
     message_id: str = rig.do(ask.Recall(topic, handle_of(place)))
     return message_id
 
@@ -89,7 +89,7 @@ def waiting(rig: Rig, name: str = "t") -> tuple[int, int]:
 
 
 def texts(rig: Rig, topic: str = "t") -> list[str]:
-    """What can be seen in a topic of one queue, in its order."""
+    """The bodies of the visible messages of a topic with one queue, in order."""
     return [parsed(row[0]).body.decode() for row in rig.browse(topic).rows]
 
 

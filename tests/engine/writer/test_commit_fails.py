@@ -159,6 +159,7 @@ def test_a_poisoned_command_fails_alone(
 
 def test_a_put_that_finds_the_map_full_refuses_its_command_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(handlers.HANDLERS, Poison, lambda tx, command: tx.kv.put("rq", b"x", b"x"))
+    monkeypatch.setitem(ask.LANES, Poison, ask.LANE_ACK)
     rig.pair()
     with failing_put(1):
         full, _ = rig.run(Poison(RuntimeError()), sending("a"))

@@ -33,7 +33,7 @@ def large() -> ask.Send:
 
 def counts(group: list[tuple[Any, Any]]) -> tuple[int, int, int]:
     """(acks, sends, pops)"""
-    lanes = [ask.LANES.get(type(command), ask.LANE_ACK) for command, _ in group]
+    lanes = [ask.LANES[type(command)] for command, _ in group]
     return lanes.count(0), lanes.count(1), lanes.count(2)
 
 

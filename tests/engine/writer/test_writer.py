@@ -110,6 +110,26 @@ def test_a_fake_clock_that_moves_finds_everything_done(office: Office) -> None:
     assert office.core.state.stat[GroupId(2), TopicId(1)].retry == 1
 
 
+def test_a_fake_clock_that_moves_reports_a_writer_that_does_not_finish(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+    run = office.core.run
+
+    def held(commands: list[Any]) -> Committed:
+        assert goes_on.wait(LATE_S)
+        return run(commands)
+
+    monkeypatch.setattr(office.core, "run", held)
+    monkeypatch.setattr(writing, "SETTLE_S", 0.01)
+    office.writer.start()
+    office.writer.submit(sending("a"), "send")
+    with pytest.raises(TimeoutError, match="writer"):
+        office.clock.advance(1)
+    goes_on.set()
+    office.answer("send")
+
+
 def test_a_failed_commit_refuses_every_call_and_ends_the_writer(office: Office) -> None:
     for number in range(3):
         office.writer.submit(sending("a"), number)

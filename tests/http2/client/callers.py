@@ -1,4 +1,4 @@
-"""The channels under one face: for threads, for asyncio, and grpcio's as the one to compare with."""
+"""One interface to three channels: for threads, for asyncio, and grpcio's as the reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from popmq_http2.client.threads import Channel
 
 
 class Outcome(NamedTuple):
-    """How a call ended, and what came."""
+    """How a call ended, and its answers."""
 
     code: Code
     message: str = ""
@@ -64,7 +64,7 @@ class Ours:
         raise NotImplementedError
 
     async def _collect(self, call: Any, got: list[bytes], most: int | None) -> None:
-        """Adds answers to `got`, at most so many. Raises CallFailed."""
+        """Adds answers to `got`, at most `most`. Raises CallFailed."""
         raise NotImplementedError
 
     async def unary(

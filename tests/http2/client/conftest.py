@@ -14,7 +14,7 @@ from popmq_http2.client.target import Options
 from tests.http2.client.callers import Caller, InLoop, InThreads, Make
 from tests.http2.conftest import Echo, Serve
 
-#: So that tests of what is late are quick.
+#: Short, so that tests of time-outs are quick.
 QUICK = Options(connect_s=0.3, backoff_first_s=0.05, backoff_max_s=0.1, keepalive_s=0.05, keepalive_timeout_s=0.1)
 
 

@@ -22,14 +22,14 @@ async def handle(guard: Any, delivery: popmq.Delivery) -> popmq.Delivery:
 
 
 def soon(consumer: Any) -> "asyncio.Task[popmq.Delivery]":
-    """The next delivery, when it comes; a consumer that ends before is no failure of the test."""
+    """A task for the next delivery; a consumer that ends before it does not fail the test."""
     waiting = asyncio.ensure_future(next_of(consumer))
     waiting.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     return waiting
 
 
 async def take(consumer: Any, guard: Any, messages: int, fails: Sequence[str] = ()) -> list[str]:
-    """Handles so many deliveries, some of them in vain; their texts."""
+    """Handles deliveries; the handler raises for the texts in `fails`. Returns all texts."""
     seen = []
     for _ in range(messages):
         async with guard(await next_of(consumer)) as delivery:
@@ -51,7 +51,7 @@ async def committed(client: Any, topic: str = TOPIC, group: str = GROUP) -> dict
 
 
 async def later(advance: Any, waiting: "asyncio.Task[popmq.Delivery]") -> bool:
-    """Whether it has come, another five seconds later."""
+    """Whether the task is done after another five seconds."""
     await advance(5.0)
     return waiting.done()
 
@@ -74,7 +74,7 @@ def queues_of(consumer: Any) -> set[int]:
 
 
 async def shared_out(consumers: list[Any], sizes: list[int], advance: Any) -> bool:
-    """Whether the consumers have so many queues each, in any order, ten seconds later. At no time two have the same."""
+    """Whether the consumers have these numbers of queues, in any order, after ten seconds. No queue may be shared."""
     await advance(10.0)
     shares = [queues_of(consumer) for consumer in consumers]
     assert sum(map(len, shares)) == len(set().union(*shares))

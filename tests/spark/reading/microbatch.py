@@ -56,7 +56,7 @@ class MicroBatches:
         return self.reader
 
     def stop(self) -> None:
-        """Closes what the end of the driver's process would close."""
+        """Closes everything that the end of the driver's process would close."""
         if self.reader:
             self.reader.stop()
         self.reader = None
@@ -105,7 +105,7 @@ class MicroBatches:
         return [row for rows in reader.read(part) for row in rows.to_pylist()]
 
     def rows(self) -> list[Row]:
-        """All that the sink holds."""
+        """All rows of the sink."""
         return [row for rows in self.sink.values() for row in rows]
 
     def _execute(self, reader: Reader, batch: int, crash: str) -> None:

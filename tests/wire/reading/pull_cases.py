@@ -15,7 +15,7 @@ OF_TOPICS = (
     *("Broker/SendBack", "Broker/LockQueues", "Broker/UnlockQueues"),
     *("Admin/SetConsumeMode", "Admin/ResetOffsets", "Admin/CloneOffsets"),
 )
-#: In these an empty group stands for nobody, or for all.
+#: In these an empty group means a reader without a group, or all groups.
 GROUP_MAY_BE_EMPTY = ("Broker/Pull", "Broker/QueryOffsets", "Admin/ListSessions")
 
 

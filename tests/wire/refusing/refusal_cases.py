@@ -1,4 +1,4 @@
-"""Bad requests by what is wrong with them: names, pops, owners, settings, looks, lists, times, sinks."""
+"""Bad requests by subject: names, pops, owners, settings, looks, lists, times, sinks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.wire.cases import HOUR_12, INT64, ODD_NAMES, Case, bad, out_of_range
 from tests.wire.stubs import GROUP, TOPIC
 from tests.wire.world import OTHER_TOPIC, SCHEDULE, STAGE, World, token, with_fields
 
-#: What must not be a filter.
+#: Invalid filters.
 ODD_SQL = ["", " ", "a =", "a = 1 b", "a == 1", "'a", "/*", "a > 'x'", "1", "\0", "🦀", "(" * 8192, "a" * 8193]
 ODD_TAGS = ["||", "a|b", "a b", "a || b\0", "||".join(map(str, range(257))), "a||" * 3000]
 
@@ -253,7 +253,7 @@ def bad_lists() -> list[Case]:
 
 
 def bad_times() -> Iterator[Case]:
-    """Of delayed messages and transactions; what single ends are refused with stands in test_transactions.py."""
+    """Delayed messages and transactions; refusals of single ends are in test_transactions.py."""
     recall = "Broker/Recall"
     bad_handles: list[Any] = [
         "",
@@ -286,7 +286,7 @@ def bad_times() -> Iterator[Case]:
 
 
 def bad_sinks() -> Iterator[Case]:
-    """What single messages are refused with stands in test_sinks.py."""
+    """Sinks; refusals of single messages are in test_sinks.py."""
     stage, commit, drop = "Broker/Stage", "Broker/CommitBatch", "Broker/DropStages"
     name = pb.StageName(stage_id=STAGE, topic=TOPIC, messages=1)
     for method_name, field in (*((stage, field) for field in ("sink", "stage_id")), (commit, "sink"), (drop, "sink")):
@@ -309,7 +309,7 @@ def bad_sinks() -> Iterator[Case]:
 
 
 def forged(field: str) -> Callable[[World], str]:
-    """The handle of a living message with one part of it changed, and its check made right."""
+    """A live handle with one part changed and a correct checksum."""
 
     def make(world: World) -> str:
         known = read_recall(world.recall_handle)

@@ -12,14 +12,13 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native.status import STATUS_OF_CODE
 from popmq_server.commands import queries
 from popmq_server.delivery import token_pop
-from popmq_server.engine import broker as brokers
 from popmq_server.engine import waiters
 from popmq_server.errors import RETRYABLE, CommitFailed
 from popmq_server.model.handles import TransactionId, transaction_text
 from popmq_server.state import space
 from popmq_server.storage import lmdb as storage
 from popmq_server.storage.store import Store
-from popmq_server.writer import handlers
+from popmq_server.writer import handlers, waiting
 from tests.wire.contract import documented
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, codes, handles, refusal
 
@@ -178,7 +177,7 @@ def storage_full(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 @provokes
 def busy(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    patch.setattr(brokers, "WAITING_BYTES_MAX", 0)
+    patch.setattr(waiting, "WAITING_BYTES_MAX", 0)
     return send(shop)
 
 

@@ -1,4 +1,4 @@
-"""What an official RocketMQ 5 client puts on the wire: raw calls of apache.rocketmq.v2, with its headers."""
+"""Raw calls of apache.rocketmq.v2 with the headers of an official RocketMQ 5 client."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Telemetry:
         return rpc.TelemetryCommand.FromString(next(self.stream))
 
     def agree(self, **settings: Any) -> rpc.TelemetryCommand:
-        """Tells settings, and what came back."""
+        """Sends settings; returns the answer."""
         self.say(settings=pb.Settings(**settings))
         return self.hear()
 
@@ -172,7 +172,7 @@ class Telemetry:
 
 
 class Obliging(threading.Thread):
-    """A client on somebody's channel that answers what an operator asks, until the channel is closed."""
+    """A client on a given channel that answers an operator's calls until the channel is closed."""
 
     def __init__(self, channel: Any, client_id: str = CLIENT) -> None:
         super().__init__(daemon=True)

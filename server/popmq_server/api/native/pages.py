@@ -1,7 +1,8 @@
 """Pages of lists: page_size and page_token of a request, next_page_token of its answer.
 
-A token says where the next page begins: a name, or a text of the engine's own. It is no secret, and stays
-usable over restarts. What comes or goes between two pages is on none or one of them; nothing else is left out.
+A token says where the next page begins: a name, or a text of the engine's own. It is not secret, and remains valid
+after a restart. A row that is added, removed or moved between two pages may be on none of them or on two; every other
+row is on one.
 """
 
 from collections.abc import Callable, Sequence

@@ -25,10 +25,10 @@ from tests.engine.search.model.model_stages import Stages
 
 
 class Model(Stages):
-    """The whole of it: with the time, and numbers."""
+    """The whole model: the rules of all parts, time, and numbers."""
 
     def timed(self, seen: Seen = NOTHING_SEEN) -> bool:
-        """What is due now, once over all; whether anything was."""
+        """Does what is due now, once for each kind of work. True if anything was due."""
         moved = self.fire(seen.places)
         moved |= self.check(seen.checks, seen.old)
         entered = self.entered
@@ -40,13 +40,13 @@ class Model(Stages):
         return moved
 
     def starts_again(self) -> None:
-        """What a restart forgets: it harms nobody."""
+        """Forgets what the engine forgets in a restart."""
         self.turns_are_lost()
         self.listened = frozenset()
         self.postponed = Postponed()
 
     def coming(self) -> list[int]:
-        """When something is due next, soonest first; not what is due already."""
+        """The times of the next timed work, soonest first, without work that is due already."""
         times = [entry.due_ms for view in self.views.values() for entry in view.of("leased", "backoff")]
         times += [one.due_ms for one in self.delayed.values()] + [half.next_ms for half in self.halves.values()]
         times += [owner.lease_until_ms for group in self.groups.values() for owner in group.owners.values()]
@@ -59,14 +59,14 @@ class Model(Stages):
         return sum(len(queue) - at for queue, at in zip(self.topics[topic].queues, view.next, strict=True))
 
     def deliverable(self, group: str, topic: str) -> int:
-        """What a pop that waits would be woken for."""
+        """The number of messages for which a parked pop would be woken."""
         view = self.views[(group, topic)]
         if view.mode != "POP":
             return 0
         return self.ready(group, topic) + len(view.of("retry")) + len(Lines(view).ready())
 
     def numbers(self, group: str, topic: str) -> dict[str, int]:
-        """As the engine's own."""
+        """The numbers of a group, in the form of the engine's."""
         view, settings = self.views[(group, topic)], self.groups[group]
         return {
             "ready": self.ready(group, topic),
@@ -94,7 +94,7 @@ class Model(Stages):
         return min(times, default=0)
 
     def available(self, group: str, topic: str, upto: Position | None) -> int:
-        """Messages deliverable below a position; of what waits in message groups one each."""
+        """Messages deliverable below a position; of waiting messages, one for each message group."""
         view, found = self.views[(group, topic)], self.topics[topic]
         ready = (max(0, self.stop(found, queue, upto) - at) for queue, at in enumerate(view.next))
         return sum(ready) + len(self.poppable(view, None, upto)) + len(Lines(view).ready())

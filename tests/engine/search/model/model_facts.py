@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 DEDUP_MS = 600_000
-#: CheckPoints have smaller numbers, however long a test runs.
+#: Greater than every CheckPoint id of a test.
 NEVER_GIVEN = 10**12
 OWNER_KEEP_MS = 7 * 86_400_000
-#: How long it is remembered how a transaction ended.
+#: How long the end of a transaction is remembered.
 ENDED_KEEP_MS = 3_600_000
 FIRST_CHECK_MS, CHECK_EVERY_MS, CHECKS_MAX = 6_000, 30_000, 15
 #: A half message that nobody ended is given up at this age, or within the next look for such.
 HALF_KEEP_MS, HALF_LOOK_MS = 72 * 3_600_000, 60_000
-#: After a disk that was full, delayed messages, checks and dead letters wait at most so long.
+#: Delayed messages, checks and dead letters wait at most this long after the disk was full.
 QUIET_MS = 1_000
-#: A pop of a PRIORITY topic in so many may begin elsewhere than at the top.
+#: One in this number of pops of a PRIORITY topic may begin at another queue than the highest.
 LOW_FIRST_EVERY = 10
 #: One message group gets this part of a batch before others have had their turn.
 SHARE_OF_BATCH = 8
@@ -27,7 +27,7 @@ Record = tuple[Place, int, int]  # a message in a retry topic: when its record w
 
 
 class Handle(NamedTuple):
-    """What a client holds."""
+    """A handle as clients have it."""
 
     ck_id: int
     member: int
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 
 class RetryRow(NamedTuple):
-    """An entry of a retry topic. A message may stand there twice: what tells them apart is the record that an entry
+    """An entry of a retry topic. A message may have two entries, which differ in the record that an entry
     points at, and the CheckPoint it is tied to (0: none).
     """
 
@@ -66,7 +66,7 @@ class RetryRow(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """Where a group stands in a topic: its next offsets, the retry topic, what waits in message groups."""
+    """The position of a group in a topic: its next offsets, its retry topic, and its waiting messages."""
 
     next: list[int]
     retry: list[RetryRow]
@@ -74,7 +74,7 @@ class Stand(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer of a pop. `sealed`: (count, end, stolen, lost). `stand`: right behind it, in the same transaction."""
+    """The answer of a pop. `sealed`: (count, end, stolen, lost). `stand`: the position after it, in its transaction."""
 
     rows: list[Row]
     ck_id: int
@@ -125,7 +125,7 @@ class Stored(NamedTuple):
 
 
 class Where(NamedTuple):
-    """What a producer learns of one message: its place, or the handle of what is not to be seen yet."""
+    """The answer for one message of a send: its place, or the recall handle or transaction id of an invisible one."""
 
     queue: int = 0
     offset: int = 0
@@ -145,7 +145,7 @@ class Told(NamedTuple):
 
 @dataclass
 class Topic:
-    """One life of a topic; a topic made anew, or purged, has another number."""
+    """One life of a topic: a topic that is created again or purged has another number."""
 
     number: int
     kind: str
@@ -158,7 +158,7 @@ class Topic:
     by_age: bool = False
     keep_ms: int = 0
     lost: set[Place] = field(default_factory=set)  # retention dropped them
-    unread_ms: dict[Place, int] = field(default_factory=dict)  # until when a group had not read it
+    unread_ms: dict[Place, int] = field(default_factory=dict)  # the last time at which some group had not read it
 
     def at(self, place: Place) -> Stored:
         return self.queues[place[0]][place[1]]
@@ -207,7 +207,7 @@ class DeadLetter(NamedTuple):
 
 @dataclass
 class Group:
-    """Settings, and what belongs to a group alone."""
+    """A group: its settings, and its state outside of topics."""
 
     max_attempts: int
     delays_ms: tuple[int, ...]
@@ -243,7 +243,7 @@ class Lease:
 
 @dataclass(eq=False)
 class Entry:
-    """A message that a group has passed, and is not done with.
+    """A message that a group has passed but not finished.
 
     leased, bound, backoff, retry, waiting; over once it is done, dead, filtered or void.
     """
@@ -288,14 +288,14 @@ class Owner:
 
 
 class Asker(NamedTuple):
-    """Who pops with a token."""
+    """The owner that pops with a token."""
 
     name: str
     owner: Owner
     part: int
 
     def has(self, entry: Entry) -> bool:
-        """Whether an entry is tied to one of the owner's tokens: it comes back by that one."""
+        """Whether an entry is tied to one of the owner's tokens, which will return it."""
         return any(entry.tied is token for token in self.owner.tokens.values())
 
     def locks(self, entry: Entry) -> bool:
@@ -304,7 +304,7 @@ class Asker(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """What a group wants; filters that say the same have one `normal`, which is "" for every message."""
+    """The filter of a group. Equal filters have the same `normal`; "" matches every message."""
 
     normal: str
     passes: Callable[[Content], bool]
@@ -315,7 +315,7 @@ EVERYTHING = Filter("", lambda content: True)
 
 @dataclass
 class Turns:
-    """How many pops that took something each source has waited for, while it had something.
+    """For each source with messages: the number of non-empty pops since it was last served.
 
     `passed`: by queue of a PRIORITY topic, the pops that named it since one was allowed to begin with a low queue.
     """
@@ -372,7 +372,7 @@ class Postponed(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the engine did as periodic work: where delayed messages went, which check-backs were sent.
+    """Periodic work of the engine: the places of fired delayed messages, and the check-backs that were sent.
 
     `old`: (topic, message id) of half messages that were given up for their age.
     """

@@ -1,8 +1,8 @@
 """The rules of FIFO topics: order by message group through leases, failures and owners.
 
-a message group is locked while any of its messages is leased or in backoff; then what comes of it waits
-what waits is taken from the front, and nothing is taken past it
-the first of a message group in a batch that fails has been tried; those behind it go back, uncounted
+a message group is locked while one of its messages is leased or in backoff; its later messages then wait
+waiting messages are delivered in order, and no later message before them
+a failure counts for the first message of its message group in the batch; later ones are released uncounted
 a redriven message that its queue has no more comes when its message group is free, after a reset also before older ones
 """
 
@@ -41,27 +41,27 @@ class Lines:
         self.stopped = {entry.message_group for entry in view.of("waiting") if entry.stopped}
         holders = view.of(*LOCKING)
         self.locked = {entry.message_group for entry in holders}
-        #: Those that the token that asks may not take more of.
+        #: Message groups of which the requesting token may not take more.
         self.closed = {entry.message_group for entry in holders if not (asker and asker.locks(entry))}
 
     def ready(self) -> set[str]:
-        """Message groups whose turn it is: something waits, nobody has the lock, no failure stopped them."""
+        """Message groups that are ready: a message waits, and they are neither locked nor stopped."""
         return self.waiting.keys() - self.locked - self.stopped
 
     def allows(self, entry: Entry) -> bool:
-        """Whether the bounds of the pop let it have a waiting message: no owner overtakes what comes back to it."""
+        """Whether the pop may take a waiting message: not one that its own token takes back, nor one from `upto` on."""
         if self._asker is not None and self._asker.has(entry):
             return False
         return self._upto is None or entry.place[1] < self._upto.queues.get(entry.place[0], 0)
 
 
 def lines_left(view: View, taken: set[int]) -> set[str]:
-    """Message groups with something that waits, and is not taken."""
+    """Message groups with waiting messages that the pop did not take."""
     return {entry.message_group for entry in view.of("waiting") if id(entry) not in taken}
 
 
 class MessageGroups(Pops):
-    """Pops of FIFO topics, and what becomes of failures."""
+    """Pops of FIFO topics, and failed messages."""
 
     def _judge_message_groups(
         self, view: View, found: Topic, asked: Bounds, answer: Answer, asker: Asker | None
@@ -111,7 +111,7 @@ class MessageGroups(Pops):
     def _pass_over(
         self, view: View, found: Topic, line: list[Entry], answer: Answer, row: Row | None, lines: Lines
     ) -> list[Entry]:
-        """What stood before a row (None: before what still waits) and is gone."""
+        """Removes the entries before a row (None: before the waiting ones) that do not exist any more."""
         gone = []
         while line and (row is None or line[0].place != row.place) and line[0].place not in answer.stand.waiting:
             entry = line.pop(0)
@@ -121,7 +121,7 @@ class MessageGroups(Pops):
         return gone
 
     def _front(self, view: View, found: Topic, line: list[Entry], row: Row, lines: Lines) -> Entry | None:
-        """The entry of a row, if it waited: it was the first that did."""
+        """The entry of a row that waited, which must have been the first one."""
         if not line:
             must(row.attempt == 1 and row.offset >= view.next[row.queue], "a first delivery", row)
             must(row.stored_ms == found.at(row.place).stored_ms, "stored", row)
@@ -135,7 +135,7 @@ class MessageGroups(Pops):
     def _judge_reading(
         self, view: View, found: Topic, asked: Bounds, answer: Answer, entries: list[Entry | None], lines: Lines
     ) -> list[Entry]:
-        """Each queue from where the group stood: taken, not wanted, or waiting because others of its group do."""
+        """Judges each queue from the group's position on: a message was taken, not wanted, or waits after others."""
         fresh = {row.place for row, entry in zip(answer.rows, entries, strict=True) if entry is None}
         parked: list[Entry] = []
         for queue, start in enumerate(view.next):
@@ -164,7 +164,7 @@ class MessageGroups(Pops):
     def _judge_share(
         self, asked: Bounds, answer: Answer, entries: list[Entry | None], lines: Lines, dropped: list[Entry]
     ) -> None:
-        """No message group gets more of what waits than its share before each of the others got something."""
+        """No message group gets more than its share of the batch before each other one got a message."""
         counts = Counter(entry.message_group for entry in entries if entry is not None)
         share = max(1, asked.messages // SHARE_OF_BATCH)
         served = counts.keys() | {entry.message_group for entry in dropped}
@@ -173,7 +173,7 @@ class MessageGroups(Pops):
                 must(not lines.allows(lines.waiting[message_group][0]), "kept out", message_group, answer)
 
     def _judge_fill(self, view: View, found: Topic, asked: Bounds, answer: Answer, lines: Lines) -> None:
-        """Room is left only when all was read, and nothing waits that might have come."""
+        """A batch has room left only if all was read and no deliverable message waits."""
         if len(answer.rows) == asked.messages:
             return
         left = [found.at(head) for head in self._heads(view, found, asked)]
@@ -187,7 +187,7 @@ class MessageGroups(Pops):
         must(full or not left, "short", asked, answer, left)
 
     def _tear(self, view: View, gone: list[Entry]) -> None:
-        """Whoever takes one of a message group tears all that is tied behind it: it could not come back in order."""
+        """A pop of a message unties the later ones of its message group from their tokens, to keep the order."""
         first = {entry.message_group: entry.place for entry in sorted(gone, key=lambda one: one.place, reverse=True)}
         for entry in view.of("waiting"):
             if entry.tied and entry not in gone and entry.place > first.get(entry.message_group, entry.place):
@@ -206,7 +206,7 @@ class MessageGroups(Pops):
             entry.state, entry.entered, entry.number, entry.stopped = "retry", entered, 0, False
 
     def _wait(self, view: View, entry: Entry) -> None:
-        """What was sent back twice waits once."""
+        """A message that was sent back twice waits once."""
         twice = any(one.place == entry.place for one in view.of("waiting"))
         if twice and view.pulled:
             view.over(entry, "void")

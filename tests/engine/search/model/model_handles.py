@@ -13,7 +13,7 @@ EXPIRED = "lease expired"
 
 
 class How(NamedTuple):
-    """What a change asks for."""
+    """One change of a lease: its kind and delay."""
 
     kind: str
     delay_ms: int | None
@@ -22,7 +22,7 @@ class How(NamedTuple):
 
 
 class Handles(MessageGroups):
-    """What clients do with their deliveries, and time if they do nothing."""
+    """Acks and changes of deliveries, and leases that end."""
 
     def find(self, group: str, handle: Handle) -> Entry | str:
         """The undone member that a handle names, or the code."""
@@ -107,7 +107,7 @@ class Handles(MessageGroups):
         return None
 
     def _without_room(self, lease: Lease, entries: list[Entry], how: How) -> list[Entry]:
-        """Those that stay leased on a full disk: dead letters to be, and the rest of their message groups."""
+        """Messages that stay leased on a full disk: future dead letters, and the rest of their message groups."""
         if not self.full or how.kind == "extend":
             return []
         settings, tried = self.groups[lease.group], entries
@@ -134,7 +134,7 @@ class Handles(MessageGroups):
         return {id(entry): self._release(lease, entry, how, entered) for entry in entries}
 
     def _extend(self, lease: Lease, entries: list[Entry], how: How) -> dict[int, tuple[int, bool]]:
-        """Members that are extended without the rest of their part are on their own from then on."""
+        """Members that are extended without the rest of their batch have a lease of their own from then on."""
         due_ms = self.now_ms + (how.delay_ms or 0)
         whole = [entry for entry in undone(lease) if entries and entry.part == entries[0].part] == entries
         for entry in entries:
@@ -162,7 +162,7 @@ class Handles(MessageGroups):
         return how.delay_ms if how.delay_ms is not None else table[min(entry.attempts, len(table)) - 1]
 
     def _release_in_order(self, lease: Lease, entries: list[Entry], how: How) -> dict[int, tuple[int, bool]]:
-        """The first of each message group has failed; those behind it in the lease go back, and were not tried."""
+        """The first message of each message group has failed; the later ones of the lease are released uncounted."""
         settings, view = self.groups[lease.group], self.views[(lease.group, lease.topic)]
         failed = _first(entries)
         out = [one for one in failed.values() if one.attempts >= settings.max_attempts and not how.uncounted]
@@ -185,7 +185,7 @@ class Handles(MessageGroups):
         return told
 
     def _is_behind(self, lease: Lease, one: Entry, failed: dict[str, Entry], dead: list[Entry]) -> bool:
-        """Behind a failure that is not over: when the first is dead, the client goes on with the next."""
+        """Whether a message follows a failed one that will be retried; after a dead-lettered one the client goes on."""
         first = failed.get(one.message_group)
         return first is not None and first not in dead and lease.members.index(first) < lease.members.index(one)
 
@@ -194,7 +194,7 @@ class Handles(MessageGroups):
     def expire(self, group: str, topic: str, view: View, entered: int) -> bool:
         """Leases that ran out, and delays that are over, soonest first; whether there were any.
 
-        What was to become a dead letter on a full disk stays leased until the engine looks for room again.
+        A message that cannot become a dead letter on a full disk stays leased until the engine looks for room again.
         """
         if self.now_ms < self.postponed.leases_ms:
             return False

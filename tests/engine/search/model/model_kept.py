@@ -1,7 +1,7 @@
-"""The rules of retention: what may be forgotten, and what a group has lost by it.
+"""The rules of retention: which messages may be dropped, and which a group has lost by that.
 
-The model does not predict when a message goes: the engine tells what can still be read, and each message that is gone
-must have been allowed to go.
+The model does not predict when a message is dropped: the engine tells what can still be read, and each dropped message
+must have been allowed to be dropped.
 
     by age       it was stored keep_ms ago                                        who had not read it counts a lost one
     otherwise    every group has been past it for keep_ms, nobody went back       what is held stays in any case
@@ -24,13 +24,13 @@ class Kept(Topics):
         return ""
 
     def pass_time(self, ms: int) -> None:
-        """What is unread now was unread until now."""
+        """Notes the time for each message that some group has not read."""
         self.now_ms += ms
         for name, found in self.topics.items():
             found.unread_ms |= dict.fromkeys(self.unread(name), self.now_ms)
 
     def unread(self, name: str) -> set[Place]:
-        """The messages of a topic that some group has not come to."""
+        """The messages of a topic that some group has not read."""
         queues = self.topics[name].queues
         stands = [view.next for (_, of), view in self.views.items() if of == name]
         return {
@@ -40,7 +40,7 @@ class Kept(Topics):
         }
 
     def forget(self, name: str, begin: list[int], readable: set[Place]) -> None:
-        """What of a topic is there now: the first offset of each queue, and the messages that can be read."""
+        """Learns the first offset of each queue of a topic, and which messages can still be read."""
         found, unread = self.topics[name], self.unread(name)
         views = [view for (_, of), view in self.views.items() if of == name]
         held = {entry.place for view in views for entry in view.held if not entry.stored_ms}

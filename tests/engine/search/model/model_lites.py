@@ -1,6 +1,6 @@
 """The rules of lite topics: made by their first message, in order for each group, kept while needed, gone when idle.
 
-As in model.py the answers of pops are judged and believed; what is gone must have been allowed to go.
+As in model.py the answers of pops are judged and believed; a dropped message must have been allowed to be dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Message(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A dead letter: of which life of which lite topic."""
+    """A dead letter, with its lite topic and the life of it."""
 
     name: str
     offset: int
@@ -137,7 +137,7 @@ class Lites:
         self.lives.clear()
 
     def pass_time(self, ms: int) -> None:
-        """What is needed or unread now was so until now."""
+        """Notes the time for each lite topic that is needed or unread."""
         self.now_ms += ms
         for life in self.lives.values():
             end = len(life.messages)
@@ -146,7 +146,7 @@ class Lites:
             life.unread_ms |= {offset: self.now_ms for offset in range(end) if life.unread(offset)}
 
     def timed(self) -> None:
-        """Leases that ran out."""
+        """Ends the leases that are due."""
         for life in self.lives.values():
             for reader in life.readers.values():
                 over = [offset for offset, (_, due_ms) in reader.leased.items() if due_ms <= self.now_ms]
@@ -155,7 +155,7 @@ class Lites:
                     del reader.leased[offset]
 
     def learn(self, readable: dict[str, set[int]]) -> None:
-        """What is there now: the lite topics, and of each the offsets that can be read."""
+        """Learns which lite topics exist, and which offsets of each can be read."""
         must(readable.keys() <= self.lives.keys(), "a lite topic that nobody made", readable, self.lives)
         for name in self.lives.keys() - readable.keys():
             life = self.lives.pop(name)

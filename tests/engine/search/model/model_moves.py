@@ -1,6 +1,6 @@
 """The rules of reading by queue and offset, of consume modes, and of an operator who moves a group.
 
-A group that pulls may send back what it has not committed: then the message is in its queue and in the retry topic.
+A group that pulls may send back a message before committing it: the message is then in its queue and the retry topic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 
 class SentBack(NamedTuple):
-    """One message that a consumer could not do: by its place, or by its number in the retry topic."""
+    """One failed message, named by its place or by its number in the retry topic."""
 
     queue: int
     offset: int
@@ -80,7 +80,7 @@ class Moves(Owners):
         return "INVALID_FIELD" if any(beyond) else ""
 
     def _move(self, found: Topic, view: View, wanted: dict[int, int], skips: bool = False) -> None:
-        """The group stands there, and has nothing of what it held of these queues.
+        """Moves the group there; it loses the leases and retries of these queues.
 
         But a redriven message that its queue has no more stays, unless the group was moved past it.
         """
@@ -93,7 +93,7 @@ class Moves(Owners):
             self._void(found, view, entry, entered, kept=everything or entry.place[1] >= offset)
 
     def _void(self, found: Topic, view: View, entry: Entry, entered: int, kept: bool = True) -> None:
-        """What a group held is not its own any more. `kept`: what was redriven is, if no queue can deliver it."""
+        """Removes the leases and retries of a group. `kept`: redriven messages stay if no queue can deliver them."""
         self._disown(entry)
         if not kept or not entry.stored_ms or found.has(entry.place):
             view.over(entry, "void")
@@ -101,7 +101,7 @@ class Moves(Owners):
             self.come_back(view, entry, entered)
 
     def _disown(self, entry: Entry) -> None:
-        """An owner loses a message for good; its token tells so."""
+        """An owner loses a message for good; its token counts it."""
         lease = entry.lease
         owner = self.groups[lease.group].owners.get(lease.owner) if lease else None
         for token in owner.tokens.values() if owner else ():
@@ -126,7 +126,7 @@ class Moves(Owners):
             self._to_pop(self.topics[topic], view)
 
     def _to_pull(self, view: View) -> None:
-        """What is leased, and what waits in message groups, goes to the retry topic."""
+        """Leased and waiting messages go to the retry topic."""
         entered = self.entered
         for entry in list(view.held):
             self._disown(entry)
@@ -134,7 +134,7 @@ class Moves(Owners):
                 self.come_back(view, entry, entered)
 
     def _to_pop(self, found: Topic, view: View) -> None:
-        """What was sent back and not committed comes from its queue."""
+        """A message that was sent back and not committed comes from its queue."""
         entered = self.entered
         for entry in view.of("retry", "backoff"):
             if entry.place[1] >= view.next[entry.place[0]]:
@@ -161,7 +161,7 @@ class Moves(Owners):
         return must(answer == acked, "update offsets", answer, acked)
 
     def _commit(self, found: Topic, view: View, queue: int, offset: int) -> int:
-        """Forward counts as acked; backward is read again, as far as there is something."""
+        """A forward commit counts as acked; after a backward one the messages are read again."""
         offset = max(offset, found.begin[queue])
         acked = max(0, offset - view.next[queue])
         view.next[queue] = offset
@@ -268,7 +268,7 @@ class Moves(Owners):
     def _judge_end_of_pull(
         self, queue: list[Stored], asked: Asked, answer: Pulled, taken: list[int], fits: list[int]
     ) -> None:
-        """Short only at the end of the queue, or when the next one did not fit."""
+        """A pull may be short only at the end of the queue, or if the next message did not fit."""
         used = sum(queue[one].size for one in taken)
         must(len(taken) <= asked.messages and (used <= asked.bytes or len(taken) == 1), "too much", answer)
         if len(taken) < asked.messages and answer.next_offset < len(queue):

@@ -20,7 +20,7 @@ from tests.engine.search.model.model_facts import (
 from tests.engine.search.model.model_fifo import Lines
 from tests.engine.search.model.model_handles import Handles
 
-#: Where the owner's lease left what it held.
+#: The state of the messages of an owner whose lease ended.
 RELEASED = ("retry", "waiting")
 
 
@@ -57,7 +57,7 @@ class Owners(Handles):
         return "INVALID_FIELD" if generation > owner.generation else ""
 
     def holding(self, owner: Owner, *states: str) -> list[tuple[Token, Entry]]:
-        """What an owner's tokens hold in these states."""
+        """The messages of an owner's tokens in these states."""
         return [
             (token, entry)
             for token in owner.tokens.values()
@@ -161,7 +161,7 @@ class Owners(Handles):
     def _within_share(
         self, owner: Owner, topic: str, asked: Bounds, epoch: int, part: int, share: int
     ) -> tuple[Bounds, int | None]:
-        """What is left of the share of a part, when that is less than was asked."""
+        """The rest of the share of a part, if it is smaller than the requested number."""
         if not share:
             return asked, None
         used = sum(token.count for key, token in owner.tokens.items() if key[:3] == (topic, epoch, part))
@@ -171,10 +171,10 @@ class Owners(Handles):
     def _is_more(
         self, view: View, found: Topic, asked: Bounds, asker: Asker, entries: list[Entry | None], locked: set[str]
     ) -> bool:
-        """Whether a judged pop left something for others; what was locked before it is in flight elsewhere."""
+        """Whether a pop left messages for others; message groups locked before it do not count."""
         queues = asked.queues or range(len(view.next))
         if any(view.next[queue] < self.stop(found, queue, asked.upto) for queue in queues):
-            return True  # perhaps nothing that is still there: nobody has looked
+            return True  # perhaps the message does not exist any more: not looked up yet
         taken = [id(entry) for entry in entries if entry is not None]
         if found.kind != "FIFO":
             return any(id(entry) not in taken for entry in self.poppable(view, asker, asked.upto))
@@ -199,7 +199,7 @@ class Owners(Handles):
     # ── Time ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def owner_time(self, group: str, settings: Group, name: str, entered: int) -> bool:
-        """What the time asks of an owner, whether anything: it lives, its lease ended, or nobody has heard of it."""
+        """Does the timed work of an owner: its lease ends, or it is dropped. True if anything was due."""
         owner = settings.owners[name]
         if owner.lease_until_ms > self.now_ms:
             return self._reclaim(owner)
@@ -218,7 +218,7 @@ class Owners(Handles):
         return False
 
     def _reclaim(self, owner: Owner) -> bool:
-        """An owner that lives has again what it lost and nobody took."""
+        """A live owner takes back the messages that it lost and no other client took."""
         lost = self.holding(owner, *RELEASED)
         for _, entry in lost:
             entry.state, entry.tied = "bound", None

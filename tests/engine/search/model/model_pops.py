@@ -1,6 +1,6 @@
 """The rules of pops: what may come, in which order, and when an answer may be short. Message groups: model_fifo.py.
 
-The model does not predict what a pop takes. It sees the answer and where the group stands behind it, finds reasons
+The model does not predict what a pop takes. It sees the answer and the group's position after it, finds reasons
 for both, and believes them.
 """
 
@@ -109,7 +109,7 @@ class Pops(Sends):
     def _judge_turns(
         self, view: View, found: Topic, asked: Bounds, before: list[int], could_retry: bool, retried: bool
     ) -> None:
-        """Nobody waits for long: the bounds of turns.py. A turn is a pop that got on somewhere."""
+        """No source waits longer than the bounds of turns.py. A turn is a pop that took or passed messages."""
         count, turns = len(before), view.turns
         got_on = [queue for queue, offset in enumerate(before) if view.next[queue] > offset]
         if not got_on and not retried:
@@ -138,7 +138,7 @@ class Pops(Sends):
     def _judge_plain(
         self, view: View, found: Topic, asked: Bounds, answer: Answer, asker: Asker | None
     ) -> list[Entry | None]:
-        """From the retry topic oldest first, from each queue in order, and short only when nothing more fitted."""
+        """Retries come oldest first, each queue in order, and the batch is short only if nothing more fitted."""
         left = self.poppable(view, asker, asked.upto)
         gone = Counter(self.record(found, entry) for entry in view.of("retry"))
         gone -= Counter(row.record for row in answer.stand.retry)
@@ -161,7 +161,7 @@ class Pops(Sends):
         return entries
 
     def poppable(self, view: View, asker: Asker | None, upto: Position | None) -> list[Entry]:
-        """Oldest first. Not those that the asking owner is about to take back, and none from `upto` on."""
+        """Deliverable retries, oldest first, without those that the requesting owner takes back, and below `upto`."""
         found = (
             entry
             for entry in view.of("retry")
@@ -187,18 +187,18 @@ class Pops(Sends):
         return entry
 
     def stored_ms(self, found: Topic, entry: Entry) -> int:
-        """When the record was stored that an entry points at."""
+        """The time at which the record of an entry was stored."""
         return entry.stored_ms or found.at(entry.place).stored_ms
 
     def record(self, found: Topic, entry: Entry) -> Record:
-        """What tells an entry from others of its message, as far as anything does."""
+        """Identifies an entry among several of the same message, as far as possible."""
         lease = entry.tied.lease if entry.tied else None
         return entry.place, self.stored_ms(found, entry), lease.ck_id if lease else 0
 
     def _judge_queue(
         self, view: View, found: Topic, asked: Bounds, queue: int, rows: list[Row], answer: Answer
     ) -> None:
-        """One queue: in order from where the group stood; what was left out is not wanted, and counted."""
+        """Judges one queue: in order from the group's position; messages left out do not match, and are counted."""
         stop = answer.stand.next[queue]
         if asked.queues and queue not in asked.queues:
             must(not rows and stop == view.next[queue], "a queue that was not asked for", queue, rows, asked)
@@ -211,7 +211,7 @@ class Pops(Sends):
         view.next[queue] = stop
 
     def _pass_by(self, view: View, found: Topic, place: Place) -> None:
-        """A message that was read past: it is not there any more, or not wanted."""
+        """Passes a message that was not delivered: it was dropped, or does not match."""
         if found.has(place):
             must(not view.wants(found.at(place).content), "passed over", place)
             view.filtered += 1
@@ -227,7 +227,7 @@ class Pops(Sends):
         answer: Answer,
         newest: int,
     ) -> None:
-        """What has left the retry topic without being delivered is not wanted any more."""
+        """Entries that left the retry topic without a delivery do not match the filter."""
         taken = [id(entry) for entry in entries if entry is not None]
         before = Counter(self.record(found, entry) for entry in view.of("retry") if id(entry) not in taken)
         after = Counter(row.record for row in answer.stand.retry)
@@ -244,7 +244,7 @@ class Pops(Sends):
         must(all(entry.entered >= newest for entry in left), "older retries stay behind", left, newest)
 
     def _lose(self, view: View, entry: Entry, state: str) -> None:
-        """A message is over for the group without a delivery; an owner that was to have it learns that."""
+        """A message ends for the group without a delivery; the token of an owner that was to have it counts it."""
         if entry.tied is not None:
             entry.tied.stolen += 1
         view.filtered += state == "filtered"
@@ -255,7 +255,7 @@ class Pops(Sends):
         return end if upto is None else min(end, upto.queues.get(queue, 0))
 
     def _heads(self, view: View, found: Topic, asked: Bounds) -> list[Place]:
-        """What could have come next of the queues."""
+        """The next deliverable message of each queue."""
         heads = []
         for queue in asked.queues or range(len(view.next)):
             left = range(view.next[queue], self.stop(found, queue, asked.upto))
@@ -268,7 +268,7 @@ class Pops(Sends):
     # ── Priority ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _judge_priority(self, view: View, found: Topic, asked: Bounds, answer: Answer, fresh: list[Row]) -> None:
-        """High to low, but for one pop in ten."""
+        """Queues come from high to low, except in one pop of ten."""
         queues = [row.queue for row in fresh]
         lowest = min(queues, default=len(view.next))
         higher = [queue for queue in asked.queues or range(len(view.next)) if queue > lowest]
@@ -295,7 +295,7 @@ class Pops(Sends):
         owner: str = "",
         part: int = 0,
     ) -> Lease:
-        """What was answered is under a lease now; an owner that was to have it back has lost it."""
+        """The delivered messages are leased; an owner that would have got one back has lost it."""
         must(answer.ck_id not in self.leases, "a CheckPoint's number is used once", answer)
         must(answer.popped_ms == self.now_ms, "popped", answer)
         lease = Lease(answer.ck_id, answer.nonce, group, topic, self.now_ms, [], owner, part)
@@ -314,5 +314,5 @@ class Pops(Sends):
 
 
 def undone(lease: Lease) -> list[Entry]:
-    """What is still under a lease, in its order."""
+    """The unfinished members of a lease, in their order."""
     return [entry for entry in lease.members if entry.lease is lease and entry.state in ("leased", "bound")]

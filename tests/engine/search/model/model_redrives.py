@@ -39,7 +39,7 @@ class DeadLetters(Moves):
         return must((answer.topics, answer.staying) == (counts, staying), "redrive", answer, counts, staying)
 
     def _deliver(self, group: str, letter: DeadLetter, entered: int) -> None:
-        """Attempts from 0. Of a FIFO topic nothing is on its way twice."""
+        """Delivers again with attempts from 0. A message of a FIFO topic is never queued twice."""
         view, found = self.bind(group, letter.topic), self.topics[letter.topic]
         place = letter.queue, letter.offset
         in_order = found.kind == "FIFO" and view.mode == "POP"

@@ -50,7 +50,7 @@ class Ended(NamedTuple):
 
 
 class Sends(Kept):
-    """Topics, and all that goes into them."""
+    """Sends, delayed messages and transactions."""
 
     def __init__(self, now_ms: int) -> None:
         super().__init__(now_ms)
@@ -187,18 +187,18 @@ class Sends(Kept):
     # ── Delayed messages ─────────────────────────────────────────────────────────────────────────────────────────
 
     def reached_ms(self, by_wall: bool) -> int:
-        """A time that was named has come when both clocks say so."""
+        """The broker's time; with `by_wall` the earlier one of it and the wall clock, which counts for named times."""
         return self.now_ms + min(0, self.wall_ahead_ms if by_wall else 0)
 
     def ripe(self) -> list[Delayed]:
-        """What is due, in the order in which it becomes visible."""
+        """The due delayed messages, in the order in which they become visible."""
         if self.now_ms < self.postponed.delayed_ms:
             return []
         found = (one for one in self.delayed.values() if one.due_ms <= self.reached_ms(one.by_wall))
         return sorted(found, key=lambda one: (one.due_ms, one.order))
 
     def fire(self, places: dict[str, Place]) -> bool:
-        """What is due became visible at these places, and nothing else did."""
+        """The due messages, and no others, became visible at these places."""
         ripe = self.ripe()
         for one in ripe:
             must(one.content.text in places, "due and not fired", one)
@@ -221,7 +221,7 @@ class Sends(Kept):
         return must(answer == one.content.name, "recall", answer, one)
 
     def _free(self, found: Topic, name: str, thing: str) -> None:
-        """A message that will never be seen gives its id back."""
+        """A message that will never be visible frees its unique id."""
         if name in found.ids and thing in found.ids[name][1][2:4]:
             del found.ids[name]
 
@@ -258,7 +258,7 @@ class Sends(Kept):
         self.ended[half.name] = Ended(commit, self.now_ms, answer)
 
     def listen(self, topics: frozenset[str]) -> None:
-        """Who has just come is asked at once, or in the next commit."""
+        """A producer that has just joined is asked at once, or in the next commit."""
         self.listens_anew |= topics != self.listened
         self.listened = topics
 
@@ -288,7 +288,7 @@ class Sends(Kept):
         return bool(asked or lost or old)
 
     def _give_up_old(self, topic: str, name: str) -> None:
-        """Of several with one id the oldest goes first."""
+        """Of several half messages with one id the oldest is given up first."""
         named = (half for half in self.halves.values() if (half.topic, half.content.name) == (topic, name))
         half = min(named, key=lambda one: (one.stored_ms, one.order), default=None)
         must(half is not None and half.stored_ms + HALF_KEEP_MS <= self.now_ms, "given up too early", topic, name, half)
@@ -297,7 +297,7 @@ class Sends(Kept):
         del self.halves[half.name]
 
     def count_checks(self, counted: list[tuple[str, int]]) -> None:
-        """Only what reached a live producer counts, once."""
+        """Only checks that reached a live producer count, each once."""
         for name, number in counted:
             half = self.halves.get(name)
             if half is not None and half.checks == number - 1 < CHECKS_MAX:

@@ -4,7 +4,7 @@ staged      in no queue, by sink and stage id; pieces that are repeated change n
 committed   decided: the stages wait in the order of the commits, and each becomes visible as one
 dropped     by the sink, by a commit of the same batch or a later one, with its topic, or a day after its last piece
 
-The engine tells which stages it still has, and which wait; each that is gone must have been allowed to go.
+The engine tells which stages it still has, and which wait; each missing one must have been allowed to end.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Stages(DeadLetters):
         self.to_number: list[Stage] = []  # committed since the engine was last looked at
 
     def life(self, topic: str) -> int:
-        """Which life of a topic it is; 0 when there is none."""
+        """The number of the topic's life; 0 if there is no such topic."""
         found = self.topics.get(topic)
         return found.number if found else 0
 
@@ -122,14 +122,14 @@ class Stages(DeadLetters):
     # ── What the engine does by itself ───────────────────────────────────────────────────────────────────────────
 
     def number(self, waiting: Sequence[int]) -> None:
-        """The numbers of the stages that wait to be published, in order: the new ones are the last commits'."""
+        """Learns the numbers of the stages to be published, in order; the new ones belong to the last commits."""
         new = [number for number in waiting if number not in self.decided]
         must(len(new) == len(self.to_number), "stages that wait", waiting, self.decided, self.to_number)
         self.decided |= zip(new, self.to_number, strict=True)
         self.to_number = []
 
     def publish(self, waiting: Sequence[int], places: dict[str, Place]) -> None:
-        """What does not wait any more is visible at these places, in order; what waits is nowhere."""
+        """Stages that do not wait any more are visible at these places, in order; waiting ones are invisible."""
         for number in [one for one in self.decided if one not in waiting]:
             stage = self.decided.pop(number)
             if stage.life == self.life(stage.topic):
@@ -138,7 +138,7 @@ class Stages(DeadLetters):
         must(not early, "visible, and it waits", early)
 
     def _publish(self, found: Topic, stage: Stage, places: dict[str, Place]) -> None:
-        """Each once; of those with an id that is known none."""
+        """Publishes each message once, and none with a known unique id."""
         for content in stage.contents:
             if self._known(found, content) is not None:
                 must(content.text not in places, "published twice", content)
@@ -148,7 +148,7 @@ class Stages(DeadLetters):
             found.ids[content.name] = self.now_ms, Where(*places[content.text])
 
     def left(self, names: set[Name]) -> None:
-        """The stages that the engine has: others were too old, or their topic is gone."""
+        """Keeps the stages that the engine has; the others must have been too old, or their topic deleted."""
         must(names <= self.stages.keys(), "a stage from nowhere", names, self.stages)
         for name, stage in list(self.stages.items()):
             if name not in names:

@@ -71,12 +71,12 @@ class Topics:
         return ""
 
     def _forget_waiting(self, name: str) -> None:
-        """What of a topic is not visible yet goes with it."""
+        """Drops the delayed and half messages of a topic with it."""
         self.delayed = {handle: one for handle, one in self.delayed.items() if one.topic != name}
         self.halves = {key: half for key, half in self.halves.items() if half.topic != name}
 
     def purge_topic(self, name: str, answer: int | str) -> None:
-        """Everything of it is gone; groups stand at its ends, and sealed sets stay sealed."""
+        """Drops all messages; groups are at the ends of the queues, and sealed sets stay sealed."""
         found = self.topics.get(name)
         if found is None:
             return must(answer == "TOPIC_NOT_FOUND", "purge", answer)
@@ -153,7 +153,7 @@ class Topics:
         return bool(wanted) and fixed is not None and FILTERS[wanted or ("", "")].normal != fixed.normal
 
     def subscribe(self, view: View, wanted: tuple[str, str] | None) -> None:
-        """The first who reads fixes what is read."""
+        """The first read of a group fixes its filter."""
         if view.filter is None:
             view.filter = FILTERS[wanted or ("", "")]
 

@@ -1,4 +1,4 @@
-"""Retention: hours and days pass, groups go back and come late, and what is unread stays."""
+"""Retention: hours and days pass, groups go back and come late, and unread messages are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.engine.search.model.model_facts import must
 from tests.engine.search.sides.machine_operators import Moving, Operators
 from tests.engine.search.steps import AckStep, PopStep
 
-#: Of the rules that are inherited: with all of them a search seldom comes to what matters here.
+#: The inherited rules that are drawn: with all of them a search seldom reaches the cases of this machine.
 CHOSEN = (
     "commands",
     "pop_and_ack",
@@ -31,7 +31,7 @@ hours = st.sampled_from([1, 1, 2, 3, 5])
 
 
 class Ageing(Moving, Operators, Broker):
-    """Rules of topics that forget."""
+    """Rules of topics that drop messages."""
 
     forgets = True
     keep_ms = 2 * HOUR
@@ -51,7 +51,7 @@ class Ageing(Moving, Operators, Broker):
 
     @rule(topic=draws.topics, held=st.integers(0, 9), hours=hours)
     def everybody_reads(self, topic: str, held: int, hours: int) -> None:
-        """Each group acks all but one; what is held is held for long."""
+        """Each group acks all messages but one, which stays leased for long."""
         for group in sorted(self.model.groups):
             handles = self.popped(PopStep(topic, group, (), 32, invisible_ms=13 * HOUR))
             self.commands([AckStep(group, [one for place, one in enumerate(handles) if place != held])])
@@ -59,7 +59,7 @@ class Ageing(Moving, Operators, Broker):
 
     @rule(topic=draws.topics, late=draws.groups, messages=draws.sizes, hours=hours)
     def a_group_comes_late(self, topic: str, late: str, messages: int, hours: int) -> None:
-        """To a topic whose messages others have read, and perhaps nobody."""
+        """A group subscribes to a topic whose messages other groups, or none, have read."""
         self.delete_group(late)
         self.send_some(topic, [2, 1, 1], "a")
         self.everybody_reads(topic, 9, hours)
@@ -69,7 +69,7 @@ class Ageing(Moving, Operators, Broker):
 
     @rule(group=draws.groups, topic=draws.topics, back=st.integers(0, 6), hours=hours, later=hours)
     def a_group_goes_back(self, group: str, topic: str, back: int, hours: int, later: int) -> None:
-        """It reads all, and is put back by its operator before the keep time is over, or behind it."""
+        """A group reads all, and its operator resets it before or after the keep time is over."""
         self.send_some(topic, [1, 2, 1], "a")
         self.everybody_reads(topic, 9, hours)
         view, found = self.model.views.get((group, topic)), self.model.topics.get(topic)
@@ -81,7 +81,7 @@ class Ageing(Moving, Operators, Broker):
 
     @rule(group=draws.groups, topic=draws.topics, back=st.integers(0, 6), hours=hours)
     def a_consumer_sets_its_offsets_back(self, group: str, topic: str, back: int, hours: int) -> None:
-        """Only groups that pull do; this one pops before and after."""
+        """A group switches to pulling, commits lower offsets, and switches back to pops."""
         self.go_over(group, topic, "PULL")
         view = self.model.views.get((group, topic))
         if view is not None:
@@ -110,7 +110,7 @@ class Ageing(Moving, Operators, Broker):
     def a_dead_letter_outlives_its_place(
         self, group: str, topic: str, held: int, again: str, to: tuple[str, int] | None
     ) -> None:
-        """It is redriven when its message has been dropped, and its group is moved."""
+        """A dead letter is redriven after its message was dropped, and its group is reset."""
         self.send_some(topic, [2, 1], "a")
         self.fail_for_the_last_time(group, topic, 5, [0], False, "", True)
         self.change_group(group, 4, False, False)

@@ -37,7 +37,7 @@ class Clients(Broker):
 
     @rule(topic=draws.topics, counts=st.lists(st.integers(1, 6), min_size=1, max_size=4), groups=st.sampled_from("abc"))
     def send_some(self, topic: str, counts: list[int], groups: str) -> None:
-        """Of one message group and, the last of each request, of another one; of several colours."""
+        """Sends messages of one message group, the last of each request of another one, with several tags."""
         other = "b" if groups == "a" else "a"
         looks = itertools.cycle([("", None), ("red", 1), ("blue", 2), ("red", None)])
         requests = [[Draft(message_group=groups)] * (count - 1) + [Draft(message_group=other)] for count in counts]
@@ -48,14 +48,14 @@ class Clients(Broker):
         self.commands([SendStep(topic, drafts) for drafts in coloured])
 
     def popped(self, step: PopStep) -> list[Handle]:
-        """Pops, and what came."""
+        """Pops; returns the deliveries."""
         before = len(self.given)
         self.commands([step])
         return [handle for _, handle in self.given[before:]]
 
     @rule(group=draws.groups, topic=draws.topics, messages=draws.sizes, late=st.booleans())
     def pop_and_ack(self, group: str, topic: str, messages: int, late: bool) -> None:
-        """What a consumer does all day; sometimes it is late."""
+        """Pops and acks, sometimes after the lease."""
         handles = self.popped(PopStep(topic, group, (), messages))
         if late:
             self.pass_time(SECOND)
@@ -63,7 +63,7 @@ class Clients(Broker):
 
     @rule(group=draws.groups, topic=draws.topics, queues=draws.queue_sets, times=st.integers(3, 12))
     def pop_again_and_again(self, group: str, topic: str, queues: tuple[int, ...], times: int) -> None:
-        """One by one, while the urgent and the others keep coming."""
+        """Pops one by one, while messages of all priorities are sent."""
         drafts = [Draft(message_group="abc"[number % 3], priority=number) for number in range(4)]
         for number in range(times):
             if number % 3 == 0:
@@ -81,7 +81,7 @@ class Clients(Broker):
     def ask_again_for_the_same(
         self, group: str, topic: str, messages: int, extended: int, acked: int, late: bool
     ) -> None:
-        """A caller that has not heard the answer, of which something was done meanwhile."""
+        """A caller repeats an attempt whose answer was lost, after some of its messages were settled."""
         step = PopStep(topic, group, (), messages, invisible_ms=MINUTE, client="e", attempt=3)
         handles = self.popped(step)
         self.commands([ChangeStep(group, [(Pick(extended, "good"), "extend", HOUR, False, 0)])])
@@ -118,7 +118,7 @@ class Clients(Broker):
     def equal_pops_and_their_acks_in_one_batch(
         self, group: str, topic: str, queues: tuple[int, ...], sizes: int, count: int, fault: Fault
     ) -> None:
-        """As many consumers of one message each ask at the same time."""
+        """Several consumers pop one message each in the same commit, and ack it."""
         step = PopStep(topic, group, queues, 1, sizes)
         before = len(self.given)
         self.run_group([step] * count, fault)
@@ -139,7 +139,7 @@ class Clients(Broker):
     def equal_pops_and_acks_among_others(
         self, group: str, other: str, topic: str, picks: list[Pick], between: Any, turned: bool
     ) -> None:
-        """Of two groups in turn, among another request and acks of anything."""
+        """Pops of two groups in turn, among another request and acks of any handles."""
         step, asked = PopStep(topic, group, (), 1), PopStep(topic, other, (), 1)
         self.send_some(topic, [3, 3], "a")
         handles = self.popped(step._replace(messages=4))
@@ -153,7 +153,7 @@ class Clients(Broker):
 
     @rule(group=draws.groups, topic=draws.topics, count=st.integers(2, 5), number=st.integers(1, 30))
     def equal_pops_of_which_a_put_finds_no_page(self, group: str, topic: str, count: int, number: int) -> None:
-        """Whatever was begun together is undone for all of them."""
+        """A full map undoes the pops that were run as one for all of them."""
         self.settle()
         self.run_group([PopStep(topic, group, (), 1)] * count, Fault.NONE, full_at=number)
         self.settle()
@@ -166,7 +166,7 @@ class Clients(Broker):
 
     @rule(which=st.sampled_from([0, 0, 0, 1, 2]), short=st.integers(0, 1), settle=st.booleans())
     def time_passes_to_what_is_due(self, which: int, short: int, settle: bool) -> None:
-        """Exactly to it, or to the millisecond before it."""
+        """Moves the clock exactly to the next deadline, or to the millisecond before it."""
         coming = self.model.coming()[: which + 1]
         if coming and coming[-1] < self.rig.now + DAY:
             self.pass_time(max(0, coming[-1] - short - self.rig.now))

@@ -1,4 +1,4 @@
-"""Topics and groups that an operator closes: entrances are shut, everything that was accepted goes on."""
+"""Topics and groups that an operator closes: new calls are refused, everything that was accepted goes on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.engine.search.steps import AckStep, ChangeStep, Pick
 
 
 class Closing(Clients, Broker):
-    """Closed, looked at, and opened again: the model never hears of it, since nothing that it knows may change."""
+    """Closes, compares and opens again. The model is not informed, since nothing that it knows may change."""
 
     @rule(
         topic=draws.topics,
@@ -74,7 +74,7 @@ class Closing(Clients, Broker):
         self.after()
 
     def go_on(self, group: str, picks: Sequence[int], kind: str, minutes: int) -> None:
-        """What is leased is settled, and time passes, as if nothing were closed: the model judges both."""
+        """Settles leases and lets time pass as if nothing were closed; the model judges both."""
         chosen = [Pick(place, "good") for place in picks]
         if kind == "ack":
             self.commands([AckStep(group, chosen)])

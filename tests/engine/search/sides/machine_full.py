@@ -1,6 +1,6 @@
 """The machine of a map that is nearly full: nothing is injected, each lack of pages is a real one.
 
-Its model is that of full_map.py: which message was sent, which are done and which are dead. What the space rules permit
+Its model is that of full_map.py: which messages were sent, acked and dead-lettered. What the space rules permit
 it takes as an answer: STORAGE_FULL for what needs room, a dead letter that waits for room. What frees room is
 never refused. After each step nothing is missing and the checker is content; in the end room is made, and all heals.
 """
@@ -103,7 +103,7 @@ class Full(RuleBasedStateMachine):
 
     @rule(seed=seeds)
     def a_small_message_is_refused_only_where_there_is_little_room(self, seed: int) -> None:
-        """Whatever the requests before it were refused for."""
+        """A small message is refused only if little room is left, whatever earlier requests were refused for."""
         history = self.draw(seed)
         before = history.used()
         entry = made(f"m{history.number()}", 100)
@@ -125,7 +125,7 @@ class Full(RuleBasedStateMachine):
 
     @rule(share=st.sampled_from([0.85, 0.9, 0.95]))
     def somebody_fills_it_up(self, share: float) -> None:
-        """As far as sends may, or what the broker itself stores."""
+        """Fills the map as far as sends, or records of the broker itself, are allowed to."""
         history = self.history
         while history.used() < share:
             entry = made(f"ballast{history.number()}", 100_000)
@@ -139,7 +139,7 @@ class Full(RuleBasedStateMachine):
 
     @rule(seed=seeds, group=st.sampled_from(list(GROUPS)), name=st.sampled_from(list(TOPICS)))
     def all_of_a_topic_is_leased_and_the_leases_end(self, seed: int, group: str, name: str) -> None:
-        """Dead-letters many at once."""
+        """All messages of a topic are leased and the leases end at once, which dead-letters many messages."""
         history = self.draw(seed)
         asked = ask.Pop(name, group, max_messages=64, max_bytes=8 << 20, invisible_ms=SECOND)
         for _ in range(20):
@@ -150,7 +150,7 @@ class Full(RuleBasedStateMachine):
         history.settle()
 
     def forget(self, name: str) -> None:
-        """What a purge took. For who has no dead letter of a message that is left as one it is as good as done."""
+        """Removes purged messages from the model. A dead letter of one group counts as done for the other groups."""
         history = self.history
         dead = {group: {letter.message_id for letter in history.rig.dead(group)} for group in GROUPS}
         left = history.sent[name] & set().union(*dead.values())

@@ -1,4 +1,4 @@
-"""What must hold after every step of a machine: all that is known of the store is as in the model."""
+"""What must hold after every step of a machine: the store equals the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECK_EVERY = 4
 
 
 class Holds(RuleBasedStateMachine):
-    """The comparisons. Who inherits has a broker and its model."""
+    """The comparisons, for subclasses that have a broker and its model."""
 
     rig: Rig
     model: Model

@@ -1,4 +1,4 @@
-"""Lite topics at random: sent to, read by groups, left alone for hours, removed and made anew, over crashes."""
+"""Random histories of lite topics: sent to, read by groups, idle for hours, removed and created again, over crashes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LiteLives(RuleBasedStateMachine):
 
     @rule(group=groups, how=st.sampled_from(["ack", "ack", "release", "reject"]), count=st.integers(1, 6))
     def finish(self, group: str, how: str, count: int) -> None:
-        """One after another: what was released with one before it has lapsed."""
+        """Settles deliveries one by one; a handle lapses when an earlier message of its lite topic is released."""
         for _ in range(count):
             if leased := self.model.leases(group):
                 name, offset, handle = leased[0]
@@ -90,7 +90,7 @@ class LiteLives(RuleBasedStateMachine):
 
     @rule(client=st.sampled_from("cd"), action=st.sampled_from(["ADD", "REPLACE", "REMOVE", "DROP"]), names=names)
     def subscribe(self, client: str, action: str, names: list[str]) -> None:
-        """Who watches a lite topic holds it; that it goes is judged by what the group has got only."""
+        """Changes a subscription. It keeps lite topics from removal; the model knows only what groups have read."""
         lites.sync(self.rig, client, action, *names)
         self.settle()
 
@@ -98,7 +98,7 @@ class LiteLives(RuleBasedStateMachine):
 
     @rule(group=groups)
     def redrive(self, group: str) -> None:
-        """A millisecond later: a dead letter knows its lite topic by its name and by when it died."""
+        """Redrives a millisecond later: a dead letter knows its lite topic only by its name and its time of death."""
         self.pass_time(1)
         failures = all_again(self.rig, group=group)
         must(len(failures) == self.model.redrive(group), "dead letters that stay", failures, self.model.dead)
@@ -130,7 +130,7 @@ class LiteLives(RuleBasedStateMachine):
     def what_is_not_finished_is_left_alone_for_hours(
         self, group: str, names: list[str], back: bool, hours: int
     ) -> None:
-        """Leased, or released: longer than messages are kept and idle lite topics stay."""
+        """Leased or released messages are left alone for longer than messages and idle lite topics are kept."""
         self.send(names, 2)
         self.popped(group, names, True)
         if back:
@@ -141,8 +141,8 @@ class LiteLives(RuleBasedStateMachine):
 
     @rule(names=names)
     def all_is_done_and_nobody_comes(self, names: list[str]) -> None:
-        """Then every lite topic is removed, after its time and a few looks; and a message makes it anew."""
-        self.time_passes(13 * HOUR, 1)  # leases are over, and so is every watch
+        """All is acked and idle: every lite topic is removed after its time, and a new message creates it again."""
+        self.time_passes(13 * HOUR, 1)  # leases and subscriptions have ended
         for group in ("g", "h"):
             while self.popped(group, list(NAMES), True):
                 self.finish(group, "ack", MOST)

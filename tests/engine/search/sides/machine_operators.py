@@ -1,4 +1,4 @@
-"""What operators do: topics, groups and filters come, change and go; groups are moved; what stopped goes on."""
+"""Rules of operators: topics, groups and filters are created, changed and deleted; groups are reset and resumed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Operators(Broker):
         which=st.integers(0, 59),
     )
     def operate_a_topic(self, name: str, what: str, queues: int, which: int) -> None:
-        """Deleted topics are mostly made again at once, often as something else."""
+        """Deleted topics are mostly created again at once, often with another type."""
         if not self.operated:
             what = "grow"
         if what == "grow":
@@ -71,7 +71,7 @@ class Operators(Broker):
 
     @rule(mib=st.sampled_from([64, 256, 300, 1 << 20]))
     def move_the_limit(self, mib: int) -> None:
-        """Of the data file: nobody notices, and it holds after a crash."""
+        """Changes the limit of the data file; clients see no difference, and it survives a crash."""
         answer = self.one(ask.SetMaxSize(mib << 20))
         must(answer is None and self.rig.store.map_bytes == mib << 20, "set the limit", answer)
         self.after()
@@ -88,7 +88,7 @@ class Operators(Broker):
 
 
 class Repairing(Clients, Broker):
-    """What failed is tried again."""
+    """Rules that deliver failed messages again."""
 
     @rule(group=draws.groups, which=st.one_of(st.none(), st.sets(st.integers(0, 4), max_size=3)))
     def redrive(self, group: str, which: set[int] | None) -> None:
@@ -139,7 +139,7 @@ class Repairing(Clients, Broker):
     def fail_for_the_last_time(
         self, group: str, topic: str, messages: int, places: list[int], late: bool, again: str, dead_letter: bool
     ) -> None:
-        """Messages of a batch fail at their last attempt, one by one or with their lease, and are taken up again."""
+        """Messages of a batch fail at their last attempt, singly or with their lease, and are redriven or resumed."""
         self.change_group(group, 1, False, not dead_letter or again == "resume")
         self.popped(PopStep(topic, group, (), messages, invisible_ms=MINUTE))
         for place in places:
@@ -155,7 +155,7 @@ class Repairing(Clients, Broker):
 
     @rule(group=draws.groups, topic=draws.topics, uncounted=st.booleans())
     def lower_the_maximum_of_what_comes_back(self, group: str, topic: str, uncounted: bool) -> None:
-        """What is in backoff was promised another attempt."""
+        """Lowers the maximum of attempts; messages in backoff still get their next attempt."""
         self.change_group(group, 4, False, False)
         self.pop_and_fail(group, topic, 0, SECOND, uncounted, 2)
         self.change_group(group, 1, False, False)
@@ -164,7 +164,7 @@ class Repairing(Clients, Broker):
 
 
 class Filtering(Clients, Broker):
-    """A filter that is replaced: what it has passed does not come back, and what waits is judged anew."""
+    """Filters are replaced: filtered messages do not come back, and waiting ones are judged by the new filter."""
 
     @rule(
         group=draws.groups,
@@ -175,7 +175,7 @@ class Filtering(Clients, Broker):
     def change_the_filter_again_and_again(
         self, group: str, topic: str, wanted: list[tuple[str, str]], messages: int
     ) -> None:
-        """What comes back in between is judged by the new one."""
+        """Retries in between are judged by the new filter."""
         for one in wanted:
             self.send_some(topic, [4], "a")
             self.set_filter(group, topic, one)
@@ -191,7 +191,7 @@ class Filtering(Clients, Broker):
 
 
 class Moving(Repairing, Broker):
-    """Groups that are moved: everything they held of these queues is void."""
+    """Groups are reset: their leases and retries of these queues are void."""
 
     @rule(
         group=draws.groups,
@@ -208,7 +208,7 @@ class Moving(Repairing, Broker):
 
     @rule(group=draws.groups, topic=draws.topics, messages=draws.sizes, failed=st.sampled_from(["", "release", "ack"]))
     def redrive_what_comes_again(self, group: str, topic: str, messages: int, failed: str) -> None:
-        """A message died, its group was moved back to it, and an operator asks for it as well."""
+        """A message is dead-lettered, its group is reset to an offset before it, and the message is also redriven."""
         self.send_some(topic, [3], "a")
         self.fail_for_the_last_time(group, topic, 5, [0], False, "", True)
         self.change_group(group, 4, False, False)

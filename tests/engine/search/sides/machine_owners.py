@@ -56,7 +56,7 @@ class Readers(Clients, Broker):
         back=st.sampled_from(["replay", "renew", "new"]),
     )
     def read_late(self, group: str, name: str, topic: str, thief: int, back: str) -> None:
-        """The reader's lease ends, others pop what it held, and it comes back: to what it had, or to something new."""
+        """The reader's lease ends, others pop its messages, and it comes back with an old token or a new one."""
         self.read_a_part(group, name, topic, 0)
         generation, _ = self.owner(group, name)
         self.pass_time(HOUR)

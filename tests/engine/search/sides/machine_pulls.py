@@ -26,7 +26,7 @@ class Pulling(Clients, Broker):
 
     @rule(group=draws.groups, topic=draws.topics, mode=modes, crash=st.booleans())
     def set_consume_mode(self, group: str, topic: str, mode: str, crash: bool = False) -> None:
-        """What the switch leaves to do goes on after a crash."""
+        """Switches the consume mode; an unfinished switch goes on after a crash."""
         self.learn_numbers(group, topic)
         answer = self.one(ask.SetConsumeMode(topic, group, mode))
         self.model.set_mode(topic, group, mode, answer if isinstance(answer, str) else "")
@@ -51,7 +51,7 @@ class Pulling(Clients, Broker):
         wanted: tuple[str, str] | None,
         crash: bool,
     ) -> None:
-        """Pops and pulls that failed are on their way, perhaps twice, or are not wanted any more."""
+        """Switches while failed messages wait, perhaps twice, or do not match the filter any more."""
         self.set_consume_mode(group, topic, "POP")
         self.change_group(group, 4, False, False)
         self.send_some(topic, [4, 2], "a")
@@ -88,7 +88,7 @@ class Pulling(Clients, Broker):
         delay_ms: int | None,
         crash: bool,
     ) -> None:
-        """From pops to pulls, where some is done and some is not, and to pops again."""
+        """Switches to pulls, where some messages are committed and others are not, and back to pops."""
         self.set_consume_mode(group, topic, "PULL", crash)
         self.pull_and_commit(group, topic, messages, back)
         self.send_back(group, topic, places, delay_ms, 0, False)
@@ -97,7 +97,7 @@ class Pulling(Clients, Broker):
         self.set_consume_mode(group, topic, "POP", crash)
 
     def learn_numbers(self, group: str, topic: str) -> bool:
-        """Entries of a retry topic have numbers; whether there is such a topic."""
+        """Learns the numbers of the entries of a retry topic. False if there is no such topic."""
         if (group, topic) not in self.model.views:
             return False
         self.settle()
@@ -125,7 +125,7 @@ class Pulling(Clients, Broker):
         wanted: tuple[str, str] | None,
         commit: int | None,
     ) -> None:
-        """From an offset on; -1 = from the committed one."""
+        """Pulls from an offset on; -1 = from the committed one."""
         view = self.model.views.get((group, topic))
         if offset < 0:
             offset = view.next[queue] if view and queue < len(view.next) else 0
@@ -136,7 +136,7 @@ class Pulling(Clients, Broker):
 
     @rule(group=draws.groups, topic=draws.topics, messages=draws.sizes, back=st.sampled_from([0, 0, 1]))
     def pull_and_commit(self, group: str, topic: str, messages: int, back: int) -> None:
-        """What a pull consumer does all day; sometimes it goes back."""
+        """Pulls and commits as a consumer does, sometimes to a lower offset."""
         view = self.model.views.get((group, topic))
         if view is None or view.mode != "PULL":
             return
@@ -198,7 +198,7 @@ class Pulling(Clients, Broker):
         reason: int,
         reject: bool,
     ) -> None:
-        """Messages by place, committed or not; entries of the retry topic by number, also twice."""
+        """Sends back messages by place, committed or not, and retry entries by number; one may occur twice."""
         self.learn_numbers(group, topic)
         view = self.model.views.get((group, topic))
         numbers = [entry.number for entry in view.of("retry")] if view else []

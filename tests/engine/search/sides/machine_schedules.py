@@ -74,7 +74,7 @@ def of_slot(times: Times, zone: ZoneInfo, slot_ms: int) -> list[int]:
 
 
 def instant(day: date, hour: int, minute: int, zone: ZoneInfo) -> int:
-    """The first pass of a local time; of one that a gap leaves out, the first minute behind the gap."""
+    """The first occurrence of a local time; for one inside a gap, the first minute after the gap."""
     local = datetime.combine(day, time_of_day(hour, minute))
     while True:
         at = local.replace(tzinfo=zone).astimezone(UTC)
@@ -104,7 +104,7 @@ class Known:
     paused: bool = False
 
     def occur(self, name: str, wall_ms: int) -> None:
-        """What is due by now is sent, as far as the policy wants it."""
+        """Sends the due occurrences that the policy demands."""
         if self.paused or self.next_ms > wall_ms:
             return
         due = between(self.times, self.zone, self.next_ms - 1, wall_ms)[-occurrences.COUNTED_MAX :]

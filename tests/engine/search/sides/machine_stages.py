@@ -1,4 +1,4 @@
-"""Sinks: tasks stage, drivers commit, and any of them does it again, with others' messages in between."""
+"""Sinks: tasks stage, drivers commit, and both repeat it, with messages of others in between."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class CommitStep(NamedTuple):
 
 
 class DropStep(NamedTuple):
-    """A stage, also one that is not there, or (`elsewhere`) of another topic."""
+    """Drops a stage, which may be unknown or (`elsewhere`) belong to another topic."""
 
     sink: str
     stage: int
@@ -173,7 +173,7 @@ class Staging(Clients, Broker):
 
     @rule(short=st.sampled_from([0, 1, HOUR]))
     def a_day_passes(self, short: int) -> None:
-        """Stages that nobody commits go after it, and not before."""
+        """Uncommitted stages end after a day, and not before."""
         for left in (DAY - short, short + HOUR):
             self.pass_time(left)
             self.settle()

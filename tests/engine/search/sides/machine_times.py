@@ -1,4 +1,4 @@
-"""What is not to be seen at once: delayed messages by two clocks, transactions and who answers for them."""
+"""Messages that are invisible at first: delayed ones by two clocks, and half messages with their producers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engine.search.model.model_facts import CHECK_EVERY_MS, FIRST_CHECK_MS
 from tests.engine.search.sides.machine_clients import Clients
 from tests.engine.search.steps import CountStep, Draft, EndStep, ListenStep, PopStep, RecallStep, SendStep
 
-#: So many fit before a subscription that nobody reads expires, of which the model knows nothing.
+#: This many fit before an idle subscription expires, which the model does not know.
 LONG_WAITS_MAX = 5
 
 
@@ -36,7 +36,7 @@ class Timing(Clients, Broker):
 
     @rule(asked=st.lists(draws.timed_steps, min_size=1, max_size=4), which=st.integers(0, 2), early=st.integers(0, 1))
     def commands_in_the_moment_when_something_is_due(self, asked: list[Any], which: int, early: int) -> None:
-        """Recalls and ends race with time: whoever is first in the commit wins, and both know it."""
+        """Recalls and ends race with the deadline: the first in the commit wins, and the model knows which."""
         coming = self.model.coming()[: which + 1]
         if coming and coming[-1] < self.rig.now + HOUR:
             self.pass_time(max(0, coming[-1] - early - self.rig.now))
@@ -53,7 +53,7 @@ class Timing(Clients, Broker):
     def send_the_same_again(
         self, topic: str, name: int, how: tuple[str, int], half: bool, commit: bool, recall: bool
     ) -> None:
-        """After it was ended, and taken back or not: where ids are compared, the answer is the one that is there."""
+        """Sends an id again after its message ended or was recalled; a unique id is answered with the stored one."""
         draft = Draft(name=name, wait=how, half=half)
         self.commands([SendStep(topic, [draft])])
         if half:
@@ -64,7 +64,7 @@ class Timing(Clients, Broker):
 
     @rule(ms=draws.wall_steps_ms)
     def somebody_sets_the_clock(self, ms: int) -> None:
-        """Nobody is woken; a clock that lagged is looked at a little later."""
+        """Sets the wall clock; no pop is woken, and a lagging clock is looked at a little later."""
         self.step_wall(ms)
         self.pass_time(WALL_LOOK_MS)
         self.settle()
@@ -80,7 +80,7 @@ class Timing(Clients, Broker):
     def a_producer_does_not_come_back_for_three_days(
         self, topic: str, name: int, short_ms: int, listening: bool, commit: bool | None
     ) -> None:
-        """Up to shortly before the age at which half messages are given up, and beyond it, or ended in between."""
+        """Time passes to just before the age at which half messages are given up, and beyond; some end in between."""
         self.long_waits += 1
         self.commands([SendStep(topic, [Draft(name=name, half=True)])])
         if listening:
@@ -100,7 +100,7 @@ class Timing(Clients, Broker):
         commit=st.sampled_from([None, True, False]),
     )
     def a_producer_is_asked_again_and_again(self, topic: str, group: str, counted: int, commit: bool | None) -> None:
-        """It does not know the answer for long; then it does, or the broker gives up."""
+        """A producer leaves many checks undecided, then decides, or the broker gives the half message up."""
         self.commands([SendStep(topic, [Draft(half=True)]), ListenStep(frozenset(draws.TOPICS))])
         self.pass_time(FIRST_CHECK_MS)
         for _ in range(counted):

@@ -1,0 +1,66 @@
+"""Bounds the commands that wait for the writer, in number and in bytes, for each lane.
+
+A writer that waits for its disk takes nothing from its queue, while calls go on to arrive: beyond a bound they are
+refused with BUSY, before they take all memory. Each lane has bounds of its own, so sends never keep out the acks, which
+free leases and room.
+
+For the event loop: what is admitted is counted until its answer has arrived there.
+"""
+
+from typing import Any
+
+from popmq_server.commands import LANES
+from popmq_server.commands.lanes import ENTRIES
+from popmq_server.errors import Refused
+
+#: Bytes that may wait in one lane, by the estimate of `bytes_of`.
+WAITING_BYTES_MAX = 256 << 20
+#: Commands that may wait in one lane. A waiting call costs what a parked one does, of which there may be as many.
+WAITING_COMMANDS_MAX = 100_000
+#: Bytes of a command, and of one of its entries besides its texts: tuples, handles of some 100 characters.
+COMMAND_BYTES, ENTRY_BYTES = 1024, 256
+
+
+def bytes_of(command: Any) -> int:
+    """What a command takes in memory while it waits, by its number of entries and the `bytes` that it tells."""
+    size: int = COMMAND_BYTES + getattr(command, "bytes", 0)
+    if entries := ENTRIES.get(type(command)):
+        size += ENTRY_BYTES * len(getattr(command, entries) or ())
+    return size
+
+
+class Waiting:
+    """Counts what waits, by lane."""
+
+    def __init__(self) -> None:
+        self._bytes, self._commands = [0, 0, 0], [0, 0, 0]
+
+    def admit(self, command: Any) -> int:
+        """Counts a command in, unless a bound is reached: then raises Refused. Returns its bytes, for `leave`."""
+        lane, size = LANES[type(command)], bytes_of(command)
+        if self._bytes[lane] + size > WAITING_BYTES_MAX or self._commands[lane] >= WAITING_COMMANDS_MAX:
+            raise self._busy(lane)
+        self._bytes[lane] += size
+        self._commands[lane] += 1
+        return size
+
+    def enter(self, command: Any) -> int:
+        """Counts in a command that goes on with a call that was admitted before: it is not refused midway."""
+        lane, size = LANES[type(command)], bytes_of(command)
+        self._bytes[lane] += size
+        self._commands[lane] += 1
+        return size
+
+    def leave(self, command: Any, size: int) -> None:
+        """Counts a command out."""
+        lane = LANES[type(command)]
+        self._bytes[lane] -= size
+        self._commands[lane] -= 1
+
+    def _busy(self, lane: int) -> Refused:
+        return Refused(
+            "BUSY",
+            f"{self._commands[lane]:,} requests of {self._bytes[lane] >> 20} MiB wait already",
+            retry_after_ms=100,
+            action="retry with backoff",
+        )
