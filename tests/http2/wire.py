@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from popmq_http2 import Server
 from popmq_http2.frames import GOAWAY, HEAD, HEAD_BYTES, RST_STREAM, U32
+from popmq_http2.receiving import RECEIVE_BYTES
 from popmq_http2.server.connection import Connection
 
 
@@ -33,8 +34,11 @@ class Wire(asyncio.Transport):
 
     def feed(self, raw: bytes) -> None:
         """Feeds bytes of the client to the server at once; handlers run in the next turn of the loop."""
-        if not self.closing:
-            self.connection.data_received(raw)
+        for start in range(0, len(raw), RECEIVE_BYTES):
+            piece = raw[start : start + RECEIVE_BYTES]
+            if not self.closing:
+                self.connection.get_buffer(len(piece))[: len(piece)] = piece
+                self.connection.buffer_updated(len(piece))
 
     def read(self) -> list[Written]:
         """The whole frames that were written since the last call."""

@@ -19,6 +19,7 @@ from popmq_http2.client.calling import Attempt, Calling
 from popmq_http2.client.stream import NOT_HTTP2
 from popmq_http2.client.target import Options, attempt_failed, target
 from popmq_http2.deadlines import Deadlines, Moment
+from popmq_http2.receiving import ReceiveBuffer
 from popmq_http2.status import Code, Metadata
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class AsyncChannel:
     def __init__(self, where: str, tls: ssl.SSLContext | None = None, options: Options | None = None) -> None:
         """`where`: host:port, or as target.py says. Make it in the event loop. Raises ValueError."""
         self.options = options or Options()
+        self.received = ReceiveBuffer()
         self._where = target(where)
         self._tls = tls
         self._calling = Calling(self._where, "http" if tls is None else "https", self.options, self._connect)
@@ -202,7 +204,7 @@ class AsyncChannel:
             await self._loop.create_connection(make, where.host, int(where.port), ssl=self._tls, server_hostname=name)
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.BufferedProtocol):
     """One connection: passes bytes on, and notices a server that no longer answers."""
 
     def __init__(self, channel: AsyncChannel, calling: Calling) -> None:
@@ -246,8 +248,13 @@ class Link(asyncio.Protocol):
         self._timer = self._loop.call_later(options.connect_s, self._look)
         self._channel.joined(self)
 
-    def data_received(self, data: bytes) -> None:
-        """Handles frames."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The memory for the next read, which all connections of the channel share."""
+        return self._channel.received.memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handles the frames of a read."""
+        data = self._channel.received.copy(nbytes)
         self._heard_s = self._loop.time()
         self.connection.feed(data)
         self._attempt.heard()

@@ -38,7 +38,7 @@ _KEEPALIVE, _GOING = b"keepaliv", b"going..."
 _SETTINGS_BYTES, _CALLS_PER_POINT = 64, 50
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """The protocol of one connection: callbacks of asyncio, a handler for each type of frame, and the end.
 
     One timer, at the keepalive intervals, checks whether the client has begun, is alive, and takes what it asked for.
@@ -47,6 +47,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._limits = server.limits
+        self._received = server.received
         self._budget = Budget(self._limits)
         self._outlet = Outlet(self._limits, self._budget, self._closed)
         self._streams = Streams(server, self._budget, self._outlet)
@@ -96,6 +97,14 @@ class Connection(asyncio.Protocol):
         self._budget.start(self._server.addresses.points(self._address))
         self._timer = asyncio.get_running_loop().call_later(limits.handshake_s, self._look)
         self._streams.open_window()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The memory for the next read, which all connections share."""
+        return self._received.memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The next read is there."""
+        self.data_received(self._received.copy(nbytes))
 
     def data_received(self, data: bytes) -> None:
         """Handles all received frames; the answers leave at the end of the event loop's turn.

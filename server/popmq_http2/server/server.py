@@ -23,6 +23,7 @@ from typing import Any
 from popmq_http2.deadlines import Deadlines
 from popmq_http2.inbox import Buffered
 from popmq_http2.limits import Limits
+from popmq_http2.receiving import ReceiveBuffer
 from popmq_http2.server.addresses import Addresses
 from popmq_http2.server.call import Call
 from popmq_http2.server.connection import Connection
@@ -74,6 +75,7 @@ class Server:
         """`find`: returns the method of a path, or None."""
         self.limits = limits or Limits()
         self.buffered = Buffered()
+        self.received = ReceiveBuffer()
         self.addresses = Addresses(self.limits)
         self._find = find
         self._deadlines: Deadlines[Call] = Deadlines(_expire)
@@ -157,7 +159,7 @@ class Server:
     def _start(self, call: Call, method: Method) -> None:
         """Starts the handler in its own task, which a deadline or a reset cancels."""
         assert call.streams is not None
-        call.streams.started(call, self._loop.create_task(self._run(call, method)))
+        call.streams.started(call, self._loop.create_task(self._run(call, method), name=call.path))
 
     async def _run(self, call: Call, method: Method) -> None:
         """Runs one handler and ends its call with the outcome."""
