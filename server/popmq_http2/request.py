@@ -5,6 +5,8 @@ valid, but not gRPC   answered as plain HTTP, with 405 or 415              anoth
 gRPC, but invalid     ended with a status, the handler is not called       an unreadable timeout or metadata value
 """
 
+import re
+from operator import is_
 from typing import NamedTuple
 
 from popmq_http2.hpack import Header
@@ -24,6 +26,10 @@ _known: dict[Header, tuple[str, str | bytes]] = {}
 _KNOWN_MAX, _KNOWN_BYTES = 4096, 128
 #: The cached value for headers that are not metadata.
 _NO_METADATA: tuple[str, str | bytes] = ("", "")
+#: Octets that HTTP/2 forbids in values.
+_FORBIDDEN = re.compile(rb"[\0\r\n]")
+#: In `HeadReader`, for grpc-timeout, which is not metadata.
+_TIMEOUT = -1
 #: Digits of a content-length: 2^63 has 19.
 _LENGTH_DIGITS_MAX = 19
 
@@ -45,6 +51,65 @@ class Head(NamedTuple):
     length: int
     refusal: tuple[Code, str] | None
     http_status: int
+
+
+class HeadReader:
+    """Reads the heads of one connection. A call differs from the one before it in few headers: a timeout, an id.
+
+    Headers that two blocks name by one entry of the table are the same object, so `is` finds those that differ.
+    """
+
+    __slots__ = ("_head", "_headers", "_places")
+
+    def __init__(self) -> None:
+        self._headers: list[Header] = []
+        self._head: Head | None = None
+        #: Which of the last headers may differ, and where the metadata have them; _TIMEOUT: they do not.
+        self._places: dict[int, int] = {}
+
+    def read(self, headers: list[Header]) -> Head:
+        """The same as `head`. Raises Malformed."""
+        read = self._from_last(headers)
+        if read is None:
+            read = head(headers)
+            self._places = _places(headers)
+        self._head, self._headers = read, headers
+        return read
+
+    def _from_last(self, headers: list[Header]) -> Head | None:
+        """The last head with the values of these headers; None if another header differs, or a value is invalid."""
+        last, before = self._head, self._headers
+        if last is None or last.refusal is not None or len(headers) != len(before):
+            return None
+        metadata, timeout_s = list(last.metadata), last.timeout_s
+        for index, same in enumerate(map(is_, headers, before)):
+            if same:
+                continue
+            (name, value), place = headers[index], self._places.get(index)
+            if place is None or name != before[index][0] or _FORBIDDEN.search(value):
+                return None
+            if place != _TIMEOUT:
+                metadata[place] = metadata[place][0], value.decode("latin-1")
+                continue
+            try:
+                timeout_s = _timeout(value)
+            except ValueError:
+                return None
+        return Head(last.path, tuple(metadata), timeout_s, last.encoding, last.length, None, 200)
+
+
+def _places(headers: list[Header]) -> dict[int, int]:
+    """For each header that is text or the timeout, by its index: its place in the metadata, or _TIMEOUT."""
+    places: dict[int, int] = {}
+    place = 0
+    for index, (name, _) in enumerate(headers):
+        if name == b"grpc-timeout":
+            places[index] = _TIMEOUT
+        elif name not in _PSEUDO and name not in _OURS:
+            if not name.endswith(b"-bin"):
+                places[index] = place
+            place += 1
+    return places
 
 
 def head(headers: list[Header]) -> Head:
@@ -117,7 +182,7 @@ def check_header(name: bytes, value: bytes) -> None:
         raise Malformed(f"{name!r} is not a valid header name")
     if name in _CONNECTION or (name == b"te" and value != b"trailers"):
         raise Malformed(f"HTTP/2 has no header {name!r}")
-    if b"\0" in value or b"\r" in value or b"\n" in value:
+    if _FORBIDDEN.search(value):
         raise Malformed(f"the value of {name!r} contains a line break")
 
 

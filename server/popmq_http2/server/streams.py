@@ -41,7 +41,7 @@ from popmq_http2.frames import (
 )
 from popmq_http2.hpack import Decoder, Header
 from popmq_http2.inbox import Inbox
-from popmq_http2.request import Head, Malformed, check_trailers, head
+from popmq_http2.request import Head, HeadReader, Malformed, check_trailers
 from popmq_http2.server.call import Call
 from popmq_http2.server.outlet import Outlet
 from popmq_http2.status import Aborted, Code
@@ -74,6 +74,7 @@ class Streams:
         self._budget = budget
         self._outlet = outlet
         self._decoder = Decoder()
+        self._reader = HeadReader()
         self._heads: dict[bytes, Head] = {}
         self._ended: deque[int] = deque(maxlen=_ENDED_MAX)
         self._window_in = DEFAULT_WINDOW
@@ -172,7 +173,7 @@ class Streams:
         if known is not None:
             return known
         version = self._decoder.version
-        read = head(self._pairs(block))
+        read = self._reader.read(self._pairs(block))
         if version == self._decoder.version and len(block) <= _BLOCK_BYTES:
             if len(self._heads) >= _BLOCKS_MAX:
                 self._heads.clear()
