@@ -136,7 +136,7 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
         "cronsim": ("server/popmq_server/schedules/cron.py",),
         "lark": ("server/popmq_server/filters/sql92.py", "server/popmq_server/filters/parts.py"),
         "lmdb": ("server/popmq_server/storage/lmdb.py",),
-        "prometheus_client": ("server/popmq_server/monitoring/metrics.py",),
+        "prometheus_client": ("server/popmq_server/monitoring/",),
         "time": ("server/popmq_server/clock.py", "server/popmq_http2/", VERIFY),
     },
     # Who calls without grpcio must not import it: it takes half of the time that a command needs to start.

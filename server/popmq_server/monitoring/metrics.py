@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, make_wsgi_app
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from popmq_server.commands.numbers import CommitNumbers, GroupNumbers, ScheduleNumbers, StoreNumbers, TopicNumbers
 from popmq_server.errors import Refused
+from popmq_server.monitoring.families import CounterFamily, HistogramFamily
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -67,35 +68,12 @@ class KeyNumbers(NamedTuple):
     limited: dict[str, int]
 
 
-class _Known:
-    """A family that finds its children with one look-up: prometheus-client checks and joins the labels each time."""
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        self._found: dict[tuple[str, ...], Any] = {}
-        super().__init__(*given, **named)
-
-    def labels(self, *values: str, **named: str) -> Any:
-        if (found := self._found.get(values)) is None:
-            found = self._found[values] = super().labels(*values, **named)  # type: ignore[misc]  # a mixin of Counter and Histogram
-        return found
-
-    def remove(self, *values: str) -> None:
-        self._found.pop(values, None)
-        super().remove(*values)  # type: ignore[misc]  # a mixin of Counter and Histogram
-
-
-class _Counter(_Known, Counter): ...  # type: ignore[misc]  # labels() returns the same class
-
-
-class _Histogram(_Known, Histogram): ...  # type: ignore[misc]  # labels() returns the same class
-
-
 class _Limits:
     """The context of `Metrics.limits`."""
 
     __slots__ = ("_group", "_limited", "_topic")
 
-    def __init__(self, limited: Counter, group: str, topic: str) -> None:
+    def __init__(self, limited: CounterFamily, group: str, topic: str) -> None:
         self._limited, self._group, self._topic = limited, group, topic
 
     def __enter__(self) -> None: ...
@@ -113,11 +91,11 @@ class Metrics:
     def __init__(self, *, synced: bool = True, store_format: str = "") -> None:
         self.registry = CollectorRegistry()
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return _Counter(f"popmq_{name}", text, labels, registry=self.registry)
+        def counter(name: str, text: str, *labels: str) -> CounterFamily:
+            return CounterFamily(f"popmq_{name}", text, labels, self.registry)
 
-        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return _Histogram(f"popmq_{name}", text, labels, buckets=buckets, registry=self.registry)
+        def histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> HistogramFamily:
+            return HistogramFamily(f"popmq_{name}", text, labels, bounds, self.registry)
 
         names = ("method", "group", "topic")
         self.calls = counter("calls", "Calls that ended, by popmq.v1 code, OK or CANCELLED", "method", "code")
@@ -165,10 +143,7 @@ class Metrics:
             self.job_failures.labels(name)
 
     def committed(self, committed: CommitNumbers) -> None:
-        """Counts one commit; called on the writer thread.
-
-        prometheus-client's counters are thread-safe.
-        """
+        """Counts one commit; called on the writer thread."""
         if committed.wrote:
             self.commits += 1
             self.fsyncs.inc(self.synced)
@@ -204,14 +179,19 @@ class Metrics:
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops the series of a deleted group or topic, so that short-lived names do not accumulate."""
-        families = {self.requests: "method", self.messages: "method", self.bytes: "method"}
-        families |= {self.pulls: "status", self.limited: "code", self.events: "event", self.event_messages: "event"}
-        for family, kind in families.items():
-            samples = [sample.labels for metric in family.collect() for sample in metric.samples]
-            names = {(labels[kind], labels["group"], labels["topic"]) for labels in samples}
-            for labels in names:
-                if (group and labels[1] == group) or (topic and labels[2] == topic):
-                    family.remove(*labels)
+        families = (
+            self.requests,
+            self.messages,
+            self.bytes,
+            self.pulls,
+            self.limited,
+            self.events,
+            self.event_messages,
+        )
+        for family in families:
+            for values in family.names():
+                if (group and values[1] == group) or (topic and values[2] == topic):
+                    family.remove(*values)
 
     def app(self) -> Any:
         """The WSGI application that answers scrapes."""

@@ -15,7 +15,9 @@ class Rates:
     def add(self, what: str, group: str, topic: str, count: int) -> None:
         """Counts `count` messages now."""
         if count:
-            ring = self._rings.setdefault((what, group, topic), {})
+            key = what, group, topic
+            if (ring := self._rings.get(key)) is None:
+                ring = self._rings[key] = {}
             second = self._clock.now_ms() // 1000
             ring[second] = ring.get(second, 0) + count
             if len(ring) > 2 * WINDOW_S:
