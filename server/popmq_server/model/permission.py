@@ -16,9 +16,14 @@ from popmq_server.model.records import Group, Topic
 _WRITABLE, _READABLE = ("READ_WRITE", "WRITE_ONLY"), ("READ_WRITE", "READ_ONLY")
 
 
+def allows_send(topic: Topic) -> bool:
+    """Whether the topic permits sends."""
+    return topic.permission in _WRITABLE
+
+
 def check_send(topic: Topic) -> None:
     """Raises Refused FORBIDDEN if the topic does not permit sends."""
-    if topic.permission not in _WRITABLE:
+    if not allows_send(topic):
         raise _forbidden_topic(topic, "send to")
 
 

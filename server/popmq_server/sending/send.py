@@ -4,8 +4,14 @@
          ──▶ plain messages: one queue, in order            (topic.append)
          ──▶ the others: by message group, priority, time   (placing.place)
 
+    several Sends of a commit batch, each of one plain message ──▶ one append for each queue (send_all)
+
 A producer has one id and numbers its requests; dedup.py remembers each number with its answer.
 """
+
+from collections.abc import Iterator
+from itertools import count
+from typing import cast
 
 from popmq_server.commands import Place, Send, Sent
 from popmq_server.errors import Refused, invalid, topic_not_found
@@ -46,6 +52,33 @@ def send(tx: Tx, command: Send) -> Sent:
     if key:
         dedup.remember(tx, key, topic, len(messages), sent)
     return sent
+
+
+def send_all(tx: Tx, command: Send) -> list[Sent]:
+    """Stores the messages of several requests, of one message each, as `send` would one by one.
+
+    `command`: all of them; it has no request number. Empty, and nothing has changed, unless all messages are plain and
+    the topic has no quota, no size limit and no refusal for them.
+    """
+    topic = tx.topic(command.topic)
+    if topic is None or not _takes_plain(topic, command.types) or {*map(type, command.entries)} != {Outgoing}:
+        return []
+    messages = cast(tuple[Outgoing, ...], command.entries)
+    if not placing.is_plain(topic, messages):
+        return []
+    turn = rotate(tx, topic, len(messages))
+    queues = [number % topic.queues for number in range(turn, turn + len(messages))]
+    offsets: dict[int, Iterator[int]] = {}
+    for start, queue in enumerate(queues[: topic.queues]):
+        offsets[queue] = count(append(tx, topic, queue, messages[start :: topic.queues]))
+    return [Sent(queue, next(offsets[queue]), False) for queue in queues]
+
+
+def _takes_plain(topic: Topic, types: frozenset[str]) -> bool:
+    """Whether a topic takes plain messages without a check of each request."""
+    limited = topic.send_messages_per_s or topic.send_bytes_per_s or topic.bytes_max
+    refused = topic.is_dead_letter or not permission.allows_send(topic) or (types and types != {topic.type})
+    return not limited and not refused
 
 
 def _check_types(topic: Topic, types: frozenset[str]) -> None:

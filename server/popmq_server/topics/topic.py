@@ -66,10 +66,13 @@ def staged(queue: int, first: int, messages: tuple[Outgoing, ...]) -> Staged:
     return Staged(queue, first, messages, size + RECORD_HEAD_BYTES * len(messages))
 
 
-def rotate(tx: Tx, topic: Topic) -> int:
-    """The next queue in rotation. All messages of a request go to one queue, so they are in one block."""
+def rotate(tx: Tx, topic: Topic, requests: int = 1) -> int:
+    """The next queue in rotation, for the first of some requests; each further request takes the queue after it.
+
+    All messages of a request go to one queue, so they are in one block.
+    """
     turn = tx.state.send_turns.get(topic.topic_id, 0)
-    tx.state.send_turns[topic.topic_id] = turn + 1
+    tx.state.send_turns[topic.topic_id] = turn + requests
     tx.state.undo.note(tx.state.send_turns.__setitem__, topic.topic_id, turn)
     return turn % topic.queues
 

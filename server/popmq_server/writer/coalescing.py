@@ -1,24 +1,28 @@
-"""Runs equal pops, and acks in a row, of one commit batch as one, so the fixed cost of a Pop or an Ack is paid once.
+"""Runs like commands of one commit batch as one, so the fixed cost of a Send, a Pop or an Ack is paid once.
 
-    Pop · Pop · Pop, equal, of one message each   ──▶  one Pop of three, one CheckPoint, a message of it for each
-    Ack · Ack · Ack, of one group, in a row       ──▶  one look-up and one change for each CheckPoint
+    Send · Send · Send, to one topic, of one message each   ──▶  one append for each queue
+    Pop · Pop · Pop, equal, of one message each             ──▶  one Pop of three, one CheckPoint, a message for each
+    Ack · Ack · Ack, of one group, in a row                 ──▶  one look-up and one change for each CheckPoint
 
-Callers see no difference: each message has its own handle, and a change of one member of a CheckPoint does not affect
-the others. These commands are not combined: pops with a token, an attempt id or a session, pops of FIFO and LITE
-topics, pops while the store has no room for the combined one, and acks of which one is refused. A Pop that gets no
-message from the combined one runs again by itself.
+Callers see no difference: a message gets the queue and the offset that it would get alone, each has its own handle, and
+a change of one member of a CheckPoint does not affect the others. These commands are not combined: sends that need
+more than an append (send.send_all), pops with a token, an attempt id or a session, pops of FIFO and LITE topics,
+commands while the store has no room for the combined one, and acks of which one is refused. A Pop that gets no message
+from the combined one runs again by itself.
 """
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
-from popmq_server.commands import Ack, Pop
+from popmq_server.commands import Ack, Pop, Send
 from popmq_server.delivery import lease, pop
 from popmq_server.model.leased import Leased
+from popmq_server.sending import send
 from popmq_server.state.tx import Tx
 from popmq_server.writer import answers
 from popmq_server.writer.batch import Batch, Poisoned, refusal_of
 
-#: At most this many pops or acks are run as one: the members of one CheckPoint.
+#: At most this many commands are run as one: the members of one CheckPoint.
 TOGETHER_MAX = 256
 
 
@@ -33,7 +37,7 @@ class Alike:
         self._find(order)
 
     def _find(self, order: Sequence[int]) -> None:
-        pops: dict[Hashable, list[int]] = {}
+        equal: dict[Hashable, list[int]] = {}
         acks: tuple[Hashable, list[int]] = None, []
         for place in order:
             command = self._group.commands[place]
@@ -44,9 +48,12 @@ class Alike:
                 self._lists[place] = acks[1]
             else:
                 acks = None, []  # a command between two acks may change the result of the second
-                if not isinstance(command, Pop) or not _is_plain(command):
+                if isinstance(command, Send) and len(command.entries) == 1 and not command.producer_id:
+                    self._lists[place] = equal.setdefault((command.topic, command.types), [])
+                elif isinstance(command, Pop) and _is_plain(command):
+                    self._lists[place] = equal.setdefault(command, [])
+                else:
                     continue
-                self._lists[place] = pops.setdefault(command, [])
             self._lists[place].append(place)
 
     def has_run(self, tx: Tx, place: int) -> bool:
@@ -65,7 +72,7 @@ class Alike:
             return False
         before = tx.dirty
         try:
-            self._done |= _pop(tx, self._group, now) if isinstance(command, Pop) else _ack(tx, self._group, now)
+            self._done |= _RUN[type(command)](tx, self._group, now)
         except Exception:  # each command then runs by itself, meets the error again, and answers or reports it
             if tx.dirty != before:
                 raise Poisoned(None) from None
@@ -76,6 +83,19 @@ def _is_plain(command: Pop) -> bool:
     """Whether a pop asks for one message, and for nothing that belongs to its caller alone."""
     own = command.token is not None or command.attempt_id or command.session or command.lite is not None
     return command.max_messages == 1 and not own
+
+
+def _send(tx: Tx, group: Batch, places: list[int]) -> set[int]:
+    """Runs sends of one message as one, if all of them are plain."""
+    commands: list[Send] = [group.commands[place] for place in places]
+    entries: Any = tuple([command.entries[0] for command in commands])
+    whole = commands[0]._replace(entries=entries, bytes=sum([command.bytes for command in commands]))
+    if refusal_of(tx, whole):
+        return set()
+    sent = send.send_all(tx, whole)
+    for place, answer in zip(places, sent, strict=False):
+        group.results[place] = answer
+    return set(places[: len(sent)])
 
 
 def _pop(tx: Tx, group: Batch, places: list[int]) -> set[int]:
@@ -105,3 +125,6 @@ def _ack(tx: Tx, group: Batch, places: list[int]) -> set[int]:
     for place, answer in zip(places, acked, strict=True):
         group.results[place] = answer
     return set(places)
+
+
+_RUN = {Send: _send, Pop: _pop, Ack: _ack}

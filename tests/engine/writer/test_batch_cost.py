@@ -11,13 +11,13 @@ from popmq_server import commands as ask
 from popmq_server.model.handles import Handle
 from popmq_server.model.leased import Leased
 from popmq_server.storage import table
-from tests.engine.rig import Rig, numbered
+from tests.engine.rig import Rig, numbered, sending
 from tests.engine.work import calls
 
 #: Calls for each further message of a batch: as counted, and a tenth more.
 POP_MAX, ACK_MAX = 11, 5.5
 #: Calls for each further command of one message in a commit batch: they are run as one (coalescing.py).
-POPS_MAX, ACKS_MAX = 40, 40
+SENDS_MAX, POPS_MAX, ACKS_MAX = 24, 40, 40
 #: The same for acks of one message of different CheckPoints.
 ACKS_APART_MAX = 310
 
@@ -80,3 +80,9 @@ def test_an_ack_of_a_batch_has_the_outcome_of_its_handles_one_by_one(full: Rig) 
     assert codes(good[2]._replace(ck_id=1 << 40), good[2]) == ["INVALID_HANDLE", ""]
     assert codes(good[3], other[2], other[3]) == ["", "", ""]
     assert full.findings() == []
+
+
+def test_a_further_send_of_one_message_in_a_commit_is_within_its_budget(rig: Rig) -> None:
+    rig.topic()
+    sends = [sending(text) for text in numbered("m", 60)]
+    assert each(lambda count: rig.run(*sends[:count]), 20, 60) <= SENDS_MAX

@@ -1,4 +1,4 @@
-"""Equal pops of one message, and acks, of one commit batch are run as one: nobody sees it but the CPU."""
+"""Sends and equal pops of one message, and acks, of one commit batch are run as one: callers see no difference."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.delivery import lease, pop
+from popmq_server.errors import Refused
 from popmq_server.model.leased import Leased
 from popmq_server.model.message import Extra
+from popmq_server.sending import send
 from popmq_server.state.tx import Tx
+from popmq_server.topics import topic
 from tests.engine.rig import MINUTE, Delivery, Rig, bodies, deliveries, message, numbered, refusal, refusals, sending
 
 ONE = ask.Pop("t", "g", max_messages=1)
@@ -152,3 +155,65 @@ def test_commands_run_one_by_one_when_running_them_as_one_fails_after_a_write(
     assert [bodies(deliveries(answer)) for answer in answers[2:4]] == [["m2"], ["m3"]]
     assert full.numbers().acked == 2
     assert full.findings() == []
+
+
+def places(rig: Rig, commands: list[ask.Send]) -> list[Any]:
+    """The answers of these sends, which are one batch; of a refused one its code."""
+    return [refusal(answer) if isinstance(answer, Refused) else answer for answer in rig.run(*commands)]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 20])
+def test_sends_of_a_batch_get_the_queues_and_offsets_that_they_would_get_one_by_one(rig: Rig, count: int) -> None:
+    rig.pair()
+    for name in ("together", "alone"):
+        rig.do(ask.CreateTopic(name, 3, False, MINUTE))
+        rig.do(sending("first", topic=name))
+    together = places(rig, [sending(text, topic="together") for text in numbered("m", count)])
+    alone = [rig.do(sending(text, topic="alone")) for text in numbered("m", count)]
+    assert together == alone
+    assert len({answer.queue for answer in together}) == min(3, count)
+    rig.restart()
+    assert places(rig, [sending("next", topic="together")]) == places(rig, [sending("next", topic="alone")])
+    assert rig.findings() == []
+
+
+def test_sends_of_a_batch_are_one_append_for_each_queue(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.do(ask.CreateTopic("t", 3, False, MINUTE))
+    appended: list[int] = []
+
+    def append(*given: Any) -> int:
+        appended.append(len(given[3]))
+        return topic.append(*given)
+
+    monkeypatch.setattr(send, "append", append)
+    assert len(places(rig, [sending(text) for text in numbered("m", 10)])) == 10
+    assert (sum(appended), len(appended)) == (10, 3)
+
+
+def test_what_a_send_of_a_batch_needs_beside_the_others_is_looked_at(rig: Rig) -> None:
+    rig.do(ask.CreateTopic("t", 2, False, MINUTE, send_messages_per_s=2))
+    rig.do(ask.CreateTopic("closed", 2, False, MINUTE, permission="READ_ONLY"))
+    rig.do(ask.CreateTopic("fifo", 2, False, MINUTE, type="FIFO"))
+    rig.do(ask.CreateTopic("plain", 2, False, MINUTE))
+    late = message("late")._replace(extra=Extra(delay_ms=MINUTE))
+    answers = places(
+        rig,
+        [
+            *(sending(text) for text in numbered("quota", 3)),
+            *(sending(text, topic="closed") for text in numbered("closed", 2)),
+            *(sending(text, topic="fifo") for text in numbered("no group", 2)),
+            *(sending(text, topic="none") for text in numbered("none", 2)),
+            *(sending("once", topic="plain", producer="p", number=7) for _ in range(2)),
+            *(ask.Send("plain", (entry,)) for entry in (late, message("with a delayed one"))),
+            *(ask.Send("plain", (message(text),), types=frozenset(("DELAY",))) for text in numbered("typed", 2)),
+        ],
+    )
+    codes = [answer if isinstance(answer, str) else "" for answer in answers]
+    assert codes[:3] == ["", "", "RATE_LIMITED"]
+    assert codes[3:5] == ["FORBIDDEN"] * 2
+    assert [refusal(answer.places[0]) for answer in answers[5:7]] == ["INVALID_FIELD"] * 2
+    assert codes[7:9] == ["TOPIC_NOT_FOUND"] * 2
+    assert [answer.duplicate for answer in answers[9:11]] == [False, True]
+    assert refusal(answers[11].places[0]) == "INVALID_FIELD"
+    assert codes[12:] == ["", "INVALID_FIELD", "INVALID_FIELD"]
+    assert rig.findings() == []
