@@ -181,8 +181,9 @@ class Server:
     def _began(self, context: Any) -> None:
         """Counts a call as running until its answer has left, or its caller has gone; log lines are of this call."""
         logs.CALL.set(context)
+        if not self._running:
+            self._idle.clear()
         self._running += 1
-        self._idle.clear()
         context.add_done_callback(self._ended)
 
     def _ended(self, _: Any) -> None:

@@ -30,6 +30,8 @@ def with_hashes(command: Send | Stage) -> Send | Stage:
     else:
         made = iter(_all_hashed([entry for entry in given if isinstance(entry, NewMessage)]))
         entries = tuple(next(made) if isinstance(entry, NewMessage) else entry for entry in given)
+    if isinstance(command, Send):
+        return Send(command.topic, entries, *command[2:])  # in a third of the time of _replace
     return command._replace(entries=entries)
 
 

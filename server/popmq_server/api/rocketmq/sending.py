@@ -25,6 +25,7 @@ from popmq_server.errors import Refused
 from popmq_server.model.message import check_messages_total, varint
 
 _OK_FIELD = b"\x0a" + OK_ENCODED
+_TYPES = {kind: frozenset((kind,)) for kind in messages.TYPE_NUMBERS}
 
 
 class SendService(Service):
@@ -84,10 +85,8 @@ def _send(request: rpc.SendMessageRequest, call: Call) -> Send:
         raise Declined(pb.MESSAGE_CORRUPTED, "there is no message in the request")
     if len(given) == 1:  # as official clients send them
         topic = topic_name(given[0].topic, call.namespace)
-        entry, kind = messages.new_message(given[0])
-        name = requests.sent_name(topic)
-        check_messages_total(1, len(entry.data), requests.ENTRIES_MAX, requests.SEND_BYTES_MAX)
-        return Send(name, (entry,), bytes=len(entry.data), types=frozenset((kind,)))
+        entry, kind = messages.new_message(given[0])  # its own limits are below those of a request
+        return Send(requests.sent_name(topic), (entry,), bytes=len(entry.data), types=_TYPES[kind])
     names = {topic_name(each.topic, call.namespace) for each in given}
     if len(names) > 1:
         raise Declined(pb.MESSAGE_CORRUPTED, "the messages of one request are of one topic")

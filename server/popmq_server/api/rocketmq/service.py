@@ -94,6 +94,8 @@ class RocketmqService:
 
     def _unary(self, name: str, method: Unary, kind: Any, answer: Any) -> Callable[[bytes, Any], Awaitable[bytes]]:
         """Handles a unary call; its answer always has a status."""
+        name = _PREFIX + name
+        seconds, counted = self._metrics.call_seconds.labels(name), self._metrics.calls.labels(name, "OK")
 
         async def handle(raw: bytes, context: Any) -> bytes:
             began = stopwatch()
@@ -105,15 +107,15 @@ class RocketmqService:
                 self.clients.heard(call)
                 response: Any = await method(_read(kind, raw), call)
             except asyncio.CancelledError:
-                self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
+                self._metrics.calls.labels(name, "CANCELLED").inc()
                 raise
             except Exception as error:
                 response = answer(status=self._failed(name, error, call))
                 _mirror(response, kind, raw)
             finally:
-                self._metrics.call_seconds.labels(_PREFIX + name).observe(stopwatch() - began)
+                seconds.observe(stopwatch() - began)
             if isinstance(response, bytes):
-                self._counted(name, pb.OK)
+                counted.inc()
                 return response
             self._counted(name, response.status.code)
             return bytes(response.SerializeToString())
@@ -124,6 +126,7 @@ class RocketmqService:
         self, name: str, method: Streaming, kind: Any, answer: Any
     ) -> Callable[[bytes, Any], Awaitable[None]]:
         """Handles a server-streaming call. It writes the answers itself; a part is closed once the stream ends."""
+        name = _PREFIX + name
 
         async def handle(raw: bytes, context: Any) -> None:
             began = stopwatch()
@@ -144,16 +147,16 @@ class RocketmqService:
                             answered(len(response))
                         await context.write(response)
             except asyncio.CancelledError:
-                self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
+                self._metrics.calls.labels(name, "CANCELLED").inc()
                 raise
             except grpc.aio.InternalError:  # the client has gone, or cannot take a message
-                self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
+                self._metrics.calls.labels(name, "CANCELLED").inc()
             except Exception as error:
                 response = answer(status=self._failed(name, error, call))
                 self._counted(name, response.status.code)
                 await context.write(response.SerializeToString())
             finally:
-                self._metrics.call_seconds.labels(_PREFIX + name).observe(stopwatch() - began)
+                self._metrics.call_seconds.labels(name).observe(stopwatch() - began)
 
         return handle
 
@@ -166,7 +169,7 @@ class RocketmqService:
         return status_of(error, call.language)
 
     def _counted(self, name: str, code: int) -> None:
-        self._metrics.calls.labels(_PREFIX + name, pb.Code.Name(code)).inc()
+        self._metrics.calls.labels(name, pb.Code.Name(code)).inc()
 
 
 def _mirror(response: Any, kind: Any, raw: bytes) -> None:
