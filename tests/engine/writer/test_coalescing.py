@@ -136,7 +136,7 @@ def test_an_ack_is_not_moved_over_a_command_before_it(full: Rig) -> None:
     assert refusals([*one.results, *two.results]) == ["", "HANDLE_LAPSED"]
 
 
-@pytest.mark.parametrize(("module", "name"), [(pop, "pop"), (lease, "ack_all")])
+@pytest.mark.parametrize(("module", "name"), [(pop, "pop"), (lease, "ack_all"), (send, "send_all")])
 def test_commands_run_one_by_one_when_running_them_as_one_fails_after_a_write(
     full: Rig, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
@@ -150,10 +150,12 @@ def test_commands_run_one_by_one_when_running_them_as_one_fails_after_a_write(
         return answer
 
     monkeypatch.setattr(module, name, failing)
-    answers = full.run(acking(rows[0]), acking(rows[1]), ONE, ONE, sending("later"))
+    answers = full.run(acking(rows[0]), acking(rows[1]), ONE, ONE, sending("later"), sending("last"))
     assert refusals([*answers[0].results, *answers[1].results]) == ["", ""]
     assert [bodies(deliveries(answer)) for answer in answers[2:4]] == [["m2"], ["m3"]]
-    assert full.numbers().acked == 2
+    assert [refusal(answer) if isinstance(answer, Refused) else "" for answer in answers[4:]] == ["", ""]
+    monkeypatch.undo()
+    assert (full.numbers().acked, len(full.pop(32))) == (2, 10)
     assert full.findings() == []
 
 
@@ -190,7 +192,7 @@ def test_sends_of_a_batch_are_one_append_for_each_queue(rig: Rig, monkeypatch: p
     assert (sum(appended), len(appended)) == (10, 3)
 
 
-def test_what_a_send_of_a_batch_needs_beside_the_others_is_looked_at(rig: Rig) -> None:
+def test_sends_that_need_more_than_an_append_are_checked_one_by_one(rig: Rig) -> None:
     rig.do(ask.CreateTopic("t", 2, False, MINUTE, send_messages_per_s=2))
     rig.do(ask.CreateTopic("closed", 2, False, MINUTE, permission="READ_ONLY"))
     rig.do(ask.CreateTopic("fifo", 2, False, MINUTE, type="FIFO"))

@@ -120,7 +120,7 @@ def test_a_request_on_which_the_broker_fails_is_answered_internal_and_its_neighb
     poison = {
         "Send": (
             world.stubs.broker.Send,
-            pb.SendRequest(topic=TOPIC, messages=[pb.Message(message_id="bug", body=b"bug")]),
+            pb.SendRequest(topic=TOPIC, messages=[pb.Message(message_id=name, body=b"bug") for name in ("bug", "two")]),
         ),
         "UpdateTopic": (
             world.stubs.admin.UpdateTopic,
