@@ -31,7 +31,7 @@ class Timeouts:
         Timeouts(send=5.0)      # give up a send after 5 s
         Timeouts.all(2.0)       # every call within 2 s, as for a command line
 
-    `pop` is added to the time that the call asked to wait. A send that waits behind another send of its client may
+    `pop` is added to the time that the call asked to wait. A send that waits for another send of its client may
     take up to twice `send`.
     """
 

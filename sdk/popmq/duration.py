@@ -23,7 +23,7 @@ def seconds_of(duration: Duration, field: str = "") -> float:
     elif isinstance(duration, int | float) and not isinstance(duration, bool) and math.isfinite(duration):
         return float(duration)
     raise InvalidField(
-        f"{duration!r} is no duration",
+        f"{duration!r} is not a duration",
         code="INVALID_FIELD",
         field=field,
         action='give seconds, a timedelta, or a text: "90s", "1.5s", "250ms", "10m", "1h30m" or "3d"',

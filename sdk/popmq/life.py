@@ -1,7 +1,7 @@
 """The history of a message in each group that could read it. `…_ms` are milliseconds since 1970 UTC.
 
 MessageLife        one for each stored message of the id: where it is
-  └─ GroupLife       for each group: how it stands there, as one word and as a sentence
+  └─ GroupLife       for each group: its state, as one word and as a sentence
        └─ LifeEvent    what happened, oldest first
 """
 
@@ -24,7 +24,7 @@ class LifeEvent:
 
 @dataclass(frozen=True, slots=True)
 class GroupLife:
-    """How a message stands for one group.
+    """The state of a message for one group.
 
     `state` is `ready`, `leased`, `backoff`, `retry`, `waiting` or `stopped` (FIFO), `acked`, `dead`, `filtered`,
     `dropped` (by retention), `skipped` (a reset or a purge), `quarantined`, `pulled`, or `before start`.

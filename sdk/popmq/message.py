@@ -24,7 +24,7 @@ BODY_TYPES = (bytes, bytearray, memoryview, str)
 
 
 def wrong_body(value: object, place: str = "the body of a message") -> TypeError:
-    """The error for a value that is no body: bytes(5) would be five zero bytes, and list({…}) the keys of a dict."""
+    """The error for a value that cannot be a body: bytes(5) would be five zeros, and list({…}) the keys of a dict."""
     return TypeError(
         f"{place} is of type {type(value).__name__}: give str or bytes, or popmq.Message.json(value) to send it as JSON"
     )
@@ -225,7 +225,7 @@ class Delivery(Referable):
         """Replies to a message that was sent by `client.request`; does not settle it.
 
         Returns the SendReceipt when the reply is on the broker's disk; with an AsyncClient, `await` it. Raises
-        InvalidField when nobody asked for a reply, RuntimeError without a client, and what `send` raises.
+        InvalidField if the message is not a request, RuntimeError without a client, and what `send` raises.
         """
         if self._guard is None:
             raise RuntimeError("this delivery has no client that replies: use client.reply(delivery, …)")

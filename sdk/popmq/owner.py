@@ -29,7 +29,7 @@ class Token:
     epoch: int  # ≥ 1, and greater than the acked epoch
     part: int = 0
     chunk: int = 0  # 0, 1, 2 … until an answer says `end`
-    share: int = 0  # at most so many messages in all chunks of (epoch, part); 0 = no bound
+    share: int = 0  # maximum number of messages in all chunks of (epoch, part); 0 = no bound
     upto: Position | None = None  # not beyond this position
 
 

@@ -1,6 +1,6 @@
 """Reading by queue and offset: what a pull answers, where queues and groups stand, what a pull consumer holds.
 
-A pull takes no lease. Whoever pulls keeps its own place, and tells the broker how far its group has come.
+A pull takes no lease. The reader keeps its own position, and commits the position of its group to the broker.
 """
 
 from collections.abc import Sequence
@@ -62,4 +62,4 @@ class PullState:
     bytes: int
     backlog: int  # messages of the queue that are not done, an estimate
     held_back_by: str  # count, bytes or span: pulled no further for now
-    leaving: bool  # somebody else's as soon as the message in hand is done
+    leaving: bool  # another client gets it as soon as the current message is done

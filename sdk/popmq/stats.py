@@ -57,7 +57,7 @@ class GroupStats:
     stopped: int = 0  # FIFO: message groups that a failure stopped
     mode: str = "POP"  # or PULL
     read_ms: int = 0  # when it was last popped or pulled; 0 = not since the broker started
-    expires_ms: int = 0  # when the subscription expires, if nobody reads it until then; 0 = it is in use, or never does
+    expires_ms: int = 0  # when the subscription expires unless a client reads it; 0 = it is in use, or never expires
     bytes_behind: int = 0  # an estimate: `ready` × the mean size of the topic's messages
     unburied: int = 0  # deprecated: the same as `dead_blocked`
     dropped: int = 0  # by retention, before they were finished

@@ -47,7 +47,7 @@ _NEEDS_SERVER = 'popmq.testing needs the broker: pip install "popmq[server]"'
 
 
 class FakeClock:
-    """Time for a broker and for the lease keeping of its clients: it stands still until `advance`.
+    """Time for a broker and for the lease keeping of its clients: it does not move until `advance`.
 
     `advance` stops at each moment at which a client would renew a lease or send a heartbeat, lets it do so, and goes
     on: a handler that runs for an hour keeps its message, just as with the real clock, only faster.
@@ -88,8 +88,8 @@ class FakeClock:
         self._run_due()  # what an answer of the broker made due at once, while nothing else was
 
     def _next_ms(self) -> float:
-        """When somebody is due next. Who is due still was run in vain (its broker is stopped, say): it is run again at
-        the next stop, and holds up nobody.
+        """When the next waiter is due. A waiter that is still due was run without effect (its broker is stopped, for
+        example): it is run again at the next stop, and does not block the others.
         """
         dues = (due() for due, _ in self._driven)
         return min((due * 1000 for due in dues if due is not None and due > self.now()), default=math.inf)
@@ -102,7 +102,7 @@ class FakeClock:
 
 
 def _kept_port() -> socket.socket:
-    """A bound socket that does not listen: while it is open, nobody gets its port who does not ask for that one.
+    """A bound socket that does not listen: while it is open, its port goes only to a program that names it.
 
     So a broker finds its port free after a restart. This needs a system where both may be bound: Linux.
     """

@@ -48,7 +48,7 @@ class LiteTopics:
     """What a LITE topic lets its messages make."""
 
     topics_max: int = 100_000  # lite topics at most, ≤ 1,000,000
-    ttl: float = DEFAULT_KEEP_S  # seconds, ≥ 60: one that nobody needs is removed after so long
+    ttl: float = DEFAULT_KEEP_S  # seconds, ≥ 60: an idle one is removed after this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class Topic:
     quota: Quota = Quota()
     unique_ids: float = 0.0  # seconds in which a message id is stored once; 0: ids are not compared
     lite: LiteTopics | None = None  # LITE topics
-    # READ_WRITE, READ_ONLY (nobody sends), WRITE_ONLY (nobody pops or pulls), NO_ACCESS: refused with Forbidden.
+    # READ_WRITE, READ_ONLY (no sends), WRITE_ONLY (no pops or pulls), NO_ACCESS: other calls are refused with
+    # Forbidden.
     permission: Permission = "READ_WRITE"
 
 

@@ -126,7 +126,7 @@ class Worker:
         """Handles messages until SIGTERM or SIGINT: the first signal drains, the second one stops at once.
 
         `drain`: how long the first one waits for what runs, before it stops at once. Returns and raises as `serve`;
-        False leaves threads behind in which handlers still run. Call it in the main thread.
+        False leaves threads running in which handlers still work. Call it in the main thread.
         """
         return asyncio.run(self._run_by_signals(client, seconds_or_none(drain, "drain")))
 

@@ -120,7 +120,7 @@ def _said(options: Options, serving: "Serving") -> str:
     if options.access_keys:
         lines += [f"every call needs an access key: {options.access_keys}"]
     else:
-        lines += ["no access keys: whoever reaches a port may do everything"]
+        lines += ["no access keys: every client that reaches a port may do everything"]
     return "".join(f"popmq: {line}\n" for line in lines)
 
 

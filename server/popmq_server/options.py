@@ -9,7 +9,7 @@ class Unnamed(int):
     """A default, as opposed to a value that the user named.
 
     A port: if it is taken, the broker starts without it and reports so. The user of a second broker on one machine
-    names its `--port`, and it must not fail for ports that nobody named. The limit of the data file: a limit that was
+    names its `--port`, and it must not fail for ports that were not named. The limit of the data file: a limit that was
     set while the broker ran takes precedence.
     """
 
@@ -56,7 +56,7 @@ class Options(NamedTuple):
     tls_cert: pathlib.Path | None = None  # None: a development certificate, made in the data folder
     tls_key: pathlib.Path | None = None
     tls_client_ca: pathlib.Path | None = None  # None: clients are not asked for certificates
-    tls_client_required: bool = False  # nobody connects to the TLS port without a certificate of tls_client_ca
+    tls_client_required: bool = False  # no client connects to the TLS port without a certificate of tls_client_ca
     access_keys: pathlib.Path | None = None  # None: anyone who reaches a port may do everything
     transport: str = TRANSPORT
     connections_per_address: int = CONNECTIONS_PER_ADDRESS  # with PopMQ's own transport

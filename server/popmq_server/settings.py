@@ -33,7 +33,7 @@ CONNECTIONS_MAX = 1_000_000
 CONFIG = "config"
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*(?:([KMGT])(?:IB)?)?", re.ASCII | re.IGNORECASE)
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-#: Kubernetes and Docker set POPMQ_PORT to this for a service named popmq; nobody means it as a setting.
+#: Kubernetes and Docker set POPMQ_PORT to this for a service named popmq; it is not meant as a setting.
 _SERVICE_LINK = "tcp://"
 
 

@@ -18,15 +18,15 @@ class Supervisor:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
-        # A leading @ stands for the abstract namespace, which begins with a zero byte.
+        # A leading @ means the abstract namespace, which begins with a zero byte.
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         usec = environ.get("WATCHDOG_USEC", "")
         mine = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        #: Seconds between two signs of life; 0 = nobody watches.
+        #: Seconds between two signs of life; 0 = no supervisor watches.
         self.every_s = int(usec) / 2_000_000 if usec.isdecimal() and mine and self._address else 0.0
 
     def say(self, *lines: str) -> None:
-        """Sends one state. A supervisor that has gone is no reason to fail."""
+        """Sends one state. A supervisor that has gone is not an error."""
         if not self._address:
             return
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:

@@ -214,7 +214,7 @@ class BrokerServicer(object):
 
     def Session(self, request_iterator, context):
         """One stream per client: commands to it, answers from it. A producer of transactions says hello with the topics that
-        it can answer for; the broker then asks it about half messages that nobody ended (check-back).
+        it can answer for; the broker then asks it about unresolved half messages (check-back).
         Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -241,7 +241,7 @@ class BrokerServicer(object):
 
     def Stage(self, request, context):
         """── Exactly-once sinks (Spark, batch jobs) ─────────────────────────────────────────────────────────────────────
-        A *sink* writes numbered batches. Its tasks stage messages, which nobody sees; its driver commits the batch, once.
+        A *sink* writes numbered batches. Its tasks stage messages, which stay invisible; its driver commits the batch, once.
 
         Stores one piece of a stage: the messages of one attempt of one task for one topic. Pieces are numbered; a repeated
         piece stores nothing. A stage that is not committed is dropped 24 h after its last piece. Errors: TOPIC_NOT_FOUND,
@@ -356,7 +356,7 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseOwner(self, request, context):
-        """Ends the owner's lease now: what it holds is visible again. Its tokens stay, and take back what nobody popped.
+        """Ends the owner's lease now: its messages are visible again. Its tokens stay, and take back those not popped.
         Errors: GROUP_NOT_FOUND, OWNER_NOT_FOUND, FENCED (only when a generation is given).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1562,7 +1562,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResumeMessageGroup(self, request, context):
-        """Lets a stopped message group go on: with its head tried anew, or dead-lettered. Errors: TOPIC_NOT_FOUND,
+        """Lets a stopped message group continue: its head is tried again, or dead-lettered. Errors: TOPIC_NOT_FOUND,
         GROUP_NOT_FOUND, MESSAGE_NOT_FOUND (it is not stopped), INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -203,7 +203,7 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
 
         Everything that was answered before this call is in it: start a broker on it, as file popmq.mdb of a folder.
         `rate`: bytes a second, at most, from 1 MiB; 0: 64 MiB. `told` gets (bytes so far, about how many there will
-        be). Never tried again: after any error what was written is no backup. Raises Busy, StorageFull, Incomplete.
+        be). Never tried again: after any error the written file is not a backup. Raises Busy, StorageFull, Incomplete.
         """
         coming = _backup.Backup(write, told)
         await self._wire.listen("Admin.Backup", pb.BackupRequest(bytes_per_s=rate), coming.take)

@@ -214,11 +214,12 @@ class AsyncClient(
         most `max_in_hand` that are not settled (for handlers that run beside the loop).
         `on_error` "log": a handler's Exception is logged and swallowed, its message released with backoff; "raise":
         released too, and it ends the loop. `confirm`: leaving a guard waits until the outcome is on the broker's disk;
-        otherwise outcomes are sent in the background, several in one request. `until_idle`: ends after so many seconds
-        without a message, counted from when the broker knows how the last one ended. `tag`, `sql`, `lite_topics`: as in
-        `pop`.
+        otherwise outcomes are sent in the background, several in one request. `until_idle`: ends after this many
+        seconds without a message, counted from when the broker knows how the last one ended. `tag`, `sql`,
+        `lite_topics`: as in `pop`.
         Messages of one message group come one after another: the next one when the last is settled, also with several
-        workers. When one fails, those behind it come again behind it; other message groups go on.
+        workers. When a message fails, the later messages of its message group are redelivered after it. Other message
+        groups are not affected.
         """
         from popmq._async.consuming.consumer import AsyncConsumer  # what only sends or asks does without
         from popmq._consuming.consume_options import ConsumeOptions

@@ -1,4 +1,4 @@
-"""The parts of a client, each made by the first call that needs it: who only asks for a list needs none."""
+"""Lazily created parts of a client: a call that only lists topics creates none of them."""
 
 from __future__ import annotations
 

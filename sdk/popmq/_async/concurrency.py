@@ -114,7 +114,7 @@ class Ticket:
         self._error: BaseException | None = None
 
     def resolve(self, error: BaseException | None) -> None:
-        """Wakes whoever waits for it."""
+        """Wakes the waiting task or thread."""
         self._error = error
         self._event.set()
 

@@ -34,7 +34,7 @@ else:
 
 
 class AsyncPulling:
-    """A pull takes no lease: whoever pulls keeps its own place."""
+    """A pull takes no lease: the reader keeps its own position."""
 
     client_id: str
     _wire: Wire
@@ -90,7 +90,7 @@ class AsyncPulling:
     ) -> PulledColumns:
         """Reads a queue from an offset on, as columns and without a group: the broker stores nothing about it.
 
-        No message at or behind `end` is read (0: no bound); the range is read when `next_offset` has reached it.
+        No message at or after `end` is read (0: no bound); the range is read when `next_offset` has reached it.
         `columns`: only these fields of Columns, and offset, are sent. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB.
         Raises TopicNotFound, InvalidFilter, InvalidField.
         """
@@ -174,7 +174,7 @@ class AsyncPulling:
         through the retry topic, at last it is a dead letter. With `orderly` each queue has one message out at a time,
         and a failed one is tried again in place. Progress is committed every 5 s, and at the end.
         `max_messages` and `wait` are those of one pull; `flow` bounds what is cached of a queue. `until_idle`: ends
-        after so many seconds without a message, counted from when the broker knows how the last one ended, once the
+        after this many seconds without a message, counted from when the broker knows how the last one ended, once the
         broker says that there is nothing more.
         """
         from popmq._async.consuming.share import GroupShare
@@ -203,7 +203,7 @@ class AsyncPulling:
 
         How far it came is kept in the file `offsets`, which belongs to this reader alone, and written every 5 s and at
         the end; or only in memory. A reader without offsets begins at `start`. A message whose handler raises is logged
-        and passed over: there is no retry topic. (`delivery.release(delay=…)` hands it out again.)
+        and passed over: there is no retry topic. (`delivery.release(delay=…)` delivers it again.)
         The other parameters are those of `pull_consume`.
         """
         options = _pull_options.pull_options(topic, "", tag, sql, start, max_messages, wait, flow, on_error, until_idle)

@@ -35,7 +35,7 @@ class AsyncRequests:
     async def reply(self, delivery: Delivery, message: Message | Body) -> SendReceipt:
         """Replies to a delivery that was sent by `request`; returns when the reply is on the broker's disk.
 
-        It does not settle the delivery. Raises InvalidField when nobody asked for a reply, and what `send` raises.
+        It does not settle the delivery. Raises InvalidField if the message is not a request, and what `send` raises.
         """
         topic, answer = requests.reply(delivery, message)
         receipt: SendReceipt = await self.send(topic, answer)

@@ -33,7 +33,7 @@ class AsyncSchedules:
         return await self._wire.run(schedule_calls.create_schedule(name, cron, topic, message, tz, missed))
 
     async def get_schedule(self, name: str, upcoming: int = 0) -> Schedule:
-        """One schedule, with so many of its next occurrences (≤ 100). Raises ScheduleNotFound."""
+        """One schedule, with its next `upcoming` times (≤ 100). Raises ScheduleNotFound."""
         return await self._wire.run(schedule_calls.get_schedule(name, upcoming))
 
     async def list_schedules(self) -> list[Schedule]:

@@ -88,7 +88,7 @@ class AsyncTransaction:
         try:
             await self.rollback()
         except PopMQError as refused:
-            # The handler's own error says more; nobody will commit these messages, and the broker asks for them.
+            # The handler's own error says more. These messages stay uncommitted, and the broker asks about them.
             log.warning("a transaction of %s was not rolled back, its checker is asked: %s", self.topic, refused)
 
     async def _end(self, resolution: Resolution) -> None:
@@ -114,7 +114,7 @@ class AsyncTransactions:
         return AsyncTransaction(topic, self)
 
     def transaction_checker(self, topic: str, callback: OnCheck) -> None:
-        """Answers for half messages of `topic` that nobody ended: of processes that died before their commit.
+        """Answers for unresolved half messages of `topic`: those of processes that died before their commit.
 
         `callback` gets a TransactionCheck and returns "commit", "rollback", or None for "not known yet"; an exception
         counts as None and is logged. It is asked in the background, one check after another, on a stream that is opened

@@ -249,7 +249,7 @@ def enum_of(kind: Any, name: str, field: str) -> Any:
         return kind.Value(name.upper())
     except ValueError:
         words = ", ".join(kind.keys())
-        raise InvalidField(f"{name!r} is none of {words}", code="INVALID_FIELD", field=field) from None
+        raise InvalidField(f"{name!r} is not one of {words}", code="INVALID_FIELD", field=field) from None
 
 
 def _nothing(_reply: Any, _retried: bool) -> None:

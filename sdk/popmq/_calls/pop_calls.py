@@ -59,7 +59,7 @@ class Pages(NamedTuple):
     also: str = ""
 
     def next(self, request: Any, whole: Any) -> bool:
-        """Sets the request to the page behind what has come; returns whether there is one. `whole` None: the first."""
+        """Sets the request to the next page; returns whether there is one. `whole` None: the first."""
         come = 0 if whole is None else len(getattr(whole, self.rows))
         if whole is not None and (not whole.next_page_token or come >= self.most > 0):
             return False
@@ -114,7 +114,7 @@ def moment_ms(moment: datetime | float) -> int:
     seconds = moment.timestamp() if isinstance(moment, datetime) else moment
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
         raise InvalidField(
-            f"{moment!r} is no time", code="INVALID_FIELD", action="give a datetime, or seconds since 1970"
+            f"{moment!r} is not a time", code="INVALID_FIELD", action="give a datetime, or seconds since 1970"
         )
     return -(-round(seconds * 1_000_000) // 1000)
 
@@ -168,7 +168,7 @@ def pop(
     guard: Callable[[float], DeliveryGuard],
     lite_topics: Sequence[str] = (),
 ) -> Call[Popped]:
-    """Leases a batch, guarded by what `guard` makes for a lease of so many seconds.
+    """Leases a batch, guarded by the object that `guard` makes for a lease of this length in seconds.
 
     `attempt_id` is the same in every try of this call, so that a retry gets the first one's batch.
     """

@@ -115,7 +115,7 @@ def sent_back(
 
 
 def dropped(queue: int, offset: int, retry: bool, reason: str) -> pb.SentBack:
-    """An entry for a delivery that nobody has any more: of its attempts only what the broker knows is known."""
+    """An entry for a delivery that the program has dropped: only the attempts that the broker counted are known."""
     return pb.SentBack(queue=queue, offset=offset, retry=retry, reason=clip(reason))
 
 

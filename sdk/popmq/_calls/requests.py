@@ -28,7 +28,7 @@ def request(message: Message | Body, reply_to: str, correlation_id: str) -> Mess
 
 
 def reply(delivery: Delivery, message: Message | Body, error: str = "") -> tuple[str, Message]:
-    """(topic, message) of a reply to a delivery. Raises InvalidField if nobody waits for one; TypeError."""
+    """(topic, message) of a reply to a delivery. Raises InvalidField if the message is not a request; TypeError."""
     topic, slash, lite_topic = delivery.properties.get(REPLY_TO, "").partition("/")
     if not (topic and slash and lite_topic):
         raise InvalidField(

@@ -115,11 +115,11 @@ def _add_rare(row: pb.Message, message: Message) -> None:
 
 
 def encoding_of(name: str) -> Any:
-    """Raises InvalidField for what is no encoding of the contract."""
+    """Raises InvalidField for an unknown encoding."""
     try:
         return pb.Encoding.Value(f"ENCODING_{name}")
     except ValueError:
-        raise InvalidField(f"{name!r} is no encoding", code="INVALID_FIELD", field="encoding") from None
+        raise InvalidField(f"{name!r} is not an encoding", code="INVALID_FIELD", field="encoding") from None
 
 
 def cut(rows: Sequence[pb.Message]) -> Iterator[tuple[Sequence[pb.Message], int]]:
@@ -164,7 +164,7 @@ def recall(topic: str, recall_handle: str) -> Call[str]:
 
 
 def resolution_of(name: str | None) -> Any:
-    """None: not known yet. Raises InvalidField for what is no resolution."""
+    """None: not known yet. Raises InvalidField for any other value."""
     if name is None:
         return pb.RESOLUTION_UNSPECIFIED
     if name not in ("commit", "rollback"):

@@ -1,9 +1,9 @@
 """Delivers the messages of one message group one after another. Pure: no clock; the caller holds a lock.
 
     buffered ──▶ delivered ──┬─ acked, or dead-lettered ───────────────▶ the next one may be delivered
-                              └─ released, lost, dropped unsettled ─────▶ those behind it in its batch are forgotten
+                              └─ released, lost, dropped unsettled ─────▶ the later ones of its batch are forgotten
 
-When a message fails, the broker takes back those behind it and delivers them again in order: their handles are no
+When a message fails, the broker takes back the later ones and delivers them again in order: their handles are no
 longer valid.
 """
 
@@ -44,7 +44,7 @@ class MessageGroupOrder:
     def hand_out(self, delivery: Delivery) -> When:
         """Hands a delivery out if its message group allows it.
 
-        A delivery that is out and that nobody references any more has failed: nobody can settle it.
+        A delivery that is out and no longer referenced has failed: it cannot be settled.
         """
         if not delivery.line:
             return "now" if self._leased_batches.batch_of(delivery.handle) else "never"

@@ -17,7 +17,7 @@ OnError = Literal["log", "raise"]
 
 
 def check_on_error(on_error: str) -> None:
-    """Raises InvalidField for a word that is none of OnError: it would count as "log"."""
+    """Raises InvalidField for a word that is not an OnError: it would count as "log"."""
     if on_error not in get_args(OnError):
         raise InvalidField(
             f"on_error {on_error!r} is neither {' nor '.join(map(repr, get_args(OnError)))}",

@@ -16,7 +16,7 @@ from popmq.message import Delivery
 RENEW_AFTER = (0.4, 0.7)
 #: The part of a lease after which a failed renewal is tried again.
 RENEW_AGAIN_AFTER = 0.1
-#: Seconds after which a delivery is renewed no longer: a handler that hangs must not keep its message for ever.
+#: Seconds after which a delivery is no longer renewed: a handler that hangs must not keep its message forever.
 HOLD_S_MAX = 12 * 3600.0
 
 
@@ -68,7 +68,7 @@ class Batch:
         return run[run.index(handle) + 1 :] if run else []
 
     def unreferenced(self) -> list[str]:
-        """Handles of deliveries that nobody references, so that nobody can settle them."""
+        """Handles of deliveries that are no longer referenced, and so cannot be settled."""
         return [handle for handle, member in self.members.items() if member() is None]
 
 

@@ -15,7 +15,7 @@ class PopSize:
         self._since = 0.0
 
     def popped(self, messages: int, now: float) -> None:
-        """The handler gets a batch of so many messages."""
+        """The handler gets a batch of this many messages."""
         self._got = messages
         self._since = now
 

@@ -13,7 +13,7 @@ from popmq.pull import Strategy
 from popmq.topic import Start
 from popmq_proto.v1 import popmq_pb2 as pb
 
-#: The queue number that stands for the retry topic of the group.
+#: The queue number of the group's retry topic.
 RETRY = -1
 
 #: Seconds between two rebalances; sooner when a heartbeat reports a change.
@@ -35,7 +35,7 @@ FAILED_S = 1.0
 PAUSED_S = 1.0
 #: Seconds before a failed message is delivered again in an orderly queue.
 ORDERLY_AGAIN_S = 1.0
-#: One of so many times that flow control holds a queue back is logged.
+#: Flow control logs one in this many times that it holds a queue back.
 HELD_BACK_LOG_EVERY = 1000
 
 
@@ -95,7 +95,7 @@ def check_strategy(strategy: str) -> None:
     """Raises InvalidField for an unknown name, which the broker would answer as if it knew no assignment yet."""
     if strategy not in get_args(Strategy):
         words = ", ".join(get_args(Strategy))
-        raise InvalidField(f"{strategy!r} is none of {words}", code="INVALID_FIELD", field="strategy")
+        raise InvalidField(f"{strategy!r} is not one of {words}", code="INVALID_FIELD", field="strategy")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/client_parts.py: change that one.
-"""The parts of a client, each made by the first call that needs it: who only asks for a list needs none."""
+"""Lazily created parts of a client: a call that only lists topics creates none of them."""
 
 from __future__ import annotations
 

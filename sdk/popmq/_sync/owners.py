@@ -51,7 +51,7 @@ class Owners:
         return self._wire.run(owner_calls.ack_up_to(group, owner, generation, epoch))
 
     def release_owner(self, group: str, owner: str, generation: int = 0) -> int:
-        """Ends the owner's lease now; returns how many messages it held. Its tokens take back what nobody popped.
+        """Ends the owner's lease now; returns the number of its messages. Its tokens take back those not popped.
 
         `generation` 0: whatever it is, an operator's call. Raises OwnerNotFound, Fenced.
         """
@@ -92,7 +92,7 @@ class Owners:
     def wait_available(
         self, topic: str, group: str, min_ready: int = 1, wait: float = 0.5, upto: Position | None = None
     ) -> Availability:
-        """Waits up to `wait` seconds (≤ 60) until so many messages are deliverable; 0 answers at once. Takes no lease.
+        """Waits up to `wait` seconds (≤ 60) until `min_ready` messages are deliverable; 0: answers at once. No lease.
 
         With `upto` only what lies below that position counts; `upto` of the answer is how far a bounded read may go
         now. Raises TopicNotFound, GroupNotFound.

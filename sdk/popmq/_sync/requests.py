@@ -36,7 +36,7 @@ class Requests:
     def reply(self, delivery: Delivery, message: Message | Body) -> SendReceipt:
         """Replies to a delivery that was sent by `request`; returns when the reply is on the broker's disk.
 
-        It does not settle the delivery. Raises InvalidField when nobody asked for a reply, and what `send` raises.
+        It does not settle the delivery. Raises InvalidField if the message is not a request, and what `send` raises.
         """
         topic, answer = requests.reply(delivery, message)
         receipt: SendReceipt = self.send(topic, answer)

@@ -34,7 +34,7 @@ class Schedules:
         return self._wire.run(schedule_calls.create_schedule(name, cron, topic, message, tz, missed))
 
     def get_schedule(self, name: str, upcoming: int = 0) -> Schedule:
-        """One schedule, with so many of its next occurrences (≤ 100). Raises ScheduleNotFound."""
+        """One schedule, with its next `upcoming` times (≤ 100). Raises ScheduleNotFound."""
         return self._wire.run(schedule_calls.get_schedule(name, upcoming))
 
     def list_schedules(self) -> list[Schedule]:

@@ -68,7 +68,7 @@ class Subscriptions:
         return self._wire.run(subscription_calls.list_message_groups(topic, group, max_message_groups, stopped_only))
 
     def resume_message_group(self, topic: str, group: str, message_group: str, dead_letter: bool = False) -> None:
-        """Lets a stopped message group go on: its head is tried anew, or with `dead_letter` is a dead letter.
+        """Lets a stopped message group continue: its head is tried again, or with `dead_letter` is a dead letter.
 
         Raises MessageNotFound when it is not stopped; TopicNotFound, GroupNotFound, InvalidField.
         """

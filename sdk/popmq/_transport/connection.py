@@ -3,8 +3,8 @@
     access_key, secret  ─┐  else POPMQ_ACCESS_KEY, POPMQ_SECRET, POPMQ_SECRET_FILE
                          └─▶ Signer ──▶ two headers of each call, the same for a minute
 
-A signature covers only a time: whoever reads it on the network can use it, so use TLS outside a private network. The
-secret is neither sent nor shown.
+A signature covers only a time: an attacker who reads it on the network can use it, so use TLS outside a private
+network. The secret is neither sent nor shown.
 """
 
 import os
@@ -150,7 +150,7 @@ def _transport(given: str | None) -> Transport:
         if name == known:
             return DEFAULT_TRANSPORT if known == "auto" else known
     raise InvalidField(
-        f"transport {name!r} is none of {', '.join(get_args(Transport))}", code="INVALID_FIELD", field="transport"
+        f"transport {name!r} is not one of {', '.join(get_args(Transport))}", code="INVALID_FIELD", field="transport"
     )
 
 

@@ -182,7 +182,7 @@ class Telemetry:
     def settling(self, name: str, group: str, messages: int, spans: Sequence[Any] | None = None) -> Iterator[None]:
         """Around a request that settles deliveries. `spans`: in the background, those that the handlers ended in.
 
-        The current span of a background task is that of whoever started it, long ago: it has no part in this.
+        The current span of a background task is that of the code which started it: it is not the parent of these.
         """
         found = library()
         if found is None:

@@ -5,7 +5,7 @@
     everything else                         JSON, checked against the type: numbers, lists, dicts, unions, Literal,
                                             enums, datetime, date, UUID, Decimal, dataclasses and TypedDicts
 
-A converter is built once, when the handler is registered: a type that none of these reads is an error there and then.
+A converter is built once, when the handler is registered: a type without a converter is an error at that time.
 Neither library is imported here. A class of theirs is known by its form.
 """
 
@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, Literal, NoReturn
 from uuid import UUID
 
-#: Makes the value of a type from what JSON read; the second argument says where in the body it stands.
+#: Makes the value of a type from what JSON read; the second argument is its position in the body.
 Check = Callable[[Any, str], Any]
 
 _LISTS = {list: list, Sequence: list, tuple: tuple, set: set, frozenset: frozenset}

@@ -35,7 +35,7 @@ class CallingThread:
 
         def work() -> None:
             result, error = _outcome(lambda: context.run(function, *arguments))
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop was closed: no caller waits any more
                 loop.call_soon_threadsafe(_resolve, future, result, error)
 
         self._work.put(work)

@@ -19,7 +19,7 @@ COLUMNS = ["TOPIC", "MESSAGE", "DUE", "IN#", "STORED", "RECALL HANDLE"]
 @click.command()
 @click.argument("topic", default="", shell_complete=topics)
 @click.option("--until", type=LATER, metavar="TIME", help="Only messages due before: 2026-01-31T12:00, 10m.")
-@click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show so many.")
+@click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Rows at most.")
 @asks
 def delayed(client: popmq.Client, output: Output, topic: str, until: datetime | None, most: int) -> None:
     """Show delayed messages.

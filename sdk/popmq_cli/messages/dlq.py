@@ -77,7 +77,7 @@ def list_(client: popmq.Client, output: Output) -> None:
 @dlq.command()
 @click.argument("group", shell_complete=groups)
 @click.option("--offset", type=click.IntRange(0), default=0, show_default=True, help="Begin at this dead letter.")
-@click.option("--max", "most", type=click.IntRange(1, 4096), default=20, show_default=True, help="Show so many.")
+@click.option("--max", "most", type=click.IntRange(1, 4096), default=20, show_default=True, help="Rows at most.")
 @asks
 def show(client: popmq.Client, output: Output, group: str, offset: int, most: int) -> None:
     """Dead letters of GROUP, oldest first: where each came from, and what the consumer said. It stays where it is.

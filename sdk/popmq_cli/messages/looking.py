@@ -20,7 +20,7 @@ SESSION_COLUMNS = ["CLIENT", "GROUP", "TOPICS", "IN FLIGHT#", "LAST SEEN"]
 @click.argument("topic", shell_complete=topics)
 @click.option("--id", "message_id", default="", help="The message id.")
 @click.option("--key", default="", help="One of its keys.")
-@click.option("--max", "most", type=click.IntRange(1, 4096), default=32, show_default=True, help="Show so many.")
+@click.option("--max", "most", type=click.IntRange(1, 4096), default=32, show_default=True, help="Rows at most.")
 @click.option("--since", type=MOMENT, metavar="TIME", help="Stored at this time or later: 2026-01-31T12:00, 1h (ago).")
 @click.option("--until", type=MOMENT, metavar="TIME", help="Stored at this time or before.")
 @asks
@@ -56,7 +56,7 @@ def message(
 @click.command()
 @click.argument("topic", shell_complete=topics)
 @click.argument("group", shell_complete=groups)
-@click.option("--max", "most", type=click.IntRange(1, 4096), default=32, show_default=True, help="Show so many.")
+@click.option("--max", "most", type=click.IntRange(1, 4096), default=32, show_default=True, help="Rows at most.")
 @filter_options
 @asks
 def peek(

@@ -47,7 +47,7 @@ def pop(
     """Lease messages and print them.
 
     With --ack it prints bodies, a line each, and finishes them; when the reader of a pipe ends, what it did not get is
-    visible again at once. Without, messages stay leased, and come back unless somebody settles them
+    visible again at once. Without, messages stay leased, and come back unless they are settled
     by the handle that is printed: see `popmq ack`, `extend`, `release`, `reject`. The first pop of a group in a topic
     fixes its filter; `popmq group update --filter` replaces it.
 

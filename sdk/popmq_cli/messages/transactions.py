@@ -27,7 +27,7 @@ def transactions() -> None:
 
 @transactions.command("list")
 @click.argument("topic", default="", shell_complete=topics)
-@click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show so many.")
+@click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Rows at most.")
 @asks
 def list_(client: popmq.Client, output: Output, topic: str, most: int) -> None:
     """Half messages of TOPIC, or of all topics, that are not ended; in each topic oldest first.

@@ -31,7 +31,7 @@ def export_(client: popmq.Client, output: Output, topic: str, target: str) -> No
     """Write the messages of TOPIC to FILE, or to standard output.
 
     JSON lines, or Parquet for a FILE.parquet. Everything that is stored in the topic's queues when the command begins,
-    queue by queue, whoever has read it; a dead-letter topic is %DLQ%GROUP. Delayed messages and half messages are in no
+    queue by queue, read or not; a dead-letter topic is %DLQ%GROUP. Delayed messages and half messages are in no
     queue yet and not exported, nor are lite topics, leases and offsets (a backup has them). Nothing changes in the
     broker, so it may be repeated; FILE gets its name when it is whole, and replaces one of that name.
 

@@ -21,7 +21,7 @@ def message_groups() -> None:
 @click.argument("topic", shell_complete=topics)
 @click.argument("group", shell_complete=groups)
 @click.option("--stopped", is_flag=True, help="Only those that a failure stopped.")
-@click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show so many.")
+@click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Rows at most.")
 @asks
 def list_(client: popmq.Client, output: Output, topic: str, group: str, stopped: bool, most: int) -> None:
     """Message groups of TOPIC that wait, are locked or stopped for GROUP.

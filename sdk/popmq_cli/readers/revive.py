@@ -42,10 +42,10 @@ def end(client: popmq.Client, output: Output, group: str, lease_id: str) -> None
 @revive.command("list")
 @click.option("--group", default="", help="Only this group.")
 @click.option("--topic", default="", help="Only this topic.")
-@click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show so many.")
+@click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Rows at most.")
 @asks
 def list_(client: popmq.Client, output: Output, group: str, topic: str, most: int) -> None:
-    """Leases, soonest first: who holds how many messages, and when they come back unless they are settled.
+    """Leases, soonest first: the client, its messages, and when they come back unless they are settled.
 
     KIND is normal, retry (popped from the retry topic), or backoff (released with a delay; no client holds it). BY is a
     client, or the owner whose lease it shares. UNDONE counts what is not acked of what was popped.

@@ -88,7 +88,9 @@ def list_(client: popmq.Client, output: Output) -> None:
 
 @schedule.command()
 @click.argument("name", shell_complete=schedules)
-@click.option("--next", "upcoming", type=click.IntRange(0, 100), default=5, show_default=True, help="Show so many.")
+@click.option(
+    "--next", "upcoming", type=click.IntRange(0, 100), default=5, show_default=True, help="Occurrences at most."
+)
 @asks
 def show(client: popmq.Client, output: Output, name: str, upcoming: int) -> None:
     """One schedule, its message and its next times.

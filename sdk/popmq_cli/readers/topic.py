@@ -126,7 +126,7 @@ def list_(client: popmq.Client, output: Output, with_dead_letters: bool) -> None
 @click.argument("name", shell_complete=topics)
 @asks
 def describe(client: popmq.Client, output: Output, name: str) -> None:
-    """One topic: settings, queues, and who reads it.
+    """One topic: settings, queues, and the groups that read it.
 
     FIRST and NEXT are offsets: the oldest message that is still there, and the one that comes next. With --json one
     object of topic, stats and groups.

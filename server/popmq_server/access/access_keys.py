@@ -5,8 +5,9 @@
     --access-keys FILE ── key_file.py ──▶ Keys (known_keys.py)
 
 Both protocols use the scheme of the RocketMQ 5 clients: HMAC-SHA1 with the secret over the bytes of x-mq-date-time as
-received. Clients sign a local time as if it were UTC, so the broker compares no clock: whoever intercepts the headers
-can replay them, therefore use TLS. The secret is in memory and in the file, and in no text that this module makes.
+received. Clients sign a local time as if it were UTC, so the broker compares no clock: an attacker who intercepts the
+headers can replay them, therefore use TLS. The secret is in memory and in the file, and in no text that this module
+makes.
 """
 
 import contextvars

@@ -1,4 +1,4 @@
-"""The Engine behind access keys: checks what each command needs, for both protocols in one place.
+"""The Engine with access keys: checks the rights that each command needs, for both protocols in one place.
 
     api/ ── command, query ──▶ Guarded: NEEDS, ASKING ── does the caller's key allow it? ──▶ Engine
 
@@ -227,7 +227,7 @@ class Guarded:
         return key
 
     def _allow(self, needs: Needs) -> Key:
-        """The caller's key, if it covers all needs. The check behind almost every method here."""
+        """The caller's key, if it covers all needs. Almost every method here calls it."""
         key = self._caller()
         for need in needs:
             if not key.may(need):

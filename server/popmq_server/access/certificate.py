@@ -32,7 +32,7 @@ log = logging.getLogger("popmq.tls")
 
 DEVELOPMENT_CERT = "development-cert.pem"
 DEVELOPMENT_KEY = "development-key.pem"
-#: Long, because nobody maintains development certificates.
+#: Long, because development certificates are not maintained.
 _DAYS = 3650
 #: Exceptions for files that are not a certificate and its key; TypeError: the key has a password.
 FAULTS = (OSError, ValueError, TypeError, UnsupportedAlgorithm)

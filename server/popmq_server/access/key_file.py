@@ -64,7 +64,7 @@ def _key(path: pathlib.Path, name: str, table: Any) -> Key:
             raise ValueError(f"there is no {unknown[0]!r}: {', '.join(sorted(_FIELDS))}")
         certificates = _texts(table, "certificates") if "certificates" in table else []
         if not certificates and "secret" not in table:
-            raise ValueError("it has neither a secret nor certificates: nobody could call with it")
+            raise ValueError("it has neither a secret nor certificates, so no client could use it")
         secrets = _secrets(table["secret"]) if "secret" in table else []
         grants = map(read_grant, _texts(table, "allow"))
         return Key(check_name(name), secrets, grants, _expires_ms(table.get("expires")), _limits(table), certificates)

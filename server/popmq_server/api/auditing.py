@@ -87,7 +87,7 @@ def _shown(method: str, raw: bytes) -> str:
     try:
         request.ParseFromString(raw)
     except DecodeError:
-        return f"{len(raw)} bytes that are no request"
+        return f"{len(raw)} bytes that are not a request"
     if isinstance(request, pb.CreateScheduleRequest):
         request.schedule.message.ClearField("body")
     text = text_format.MessageToString(request, as_one_line=True, as_utf8=True)

@@ -1,4 +1,4 @@
-"""popmq.v1.Admin: the access keys, for people who ask who may do what. No answer holds a secret."""
+"""popmq.v1.Admin: lists the access keys and their rights. No answer contains a secret."""
 
 from google.protobuf.message import Message
 

@@ -229,7 +229,7 @@ class Server:
         return handle
 
     def open(self, host: str, port: int) -> int:
-        """Binds the port without TLS; returns the port bound. Serves nobody before `start`."""
+        """Binds the port without TLS; returns the port bound. Serves no client before `start`."""
         python = isinstance(self._server, PythonTransport)
         add = self._server.open if python else _by_address(self._server.add_insecure_port)
         bound = self._bound(add, (host, port), "port", "--port or --host")
@@ -239,7 +239,7 @@ class Server:
     def open_tls(self, host: str, port: int, certificate: "Certificate", client_required: bool = False) -> None:
         """Binds the port with TLS. Each new connection asks for the certificate, with grpcio on a thread of its own.
 
-        `client_required`: nobody connects without a client certificate; grpcio asks for one only then.
+        `client_required`: no client connects without a certificate; grpcio asks for one only then.
         """
         add: Callable[[str, int], int]
         if isinstance(self._server, PythonTransport):
@@ -259,7 +259,7 @@ class Server:
         if not bound:
             raise StartError(
                 f"{what} {where[1]} on {where[0]} cannot be opened: it is in use, perhaps by another PopMQ, or the "
-                f"host is no address of this machine; stop that one, or name another with {cure}"
+                f"host is not an address of this machine; stop that one, or name another with {cure}"
             )
         return bound
 

@@ -165,7 +165,7 @@ def _bound(host: str, port: int) -> socket.socket:
 def tls_context(certificate: "Certificate", client_required: bool) -> ssl.SSLContext:
     """A context that checks for a new certificate at each connection: files may be replaced at any time.
 
-    With authorities of clients it asks for a client's certificate; `client_required`: nobody connects without one.
+    With authorities of clients it asks for a client's certificate; `client_required`: no client connects without one.
     """
     served = certificate.pair, _context(certificate.pair, client_required)
 

@@ -192,7 +192,7 @@ class StoreNumbers(NamedTuple):
 
 
 class EventNumbers(NamedTuple):
-    """Events of one `kind` in a group and topic, for the metrics: they affected so many `messages`."""
+    """Events of one `kind` in a group and topic, for the metrics. `messages`: the number of affected messages."""
 
     kind: str
     group: str

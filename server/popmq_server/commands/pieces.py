@@ -1,7 +1,7 @@
 """Pieces of searches and redrives, as the embedded engine runs them: see redrive.py, look_up.py, why.py, peek.py.
 
 A command does what fits into a transaction beside other commands, and its answer holds the place to continue at.
-engine/in_pieces.py repeats them until the question of inspection.py is answered. The protocols send none of them.
+engine/in_pieces.py repeats them until the query of inspection.py is answered. The protocols do not send them.
 """
 
 from typing import NamedTuple

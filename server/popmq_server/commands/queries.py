@@ -95,7 +95,7 @@ class HeldBy(Query[dict[tuple[str, str], int]]):
 class Leases(Query[tuple[list[LeaseNumbers], int, str]]):
     """The list of leases, soonest deadline first.
 
-    → (at most `leases_max` rows; the total number, 0 behind the first page; `after` of the next page, "" = no more)
+    → (at most `leases_max` rows; the total number, 0 after the first page; `after` of the next page, "" = no more)
     """
 
     topic: str
@@ -125,7 +125,7 @@ class MessageGroups(Listing[MessageGroupNumbers]):
 @dataclass(frozen=True)
 class Delayed(Query[tuple[Rows[DelayedMessage], int]]):
     """Delayed messages due before `until_ms` (0 = no bound), soonest first → (at most `count` rows; the total number, 0
-    behind the first page).
+    after the first page).
     """
 
     topic: str

@@ -1,1 +1,1 @@
-"""The Engine interface and the embedded broker behind it; both run on the event loop."""
+"""The Engine interface and the embedded broker; both run on the event loop."""

@@ -41,7 +41,7 @@ class _Watch:
 
     def _why(self) -> str:
         if self._loop.time() - self._moved > STALL_S:
-            return f"nobody took the next piece for {STALL_S:.0f} s"
+            return f"the receiver took no piece for {STALL_S:.0f} s"
         return self._copy.cost()
 
     def cancel(self) -> None:

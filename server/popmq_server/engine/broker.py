@@ -160,7 +160,7 @@ class Broker(InPieces):
         """Pops, and parks while no message is deliverable. A Pop with a token never parks, because its set is sealed.
 
         Each look is an ordinary command. Between two looks a parked Pop holds no read transaction and no thread, only a
-        future and an entry in a lot. A look that a sparse filter cut short is repeated at once, behind the commands
+        future and an entry in a lot. A look that a sparse filter cut short is repeated at once, after the commands
         submitted meanwhile: a Pop parks only after it has searched everything (D.55). When the wait ends although
         messages are there, the Pop is refused with the reason.
         """
@@ -216,7 +216,7 @@ class Broker(InPieces):
             self._submit(give_back(command, result))
 
     def _submit(self, command: Any) -> "asyncio.Future[Any]":
-        """Submits a command whose answer nobody awaits."""
+        """Submits a command without awaiting its answer."""
         future = self._loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._writer.submit(command, Ticket(future, self._waiting.enter(command), command))

@@ -112,7 +112,7 @@ class Consumers:
     async def listed(self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0) -> list[Consumer]:
         """The live clients of one group or of all, each with its messages in flight.
 
-        At most `rows_max` of those behind a (group, client); 0 = all.
+        At most `rows_max` of those after a (group, client); 0 = all.
         """
         if group:
             await self._engine.ask(queries.GroupSettings(group))  # refuses a group that does not exist

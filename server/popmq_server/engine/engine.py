@@ -102,8 +102,8 @@ class Sessions(Commands, Protocol):
     async def clients(
         self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
     ) -> tuple[list[Consumer], list[StreamNumbers]]:
-        """Consumers with a session, and streams of producers. At most `rows_max` (0 = all) of the consumers behind a
-        (group, client), by name; streams come behind the last of them.
+        """Consumers with a session, and streams of producers. At most `rows_max` (0 = all) of the consumers after a
+        (group, client), by name; streams come after the last of them.
         """
 
 

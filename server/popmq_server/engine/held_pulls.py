@@ -2,7 +2,7 @@
 
     Pull ──▶ look ──▶ messages, or an offset to correct ─────────────────────────────────────▶ answer
               ▲  │
-              │  ├──▶ nothing matched, or could be read, and there is more ──▶ continue behind it
+              │  ├──▶ nothing matched, or could be read, and there is more ──▶ continue after it
               │  │
               │  └──▶ at the end ──▶ held: no command, no thread ──▶ deadline ───────────────▶ answer
               └───────────────────── the queue grew ◀──────────┘
@@ -11,8 +11,8 @@ A commit that extends a queue wakes all Pulls held on it; each reads for itself 
 commit to another queue wakes none of them. As for Pops (waiters.py), comparing a generation before parking excludes a
 lost wake, so no periodic look is needed.
 
-A request is held until its own deadline: when it is woken and finds no match, it waits again, behind what it has read.
-The answer's next offset is behind everything that was read, so the next Pull does not read it again.
+A request is held until its own deadline: when it is woken and finds no match, it waits again, after the messages that
+it has read. The answer's next offset is after everything that was read, so the next Pull does not read it again.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -25,7 +25,7 @@ from popmq_server.model.message import RETRY_PREFIX
 
 #: The queue has no message at this offset yet, and may get one (S4.06).
 AT_THE_END = frozenset({"NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"})
-#: No message was returned from here, but there may be one behind it.
+#: No message was returned from here, but there may be one after it.
 PASSED_OVER = frozenset({"OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING"})
 
 

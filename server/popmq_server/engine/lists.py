@@ -44,7 +44,7 @@ async def _counted(execute: Execute, query: Delayed | Transactions) -> Any:
 
 
 async def _leases(execute: Execute, query: Leases) -> tuple[list[LeaseNumbers], int, str]:
-    """A page behind the first one ends the walk when it is full: it has no total."""
+    """A page after the first one ends the walk when it is full: it has no total."""
     rows, total, after, page = list[LeaseNumbers](), 0, query.after, ""
     while True:
         left = query.leases_max - len(rows)

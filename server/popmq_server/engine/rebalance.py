@@ -177,7 +177,7 @@ class _Members:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        #: The clients by name, if nobody has come or gone since they were sorted.
+        #: The clients by name, if none has joined or left since they were sorted.
         self._names: list[str] | None = None
         self.topics: Counter[str] = Counter()
         #: The sum of a hash of each client and its topics: identifies the members, independent of their order.
@@ -268,8 +268,8 @@ class Sessions:
     ) -> list[tuple[str, str, Session]]:
         """(group, client, session) of the live clients of one group, or of all, by name.
 
-        At most `rows_max` of those behind a (group, client); 0 = all. A page costs its rows, and what is sorted anew
-        when somebody has come or gone.
+        At most `rows_max` of those after a (group, client); 0 = all. A page costs its rows, and a sort of the clients
+        if one has joined or left.
         """
         found = []
         for name in self._from(behind[0]) if not group else [group][: group >= behind[0]]:

@@ -3,7 +3,7 @@
 A Pop that found nothing parks only if nothing became deliverable since its look: each (group, topic) has a generation,
 which a commit that makes a message deliverable raises. Comparing the generation, parking and waking all happen in the
 event loop, so no wake is lost between the comparison and the parking (I.17). A commit wakes one waiter for each group.
-A woken Pop that leaves messages behind wakes the next through its own commit; a cancelled one hands the wake on. Pops
+A woken Pop that leaves messages wakes the next through its own commit; a cancelled one hands the wake on. Pops
 of specific queues and WaitAvailable use a separate lot, in which all waiters are woken.
 
 Why no wake is lost: a Pop notes the generation, runs in some commit N and finds nothing. It has seen all that became
@@ -142,7 +142,7 @@ class Waiters:
     def wake(self, woken: set[tuple[str | None, str]]) -> None:
         """After a commit: wakes one waiter for each group that has something new.
 
-        Raises generations even when nobody is parked: a Pop may be about to park.
+        Raises generations even when no Pop is parked: a Pop may be about to park.
         """
         if len(self._generations) + len(self._topic_generations) > GENERATIONS_MAX:
             # A Pop that is about to park looks once more.

@@ -52,7 +52,7 @@ async def test_a_schedule_is_paused_run_resumed_listed_and_deleted(client: Any) 
 async def test_an_invalid_schedule_is_refused_with_the_wrong_field(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="five"):
         await client.create_schedule("s", "nine o'clock", TOPIC, "go")
-    with pytest.raises(errors.InvalidField, match="'often' is none of"):
+    with pytest.raises(errors.InvalidField, match="'often' is not one of"):
         await client.create_schedule("s", "@daily", TOPIC, "go", missed="often")
     with pytest.raises(TypeError, match="json"):
         await client.create_schedule("s", "@daily", TOPIC, {"a": 1})

@@ -63,7 +63,7 @@ def test_a_duration_is_seconds_a_timedelta_or_a_text(given: Any) -> None:
 
 @pytest.mark.parametrize("given", ["", "soon", "90x", "-1s", "1h 30m", None, True, float("nan"), [90]])
 def test_a_malformed_duration_is_refused_with_the_forms_to_write(given: Any) -> None:
-    with pytest.raises(errors.InvalidField, match="is no duration") as refused:
+    with pytest.raises(errors.InvalidField, match="is not a duration") as refused:
         seconds_of(given, "wait")
     assert refused.value.field == "wait"
     assert '"90s"' in refused.value.action

@@ -136,7 +136,7 @@ async def test_a_restart_of_the_broker_moves_no_queue(
 
 
 async def test_an_unknown_strategy_is_refused(client: Any) -> None:
-    with pytest.raises(errors.InvalidField, match="none of AVG, CIRCLE"):
+    with pytest.raises(errors.InvalidField, match="not one of AVG, CIRCLE"):
         client.pull_consume(TOPIC, GROUP, strategy="RANDOM")
 
 

@@ -98,7 +98,7 @@ async def test_delayed_messages_are_listed_soonest_first_until_a_time(client: An
 
 
 async def test_a_delay_of_no_name_and_a_normal_topic_refuse(client: Any) -> None:
-    with pytest.raises(errors.InvalidField, match="'soon' is no duration") as refused:
+    with pytest.raises(errors.InvalidField, match="'soon' is not a duration") as refused:
         await client.send(MAIL, popmq.Message("x", delay="soon"))
     assert "10m" in refused.value.action
     await client.create_topic("plain")

@@ -86,7 +86,7 @@ def test_a_bug_and_a_request_that_is_none_are_written_too(
     monkeypatch.setattr("popmq_server.api.native.admin.read", fail)
     refusal(stubs.admin.DeleteTopic, pb.DeleteTopicRequest(name="x"))
     assert [line["code"] for line in lines.fields] == ["INVALID_FIELD", "INTERNAL"]
-    assert lines.fields[0]["request"] == "2 bytes that are no request"
+    assert lines.fields[0]["request"] == "2 bytes that are not a request"
 
 
 def test_a_long_request_is_cut(stubs: Stubs, lines: Lines) -> None:

@@ -258,7 +258,7 @@ def test_the_program_says_what_serves_where(tmp_path: Path) -> None:
     with BrokerProcess(data, "--tls-port", str(tls_port)) as process:
         assert [process.read_line() for _ in range(2)] == [
             f"popmq: TLS on 127.0.0.1:{tls_port}: {data / DEVELOPMENT_CERT}, made for development",
-            "popmq: no access keys: whoever reaches a port may do everything",
+            "popmq: no access keys: every client that reaches a port may do everything",
         ]
         assert topics(f"127.0.0.1:{tls_port}", data / DEVELOPMENT_CERT) == []
         assert process.stop() == 0

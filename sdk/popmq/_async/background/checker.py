@@ -1,4 +1,4 @@
-"""Answers the broker's checks of half messages that nobody ended: one stream for all topics of a client.
+"""Answers the broker's check-backs of unresolved half messages: one stream for all topics of a client.
 
 hello (topics) ──▶ welcome ──▶ check ──▶ the topic's callback ──▶ checked ──▶ the next check …
    ▲                                                                             │

@@ -2,7 +2,7 @@
 
     request ──▶ topic ──▶ consumer ──▶ reply ──▶ popmq-replies/CLIENT ──▶ the waiting caller, by correlation id
 
-A background worker pops the client's lite topic while somebody waits. Replies are stored like all messages, so they
+A background worker pops the client's lite topic while a request waits. Replies are stored like all messages, so they
 survive a restart of the broker. The lite topic is removed when it was idle for an hour.
 """
 
@@ -43,7 +43,7 @@ class Replies:
         self._wire = wire
         self._client_id = client_id
         self._numbering = numbering
-        #: Nobody can guess it: whoever may read the topic must not find the replies to others.
+        #: It cannot be guessed: a client that may read the topic must not find the replies to others.
         self._lite_topic = uuid.uuid4().hex
         self._waiting: dict[str, Waiting] = {}
         self._changing = Lock()
@@ -84,7 +84,7 @@ class Replies:
         self._made = True
 
     async def _step(self) -> float | None:
-        """Takes what has come for this client; None: nobody waits."""
+        """Takes the replies that have arrived for this client; None: no request waits."""
         if not self._waiting or self._stop.is_set():
             return None
         pop = pop_calls.pop(
@@ -119,7 +119,7 @@ class Replies:
         with self._changing:
             caller = self._waiting.get(correlation_id)
         if caller is None:
-            log.info("a reply came too late, nobody waits for it: correlation id %s", correlation_id)
+            log.info("a reply came after its request had timed out: correlation id %s", correlation_id)
             return
         caller.reply = delivery
         caller.come.set()

@@ -18,7 +18,7 @@ class Source(Protocol):
 
 
 class Arrivals:
-    """The sources that may have messages, and the event that wakes whoever waits for them."""
+    """The sources that may have messages, and the event that wakes the task or thread that waits for them."""
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock

@@ -289,7 +289,7 @@ class Upkeep:
         return True
 
     def _sweep(self) -> None:
-        """Sends back deliveries that were dropped unsettled: nobody can settle them, and no commit could pass them.
+        """Sends back deliveries that were dropped unsettled: they cannot be settled, and no commit could pass them.
         Where messages cannot be sent back, their queue is restarted at that offset.
         """
         options = self._context.options

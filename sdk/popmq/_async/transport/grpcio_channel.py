@@ -69,7 +69,7 @@ class GrpcioChannel:
                 if reply is not None:
                     await call.write(reply)
         except asyncio.InvalidStateError:
-            return  # it ended while we wrote: whoever opens the next one learns why
+            return  # it ended while we wrote: the next call opens another, and gets the reason
         except asyncio.CancelledError:
             if stop.is_set():
                 raise Stopped from None

@@ -75,7 +75,7 @@ class Consumer(DeliveryLoop):
         with self._turn:
             self._sweep()
             if any(batch.runs for batch in self._batches):
-                # The broker releases the messages behind a failed one by itself: do not release them a second time.
+                # The broker releases the messages after a failed one by itself: do not release them a second time.
                 self._parts.settler.flush()
             while self._buffer:
                 self._give_back(self._buffer.popleft())
@@ -193,7 +193,7 @@ class Consumer(DeliveryLoop):
         # A replayed pop does not tell how much of its lease has passed: renew it at once.
         now = self._parts.clock.now()
         since = now - popped.lease if popped.replay else now
-        # Dead letters keep their message groups but have no order: the broker takes nothing back behind them.
+        # Dead letters keep their message groups but have no order: the broker takes no later messages back.
         ordered = not self._options.topic.startswith(DEAD_LETTER_PREFIX)
         batch = Batch(popped.deliveries, popped.lease, since, freed=self._wake, ordered=ordered)
         self._parts.leases.hold(batch)

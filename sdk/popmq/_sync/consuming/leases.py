@@ -49,7 +49,7 @@ class Leases:
         return batch is not None
 
     def forget_run(self, delivery: Delivery) -> bool:
-        """Stops renewing a delivery and those behind it in its message group, which the broker takes back with it.
+        """Stops renewing a delivery and the later ones of its message group, which the broker takes back with it.
 
         False: it was not held.
         """
@@ -77,7 +77,7 @@ class Leases:
             batch.freed()
 
     def settled(self, handle: str, failed: bool) -> None:
-        """The broker has answered how a delivery ended. `failed`: it takes back those behind it."""
+        """The broker has answered how a delivery ended. `failed`: it takes back the later ones."""
         with self._lock:
             batches = self._order.settled(handle, failed)
         for batch in batches:
@@ -136,7 +136,7 @@ class Leases:
                     log.error("the broker did not renew it: %s", result.code)
 
     def _lose(self, batch: Batch, handle: str) -> bool:
-        """Forgets a delivery whose lease is over, and those behind it in its message group. False: it was not held."""
+        """Forgets a delivery whose lease is over, and the later ones of its message group. False: it was not held."""
         with self._lock:
             self._batches.drop_behind(batch, handle)
         return self.forget(handle)

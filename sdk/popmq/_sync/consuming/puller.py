@@ -6,7 +6,7 @@
                           └───────────── room ◀──done, again──────┤
        broker ◀──SendBack── SendBacks ◀────── failed ─────────────┘
 
-The loop runs no handler, and no handler waits for the loop: the process queue stands between them.
+The loop runs no handler, and no handler waits for the loop: the process queue is between them.
 """
 
 import logging

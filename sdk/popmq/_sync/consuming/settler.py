@@ -52,7 +52,7 @@ class Settler(BackgroundSender):
         """Queues an outcome for the broker. With `confirm` the returned ticket is resolved by the broker's answer.
 
         A KeyboardInterrupt may come between any two lines. So nothing is counted here, and `flush` wakes the worker
-        again: an outcome is either queued and sent, or was never queued, and nobody waits for a missing one.
+        again: an outcome is either queued and sent, or was never queued, and no caller waits for a missing one.
         """
         ticket = Ticket() if confirm else None
         span = self._wire.telemetry.current()

@@ -5,7 +5,7 @@
     GroupShare      those that the broker assigns         by the broker               sent back to the broker
     EveryQueue      all: every consumer reads everything  here, in a file or memory   logged and skipped
 
-Queues are numbers. RETRY stands for the retry topic of the group, which goes with queue 0.
+Queues are numbers. RETRY is the number of the group's retry topic, which belongs to the client of queue 0.
 
 Assignments reach consumers at different times, so two may want one queue. The lock decides: a consumer that takes a
 queue over waits until the previous one has committed and unlocked it, so no two read it at the same time.

@@ -175,7 +175,7 @@ class AdminService:
     async def GetStats(self, raw: bytes) -> Message:
         """Numbers of topics, groups and the store. Each part is a consistent view; the parts may differ in time.
 
-        In pages the topics come first. A token says what a page begins with, and behind which row: "t name", "g place".
+        In pages the topics come first. A token says what a page begins with, and after which row: "t name", "g place".
         """
         request = read(pb.GetStatsRequest, raw)
         page, topic = pages.asked(request), requests.browsed_name(request.topic) if request.topic else ""

@@ -50,7 +50,7 @@ def _of_messages(data: Sequence[bytes], names: Collection[str]) -> list[bytes | 
 
 
 def _tail(rest: bytes, names: Collection[str]) -> bytes | None:
-    """The piece of what stands behind the body; None if that holds the id or the body, too."""
+    """The fields after the body, encoded; None if the id or a body is among them."""
     tail = pb.Message.FromString(rest)
     if tail.message_id or tail.body:
         return None

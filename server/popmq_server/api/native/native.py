@@ -162,7 +162,7 @@ class NativeService:
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         command = Available(topic, group, upto_asked)
         ready, upto = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
-        # Empty when the group was deleted and created anew meanwhile: it has not used the topic yet.
+        # Empty when the group was deleted and created again meanwhile: it has not used the topic yet.
         rows = await self._engine.ask(queries.Groups(topic, group))
         self.served("WaitAvailable", group, topic)
         stats = self.group_stats(rows[0]) if rows else pb.GroupStats(group=group, topic=topic)

@@ -38,7 +38,7 @@ def sent(command: Send, answer: Sent) -> bytes:
 
 @functools.lru_cache(maxsize=4096)
 def _result(id_bytes: int, rest_bytes: int) -> bytes:
-    """What stands before the message id in a result."""
+    """The bytes before the message id in a result."""
     head = b"\x12" + varint(id_bytes)
     return b"\x0a" + varint(len(head) + id_bytes + rest_bytes) + head
 
@@ -132,7 +132,7 @@ def deliveries(field: bytes, rows: Iterable[tuple[bytes, int, int, int, int]]) -
 
 @functools.lru_cache(maxsize=4096)
 def _delivery(data_bytes: int, tail_bytes: int) -> bytes:
-    """What stands before the bytes of a message in PopResponse.deliveries."""
+    """The bytes before a message in PopResponse.deliveries."""
     size = varint(data_bytes)
     return b"\x0a" + varint(1 + len(size) + data_bytes + tail_bytes) + b"\x0a" + size
 

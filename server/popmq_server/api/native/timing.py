@@ -33,7 +33,7 @@ from popmq_server.monitoring.metrics import Metrics
 
 #: Default number of rows in a list.
 ROWS_DEFAULT = 100
-#: With the time behind it the name is a message id.
+#: The name followed by the time is a message id.
 NAME_MAX = 100
 #: The broker stores the message again at each occurrence.
 MESSAGE_BYTES_MAX = 256 << 10

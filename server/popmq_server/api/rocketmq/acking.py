@@ -135,7 +135,7 @@ class AckService(Service):
     async def _check_topic(self, topic: str) -> None:
         """Raises Refused when the topic in the request does not exist. Called for invalid handles only: a valid one
         names its topic. Leases of a deleted topic are lapsed: at that answer clients drop them, at TOPIC_NOT_FOUND they
-        retry for ever.
+        retry forever.
         """
         await self._engine.ask(queries.Topics(topic))
 
@@ -171,7 +171,7 @@ def _acked(entries: Iterable[rpc.AckMessageEntry], texts: list[str]) -> bytes:
 
 def _changed(handle: str, invisible_ms: int, call: Call, client: Client) -> Change:
     """Node's push consumers send 0, or milliseconds, when they mean the group's backoff; taken literally, they would
-    retry at once, for ever.
+    retry at once, forever.
     """
     if call.is_node and client.renews and invisible_ms < NO_DELAY_MS:
         return Change(handle, "release", None)

@@ -76,7 +76,7 @@ class LiteService:
             except Refused as refused:
                 if (refused.code, refused.field) != ("INVALID_FIELD", "topic"):
                     raise
-                self._topics.discard(command.topic)  # deleted, and created anew with another type
+                self._topics.discard(command.topic)  # deleted, and created again with another type
         try:
             return await self._engine.pop(command, waiting_ms)
         except Refused as refused:

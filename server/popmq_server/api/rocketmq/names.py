@@ -60,7 +60,7 @@ def _name(space: str, name: str, code: pb.Code, what: str, characters_max: int) 
     prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
     whole = f"{prefix}{space}.{name.removeprefix(prefix)}" if space else name
     if not name.removeprefix(prefix) or len(whole) > characters_max + len(prefix):
-        raise Declined(code, f"the {what} {whole[:40]!r} is too long, or empty behind its prefix")
+        raise Declined(code, f"the {what} {whole[:40]!r} is too long, or empty after its prefix")
     return whole
 
 

@@ -6,7 +6,7 @@
     PullMessage                Pull, without an offset to commit; the filter of the request wins
     UpdateOffset               UpdateOffsets of one queue
     GetOffset, QueryOffset     QueryOffsets: the committed offset, the ends, the first offset at a time
-    next_offset                behind everything that was read; the queue's begin or end, if the offset is not in it
+    next_offset                after everything that was read; the queue's begin or end, if the offset is not in it
 
 The first PullMessage or UpdateOffset of a group without a position in the topic sets the group's consume mode there to
 PULL, as the SDK's pull consumer does. A group that pops gets PRECONDITION_FAILED for both calls, until an operator
@@ -126,7 +126,7 @@ class PullService(Service):
         except Refused as refused:
             if not known or refused.code != "WRONG_CONSUME_MODE":
                 raise
-        self._begun.pop(where[::-1], None)  # the topic or the group may have been deleted and created anew
+        self._begun.pop(where[::-1], None)  # the topic or the group may have been deleted and created again
         await self._begin(*where)
         return await act()
 
@@ -167,7 +167,7 @@ class PullService(Service):
 def _judged(pulled: Pulled, command: Pull) -> pb.Status:
     """The status of a Pull in this protocol. Raises Declined for a queue that the topic does not have.
 
-    The protocol has no code for the cause of an empty answer (a filter, a hole, damage); the next offset is behind it.
+    The protocol has no code for the cause of an empty answer (a filter, a hole, damage); the next offset is after it.
     """
     if pulled.status == "NO_MATCHED_LOGIC_QUEUE":
         raise _no_queue(command.topic, command.queue)

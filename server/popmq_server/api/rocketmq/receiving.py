@@ -5,7 +5,7 @@
 The wait is what the client asks for, at most 20 s, and MARGIN_MS less than its deadline: an empty answer arrives before
 the client gives up. When a client breaks off, messages not yet sent are released at once, attempt not counted. The
 message being sent counts as an attempt and returns after a pause: one that is too large for the client's gRPC must end
-as a dead letter and not be delivered for ever.
+as a dead letter and not be delivered forever.
 
     auto_renew                a session lease, which lasts as long as the client (leases.py); ignores invisible_duration
     else                      invisible_duration, 1 s – 12 h
