@@ -181,6 +181,7 @@ def _named_group(group: str) -> Needs:
 #: rows.
 ASKING: dict[type[Query[Any]], Callable[[Any], Needs]] = {
     queries.Topics: lambda query: _describe(query.name) if query.name else KNOWN,
+    queries.TopicNames: _admin,  # the broker's own: Guarded.topics_of
     queries.Groups: lambda query: (
         *(_describe(query.topic) if query.topic else KNOWN),
         *(_receive(query.topic, query.group, or_admin=True) if query.group else ()),

@@ -55,6 +55,13 @@ class Topics(Listing[TopicNumbers]):
 
 
 @dataclass(frozen=True)
+class TopicNames(Query[dict[int, str]]):
+    """Id → name of those of these topics that exist: for the engine's own use."""
+
+    topic_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Groups(Listing[GroupNumbers]):
     """Every group in every topic that it has named, by topic, limited to the requested topic and group."""
 

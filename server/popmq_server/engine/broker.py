@@ -284,8 +284,9 @@ class Broker(InPieces):
     async def topics_of(self, transactions: Sequence[str]) -> frozenset[str]:
         """The topics of these transactions, from their ids."""
         topic_ids = {known.topic_id for text in transactions if (known := read_transaction(text))}
-        if not topic_ids <= self._topics.keys():
-            self._topics |= {row.topic.topic_id: row.topic.name for row in await self.ask(queries.Topics())}
+        if unknown := topic_ids - self._topics.keys():
+            names = await self.ask(queries.TopicNames(tuple(unknown)))
+            self._topics |= names
         return frozenset(self._topics[topic_id] for topic_id in topic_ids & self._topics.keys())
 
     def leave(self, stream: ProducerStream) -> None:

@@ -131,6 +131,12 @@ def topics(tx: Tx, query: queries.Topics) -> Rows[TopicNumbers]:
     return found
 
 
+def topic_names(tx: Tx, query: queries.TopicNames) -> dict[int, str]:
+    """Id → name of those of these topics that exist."""
+    found = ((topic_id, tx.state.topics.get(topic_id)) for topic_id in query.topic_ids)
+    return {topic_id: topic.name for topic_id, topic in found if topic is not None}
+
+
 def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
     """A retry topic as a topic of one queue with entry numbers as offsets. It has no bytes of its own."""
     group, topic = tx.retry_topic(name)

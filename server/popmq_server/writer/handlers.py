@@ -117,6 +117,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     Trace: trace.trace,
     WhyPiece: why.lives,
     queries.Topics: stats.topics,
+    queries.TopicNames: stats.topic_names,
     queries.Groups: stats.groups,
     queries.GroupSettings: stats.group_settings,
     queries.Subscriptions: stats.subscriptions,

@@ -1,0 +1,61 @@
+"""The topics of transaction ids, which are asked for the rights of each EndTransaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.clock import FakeClock
+from popmq_server.engine.broker import Broker
+from popmq_server.model.handles import TransactionId, transaction_text
+from popmq_server.model.limits import KEEP_MS_MAX
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.options import Options
+from popmq_server.writer.core import Core
+from tests.engine.work import calls
+
+UNKNOWN = 1_000_000
+
+
+def transaction(topic_id: int) -> str:
+    return transaction_text(TransactionId(topic_id, 1, 2))
+
+
+async def broker_with(folder: Path, topics: int) -> Broker:
+    broker = Broker(Options(folder, max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+    for number in range(topics):
+        await broker.execute(ask.CreateTopic(f"t{number}", 1, False, KEEP_MS_MAX))
+    return broker
+
+
+async def test_a_forged_transaction_id_costs_the_same_beside_ten_times_the_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    run = Core.run
+
+    def counted(core: Core, commands: list[Any]) -> Any:
+        results: list[Any] = []
+        counts.append(calls(lambda: results.append(run(core, commands))))
+        return results[0]
+
+    for topics in (10, 100):
+        broker = await broker_with(tmp_path / str(topics), topics)
+        with monkeypatch.context() as patched:
+            patched.setattr(Core, "run", counted)
+            assert await broker.topics_of([transaction(UNKNOWN)]) == set()
+        await broker.close()
+    assert counts[0] == counts[1]
+
+
+async def test_transaction_ids_give_the_names_of_their_topics(tmp_path: Path) -> None:
+    broker = await broker_with(tmp_path / "data", 3)
+    texts = [transaction(1), transaction(3), transaction(UNKNOWN), "no transaction"]
+    assert await broker.topics_of(texts) == {"t0", "t2"}
+    assert await broker.topics_of([transaction(2)]) == {"t1"}
+    await broker.execute(ask.DeleteTopic("t0"))
+    assert await broker.topics_of(texts[:2]) == {"t0", "t2"}, "known names are kept: ids are not reused"
+    await broker.close()
