@@ -20,7 +20,7 @@ from popmq_server.model.checkpoint import Run
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.leased import LeasedRow
 from popmq_server.model.records import RETRY_QUEUE, Group, Stat, Topic
-from popmq_server.state.turns import Turns
+from popmq_server.model.turns import Turns
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_VALUE, STAT_KEY, U64
 from popmq_server.topics import quarantine

@@ -28,10 +28,10 @@ from popmq_server.model.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, membe
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.leased import Leased
 from popmq_server.model.records import RETRY_QUEUE, Topic
+from popmq_server.model.turns import Turns
 from popmq_server.state import session_ids
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.state import State
-from popmq_server.state.turns import Turns
 from popmq_server.state.tx import Tx
 from popmq_server.topics import quotas
 from popmq_server.topics.log import Log, located

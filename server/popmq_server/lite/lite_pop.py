@@ -20,9 +20,9 @@ from popmq_server.lite import lite_topics
 from popmq_server.model import permission
 from popmq_server.model.leased import Leased
 from popmq_server.model.records import Group, Topic
+from popmq_server.state.all_tables import lite_hash
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.lite_watch import Key, named, wake_key
-from popmq_server.state.state import lite_hash
 from popmq_server.state.tx import Tx
 from popmq_server.topics import quotas
 

@@ -11,19 +11,17 @@ fixed offsets. The others are decoded: some 10 µs each, for up to a thousand me
 import itertools
 import operator
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from popmq_server.model import checkpoint
 from popmq_server.model.checkpoint import BACKOFF, FIFO, NAMED, SESSION, SINGLE, SINGLE_BYTES, CheckPoint, members_of
 from popmq_server.model.ids import GroupId, MessageGroup, TopicId
 from popmq_server.model.records import RETRY_QUEUE, Held
 from popmq_server.state import oldest_leased, session_ids
+from popmq_server.state.all_tables import AllTables
 from popmq_server.state.checkpoints import BATCH
 from popmq_server.storage.keys import SUB_OWNER, U64
 from popmq_server.storage.lmdb import Transaction
-
-if TYPE_CHECKING:
-    from popmq_server.state.state import State
 
 K = TypeVar("K")
 Sum = defaultdict[K, int]
@@ -75,7 +73,7 @@ def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:
     return [(RETRY_QUEUE if run.size else run.queue, inside.bit_count()) for run, _, inside in ck.runs_with(bits)]
 
 
-def load(state: "State", kv: Transaction) -> None:
+def load(state: AllTables, kv: Transaction) -> None:
     """The scan at start."""
     split: dict[int, list[int]] = {}
     for ck_id, sub in state.leases.load_keys(kv):
@@ -95,7 +93,7 @@ def load(state: "State", kv: Transaction) -> None:
 class _Sums:
     """Counts CheckPoints in plain dictionaries; `tell` loads the sums into the tables."""
 
-    def __init__(self, state: "State") -> None:
+    def __init__(self, state: AllTables) -> None:
         self.state = state
         #: G, T, kind, owner, queue or RETRY_QUEUE.
         self.held: Sum[tuple[GroupId, TopicId, int, int, int]] = defaultdict(int)

@@ -9,13 +9,9 @@ short: the chunks of a span, and the spans of a group. A tuple is copied only wh
 last leased message of the group.
 """
 
-from typing import TYPE_CHECKING
-
 from popmq_server.model.ids import GroupTopic
+from popmq_server.state.all_tables import AllTables
 from popmq_server.storage import sorted_numbers
-
-if TYPE_CHECKING:
-    from popmq_server.state.state import State
 
 #: A span is 4 MiB of the log; a terabyte has 262,144 spans.
 SPAN_BITS = 22
@@ -23,7 +19,7 @@ SPAN_BITS = 22
 Pinned = tuple[int, int, int]
 
 
-def shift(state: "State", where: GroupTopic, chunk: int, count: int) -> None:
+def shift(state: AllTables, where: GroupTopic, chunk: int, count: int) -> None:
     """Adds `count` (may be negative) to the leased messages of a group in a chunk."""
     key = (*where, chunk)
     before = state.group_pins.get(key, 0)
@@ -37,7 +33,7 @@ def shift(state: "State", where: GroupTopic, chunk: int, count: int) -> None:
         sorted_numbers.remove(state.span_chunks, state.spans, where, chunk, SPAN_BITS)
 
 
-def chunk(state: "State", where: GroupTopic) -> int | None:
+def chunk(state: AllTables, where: GroupTopic) -> int | None:
     """The chunk of the oldest message that a group has under a lease in a topic, for a LITE topic in any of its lite
     topics; None if there is none.
     """
@@ -45,7 +41,7 @@ def chunk(state: "State", where: GroupTopic) -> int | None:
     return state.span_chunks[(*where, spans[0])][0] if spans else None
 
 
-def load(state: "State", counted: dict[Pinned, int]) -> None:
+def load(state: AllTables, counted: dict[Pinned, int]) -> None:
     """At start: loads the tables from the leased messages by group, topic and chunk."""
     chunks: dict[tuple[int, int], list[int]] = {}
     for group_id, topic_id, position in counted:

@@ -12,15 +12,13 @@ walks those of others. A LITE topic has one message group for each lite topic: t
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from popmq_server.model.ids import GroupId, GroupTopic, MessageGroup, TopicId
+from popmq_server.state.all_tables import AllTables
 from popmq_server.state.undo import Undo
 from popmq_server.storage import sorted_numbers
 from popmq_server.storage.table import Table
-
-if TYPE_CHECKING:
-    from popmq_server.state.state import State
 
 #: Spans of the sorted numbers: of 8 bytes of a hash the first 12 bits, of ids of lite topics those above the last 10.
 HASH_SPAN_BITS, LITE_SPAN_BITS = 52, 10
@@ -114,7 +112,7 @@ class Lines:
 # ── Stopped message groups ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def note_stopped(state: "State", key: MessageGroup, stopped: bool) -> None:
+def note_stopped(state: AllTables, key: MessageGroup, stopped: bool) -> None:
     """Adds a message group that was stopped just now to the sorted ones, or removes one that is no longer stopped."""
     where, number = _sorted_as(state, key)
     table = state.stopped_numbers, state.stopped_spans, where, number, _bits(state, where)
@@ -129,13 +127,13 @@ def note_stopped(state: "State", key: MessageGroup, stopped: bool) -> None:
         state.stopped_count.pop(where)
 
 
-def stopped_after(state: "State", where: GroupTopic, number: int, most: int) -> list[tuple[int, MessageGroup]]:
+def stopped_after(state: AllTables, where: GroupTopic, number: int, most: int) -> list[tuple[int, MessageGroup]]:
     """At most `most` stopped message groups of a group in a topic, each with its number, greater than `number`."""
     table = state.stopped_numbers, state.stopped_spans, where, number, _bits(state, where)
     return [(found, _named_by(state, where, found)) for found in sorted_numbers.after(*table, most)]
 
 
-def load_stopped(state: "State") -> None:
+def load_stopped(state: AllTables) -> None:
     """At start: from the table of stopped message groups."""
     found: dict[GroupTopic, list[int]] = {}
     for key in state.stopped:
@@ -149,7 +147,7 @@ def load_stopped(state: "State") -> None:
         sorted_numbers.load(state.stopped_numbers, state.stopped_spans, alike, bits)
 
 
-def _sorted_as(state: "State", key: MessageGroup) -> tuple[GroupTopic, int]:
+def _sorted_as(state: AllTables, key: MessageGroup) -> tuple[GroupTopic, int]:
     """The group and topic under which a message group is counted, and its number there."""
     group_id, topic_id, message_group = key
     if parent := state.parent_of(topic_id):
@@ -157,13 +155,13 @@ def _sorted_as(state: "State", key: MessageGroup) -> tuple[GroupTopic, int]:
     return (group_id, topic_id), int.from_bytes(message_group)
 
 
-def _named_by(state: "State", where: GroupTopic, number: int) -> MessageGroup:
+def _named_by(state: AllTables, where: GroupTopic, number: int) -> MessageGroup:
     """The inverse of `_sorted_as`."""
     if _bits(state, where) == LITE_SPAN_BITS:
         return GroupId(where[0]), TopicId(number), state.hash_of_lite(number)
     return GroupId(where[0]), TopicId(where[1]), number.to_bytes(8)
 
 
-def _bits(state: "State", where: GroupTopic) -> int:
+def _bits(state: AllTables, where: GroupTopic) -> int:
     topic = state.topics.get(where[1])
     return LITE_SPAN_BITS if topic is not None and topic.type == "LITE" else HASH_SPAN_BITS

@@ -1,30 +1,26 @@
 """The CheckPoints bound to a client's session, in the order of their ids (sorted_numbers.py), for session_lease.py."""
 
-from typing import TYPE_CHECKING
-
+from popmq_server.state.all_tables import AllTables
 from popmq_server.storage import sorted_numbers
-
-if TYPE_CHECKING:
-    from popmq_server.state.state import State
 
 #: Copying a tuple of at most 1,024 numbers takes a microsecond; a client with a million leases has a thousand tuples.
 SPAN_BITS = 10
 
 
-def add(state: "State", client: str, ck_id: int) -> None:
+def add(state: AllTables, client: str, ck_id: int) -> None:
     sorted_numbers.add(state.session_leases, state.session_spans, (client,), ck_id, SPAN_BITS)
 
 
-def remove(state: "State", client: str, ck_id: int) -> None:
+def remove(state: AllTables, client: str, ck_id: int) -> None:
     sorted_numbers.remove(state.session_leases, state.session_spans, (client,), ck_id, SPAN_BITS)
 
 
-def load(state: "State", found: dict[str, list[int]]) -> None:
+def load(state: AllTables, found: dict[str, list[int]]) -> None:
     """At start: loads the tables from the CheckPoint ids of each client."""
     by_key = {(client,): ck_ids for client, ck_ids in found.items()}
     sorted_numbers.load(state.session_leases, state.session_spans, by_key, SPAN_BITS)
 
 
-def after(state: "State", client: str, ck_id: int, most: int) -> list[int]:
+def after(state: AllTables, client: str, ck_id: int, most: int) -> list[int]:
     """At most `most` CheckPoint ids of a client after `ck_id`."""
     return sorted_numbers.after(state.session_leases, state.session_spans, (client,), ck_id, SPAN_BITS, most)

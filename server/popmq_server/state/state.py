@@ -7,41 +7,32 @@ their committed entries stay in the store (checkpoints.py). A `Tx` changes the s
 At start one scan of the small tables, ck and due, and the two ends of each queue rebuild everything; history is never
 read. Tables that the store does not have follow from others.
 
-Each table is declared once, in `State.__init__`, with its rows and the roles of its key: see tables.py.
+Each table is declared once (all_tables.py), with its rows and the roles of its key.
 
 Derived values are tables too, so an aborted commit drops their changes with the others. `check.differences` compares
 the tables of a running broker with those of a fresh start.
 """
 
-import functools
 from collections.abc import Iterable, Iterator
 
 from popmq_server.model import unseen
 from popmq_server.model.checkpoint import CheckPoint, Lease
-from popmq_server.model.ids import GroupId, GroupQueue, GroupTopic, MessageGroup, TopicId, TopicQueue
+from popmq_server.model.ids import GroupId, GroupTopic, TopicId
 from popmq_server.model.records import (
     RETRY_QUEUE,
     Counters,
-    Group,
-    Held,
     Lites,
-    OpenChunk,
     Owner,
     Schedule,
-    Stat,
-    Subscription,
     Sweep,
-    Token,
     Topic,
     TopicStat,
-    Void,
 )
-from popmq_server.state import lease_sums, rows
-from popmq_server.state.checkpoints import CheckPoints, Leases
+from popmq_server.state import lease_sums
+from popmq_server.state.all_tables import AllTables, lite_hash
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.lite_watch import Watches
 from popmq_server.state.ready_groups import Lines, load_stopped
-from popmq_server.state.turns import Turns
 from popmq_server.state.undo import Undo
 from popmq_server.storage.keys import (
     CQ_ENTRY,
@@ -55,15 +46,11 @@ from popmq_server.storage.keys import (
     SUB_OWNER,
     U32,
     U64,
-    hash8,
 )
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.rows import RowReader
-from popmq_server.storage.table import Table
-from popmq_server.storage.tables import GROUP, MESSAGE_GROUP, OTHER, OWNER, QUEUE, TOPIC, Tables
+from popmq_server.storage.tables import GROUP, MESSAGE_GROUP, OWNER, QUEUE, TOPIC
 
-#: The hash of a lite topic's name: the key of its one message group.
-lite_hash = functools.lru_cache(maxsize=65536)(hash8)
 _NO_SWEEP = Sweep()
 
 
@@ -72,15 +59,11 @@ def first_occurrence(schedules: Iterable[Schedule]) -> int:
     return min((one.next_ms for one in schedules if one.next_ms), default=0)
 
 
-class State:
-    """All tables. `transactional` lists them in the order in which they are flushed."""
+class State(AllTables):
+    """All tables, and what follows from them. `transactional` lists the tables in the order of their flush."""
 
     def __init__(self) -> None:
-        self.tables = tables = Tables()
-        self._declare_stored(tables)
-        self._declare_leases(tables)
-        self._declare_sums(tables)
-        self._declare_transient(tables)
+        super().__init__()
         #: Undo log for state that is not a table.
         self.undo = Undo()
         self.lines = Lines(self.waiting, self.locks, self.stopped, self.undo)
@@ -93,121 +76,8 @@ class State:
         self.listened: frozenset[str] = frozenset()
         #: Chunks whose pointers are being searched, without a new lease or pin since: kept.py.
         self.searched: set[int] = set()
-        self.transactional = tables.transactional()
+        self.transactional = self.tables.transactional()
         self.counters.load("", Counters())
-
-    def _declare_stored(self, tables: Tables) -> None:
-        stored = tables.stored
-        self.topics: Table[int, Topic] = stored(rows.TOPICS, TOPIC)
-        self.groups: Table[int, Group] = stored(rows.GROUPS, GROUP)
-        #: ("t" or "g", name) → id.
-        self.ids: Table[tuple[str, str], int] = stored(rows.NAMES)
-        #: T of the parent, lite topic → id.
-        self.lite_ids: Table[tuple[TopicId, str], TopicId] = stored(rows.LITE_NAMES)
-        #: Id → kind of a deleted topic or group that is not yet removed.
-        self.purges: Table[int, str] = stored(rows.PURGES)
-        #: The first readable offset. The row has both ends; `_load_ends` reads it.
-        self.queue_min: Table[TopicQueue, int] = stored(rows.ends(self._store_ends), TOPIC, QUEUE)
-        #: The next offset to pop.
-        self.poff: Table[GroupQueue, int] = stored(rows.POSITIONS, GROUP, TOPIC, QUEUE)
-        self.stat: Table[GroupTopic, Stat] = stored(rows.STATS, GROUP, TOPIC)
-        self.subscriptions: Table[GroupTopic, Subscription] = stored(rows.SUBSCRIPTIONS, GROUP, TOPIC)
-        #: The remaining work of a reset or a switch of the consume mode.
-        self.sweeps: Table[GroupTopic, Sweep] = stored(rows.SWEEPS, GROUP, TOPIC)
-        self.topic_stat: Table[int, TopicStat] = stored(rows.TOPIC_STATS, TOPIC)
-        self.ck = CheckPoints()
-        self.leases = Leases(self.ck)
-        tables.add(self.ck)
-        tables.add(self.leases)  # after ck: a lease is written with its CheckPoint's number of members
-        #: G, hash of its name → owner; G, T, hash → token.
-        self.owners: Table[tuple[int, bytes], Owner] = stored(rows.OWNERS, GROUP, OTHER)
-        self.tokens: Table[tuple[int, int, bytes], Token] = stored(rows.TOKENS, GROUP, TOPIC, OTHER)
-        self.schedules: Table[str, Schedule] = stored(rows.SCHEDULES)
-        self.counters: Table[str, Counters] = stored(rows.COUNTERS)
-
-    def _declare_leases(self, tables: Tables) -> None:
-        """Declares the tables that follow from CheckPoints and leases: lease_sums.py."""
-        derived = tables.derived
-        self.held: Table[GroupTopic, Held] = derived(GROUP, TOPIC)
-        #: Messages leased by ordinary pops, for the limit.
-        self.in_flight: Table[GroupQueue, int] = derived(GROUP, TOPIC, QUEUE)
-        #: Owner → messages under its lease; its messages in the retry topic, tied to their CheckPoint.
-        self.owned: Table[int, int] = derived(OWNER)
-        self.loose: Table[int, int] = derived(OWNER)
-        #: CheckPoint → parts of its lease, where there are several.
-        self.subs: Table[int, int] = derived()
-        #: Chunk → leased messages in it; the same by group and topic: oldest_leased.py.
-        self.pins: Table[int, int] = derived()
-        self.group_pins: Table[tuple[int, int, int], int] = derived()
-        self.span_chunks: Table[tuple[int, int, int], tuple[int, ...]] = derived()
-        self.spans: Table[GroupTopic, tuple[int, ...]] = derived()
-        #: Hash of G, T (a parent), client and attempt id → ck_id (ck_ids).
-        self.attempts: Table[int, int] = derived()
-        self.lite_attempts: Table[int, tuple[int, ...]] = derived()
-        #: Client → ck_ids of leases bound to its session: session_ids.py.
-        self.session_leases: Table[tuple[str, int], tuple[int, ...]] = derived()
-        self.session_spans: Table[tuple[str], tuple[int, ...]] = derived()
-        #: G, client → messages leased to it.
-        self.clients: Table[tuple[int, str], int] = derived()
-        #: Undone members, owner, part.
-        self.locks: Table[MessageGroup, tuple[int, int, int]] = derived(GROUP, TOPIC, MESSAGE_GROUP)
-
-    def _declare_sums(self, tables: Tables) -> None:
-        """Declares the tables that follow from the ends of queues, from positions and from waiting entries."""
-        derived = tables.derived
-        self.queue_max: Table[TopicQueue, int] = derived(TOPIC, QUEUE)
-        #: Sums over the queues: next offsets of a topic, next offsets to pop of a group in a topic. Their difference is
-        #: the group's backlog, without a walk over the queues.
-        self.total: Table[int, int] = derived(TOPIC)
-        self.passed: Table[GroupTopic, int] = derived(GROUP, TOPIC)
-        self.topic_groups: Table[int, tuple[GroupId, ...]] = derived(TOPIC)
-        #: Of a parent: its lite topics and their messages; by group, those not popped yet.
-        self.lites: Table[int, Lites] = derived(TOPIC)
-        self.unread: Table[GroupTopic, int] = derived(GROUP, TOPIC)
-        #: T (0: given up) → due time of its first half message.
-        self.checks: Table[int, int] = derived(TOPIC)
-        #: Waiting entries; those tied to owners; (offset, reason) of the messages that stopped the message group.
-        self.waiting: Table[MessageGroup, int] = derived(GROUP, TOPIC, MESSAGE_GROUP)
-        self.tied: Table[MessageGroup, int] = derived(GROUP, TOPIC, MESSAGE_GROUP)
-        self.stopped: Table[MessageGroup, tuple[tuple[int, str], ...]] = derived(GROUP, TOPIC, MESSAGE_GROUP)
-        #: The number of stopped message groups by group and topic, and their sorted numbers: ready_groups.py.
-        self.stopped_count: Table[GroupTopic, int] = derived(GROUP, TOPIC)
-        self.stopped_numbers: Table[tuple[int, int, int], tuple[int, ...]] = derived(GROUP, TOPIC, OTHER)
-        self.stopped_spans: Table[GroupTopic, tuple[int, ...]] = derived(GROUP, TOPIC)
-        #: "delayed", "half" → the sum of this counter over all topics; none for 0.
-        self.unseen: Table[str, int] = derived(OTHER)
-        #: The number of owners of a group.
-        self.owner_count: Table[int, int] = derived(GROUP)
-        #: The keys of an owner in `owners` and in `tokens`.
-        self.owner_keys: Table[int, tuple[int, bytes]] = derived(OWNER)
-        self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = derived(OWNER)
-
-    def _declare_transient(self, tables: Tables) -> None:
-        """Declares the tables that a restart drops."""
-        transient, transient_dict = tables.transient, tables.transient_dict
-        #: Position of a walk over CheckPoints: of a removal by (id,), of a sweep by (G, T). A restart begins again.
-        self.walked: Table[tuple[int, ...], int] = transient()
-        #: The turns of queues in pops and in sends.
-        self.turns: Table[GroupTopic, Turns] = transient(GROUP, TOPIC)
-        self.send_turns: dict[int, int] = transient_dict(TOPIC)
-        #: Kind, T, G → tokens of a quota, in thousandths, and as of when: quotas.py. A restart fills them.
-        self.buckets: Table[tuple[int, int, int], tuple[int, int]] = transient(OTHER, TOPIC, GROUP)
-        #: The next position of pops in a retry topic that a reset made void, with its voids: invalidated.py.
-        self.void_begins: dict[GroupTopic, tuple[tuple[Void, ...], bytes]] = transient_dict(GROUP, TOPIC)
-        #: CheckPoint, sub → members of an expired lease with no attempt left, whose dead letter finds no room; and
-        #: their number by group and topic. The revive meets them again after a restart.
-        self.dead_blocked: Table[tuple[int, int], int] = transient()
-        self.dead_blocked_count: Table[GroupTopic, int] = transient()
-        #: Sizes: size_limit.py, which restores them within a minute.
-        self.trims: dict[int, int] = transient_dict(TOPIC)
-        self.looked: dict[int, int] = transient_dict(TOPIC)
-        self.trimmed: dict[int, int] = transient_dict(TOPIC)
-        #: The chunk of a topic that small commits share: topic.py.
-        self.open_chunks: Table[int, OpenChunk] = transient(TOPIC)
-        #: When a group last asked to read a topic, ms: expiry.py.
-        self.last_read: dict[GroupTopic, int] = transient_dict(GROUP, TOPIC)
-        #: The same by queue, of pops and pulls: subscription.note_read.
-        self.queue_reads: dict[GroupTopic, dict[int, int]] = transient_dict(GROUP, TOPIC)
 
     def forget_topic(self, topic_id: TopicId) -> None:
         """Removes a deleted topic from all tables. Its leases must have ended."""
@@ -254,17 +124,6 @@ class State:
         else:
             self.owner_count.pop(group_id)
 
-    def hash_of_lite(self, topic_id: int) -> bytes:
-        """The message group of a lite topic."""
-        return lite_hash(self.topics[topic_id].lite_topic)
-
-    def _store_ends(self, tx: Transaction, key: TopicQueue, _: int | None, least: int | None) -> None:
-        """Stores both ends. The last block gives the upper end, unless retention dropped it and kept an earlier one."""
-        if least is None:
-            tx.delete("queue", QUEUE_KEY.pack(*key))
-        else:
-            tx.put("queue", QUEUE_KEY.pack(*key), QUEUE_ENDS.pack(least, self.queue_max.get(key, least)))
-
     def named_topics(self) -> Iterator[Topic]:
         """All topics except lite topics, which may be many."""
         return (self.topics[topic_id] for (kind, _), topic_id in self.ids.items() if kind == "t")
@@ -273,11 +132,6 @@ class State:
         """Whether a topic exists, and the parent of a lite topic too."""
         topic = self.topics.get(topic_id)
         return topic is not None and (not topic.parent_id or topic.parent_id in self.topics)
-
-    def parent_of(self, topic_id: int) -> TopicId:
-        """The id of a lite topic's parent; 0 for all other topics."""
-        topic = self.topics.get(topic_id)
-        return TopicId(0) if topic is None else topic.parent_id
 
     def watched_id(self, topic_name: str, lite_topic: str) -> TopicId | None:
         """The id of a lite topic by names; None if it does not exist."""

@@ -11,7 +11,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.model.message import Extra
 from popmq_server.model.outgoing import Outgoing
-from popmq_server.state.turns import Turns
+from popmq_server.model.turns import Turns
 from tests.engine.rig import HOUR, KEEP, MINUTE, Delivery, Rig, bodies, message
 
 

@@ -7,10 +7,10 @@ import pytest
 from popmq_server.api.native import admin
 from popmq_server.delivery import owner, revive, token_pop
 from popmq_server.engine import waiters
-from popmq_server.model import limits, records
+from popmq_server.model import limits, records, turns
 from popmq_server.retention import kept
 from popmq_server.sending import dedup
-from popmq_server.state import space, turns
+from popmq_server.state import space
 from popmq_server.topics import topic
 from popmq_server.writer import core, waiting, writer
 

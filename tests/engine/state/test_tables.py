@@ -9,7 +9,8 @@ import pytest
 
 from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Owner, Topic
-from popmq_server.state.state import State, lite_hash
+from popmq_server.state.all_tables import lite_hash
+from popmq_server.state.state import State
 from popmq_server.storage.table import Table
 from popmq_server.storage.tables import GROUP, MESSAGE_GROUP, OWNER, QUEUE, TOPIC, Role
 from tests.engine import lites
