@@ -101,8 +101,8 @@ class Broker(InPieces):
 
     def _answer(self, tickets: list[Any], committed: Committed) -> None:
         """Resolves the futures of one commit batch, then wakes the waiters that have to look again."""
+        self._waiting.leave(tickets)
         for ticket, result in zip(tickets, committed.results, strict=True):
-            self._waiting.leave(ticket.command, ticket.bytes)
             if ticket.future.done():
                 self._give_back(ticket.command, result)
             elif isinstance(result, BaseException):

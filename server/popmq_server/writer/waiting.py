@@ -7,7 +7,8 @@ free leases and room.
 For the event loop: what is admitted is counted until its answer has arrived there.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from popmq_server.commands import LANES
 from popmq_server.commands.lanes import ENTRIES
@@ -21,10 +22,20 @@ WAITING_COMMANDS_MAX = 100_000
 COMMAND_BYTES, ENTRY_BYTES = 1024, 256
 
 
+class Counted(Protocol):
+    """A command that was counted in, with the bytes that `admit` or `enter` returned."""
+
+    @property
+    def command(self) -> Any: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
 def bytes_of(command: Any) -> int:
     """What a command takes in memory while it waits, by its number of entries and the `bytes` that it tells."""
     size: int = COMMAND_BYTES + getattr(command, "bytes", 0)
-    if entries := ENTRIES.get(type(command)):
+    if (entries := ENTRIES.get(type(command))) is not None:
         size += ENTRY_BYTES * len(getattr(command, entries) or ())
     return size
 
@@ -51,11 +62,12 @@ class Waiting:
         self._commands[lane] += 1
         return size
 
-    def leave(self, command: Any, size: int) -> None:
-        """Counts a command out."""
-        lane = LANES[type(command)]
-        self._bytes[lane] -= size
-        self._commands[lane] -= 1
+    def leave(self, answered: Iterable[Counted]) -> None:
+        """Counts out the commands of a commit batch."""
+        for one in answered:
+            lane = LANES[type(one.command)]
+            self._bytes[lane] -= one.bytes
+            self._commands[lane] -= 1
 
     def _busy(self, lane: int) -> Refused:
         return Refused(

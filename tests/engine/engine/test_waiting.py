@@ -14,7 +14,7 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.commands import queries
 from popmq_server.commands.lanes import ENTRIES
-from popmq_server.engine.broker import Broker
+from popmq_server.engine.broker import Broker, Ticket
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.monitoring.metrics import Metrics
@@ -102,14 +102,15 @@ async def test_a_call_that_was_cancelled_is_counted_out_when_the_writer_has_answ
     assert (await stalled.broker.execute(ask.Ack("g", ()))).results == []
 
 
-def test_the_rest_of_a_call_that_was_admitted_is_counted_and_never_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_rest_of_a_call_that_was_admitted_is_counted_and_never_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(waiting, "WAITING_COMMANDS_MAX", 1)
     counts, sweep = Waiting(), ask.Sweep("t", "g")
     sizes = [counts.admit(sweep), counts.enter(sweep)]
     with pytest.raises(Refused):
         counts.admit(sweep)
-    for size in sizes:
-        counts.leave(sweep, size)
+    counts.leave([Ticket(asyncio.get_running_loop().create_future(), size, sweep) for size in sizes])
     assert counts.admit(sweep) == COMMAND_BYTES
 
 
