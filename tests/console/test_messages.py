@@ -17,7 +17,7 @@ STACK = "Traceback (most recent call last):\n  in charge\nValueError: no card"
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each page asks for the numbers anew, so that it shows what the test has just done without the console."""
+    """Each page reads the numbers again, so that it shows changes that the test has made without the console."""
     monkeypatch.setattr(Numbers, "_good_for_s", lambda numbers, stats: 0.0)
 
 

@@ -169,7 +169,7 @@ def test_the_image_is_built_from_what_the_build_needs() -> None:
 
 @pytest.mark.slow
 def test_the_installation_of_the_dockerfile_serves_is_healthy_and_drains(thin: Path, tmp_path: Path) -> None:
-    """In the environment of the thin wheel, which needs it no more: the extra is what comes on top."""
+    """In the environment of the thin wheel, whose tests are done: the extra is installed on top."""
     prefix, data = thin, tmp_path / "data"
     install(prefix, "server")
     words = dict(dockerfile())

@@ -19,7 +19,7 @@ from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles
 def test_a_wait_that_was_woken_in_vain_ends_when_it_would_have_ended(
     stubs: Stubs, clock: FakeClock, parked: Parked
 ) -> None:
-    """S4.15, S4.19: parked again, it has what is left of its time, not all of it once more."""
+    """S4.15, S4.19: a call that parks again has only the rest of its time."""
     stubs.create_topic(queues=1)
     stubs.create_group()
     call = stubs.pop_later(wait_ms=60_000)
@@ -51,7 +51,7 @@ def test_a_parked_call_asks_the_writer_for_nothing_until_it_is_woken(shop: Stubs
 
 
 def test_clients_that_come_and_go_move_no_message(shop: Stubs, clock: FakeClock) -> None:
-    """D.25: nobody owns a queue of a popped topic, so a rebalance repeats nothing and keeps nothing back."""
+    """D.25: no client owns a queue of a popped topic, so a rebalance repeats and withholds no message."""
     shop.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=4)), timeout=CALL_S)
     shop.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, share_number=1)), timeout=CALL_S)
     for number in range(10):
@@ -82,7 +82,7 @@ def test_a_hundred_topics_cost_no_thread_and_no_file(stubs: Stubs, folder: Path)
 
 
 def test_a_handle_can_be_acked_by_any_client_on_any_connection(broker: EmbeddedBroker, shop: Stubs) -> None:
-    """S1.05, S1.08: a handle is text; whoever has it and names the group may ack, over a channel of its own."""
+    """S1.05, S1.08: a handle is text; any client that has it and names the group may ack, on any channel."""
     shop.send(b"a", b"b")
     first, second = handles(shop.pop(client_id="one"))
     assert first != second

@@ -70,7 +70,7 @@ class Secured:
             return call(kinds[0](), timeout=CALL_S, metadata=metadata)
 
     def caller(self, shown: Made | None, metadata: Any = ()) -> str:
-        """The name of the key that a certificate stands for; in place of it, why the call failed."""
+        """The name of the key that a certificate belongs to, or why the call failed."""
         try:
             return str(self.call(shown, metadata=metadata).caller)
         except grpc.RpcError as error:

@@ -112,7 +112,7 @@ def test_a_key_that_could_not_stand_in_the_file_is_not_made(run: Cli, words: tup
 
 
 def test_no_option_takes_a_secret(run: Cli) -> None:
-    """Arguments stand in the list of processes."""
+    """Arguments are visible in the list of processes."""
     for words in (("--help",), ("send", "--help"), ("serve", "--help")):
         assert "--secret " not in run(*words).out
 

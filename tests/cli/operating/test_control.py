@@ -119,7 +119,7 @@ def test_lists_are_lines_in_a_pipe(run: Cli, client: popmq.Client) -> None:
 
 
 def hint(done: Done) -> list[str]:
-    """The words behind `popmq` of the command line that an error tells to type."""
+    """The words after `popmq` in the command line that an error tells a user to type."""
     return shlex.split(done.err.splitlines()[1].rpartition("popmq ")[2])
 
 

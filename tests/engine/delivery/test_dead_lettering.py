@@ -98,7 +98,7 @@ def test_a_message_that_is_larger_than_the_bound_is_dead_lettered_alone(rig: Rig
 def test_a_client_that_rejects_many_large_ones_gets_them_done_by_several_commits(
     make_rig: MakeRig, staged: Staged, kind: str
 ) -> None:
-    """One command does what fits; the broker asks again for the others, before it answers."""
+    """A command rejects the messages that fit into a commit; the broker repeats it for the others, then answers."""
     rig = make_rig()
     rows, done = leased(rig, max_attempts=1), 0
     staged.commits = [0]
@@ -194,7 +194,7 @@ def test_resumes_that_reject_many_stopped_messages_share_the_bound(rig: Rig, sta
 def test_expired_leases_of_a_fifo_batch_are_revived_in_pieces_in_its_order(
     rig: Rig, staged: Staged, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if it were done at once: the head of each message group has lost an attempt, and the order stays."""
+    """The effect equals that of one piece: the head of each message group has lost an attempt, and the order stays."""
     leased(rig, groups=groups, size=100, max_attempts=2)
     monkeypatch.setattr("popmq_server.delivery.revive.REVIVE_MEMBERS_MAX", 3)
     rig.skip(SECOND)

@@ -43,7 +43,7 @@ class Client(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A topic, and who reads it in which order, again and again."""
+    """A topic, and the clients that read it in a repeated order."""
 
     queues: int
     clients: tuple[Client, ...]
@@ -137,7 +137,7 @@ class Watching:
         return self.state.in_flight.get((*self.where, queue), 0) < self.scene.in_flight_max
 
     def turn(self, client: Client) -> list[Delivery]:
-        """One pop, and what it did to those who wait."""
+        """One pop, and its effect on the sources that wait."""
         end = self.state.queue_max
         named = client.queues or range(self.scene.queues)
         before = {queue: self.position(queue) for queue in named}

@@ -24,7 +24,7 @@ from tests.engine.rig import KEEP, MINUTE, Delivery, Rig, bodies, deliveries, me
 
 
 def looks(rig: Rig, **asked: object) -> tuple[int, list[Delivery]]:
-    """How many looks it took, as the broker repeats them, and what was found."""
+    """The number of looks until the end, repeated as the broker does, and the bodies found."""
     count = 1
     while (popped := rig.popped(**asked)).again:  # type: ignore[arg-type]
         assert not popped.rows
@@ -107,7 +107,7 @@ def test_several_queues_share_one_bound_and_all_are_reached(rig: Rig, monkeypatc
 
 
 def test_many_matches_are_not_looked_for_beyond_the_batch(rig: Rig) -> None:
-    """A dense filter pays for what it takes: entries behind the batch are not scanned again with every pop."""
+    """A pop with a dense filter scans only its batch: later entries are not scanned again with every pop."""
     shop(rig)
     send(rig, *tagged(*numbered("red", 3000)))
     tx = Tx(rig.core.state, rig.store, rig.now)

@@ -43,7 +43,7 @@ def test_a_batch_is_one_checkpoint_and_nothing_of_it_is_left_once_it_is_acked(ri
 
 
 def test_a_lease_on_a_quiet_topic_is_kept_as_long_as_it_was_given(rig: Rig) -> None:
-    """D.02: no table with a time-out of its own stands between a lease and its end."""
+    """D.02: no table with a time-out of its own ends a lease early."""
     rig.pair()
     rig.send("a", "b")
     rows = rig.pop(invisible_ms=12 * HOUR)
@@ -134,7 +134,7 @@ def test_a_pop_takes_no_more_than_was_asked_from_retries_and_queues_together(rig
 
 
 def test_a_pop_that_leaves_messages_wakes_the_next_parked_pop(rig: Rig) -> None:
-    """S1.42: chain waking; a pop that took the last one wakes nobody, nor one that found nothing."""
+    """S1.42: chain waking; a pop that took the last message, or found none, wakes no other pop."""
     rig.pair()
     rig.send("a", "b", "c")
     assert rig.commit(ask.Pop("t", "g", max_messages=2)).woken == {("g", "t")}
@@ -143,7 +143,7 @@ def test_a_pop_that_leaves_messages_wakes_the_next_parked_pop(rig: Rig) -> None:
 
 
 def test_one_pop_finds_the_one_message_in_whatever_queue_it_is(rig: Rig) -> None:
-    """D.56: nobody waits at an empty queue while another one has something. A group that is new begins at queue 0."""
+    """D.56: a pop does not wait at an empty queue while another queue has messages. A new group begins at queue 0."""
     rig.topic(queues=8)
     for number in range(8):
         rig.group(f"g{number}", start_from="LATEST")
@@ -213,7 +213,7 @@ ENDS: dict[str, Callable[[Rig, Delivery], Any]] = {"ack": ack, "release": releas
 def test_the_first_ack_release_or_reject_at_the_deadline_of_a_lease_wins(
     rig: Rig, order: tuple[str, ...], together: bool
 ) -> None:
-    """I.16, D.20, D.23: the first of them, before the revive; what became of the message is what its answer said."""
+    """I.16, D.20, D.23: the first command wins, before the revive; the message ends as its answer said."""
     rig.pair()
     rig.send("a")
     row = rig.pop()[0]
@@ -240,7 +240,7 @@ def test_an_extension_in_the_millisecond_of_the_deadline_wins_over_the_revive(ri
 
 @pytest.mark.parametrize("seed", range(3))
 def test_positions_never_go_back_and_never_beyond_the_end(rig: Rig, seed: int) -> None:
-    """I.09, S1.46: whatever clients, owners, time and restarts do, what was popped is not read again."""
+    """I.09, S1.46: whatever clients, owners, time and restarts do, popped messages are not read again."""
     traffic = Traffic(seed)
     rig.run(*traffic.first())
     seen: dict[Any, int] = {}

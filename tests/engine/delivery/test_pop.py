@@ -14,7 +14,7 @@ from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, deliveries, me
 
 
 def to_retry(rig: Rig, *texts: str) -> None:
-    """Messages that stand in the retry topic and nowhere else."""
+    """Puts messages into the retry topic only."""
     rig.send(*texts)
     rig.release(rig.pop(len(texts)), delay_ms=0)
 
@@ -224,7 +224,7 @@ def test_pops_in_one_commit_share_nothing(rig: Rig) -> None:
 
 
 def test_clients_that_pop_one_queue_side_by_side_are_all_served(rig: Rig) -> None:
-    """S1.07: what one of them holds keeps no other from the queue."""
+    """S1.07: the leases of one client do not keep another one from the queue."""
     rig.topic(queues=1)
     rig.group()
     rig.send(*numbered("m", 8))

@@ -256,7 +256,7 @@ async def test_a_hole_is_stepped_over_while_the_request_waits(broker: Broker, cl
 
 
 async def test_the_offset_that_a_pull_carries_is_committed_once_when_it_arrives(broker: Broker) -> None:
-    """S2.42: not again when it is woken, or it would take back what was committed meanwhile."""
+    """S2.42: the offset is not committed again when the pull is woken, which would undo later commits."""
     await sent(broker, "a", "b", "c")
     task = held(broker, 3, commit_offset=1)
     await parked(broker, 1)
@@ -310,7 +310,7 @@ async def test_a_pull_of_a_retry_topic_is_woken_by_what_comes_into_it_and_by_no_
 async def test_a_switch_to_pop_ends_every_held_pull_of_the_group_and_no_others(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not one of them gets what is sent afterwards: a pop has it."""
+    """No ended pull gets a message sent afterwards: a pop gets it."""
     await broker.execute(group("h", 3))
     await broker.set_consume_mode(ask.SetConsumeMode("t", "h", "PULL"))
     ended = [held(broker, queue=0), held(broker, queue=1), held(broker, topic=RETRY)]
@@ -373,7 +373,7 @@ async def test_readers_of_all_queues_miss_nothing_and_wait_for_nothing(broker: B
 
 
 async def test_a_switch_to_pull_refuses_parked_pops(broker: Broker) -> None:
-    """Each of them, though one is woken for one commit."""
+    """Every parked pop, though a commit otherwise wakes one."""
     await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "POP"))
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE)) for _ in range(5)]
     async with asyncio.timeout(LOST_S):

@@ -58,7 +58,7 @@ def tiny(*lacking: str) -> tuple[Tiny, Engine]:
 
 
 async def call(engine: Engine, part: type | str) -> None:
-    """Asks for a command, a query or a method; what it says does not matter."""
+    """Calls a command, a query or a method with arbitrary fields."""
     if part == "backup":
         _ = [piece async for piece in engine.backup(1)]
     elif isinstance(part, str):

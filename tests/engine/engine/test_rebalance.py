@@ -232,7 +232,7 @@ class Name(str):
 
 @pytest.mark.parametrize("groups", [1, 20])
 def test_a_page_of_sessions_costs_the_same_among_ten_times_as_many(groups: int) -> None:
-    """Between two pages clients renew their sessions; nobody comes or goes."""
+    """Between two pages clients renew their sessions; none joins or leaves."""
 
     def page(count: int) -> Callable[[], object]:
         sessions = Sessions(FakeClock())

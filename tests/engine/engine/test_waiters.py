@@ -183,7 +183,7 @@ async def all_parked(broker: Broker, count: int) -> None:
 async def test_a_look_that_is_cut_short_goes_on_until_its_time_is_over_and_then_hands_its_wake_on(
     broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `wait_ms` 0 that is LOOK_MS. What is left to look at is for whoever waits."""
+    """With `wait_ms` 0 that time is LOOK_MS. The rest is looked at by the next waiter."""
     looks: list[int] = []
 
     async def cut_short(command: ask.Pop) -> Leased:
@@ -215,7 +215,7 @@ async def test_a_look_that_is_cancelled_hands_its_wake_on(
 
 
 class Got(list[tuple[str, int]]):
-    """What all consumers got; who waits for more sleeps until it comes."""
+    """The messages that all consumers got; a waiter for more sleeps until they come."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class Consumer:
         self.broker.close_waits()
 
     async def popped(self) -> ask.Popped:
-        """Pops again until nobody cancels."""
+        """Pops again until the pop is not cancelled."""
         while True:
             asked = ask.Pop("t", "g", max_messages=1 + self.chance.randrange(3))
             self.pop = asyncio.ensure_future(self.broker.pop(asked, MINUTE))
@@ -323,7 +323,7 @@ async def test_a_parked_pop_gets_messages_of_a_lease_at_its_deadline(broker: Bro
 async def test_the_writer_commits_on_while_the_loop_has_not_answered_yet(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S4.18: answers and wakes are the loop's. It stands still here, and the writer waits for nobody."""
+    """S4.18: the event loop delivers answers and wakes. It is blocked here, and the writer does not wait for it."""
     committed, count = threading.Semaphore(0), broker.metrics.committed
 
     def counted(told: CommitNumbers) -> None:

@@ -129,7 +129,7 @@ def test_a_filter_is_made_once_for_each_text() -> None:
 
 
 def test_a_refused_filter_is_remembered_and_raised_again() -> None:
-    """Its field is put into words of the request by whoever catches it: the next one must not see that."""
+    """A caller that catches the refusal sets its field to the one of its request: the next caller must not see that."""
     first, second = refused("sql92", "a ="), refused("sql92", "a =")
     assert first is not second
     first.field = "elsewhere"

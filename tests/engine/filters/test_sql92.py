@@ -22,7 +22,7 @@ REFUSED, RAISES = "refused", "an exception: no match"
 
 
 class Row(NamedTuple):
-    """`properties` is `name=text` separated by blanks; what is not there is absent."""
+    """`properties` is `name=text` separated by blanks; a property without an entry is absent."""
 
     text: str
     properties: str

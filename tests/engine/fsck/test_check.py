@@ -24,7 +24,7 @@ Change = Callable[[Transaction], None]
 
 @pytest.fixture
 def lived(tmp_path: Path) -> Iterator[Rig]:
-    """A store with leases, retries, owners and dead letters, that nobody judges at the end."""
+    """A store with leases, retries, owners and dead letters, which is not checked at the end of the test."""
     rig = Rig(tmp_path / "data")
     rig.topic(queues=2)
     rig.group(max_attempts=3)
@@ -48,7 +48,7 @@ def first(kv: Transaction, name: str) -> tuple[bytes, bytes]:
 
 
 def lose(name: str) -> Change:
-    """The first entry of a database is gone."""
+    """Deletes the first entry of a database."""
 
     def change(kv: Transaction) -> None:
         kv.delete(name, first(kv, name)[0])

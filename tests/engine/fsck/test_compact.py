@@ -34,7 +34,7 @@ def everything(rig: Rig) -> Entries:
 
 @pytest.fixture
 def used(folder: Path) -> Entries:
-    """A store that was large once: a topic of 6 MiB is gone, another one is in use. What it holds."""
+    """A store that was large: a topic of 6 MiB was deleted, another one is in use. Returns its entries."""
     rig = Rig(folder)
     rig.topic("large")
     for _ in range(6):
@@ -60,7 +60,7 @@ def size(folder: Path) -> int:
 
 
 def kept(folder: Path, entries: Entries) -> None:
-    """The store is sound, a broker starts on it, and it has what it had."""
+    """Asserts that the store is sound, a broker starts on it, and its entries are the same."""
     assert check.check_folder(folder) == []
     rig = Rig(folder)
     assert everything(rig) == entries

@@ -33,7 +33,7 @@ def look(rig: Rig, **asked: Any) -> ask.LookedUpPiece:
 
 
 def bodies(rig: Rig, **asked: Any) -> list[str]:
-    """All that a caller gets who goes on until the end."""
+    """The bodies that a caller gets who reads to the end."""
     found: list[str] = []
     below: int | None = None
     while below != 0:

@@ -38,7 +38,7 @@ def others(rig: Rig, count: int) -> None:
 
 
 def filled(rig: Rig, count: int) -> Rig:
-    """A LITE topic at its limit, whose first chunk has to stay, and `count` chunks of others behind that."""
+    """A LITE topic at its limit, whose first chunk is pinned, and `count` chunks of other topics after it."""
     rig.group("g")
     create(rig, "small", bytes_max=MIB)
     pop(rig, "slow", topic="small")

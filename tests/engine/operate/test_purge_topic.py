@@ -32,7 +32,7 @@ from tests.engine.traffic.traffic_timing import send as send_places
 
 
 class Lived:
-    """A topic of every kind of thing that can be in one, and what its clients hold of it."""
+    """A topic with messages in every state, and the handles of its clients."""
 
     def __init__(self, rig: Rig) -> None:
         rig.do(ask.CreateTopic("t", 2, False, KEEP, "TRANSACTION", unique_ids_ms=DAY))

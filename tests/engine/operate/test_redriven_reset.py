@@ -18,7 +18,7 @@ EARLIEST = ("EARLIEST", 0)
 
 
 def redriven(rig: Rig, *, hole: bool = False) -> None:
-    """Message a was redriven after its chunk had gone; `hole`: an older message is still in the queue."""
+    """Message a was redriven after its chunk was dropped; `hole`: an older message is still in the queue."""
     rig.topic(keep_ms=HOUR)
     rig.group()
     if hole:

@@ -249,7 +249,7 @@ def test_an_owner_may_ack_its_sets_in_the_commit_of_a_switch_to_pull(
 
 
 class Traffic:
-    """Consumers of both kinds and an owner, which know nothing of each other: who is refused waits for the next switch.
+    """Independent pop and pull consumers and an owner; a refused one waits for the next switch.
 
     `finished`: how often each message was acked, by a handle or by a commit that passed it.
     """
@@ -280,7 +280,7 @@ class Traffic:
             self.leased += deliveries(popped)
 
     def renew(self) -> None:
-        """The owner lives: it takes back what it has lost and nobody has taken."""
+        """Renews the owner, which takes back its lost messages that no other client took."""
         self.rig.do(ask.RenewOwner("g", "o", 1, MINUTE))
 
     def ack(self) -> None:

@@ -92,7 +92,7 @@ def test_a_commit_beyond_the_end_or_of_no_queue_is_refused_and_changes_nothing(
 
 
 def test_a_commit_below_the_first_offset_is_one_of_the_first(rig: Rig) -> None:
-    """Retention has taken what the consumer had still in hand: that is no mistake of the consumer."""
+    """Retention dropped messages that the consumer still had in hand, which is not an error of the consumer."""
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group()
     switch(rig, "PULL")

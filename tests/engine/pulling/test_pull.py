@@ -117,7 +117,7 @@ def test_the_next_message_has_the_offset_that_a_pull_at_the_end_returned(shop: R
 
 @pytest.mark.parametrize("beyond", [1, 10, 2**62])
 def test_an_offset_beyond_the_end_is_corrected_to_the_end_also_when_the_first_is_0(shop: Rig, beyond: int) -> None:
-    """C.02: the reference's prose takes the first offset when that is 0, and reads everything anew."""
+    """C.02: the reference's prose takes the first offset when that is 0, and reads everything again."""
     shop.send("a", "b")
     assert pull(shop, 2 + beyond)[:3] == ("OFFSET_OVERFLOW_BADLY", [], 2)
 
@@ -168,7 +168,7 @@ def test_a_damaged_message_is_reported_once_however_often_it_is_pulled(
 @pytest.mark.usefixtures("a_chunk_a_commit")
 @pytest.mark.parametrize("gone", [0, 1, 2])
 def test_a_message_whose_chunk_is_gone_is_no_message_and_no_damage(shop: Rig, gone: int) -> None:
-    """Also one that stands further on in the log than the queue has messages."""
+    """Also a position in the log that is beyond all messages of the queue."""
     one_by_one(shop, "a", "b", "c")
     with without(shop, "log", shop.read("log")[gone][0]):
         assert texts(pull(shop, 0)) == [text for place, text in enumerate("abc") if place != gone]

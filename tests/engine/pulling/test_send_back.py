@@ -120,7 +120,7 @@ def test_a_rejected_message_is_a_dead_letter_at_once(shop: Rig) -> None:
 
 
 def test_a_message_is_found_at_its_place_or_not_at_all(shop: Rig) -> None:
-    """D.22, S2.54: never the neighbour of one that is gone."""
+    """D.22, S2.54: never the neighbour of a dropped message."""
     messages = (
         ask.SentBack(0, 5),
         ask.SentBack(0, 2**62),

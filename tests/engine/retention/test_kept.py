@@ -50,7 +50,7 @@ def pieces(rig: Rig) -> list[int]:
 
 
 def behind_a_stopped_message_group(rig: Rig, count: int) -> None:
-    """Chunks of five messages, of which one each waits behind the first, which has stopped its message group."""
+    """Chunks of five messages, one of which waits after the first message, which has stopped its message group."""
     rig.do(ask.CreateTopic("t", 1, False, HOUR, type="FIFO"))
     rig.group("g", max_attempts=1, stop_on_failure=True)
     rig.pop()
@@ -108,7 +108,7 @@ def test_a_chunk_whose_messages_all_wait_is_kept_whole(rig: Rig) -> None:
 def test_messages_that_move_while_the_search_goes_on_stay_readable(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, move: str
 ) -> None:
-    """In each pause of the search some messages move: from leases to the retry topic, and back, behind it or before."""
+    """In pauses of the search messages move from leases to the retry topic and back, before and after its position."""
     monkeypatch.setattr(retention, "LOOKS_MAX", 15)
     stay = held(rig, 30, "leased" if move in ("release", "extend", "ack") else "retry", "ab")
     done, turn = 0, 0
@@ -190,7 +190,7 @@ def _acked(rig: Rig, row: Delivery) -> bool:
 
 
 def searching(monkeypatch: pytest.MonkeyPatch, chunks: int) -> tuple[Keeping, Any]:
-    """A search that noted so many chunks, each with one pointer; all of them are gone when it comes to copy them."""
+    """A search that noted `count` chunks with one pointer each, all of which are dropped before it copies them."""
     monkeypatch.setattr(kept, "POINTERS_MAX", chunks)
     monkeypatch.setattr(kept, "pins", lambda _, __: (0, 1))
     state, stored = SimpleNamespace(topic_groups={1: (1,)}, searched=set()), [b"chunk"]

@@ -284,7 +284,7 @@ def test_a_lease_with_a_hole_in_its_middle_comes_back(rig: Rig) -> None:
 
 
 def test_retention_rounds_over_pinned_chunks_come_to_an_end(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic is gone over in pieces, each once in a round, and a round ends."""
+    """A round visits a topic in pieces, each once, and ends."""
     monkeypatch.setattr(retention, "LOOKS_MAX", 4)
     for name in ("t", "u"):
         rig.topic(name, by_age=True, keep_ms=HOUR)

@@ -46,7 +46,7 @@ def fill(rig: Rig, *names: str, kib: int = 100) -> None:
 
 
 def names(rig: Rig, topic: str = "t") -> str:
-    """The first characters of what the chunks of a topic hold, one each."""
+    """The first character of the message in each chunk of a topic."""
     topic_id = rig.core.state.ids[("t", topic)]
     held = dict(rig.read("log"))
     found = [held[key[4:]] for key, _ in rig.read("idx") if key.startswith(U32.pack(topic_id))]
@@ -331,7 +331,7 @@ def test_the_limit_of_a_topic_without_sends_is_checked_once_a_minute(rig: Rig) -
 
 
 def test_a_message_appended_in_the_commit_that_drops_the_last_chunk_of_its_queue_is_not_lost(rig: Rig) -> None:
-    """The end of a queue counts what is on its way into the log; its first readable offset must not."""
+    """The end of a queue counts messages that the commit appends; its first readable offset must not."""
     rig.topic()
     rig.group()
     rig.do(ask.UpdateTopic("%DLQ%g", 0, (True, MINUTE)))

@@ -52,7 +52,7 @@ def counted(rig: Rig) -> list[int]:
 
 
 def use_up(rig: Rig) -> None:
-    """All checks of what is half are handed to somebody."""
+    """Sends all checks of the half messages to a producer."""
     rig.skip(FIRST_CHECK_MS)
     for _ in range(CHECKS_MAX):
         hand(rig, *timed(rig).checks)

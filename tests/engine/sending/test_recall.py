@@ -167,7 +167,7 @@ def test_the_delayed_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) 
 def test_each_delayed_message_comes_once_and_in_time_through_clock_steps_crashes_and_recalls(
     rig: Rig, seed: int
 ) -> None:
-    """I.12 against a dict: what is due, what was recalled, what was seen and when."""
+    """I.12 against a dict: which messages are due, were recalled, and became visible when."""
     chance = random.Random(seed)
     timed_pair(rig, queues=2)
     due: dict[str, tuple[str, int, Place]] = {}

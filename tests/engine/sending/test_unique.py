@@ -145,7 +145,7 @@ def test_a_longer_time_still_finds_ids_that_were_not_swept(rig: Rig) -> None:
 
 
 def test_the_time_may_change_again_and_again(rig: Rig) -> None:
-    """A duplicate was stored in the time that counts now; what is younger than every time so far is always known."""
+    """A duplicate was stored within the present time; an id younger than every time so far is always known."""
     topic(rig, MINUTE)
     sent: dict[str, dict[int, int]] = {}  # id → offset → stored ms
     rounds = itertools.cycle([MINUTE, DAY, 7 * SECOND, HOUR, 3 * SECOND, 10 * MINUTE])

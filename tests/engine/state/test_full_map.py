@@ -35,7 +35,7 @@ def send_large(rig: Rig, topic: str, number: int) -> str:
 
 
 def pop_all(rig: Rig, topic: str, group: str, step_ms: int = 0) -> int:
-    """Leases what there is in batches of 10; the leases end `step_ms` apart."""
+    """Leases all messages in batches of 10; the leases end `step_ms` apart."""
     count = 0
     while rows := rig.popped(topic, group, max_messages=10, max_bytes=1 << 30).rows:
         count += len(rows)
@@ -111,7 +111,7 @@ def test_acks_are_never_refused_for_lack_of_room(dying: Rig) -> None:
 
 
 def test_a_full_map_heals_within_seconds_when_another_topic_is_deleted(dying: Rig) -> None:
-    """The dead letters find their room; what found none stays where it is, and sends are refused by name."""
+    """Dead letters that fit are written; the others stay leased, and sends are refused."""
     dead_blocked = dying.numbers("dying", "big").dead_blocked
     dying.do(ask.DeleteTopic("ballast"))
     settle(dying, 5 * SECOND)

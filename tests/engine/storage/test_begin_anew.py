@@ -48,7 +48,7 @@ def test_a_store_with_a_damaged_first_page_is_not_replaced(tmp_path: Path) -> No
 
 
 def test_the_first_of_two_unfinished_meta_pages_counts_as_for_lmdb(tmp_path: Path) -> None:
-    """As the first commit leaves them that fails when it writes its meta page: the second names pages without data."""
+    """A first commit that fails at its meta page leaves a second meta page that names pages without data."""
     file = tmp_path / DATA_FILE
     lmdb.open(str(file), subdir=False).close()
     depth_of_main = PAGES[1] + HEAD + 24 + 48 + 6

@@ -27,7 +27,7 @@ def put_format(rig: Rig, number: int) -> None:
 
 
 def stored_format(folder: Path) -> int:
-    """Read without opening the store, which is what may write it."""
+    """Read without opening the store, since opening may write it."""
     with (
         lmdb.open(str(folder / "popmq.mdb"), subdir=False, readonly=True, lock=False, max_dbs=64) as env,
         env.begin() as txn,
@@ -145,7 +145,7 @@ def every_row(rig: Rig) -> None:
 
 
 def change_every_row(rig: Rig) -> None:
-    """Each row is written again by what users do."""
+    """Writes each row again, by calls of users."""
     rig.do(ask.UpdateTopic("t", 2, None))
     rig.do(ask.UpdateGroup("g", {"max_attempts": 3}))
     rig.do(ask.SetConsumeMode("t", "g", "PULL"))

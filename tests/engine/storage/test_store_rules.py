@@ -24,7 +24,7 @@ def test_an_index_unit_is_twenty_bytes_of_place_size_and_tag(rig: Rig) -> None:
 
 
 def test_a_lease_whose_message_was_dropped_never_returns_a_later_message(rig: Rig) -> None:
-    """D.22: a lease names a place in the byte stream; gone is gone, whatever now stands at that offset's neighbours."""
+    """D.22: a lease names a place in the byte stream; a dropped message is not replaced by its neighbours."""
     rig.topic(by_age=True, keep_ms=MINUTE)
     rig.group()
     rig.send("old", "older")
@@ -40,7 +40,7 @@ def test_a_lease_whose_message_was_dropped_never_returns_a_later_message(rig: Ri
 
 
 def test_positions_in_the_store_are_those_of_the_last_answer(rig: Rig) -> None:
-    """S2.46, D.28: nothing is saved every few seconds: what a pop passed is on disk with its answer."""
+    """S2.46, D.28: nothing is saved periodically: the position of a pop is on disk with its answer."""
     rig.topic(queues=2)
     rig.group()
     rig.run(sending("a", "b"), sending("c"))

@@ -72,8 +72,8 @@ async def until(condition: Any) -> None:
 
 
 async def quiet(broker: Broker) -> None:
-    """Until nothing is under way: who was woken has asked, and a look behind all others has been answered, again and
-    again, as long as answers wake the next ones.
+    """Waits until no call is under way: woken pops have run, and a query after them was answered; several times,
+    since answers may wake further pops.
     """
     for _ in range(8):
         for _ in range(4):

@@ -124,7 +124,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def test_simultaneous_pops_of_large_messages_are_answered_in_order(broker: Broker) -> None:
-    """Nobody is answered that there is nothing while there is something, and nobody has to ask again."""
+    """No pop gets an empty answer while there are messages, and no client has to ask again."""
     for number in range(COUNT):
         await broker.execute(large(number))
     pops = [broker.pop(ask.Pop("t", "g", max_messages=1), 0) for _ in range(COUNT)]

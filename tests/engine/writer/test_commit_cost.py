@@ -14,7 +14,7 @@ SEND_MAX, POP_MAX, ACK_MAX = 474, 726, 577
 
 @pytest.fixture
 def busy(rig: Rig) -> Rig:
-    """A broker that has done each of them before: what is made once is not counted."""
+    """A broker that has run each command before, so that first-time work is not counted."""
     rig.pair()
     rig.send(*numbered("m", 8))
     rig.ack(rig.pop(1, client_id="c", attempt_id="1"))

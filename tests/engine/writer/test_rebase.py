@@ -38,7 +38,7 @@ YEAR = 365 * DAY
 
 
 class Ahead:
-    """A broker whose machine shows a time a year from now; `set_right` sets the clock and starts it anew."""
+    """A broker whose machine shows a time a year ahead; `set_right` sets the clock and restarts the broker."""
 
     def __init__(self, rig: Rig, wall_clock: WallClock) -> None:
         self.rig, self.wall_clock = rig, wall_clock

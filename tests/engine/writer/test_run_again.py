@@ -38,7 +38,7 @@ def spoil(tx: Tx, _: Spoiler) -> None:
 
 @pytest.fixture(autouse=True)
 def spoiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The command runs behind all others: in a lane of its own."""
+    """The command runs after all others, in a lane of its own."""
     caplog.set_level(logging.CRITICAL, "popmq")
     monkeypatch.setitem(handlers.HANDLERS, Spoiler, spoil)
     monkeypatch.setitem(ask.LANES, Spoiler, ask.LANE_POP)
@@ -112,7 +112,7 @@ class LiteTraffic(Traffic):
 
 
 def told(result: Any) -> Any:
-    """An answer without what is random in it."""
+    """An answer without its random parts."""
     if not isinstance(result, Leased):
         return repr(result)
     rows = [(parsed(row[0]).message_id, *row[2:]) for part in result.leases for row in part.rows]

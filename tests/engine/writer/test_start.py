@@ -104,7 +104,7 @@ def test_counters_start_where_the_group_does(rig: Rig) -> None:
 
 
 class Reads:
-    """Counts what a transaction is asked for."""
+    """Counts the reads of a transaction."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -215,7 +215,7 @@ def test_a_restart_changes_nothing(rig: Rig) -> None:
 
 
 def test_the_subscription_of_a_group_is_made_once_at_its_first_look(rig: Rig) -> None:
-    """Two first looks in one commit: the second finds what the first has made, and takes on behind it."""
+    """Two first looks in one commit: the second finds the subscription that the first has made."""
     rig.topic("t", 2)
     rig.group("g", start_from="LATEST")
     rig.send("old")

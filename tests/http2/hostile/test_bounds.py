@@ -230,7 +230,7 @@ async def test_a_unary_call_takes_one_whole_message(connect: Connect, messages: 
 
 
 async def test_the_end_of_a_stream_may_come_in_a_frame_of_its_own(connect: Connect) -> None:
-    """As Java's clients send it."""
+    """Java's clients do this."""
     client = await connect()
     client.open(1, "say")
     client.send(DATA, 0, 1, b"\0" + U32.pack(1) + b"a")

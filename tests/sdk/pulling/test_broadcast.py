@@ -30,7 +30,7 @@ def backup_of(file: Path) -> Path:
 
 
 def damage(file: Path, broken: bytes | None) -> None:
-    """What stands in the file now; None: it is gone."""
+    """Replaces the content of the file; None deletes it."""
     if broken is None:
         file.unlink()
     else:

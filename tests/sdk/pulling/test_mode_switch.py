@@ -112,7 +112,7 @@ async def test_a_message_that_cannot_be_sent_back_because_of_the_switch_is_not_d
 async def test_a_consumer_that_missed_a_switch_forth_and_back_begins_where_the_group_stands(
     narrow: Any, guard: Any, advance: Any
 ) -> None:
-    """What was popped meanwhile is done: a commit of what it had pulled before would bring it again."""
+    """Messages popped meanwhile are finished; a commit of an older pulled offset would deliver them again."""
     await narrow.send(NARROW, [f"m{number}" for number in range(4)])
     async with narrow.pull_consume(NARROW, GROUP) as consumer:
         await take(consumer, guard, 1)

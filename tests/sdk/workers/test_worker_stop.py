@@ -74,7 +74,7 @@ async def test_a_worker_whose_group_is_not_there_says_so(popmq_broker: Broker) -
 
 
 async def test_slow_handlers_hold_no_message_ahead(popmq_broker: Broker) -> None:
-    """A message behind an hour of work is for another process."""
+    """A message that would wait for an hour of work is left to another process."""
     worker, all_begun = popmq.Worker(popmq_broker.endpoint), asyncio.Event()
     begun: list[str] = []
 

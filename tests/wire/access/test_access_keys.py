@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def caller(keys: Keys, headers: list[tuple[str, str]]) -> str:
-    """The name of the key that these headers prove; what is refused, instead."""
+    """The name of the key that these headers prove, or the code of the refusal."""
     found = dict(headers)
     try:
         return keys.caller(found.get("authorization", ""), found.get("x-mq-date-time", "")).name
@@ -180,13 +180,13 @@ def test_every_method_of_an_engine_is_guarded() -> None:
 
 
 class Unheard(NamedTuple):
-    """A command that nobody has thought of."""
+    """A command without an entry in the table of rights."""
 
     topic: str = "orders"
 
 
 class UnheardQuery(Query[None]):
-    """A query that nobody has thought of."""
+    """A query without an entry in the table of rights."""
 
 
 class Everything:

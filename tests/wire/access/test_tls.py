@@ -38,7 +38,7 @@ def broker(folder: Path, clock: FakeClock, tls_port: int) -> Iterator[EmbeddedBr
 
 
 def topics(endpoint: str, ca: Path) -> list[str]:
-    """The names of all topics, asked over TLS by a client that trusts `ca` and nobody else."""
+    """The names of all topics, over TLS, for a client that trusts only `ca`."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     with grpc.secure_channel(endpoint, grpc.ssl_channel_credentials(ca.read_bytes()), options=options) as channel:
         answer: pb.ListTopicsResponse = rpc.AdminStub(channel).ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)

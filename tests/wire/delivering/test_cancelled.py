@@ -159,7 +159,7 @@ def test_a_call_whose_deadline_is_over_is_as_good_as_cancelled(shop: Stubs, gate
 
 
 def test_a_storm_of_cancelled_pops_loses_no_message(shop: Stubs, clock: FakeClock, parked: Parked) -> None:
-    """Pops cancelled at all moments of their life: nothing is lost, and what is still leased comes back in its time."""
+    """Pops are cancelled at all moments: no message is lost, and leased ones come back when their leases end."""
     taken, sent = list[bytes](), list[bytes]()
 
     def send(count: int) -> None:

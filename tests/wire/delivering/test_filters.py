@@ -229,7 +229,7 @@ def test_looking_has_an_end_and_the_next_pop_goes_on_from_there(shop: Stubs) -> 
 
 @pytest.mark.parametrize("letter", ["x", "é", "🐰"])
 def test_a_conflict_of_very_long_filters_still_reaches_its_caller(shop: Stubs, letter: str) -> None:
-    """Trailers have 8 KiB; a refusal that quotes what was sent must not be longer."""
+    """Trailers have 8 KiB; a refusal that quotes the filters of a request must not be longer."""
     one, two = (pb.Filter(sql92=f"a = '{letter * 1900}{number}'") for number in (1, 2))
     shop.pop(filter=one)
     refused = refused_pop(shop, two)

@@ -200,7 +200,7 @@ def test_a_message_wakes_one_waiter_of_every_group(shop: Stubs, parked: Parked) 
 
 
 def test_waiters_of_named_queues_wake_for_their_queue(stubs: Stubs, parked: Parked) -> None:
-    """Whichever queue a message goes to, those who wait for another one are no obstacle."""
+    """A message wakes the waiter of its queue, whatever waiters of other queues there are."""
     stubs.create_topic(queues=4)
     stubs.create_group()
     calls = {}
@@ -215,7 +215,7 @@ def test_waiters_of_named_queues_wake_for_their_queue(stubs: Stubs, parked: Park
 def test_a_message_between_the_look_and_the_parking_is_not_missed(
     shop: Stubs, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Pop finds nothing; before it has parked a Send is committed, and wakes nobody since nobody is parked."""
+    """A Pop finds nothing; before it has parked, a Send is committed, which finds no parked Pop to wake."""
     answer, held = Broker._answer, []
 
     def answer_two_at_once(self: Broker, *group: object) -> None:

@@ -29,7 +29,7 @@ class Message:
 
 @dataclass
 class Model:
-    """One group in two topics. It never asks the broker: it sees what was done and what was answered."""
+    """One group in two topics. It sees only calls and answers, and never asks the broker."""
 
     clock: FakeClock
     messages: dict[str, dict[str, Message]] = field(default_factory=lambda: {TOPIC: {}, OTHER: {}})

@@ -31,7 +31,7 @@ def switch(shop: Stubs, mode: Any) -> None:
 def test_every_field_of_a_pull_request_reaches_the_engine(
     shop: Stubs, gate: Gate, filter: pb.Filter | None, asked: tuple[str, str] | None
 ) -> None:
-    """S2.21, S2.22, S0.19, S0.25: what the reference packs into flags is set or unset here, and arrives as it is."""
+    """S2.21, S2.22, S0.19, S0.25: the flags of the reference are fields here, and arrive unchanged."""
     shop.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=2)), timeout=CALL_S)
     switch(shop, pb.PULL)
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_a_broadcast_assigns_every_queue_to_every_client(stubs: Stubs, mode: Any
 
 
 def test_an_assignment_names_the_consume_mode_of_the_group(shop: Stubs) -> None:
-    """D.63: popping is what a group does without a mode; the mode comes with each answer, never asked for."""
+    """D.63: a group without a mode pops; every answer has the mode, without a request for it."""
     assert assignment(shop, "a") == pb.QueryAssignmentResponse(known=True, all=True, mode=pb.POP)
     switch(shop, pb.PULL)
     shop.broker.Heartbeat(pb.HeartbeatRequest(client_id="a", group=GROUP, topics=[TOPIC]), timeout=CALL_S)

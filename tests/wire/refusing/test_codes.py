@@ -305,7 +305,7 @@ def test_pops_go_on_while_only_sends_lack_room(shop: Stubs, monkeypatch: pytest.
 
 
 def test_every_call_after_a_failed_commit_is_refused_at_once(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process is about to end: nobody may be left without an answer until it has."""
+    """The process is about to end, and must answer every call until then."""
     with monkeypatch.context() as patch:
         unavailable(shop, patch)
     assert send(shop).code == "UNAVAILABLE"

@@ -36,7 +36,7 @@ STATUSES = {
 
 
 class Fuzz:
-    """One run: the world, renewed when wrong requests have emptied it, and what came out."""
+    """One run: the world, renewed when wrong requests have emptied it, and the outcomes."""
 
     def __init__(self, stubs: Stubs, folder: Path, clock: FakeClock, seed: int) -> None:
         self.world: World = worlds.build(stubs, folder, clock)
@@ -75,7 +75,7 @@ class Fuzz:
             self.outcomes[self.answered(name, self.mutate(pick.choice(requests[name])))] += 1
 
     def restock(self) -> None:
-        """Gives back what wrong requests have deleted, and something to lease, so that the run does not go dull."""
+        """Creates what wrong requests have deleted, and sends messages, so that later requests find something."""
         unbounded = pb.Topic(
             name=TOPIC, quota=pb.Quota(), retention=pb.Retention(), unique_ids_ms=0, permission=pb.READ_WRITE
         )

@@ -73,7 +73,7 @@ def together(gate: Gate, stubs: Stubs, calls: list[tuple[Any, Any]]) -> list[Any
 
 
 def plain(answer: Any) -> Any:
-    """An answer without what is random in it."""
+    """An answer without its random parts."""
     copy = type(answer)()
     copy.CopyFrom(answer)
     for delivery in getattr(copy, "deliveries", ()):

@@ -57,7 +57,7 @@ def state(world: World) -> State:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One for all cases: what is refused changes nothing, so no case can disturb the next."""
+    """One world for all cases: a refused request changes nothing, so no case can disturb the next."""
     folder, clock = tmp_path_factory.mktemp("world") / "data", FakeClock()
     with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
         world = worlds.build(stubs, folder, clock)

@@ -28,7 +28,7 @@ def sent(v2: V2, *bodies: bytes, **asked: Any) -> list[pb.Message]:
 
 
 def holding(text: str) -> pb.Message:
-    """A message with a handle, whoever made that."""
+    """A message with this receipt handle, real or forged."""
     made = message()
     made.system_properties.receipt_handle = text
     return made

@@ -93,7 +93,7 @@ def test_leases_of_a_topic_that_was_deleted_are_over_and_clients_stop_asking(sho
 def test_filters_of_groups_that_are_not_there_are_not_told(
     shop: Stubs, v2: V2, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log is for operators: nobody writes into it by asking for what there is not."""
+    """The log is for operators: clients must not fill it by requests for unknown groups."""
     with caplog.at_level(logging.WARNING, "popmq.api"):
         for tag in ("a", "b"):
             v2.receive(group="nobody", filter_expression=pb.FilterExpression(type=pb.TAG, expression=tag))

@@ -128,7 +128,7 @@ def test_messages_of_a_cancelled_receive_come_back_at_once_without_counting_an_a
 
 
 class Desk:
-    """An engine that answers one Pop and notes what it is asked then."""
+    """An engine that answers one Pop and records the later commands."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

@@ -20,7 +20,7 @@ CALL = Call("c", "GO", "", lambda: None)
 
 
 def drawn(chance: random.Random) -> pb.Message:
-    """A message with some fields set, some of them beyond what is allowed."""
+    """A message with random fields, some of them beyond the limits."""
     system = pb.SystemProperties(
         message_id=chance.choice(["", " ", "0" * 34, "é" * 40, "x" * 128, "x" * 129]),
         born_host=chance.choice(["", "host", "h" * 64, "h" * 300]),

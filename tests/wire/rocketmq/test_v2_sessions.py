@@ -187,7 +187,7 @@ class Pipe:
 
 
 class Asking:
-    """An engine with one check for whoever joins."""
+    """An engine with one check for each producer that joins."""
 
     def __init__(self) -> None:
         self.left: list[Stream] = []

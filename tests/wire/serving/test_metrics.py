@@ -93,7 +93,7 @@ def switch(shop: Stubs, topic: str, group: str = GROUP) -> None:
 
 
 def left_behind(shop: Stubs, clock: FakeClock) -> None:
-    """Group gone does not read any more, and is warned of it."""
+    """Group `gone` stops reading until its subscription is warned of."""
     shop.create_group("gone", subscription_expiry_ms=4 * 3_600_000)
     shop.broker.WaitAvailable(pb.WaitAvailableRequest(topic=TOPIC, group="gone"), timeout=CALL_S)
     for _ in range(7):

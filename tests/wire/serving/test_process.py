@@ -222,7 +222,7 @@ sys.exit(main(sys.argv[2:]))
 
 
 def test_a_failed_commit_ends_the_process_with_74_and_answered_calls_survive(tmp_path: Path) -> None:
-    """A disk that has room and yet fails is not trusted again; nobody is left without an answer."""
+    """A disk that fails though it has room is not trusted again; every call gets an answer."""
     broken, data = tmp_path / "broken", tmp_path / "data"
     with BrokerProcess(data, program=[sys.executable, "-c", BROKEN, str(broken)]) as process:
         with Stubs(process.endpoint) as stubs:
@@ -243,7 +243,7 @@ def test_a_failed_commit_ends_the_process_with_74_and_answered_calls_survive(tmp
 
 
 def test_the_port_opens_after_the_store_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever can connect is served: while the store is opened and scanned nobody can."""
+    """A client that can connect is served: no client can connect while the store is opened and scanned."""
     port, start, open_while_starting = own_port(), Writer.start, []
 
     def probe(self: Writer) -> None:
