@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.prose import COMMENT, ROOT, modules, pages
-from tests.sources import tree_of
+from tests.sources import sources, tree_of
 
 
 class Banned(NamedTuple):
@@ -101,6 +101,64 @@ def test_names_of_tests_use_words_in_their_one_meaning() -> None:
         if uses(banned, name)
     ]
     assert used == []
+
+
+#: Identifiers of the server with a second meaning, as (folder, what reads so), and the word to use.
+IDENTIFIERS = (
+    ("server/popmq_server/writer", r"_?group|_?(next|NEXT)_?(group|GROUP)|GROUP_(COMMANDS|BYTES|SHARE).*", "batch"),
+    ("server/popmq_server", r"_?(next_group|NEXT_GROUP)", "batch: a group is a consumer group"),
+    ("server/popmq_server", r"token_ms|no_token", "quota: a token is an owner's"),
+    ("server/popmq_server", r"(?i).*bur(y|ied|ial)(_.*)?", "dead letter"),
+    ("server/popmq_server", r"(?i)(.*_)?hand(s|ed)?_?out", "deliver"),
+    ("server/popmq_server/operate", r"_?[Ll]ot", "page: a lot has the calls that wait"),
+)
+#: Names of the contract that stay as they were released.
+RELEASED = {"unburied"}
+
+
+def identifiers(tree: ast.AST) -> set[str]:
+    """The variables, parameters, functions, classes and own attributes that a module defines."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                found.add(name)
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                found.add(name)
+    return found - RELEASED
+
+
+def counts_places(tree: ast.AST) -> list[str]:
+    """Loops that call an index a place: a Place is a queue and an offset."""
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.comprehension))
+    return [
+        ast.unparse(loop.iter)
+        for loop in loops
+        if ast.unparse(loop.iter).startswith("enumerate(") and ast.unparse(loop.target).strip("(").startswith("place,")
+    ]
+
+
+def test_identifiers_of_the_server_use_words_in_their_one_meaning() -> None:
+    used = [
+        f"{path.relative_to(ROOT)}: {name}: {instead}"
+        for folder, pattern, instead in IDENTIFIERS
+        for path in sources(folder)
+        for name in sorted(identifiers(tree_of(path)))
+        if re.fullmatch(pattern, name)
+    ]
+    assert used == []
+
+
+def test_an_index_of_the_server_is_no_place() -> None:
+    found = {str(path.relative_to(ROOT)): counts_places(tree_of(path)) for path in sources("server/popmq_server")}
+    assert {path: loops for path, loops in found.items() if loops} == {}
+
+
+@pytest.mark.parametrize("source", ["for place, a in enumerate(b): ...", "[place for place, (a, b) in enumerate(c)]"])
+def test_an_index_that_is_called_a_place_is_noticed(source: str) -> None:
+    assert len(counts_places(ast.parse(source))) == 1
 
 
 def test_a_second_meaning_in_a_name_is_noticed(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class SendRequests:
         self._message_groups = message_groups
         self._group_at = self._bytes.find(b"g@@@@") + 1
         self._next = 0
-        self._next_group = caller * 997
+        self._next_batch = caller * 997
         self._write(0, f"{caller:04x}".encode())
         for place in range(4):
             digits = "".join(f"{i:04x}"[place] for i in range(batch)).encode()
@@ -46,8 +46,8 @@ class SendRequests:
 
     def _turn_groups(self) -> None:
         """Writes the next message groups, one into each message."""
-        numbers = [(self._next_group + place) % self._message_groups for place in range(self._batch)]
-        self._next_group += self._batch
+        numbers = [(self._next_batch + place) % self._message_groups for place in range(self._batch)]
+        self._next_batch += self._batch
         for place in range(4):
             self._spread(self._group_at + place, "".join(f"{number:04d}"[place] for number in numbers).encode())
 

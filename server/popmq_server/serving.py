@@ -138,7 +138,9 @@ class Serving:
 
         self._metrics.watch(
             lambda: self._run(look()),
-            lambda: broker.waiters.count + broker.watchers.count + broker.limited.count + broker.pulls.waiters.count,
+            lambda: (
+                broker.waiters.count + broker.watchers.count + broker.quota_waiters.count + broker.pulls.waiters.count
+            ),
         )
 
     def _run(self, question: Coroutine[Any, Any, T]) -> T:

@@ -212,9 +212,9 @@ class _Walk:
                 yield page, node
                 if not _lies(order(node.key), bounds):
                     yield f"a search does not find a key of page {number}"
-        for place, node in enumerate(below):
+        for index, node in enumerate(below):
             least = order(node.key) if node.key else bounds[0]
-            beyond = order(below[place + 1].key) if place + 1 < len(below) else bounds[1]
+            beyond = order(below[index + 1].key) if index + 1 < len(below) else bounds[1]
             yield from self._below(node.page or 0, levels - 1, counts, order, (least, beyond))
 
     def _nodes(self, page: Page, leaf: bool, counts: Counter[str]) -> Iterator[Node | str]:

@@ -33,7 +33,7 @@ from popmq_server.topics.log import Log, located
 from popmq_server.topics.topic import append
 
 #: Bytes of messages that one piece moves to dead letter topics; one message is always allowed.
-BURY_BYTES_MAX = 4 << 20
+DEAD_LETTER_BYTES_MAX = 4 << 20
 #: Size of a dead letter's origin, at most: names, and a reason of 4 KiB.
 ORIGIN_BYTES = 5 << 10
 #: Text fields of popmq.v1.DeadLetter.
@@ -87,7 +87,7 @@ class Budget:
     A dead letter has all bytes of its message, so a bound of members alone would allow gigabytes.
     """
 
-    def __init__(self, tx: Tx, bytes_max: int = BURY_BYTES_MAX) -> None:
+    def __init__(self, tx: Tx, bytes_max: int = DEAD_LETTER_BYTES_MAX) -> None:
         self._tx = tx
         self._bytes_max = bytes_max
         self._taken = 0

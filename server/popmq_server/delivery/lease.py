@@ -146,14 +146,14 @@ def _one_by_one(
     """The result of each handle, and the members by part."""
     results: list[Refused | None] = []
     done: dict[tuple[int, int], int] = {}
-    for place, handle in enumerate(handles):
+    for index, handle in enumerate(handles):
         try:
             if isinstance(handle, Refused):
                 raise handle
-            found = find(tx, group, handle, f"handles[{place}]")
+            found = find(tx, group, handle, f"handles[{index}]")
             key = (found.ck.ck_id, found.sub)
             if done.get(key, 0) & found.bit:
-                raise lapsed(f"handles[{place}]")
+                raise lapsed(f"handles[{index}]")
             done[key] = done.get(key, 0) | found.bit
             results.append(None)
         except Refused as refused:
@@ -185,30 +185,30 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
     results: list[tuple[int, bool] | Refused] = []
     wanted: dict[tuple[object, ...], tuple[Change, list[tuple[int, Found]]]] = {}
     seen: set[tuple[int, int]] = set()
-    for place, entry in enumerate(command.changes):
+    for index, entry in enumerate(command.changes):
         results.append((0, False))
         try:
             if isinstance(entry, Refused):
                 raise entry
-            field = f"changes[{place}].handle"
+            field = f"changes[{index}].handle"
             given = entry.handle
             found = find(tx, group, given if isinstance(given, Handle) else read_handle(given, field), field)
             if found.ck.owner_id:
                 raise invalid(
                     "an owner holds this message",
-                    field=f"changes[{place}].handle",
+                    field=f"changes[{index}].handle",
                     action="settle it through its owner (in Python: client.ack_up_to, release_owner)",
                 )
             if (found.ck.ck_id, found.bit) in seen:
                 raise invalid(
                     "this handle occurs twice in the request",
-                    field=f"changes[{place}].handle",
+                    field=f"changes[{index}].handle",
                     action="send each handle once",
                 )
             seen.add((found.ck.ck_id, found.bit))
-            wanted.setdefault((found.ck.ck_id, found.sub, *entry[1:]), (entry, []))[1].append((place, found))
+            wanted.setdefault((found.ck.ck_id, found.sub, *entry[1:]), (entry, []))[1].append((index, found))
         except Refused as refused:
-            results[place] = refused
+            results[index] = refused
     for alike, founds in wanted.values():
         _apply(tx, group, alike, founds, results)
     return results
@@ -232,16 +232,16 @@ def _apply(
         return
     if entry.kind == "extend":
         visible_ms = _extend(tx, ck, sub, bits, entry.delay_ms or 0)
-        outcome = {place: (visible_ms, False) for place, _ in founds}
+        outcome = {index: (visible_ms, False) for index, _ in founds}
     elif entry.kind == "reject":
         part = tx.state.leases[(ck.ck_id, sub)]
         _leave_alone(tx, ck, sub, bits)
         deadletter.dead_letter(tx, ck, bits, entry.reason, part, history.REJECTED)
-        outcome = {place: (tx.now_ms, True) for place, _ in founds}
+        outcome = {index: (tx.now_ms, True) for index, _ in founds}
     else:
         outcome = _release(tx, group, entry, ck, sub, bits, founds)
-    for place, result in outcome.items():
-        results[place] = result
+    for index, result in outcome.items():
+        results[index] = result
 
 
 def _with_room(
@@ -254,8 +254,8 @@ def _with_room(
     if not founds:
         return founds
     if not tx.room.has(MOVE, entries_bytes(len(founds), entry.reason)):
-        for place, _ in founds:
-            results[place] = tx.room.refusal()
+        for index, _ in founds:
+            results[index] = tx.room.refusal()
         return []
     ck, bits = founds[0][1].ck, sum(found.bit for _, found in founds)
     dying = bits
@@ -270,11 +270,11 @@ def _with_room(
     locked = {ck.groups[member] for member in members_of(staying)} if ck.groups else set()
     refused = budget.refusal()
     going: list[tuple[int, Found]] = []
-    for place, found in founds:
+    for index, found in founds:
         if found.bit & staying or (locked and ck.groups[found.bit.bit_length() - 1] in locked):
-            results[place] = refused
+            results[index] = refused
         else:
-            going.append((place, found))
+            going.append((index, found))
     return going
 
 
@@ -309,16 +309,16 @@ def _release(
     _leave_alone(tx, ck, sub, bits)
     if dead:
         deadletter.dead_letter(tx, ck, dead, entry.reason or "no attempts left", part)
-    outcome = {place: (tx.now_ms, True) for place, found in founds if found.bit & dead}
+    outcome = {index: (tx.now_ms, True) for index, found in founds if found.bit & dead}
     by_delay: dict[int, int] = {}
-    for place, found in founds:
+    for index, found in founds:
         if found.bit & dead:
             continue
         delay_ms = entry.delay_ms
         if delay_ms is None:
             delay_ms = group.backoff_ms(ck.attempts_of(found.bit.bit_length() - 1))
         by_delay[delay_ms] = by_delay.get(delay_ms, 0) | found.bit
-        outcome[place] = (tx.now_ms + delay_ms, False)
+        outcome[index] = (tx.now_ms + delay_ms, False)
     for delay_ms, group_bits in by_delay.items():
         back_ms = tx.now_ms + delay_ms if delay_ms else 0
         history.write_members(tx, ck, group_bits, part, history.RELEASED, entry.reason, back_ms)
@@ -334,12 +334,12 @@ def _still_held(
 ) -> list[tuple[int, Found]]:
     """The members that earlier entries of the request did not release with their message group; the others lapsed."""
     held = []
-    for place, found in founds:
+    for index, found in founds:
         part = tx.state.leases.get((found.ck.ck_id, found.sub))
         if part is not None and part.undone & found.bit:
-            held.append((place, found))
+            held.append((index, found))
         else:
-            results[place] = lapsed(f"changes[{place}].handle")
+            results[index] = lapsed(f"changes[{index}].handle")
     return held
 
 
@@ -367,12 +367,12 @@ def _release_in_order(
     history.write_members(tx, ck, later, lease, history.RELEASED, fifo.FOLLOWER)
     fifo.put_back(tx, ck, later, fifo.FOLLOWER, 0)
     fifo.put_back(tx, ck, stopped, reason, stopped, stopped=stopped)
-    outcome = {place: (tx.now_ms, bool(found.bit & dead)) for place, found in founds}
-    for place, found in founds:
+    outcome = {index: (tx.now_ms, bool(found.bit & dead)) for index, found in founds}
+    for index, found in founds:
         if found.bit & failed & ~(dead | stopped):
             back_ms = _back_in_order(tx, group, entry, ck, found.bit)
             history.write_members(tx, ck, found.bit, lease, history.RELEASED, entry.reason, back_ms)
-            outcome[place] = (back_ms, False)
+            outcome[index] = (back_ms, False)
     return outcome
 
 

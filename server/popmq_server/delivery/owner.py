@@ -280,9 +280,9 @@ def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
     """
     moved = 0
     keys = tx.state.owner_tokens.get(owner.owner_id, ())
-    for place, key in enumerate(keys):
+    for index, key in enumerate(keys):
         if moved >= members_max:
-            tx.state.owner_tokens[owner.owner_id] = keys[place:]
+            tx.state.owner_tokens[owner.owner_id] = keys[index:]
             return moved
         token = tx.state.tokens[key]
         ck = tx.state.ck.get(token.ck_id) if token.ck_id else None

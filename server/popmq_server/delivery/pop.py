@@ -70,9 +70,9 @@ def pop(tx: Tx, command: Pop) -> Leased:
     if pick.rows:
         ck = lease(tx, pick, due_ms, command.client_id, command.attempt_id, session=command.session)
     rest = pick.rest(tuple(queues))  # after the lease: message groups that it locks are not ready
-    token_ms = quotas.next_ms(tx, group, topic) if rest else 0
+    quota_ms = quotas.next_ms(tx, group, topic) if rest else 0
     if ck is None:
-        return _nothing(pick, queues, rest, token_ms)._replace(named=bool(named))
+        return _nothing(pick, queues, rest, quota_ms)._replace(named=bool(named))
     if rest:
         tx.wake(group.group_id, topic.topic_id)
     return Leased(
@@ -82,16 +82,16 @@ def pop(tx: Tx, command: Pop) -> Leased:
         popped_ms=tx.now_ms,
         due_ms=due_ms,
         rest=rest,
-        token_ms=token_ms,
+        quota_ms=quota_ms,
         type=topic.type,
     )
 
 
-def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: int) -> Leased:
+def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, quota_ms: int) -> Leased:
     """An empty answer: no messages, or the pick reached a bound, or a quota or limit allows no lease now."""
     refusal = None
     if rest and not pick.messages_max:
-        refusal = quotas.no_token(pick.tx, pick.group, pick.topic)
+        refusal = quotas.no_quota(pick.tx, pick.group, pick.topic)
     elif rest and not pick.unfinished:
         refusal = _all_leased(pick, queues)
     return Leased(
@@ -103,7 +103,7 @@ def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: i
         rest=rest,
         again=bool(rest) and pick.unfinished,
         refusal=refusal,
-        token_ms=token_ms,
+        quota_ms=quota_ms,
     )
 
 
@@ -200,12 +200,12 @@ def lease(
 
 def queues_of(topic: Topic, named: tuple[int, ...]) -> range | tuple[int, ...]:
     """The queues to visit: the named ones, or all. Raises Refused for a queue that the topic does not have."""
-    for place, queue in enumerate(named):
+    for index, queue in enumerate(named):
         if queue >= topic.queues:
             raise Refused(
                 "INVALID_FIELD",
                 f"topic {topic.name!r} has no queue {queue}, it has {topic.queues}",
-                field=f"queues[{place}]",
+                field=f"queues[{index}]",
                 action="name queues from 0 to the number of queues less one",
             )
     return named or range(topic.queues)

@@ -1,8 +1,8 @@
 """The revive: ends due leases and moves their members on.
 
 In the given transaction one piece moves at most REVIVE_MEMBERS_MAX members, in the order of their due times, and writes
-at most BURY_BYTES_MAX of dead letters. The next piece runs after the clients' commands, so a large backlog of equal
-deadlines does not delay a request. A lease that exceeds these bounds continues in the next piece.
+at most DEAD_LETTER_BYTES_MAX of dead letters. The next piece runs after the clients' commands, so a large backlog of
+equal deadlines does not delay a request. A lease that exceeds these bounds continues in the next piece.
 
     an undone member of a batch     → retry topic, or the dead letter topic after its last attempt
     a member in backoff             → retry topic
@@ -130,7 +130,7 @@ class Reviving(Job):
             self._from = b"" if tx.room.has(GROW) else self._from
         left, budget, held_up = (
             self.at_most(REVIVE_MEMBERS_MAX),
-            deadletter.Budget(tx, self.at_most(deadletter.BURY_BYTES_MAX)),
+            deadletter.Budget(tx, self.at_most(deadletter.DEAD_LETTER_BYTES_MAX)),
             False,
         )
         for each in self._due(tx, self.at_most(REVIVE_LEASES_MAX)):

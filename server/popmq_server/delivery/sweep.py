@@ -301,7 +301,7 @@ def _pointing_at(tx: Tx, where: GroupTopic, entries: list[Waiting]) -> CheckPoin
         Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
         for entry in entries
     )
-    chunks = tuple((place, log.chunk_of(entry.position)) for place, entry in enumerate(entries))
+    chunks = tuple((index, log.chunk_of(entry.position)) for index, entry in enumerate(entries))
     return CheckPoint(
         ck_id=0,
         group_id=where[0],

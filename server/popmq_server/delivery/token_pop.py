@@ -168,7 +168,7 @@ def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topi
         left = tx.state.total.get(topic.topic_id, 0) - tx.state.passed.get(where, 0) + stat.retry + stat.waiting
         others = tx.state.owner_tokens.get(owner.owner_id, ())
         if left and _room(tx, command, ask, topic, others):
-            raise quotas.no_token(tx, group, topic)
+            raise quotas.no_quota(tx, group, topic)
 
 
 def _room(tx: Tx, command: Pop, ask: PopToken, topic: Topic, others: tuple[tuple[int, int, bytes], ...]) -> int:

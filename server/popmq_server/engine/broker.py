@@ -81,8 +81,8 @@ class Broker(InPieces):
         self.waiters = Waiters(clock, wake_all=False)
         #: Pops of specific queues, and WaitAvailable: a commit wakes all of them, and each checks for itself.
         self.watchers = Waiters(clock, wake_all=True)
-        #: Pops of either kind that found messages but no token of the topic's quota; they wait for the next token.
-        self.limited = Waiters(clock, wake_all=False)
+        #: Pops of either kind that found messages while the topic's quota was used up; they wait until it permits one.
+        self.quota_waiters = Waiters(clock, wake_all=False)
         self.pulls = HeldPulls(clock, self.execute)
         self.consumers = Consumers(clock, self)
         self.producers = Producers(self._tell_listened)
@@ -110,7 +110,7 @@ class Broker(InPieces):
             else:
                 ticket.future.set_result(result)
                 if named := _LOOK_AGAIN.get(type(ticket.command)):
-                    self.limited.look_again(getattr(ticket.command, named))
+                    self.quota_waiters.look_again(getattr(ticket.command, named))
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)
         self.pulls.wake(committed.arrived, committed.woken)
@@ -128,7 +128,7 @@ class Broker(InPieces):
 
     def _clock_moved(self) -> None:
         """Called on the thread that moved a fake clock; the loop then checks the deadlines of waits."""
-        for lot in (self.waiters, self.watchers, self.limited, self.pulls.waiters):
+        for lot in (self.waiters, self.watchers, self.quota_waiters, self.pulls.waiters):
             self._loop.call_soon_threadsafe(lot.tick)
 
     async def execute(self, command: Any) -> Any:
@@ -167,9 +167,9 @@ class Broker(InPieces):
         key = (command.group, lite_pop.parked_at(command))
         deadline_ms = self.clock.now_ms() + wait_ms
         look_until_ms = self.clock.now_ms() + max(wait_ms, LOOK_MS)
-        chained = False  # after a wait for a quota token the next token wakes the next waiter
+        chained = False  # after a wait for the quota the next message that it permits wakes the next waiter
         while True:
-            seen = {here: here.generation(key) for here in (self.waiters, self.watchers, self.limited)}
+            seen = {here: here.generation(key) for here in (self.waiters, self.watchers, self.quota_waiters)}
             try:
                 popped: Leased = await self.execute(command)
             except (Refused, asyncio.CancelledError):
@@ -182,27 +182,27 @@ class Broker(InPieces):
             if popped.again:
                 lot.hand_on(key)
             if chained:
-                self.limited.wake_at(key, popped.token_ms)
+                self.quota_waiters.wake_at(key, popped.quota_ms)
             if popped.again or popped.rows or command.token is not None or popped.replay:
                 return with_handles(popped, command.handles)
-            chained = popped.token_ms > popped.popped_ms
+            chained = popped.quota_ms > popped.popped_ms
             if not (wait_ms and await self._park(key, lot, popped, seen, deadline_ms)):
                 return waited(popped, self.clock.now_ms())
 
     async def _park(
         self, key: Key, lot: Waiters, popped: Leased, seen: dict[Waiters, tuple[int, int]], deadline_ms: int
     ) -> bool:
-        """Waits for messages, or for the next quota token. True: look again.
+        """Waits for messages, or until the quota permits the next one. True: look again.
 
-        A token that becomes available exactly at the deadline still counts.
+        A message that it permits exactly at the deadline still counts.
         """
-        if popped.token_ms <= popped.popped_ms:
+        if popped.quota_ms <= popped.popped_ms:
             return await lot.park(key, seen[lot], deadline_ms)
-        if popped.token_ms <= self.clock.now_ms():
+        if popped.quota_ms <= self.clock.now_ms():
             return True
-        self.limited.wake_at(key, popped.token_ms)
-        woken = await self.limited.park(key, seen[self.limited], deadline_ms)
-        return woken or popped.token_ms <= self.clock.now_ms()
+        self.quota_waiters.wake_at(key, popped.quota_ms)
+        woken = await self.quota_waiters.park(key, seen[self.quota_waiters], deadline_ms)
+        return woken or popped.quota_ms <= self.clock.now_ms()
 
     def _give_back(self, command: Any, result: Any) -> None:
         """Releases what a Pop leased when its caller has left: visible again at once, attempt not counted.
@@ -329,7 +329,7 @@ class Broker(InPieces):
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""
-        parked = sum(lot.parked(group, topic) for lot in (self.waiters, self.watchers, self.limited))
+        parked = sum(lot.parked(group, topic) for lot in (self.waiters, self.watchers, self.quota_waiters))
         return parked, self.consumers.sessions.count(group)
 
     @property
@@ -341,7 +341,7 @@ class Broker(InPieces):
         """Answers the parked calls and ends the producer streams: the broker stops."""
         self.waiters.close()
         self.watchers.close()
-        self.limited.close()
+        self.quota_waiters.close()
         self.pulls.waiters.close()
         self.producers.close()
 

@@ -104,10 +104,10 @@ class Consumers:
     async def _check_queues(self, topic: str, group: str, queues: tuple[int, ...]) -> None:
         """Refuses names that do not exist, and queues that the topic does not have."""
         terms = await self._terms(group, topic)
-        for place, queue in enumerate(queues):
+        for index, queue in enumerate(queues):
             if queue >= terms.queues:
                 why = f"topic {topic!r} has {terms.queues} queues, no queue {queue}"
-                raise invalid(why, field=f"queues[{place}]")
+                raise invalid(why, field=f"queues[{index}]")
 
     async def listed(self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0) -> list[Consumer]:
         """The live clients of one group or of all, each with its messages in flight.

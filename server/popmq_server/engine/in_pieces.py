@@ -92,13 +92,13 @@ class InPieces(ABC):
 
     async def _all_entries(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> list[Any]:
         """Repeats the entries that did not fit into one commit, until each has its answer."""
-        while left := [place for place, result in enumerate(results) if isinstance(result, Later)]:
+        while left := [index for index, result in enumerate(results) if isinstance(result, Later)]:
             if isinstance(command, SendBack):
-                again: Any = command._replace(messages=tuple(command.messages[place] for place in left))
+                again: Any = command._replace(messages=tuple(command.messages[index] for index in left))
             else:
-                again = command._replace(changes=tuple(command.changes[place] for place in left))
-            for place, result in zip(left, await self.run_piece(again), strict=True):
-                results[place] = result
+                again = command._replace(changes=tuple(command.changes[index] for index in left))
+            for index, result in zip(left, await self.run_piece(again), strict=True):
+                results[index] = result
         return results
 
     async def peek(self, asked: Peek) -> list[ReadRow]:

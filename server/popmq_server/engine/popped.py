@@ -20,8 +20,8 @@ def waited(popped: Leased, now_ms: int) -> Popped:
     """The answer of a Pop whose wait is over: empty, or the refusal that explains why it got no message."""
     if popped.refusal is None:
         return with_handles(popped, False)
-    if popped.token_ms > popped.popped_ms:
-        popped.refusal.retry_after_ms = max(1, popped.token_ms - now_ms)
+    if popped.quota_ms > popped.popped_ms:
+        popped.refusal.retry_after_ms = max(1, popped.quota_ms - now_ms)
     raise popped.refusal
 
 

@@ -106,11 +106,11 @@ def _check_block(
     kv: Transaction, log: Log, name: str, topic_id: int, queue: int, first: int, block: memoryview
 ) -> Iterator[str]:
     """Each entry of a consume queue points at a whole record of its topic."""
-    for place, (position, size, _) in enumerate(CQ_ENTRY.iter_unpack(block)):
-        where = f"{name} queue {queue} offset {first + place}"
+    for index, (position, size, _) in enumerate(CQ_ENTRY.iter_unpack(block)):
+        where = f"{name} queue {queue} offset {first + index}"
         if log.fetch(topic_id, position, size) is not None:
             continue
-        quarantined = kv.get("quar", CQ_KEY.pack(topic_id, queue, first + place)) is not None
+        quarantined = kv.get("quar", CQ_KEY.pack(topic_id, queue, first + index)) is not None
         copied = kv.get("log", U64.pack(position)) is None and _has_kept_chunk(kv, topic_id, position)
         if not quarantined and not copied:
             yield f"{where} points at {position}, where there is no complete record of its topic"

@@ -87,10 +87,10 @@ def pop(tx: Tx, command: Pop) -> Leased:
     rest = tx.state.watches.waiting(key)
     if rest and rows:
         tx.woken.add((group.name, wake_key(*key[1:])))
-    token_ms = quotas.next_ms(tx, group, parent) if rest else 0
-    joined = _joined(tx, parts, rest)._replace(token_ms=token_ms)
+    quota_ms = quotas.next_ms(tx, group, parent) if rest else 0
+    joined = _joined(tx, parts, rest)._replace(quota_ms=quota_ms)
     if rest and not room:
-        return joined._replace(refusal=quotas.no_token(tx, group, parent))
+        return joined._replace(refusal=quotas.no_quota(tx, group, parent))
     return joined
 
 
@@ -115,11 +115,11 @@ def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int
     watches, parts, bytes_left = tx.state.watches, list[Leased](), command.max_bytes
     line = list(watches.line(key))
     due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
-    for place, name in enumerate(line):
+    for index, name in enumerate(line):
         if not room or bytes_left <= 0:
             break
         topic = lite_topics.find(tx, parent, name)
-        share = -(-room // min(SHARE_OF_BATCH, len(line) - place))
+        share = -(-room // min(SHARE_OF_BATCH, len(line) - index))
         if topic is not None and tx.state.deliverable(group.name, topic.topic_id):
             bind(tx, group, topic)
             pick = LitePick(tx, group, topic, share, bytes_left, first=not parts)

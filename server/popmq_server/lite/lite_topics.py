@@ -119,8 +119,8 @@ class Upkeep:
         names = tx.kv.scan("name", LITE_NAME, self._at)
         found = [(key, TopicId(U32.unpack(value)[0])) for key, value in itertools.islice(names, LOOKS_MAX + 1)]
         left = REMOVAL_KEYS_MAX
-        for place, (key, topic_id) in enumerate(found):
-            if left <= 0 or place == LOOKS_MAX:
+        for index, (key, topic_id) in enumerate(found):
+            if left <= 0 or index == LOOKS_MAX:
                 self._at = key
                 return True
             left = _look_at(tx, topic_id, left)

@@ -172,7 +172,7 @@ def members_of(bits: int) -> list[int]:
     if bits & (bits - 1) == 0:
         return [bits.bit_length() - 1]
     text = bin(bits)[:1:-1]
-    return [place for place, bit in enumerate(text) if bit == "1"]
+    return [index for index, bit in enumerate(text) if bit == "1"]
 
 
 def encode(ck: CheckPoint) -> bytes:
@@ -316,10 +316,10 @@ def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
 def take_chunks(ck: CheckPoint, bits: int) -> tuple[tuple[int, int], ...]:
     """(member, chunk) pairs of the members of `bits`, renumbered from 0."""
     chunks: list[tuple[int, int]] = []
-    for place, member in enumerate(members_of(bits)):
+    for index, member in enumerate(members_of(bits)):
         chunk = ck.chunk_of(member)
         if not chunks or chunks[-1][1] != chunk:
-            chunks.append((place, chunk))
+            chunks.append((index, chunk))
     return tuple(chunks)
 
 

@@ -163,9 +163,9 @@ def read_handle(text: str, field: str = "handles") -> Handle:
 def each_handle(texts: Sequence[str]) -> list[Handle | Refused]:
     """Decodes the handles of a request one by one; a text that is not one becomes its Refused."""
     found: list[Handle | Refused] = []
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         try:
-            found.append(read_handle(text, f"handles[{place}]"))
+            found.append(read_handle(text, f"handles[{index}]"))
         except Refused as refused:
             found.append(refused)
     return found

@@ -15,7 +15,7 @@ class Leased(NamedTuple):
     `rest`: messages left in the visited queues. `replay`: the answer to a known attempt id or token.
     `sealed`: with a token (messages sealed at first, end, stolen, lost). `again`: nothing was found yet, but the search
     is not complete: ask again at once. `refusal`: why nothing was leased although there are messages, once the Pop
-    waits no longer. `token_ms`: when the topic's quota has its next token. `type`: the topic's. `parts`: for lite
+    waits no longer. `quota_ms`: when the topic's quota permits the next message. `type`: the topic's. `parts`: for lite
     topics, each with its own CheckPoint and rows; `rows` are then those of all parts. `named`: an empty answer of a Pop
     that read certain queues, not all.
     """
@@ -30,7 +30,7 @@ class Leased(NamedTuple):
     sealed: tuple[int, bool, int, int] | None = None
     again: bool = False
     refusal: Refused | None = None
-    token_ms: int = 0
+    quota_ms: int = 0
     type: str = "NORMAL"
     parts: tuple["Leased", ...] = ()
     named: bool = False

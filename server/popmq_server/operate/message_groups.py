@@ -44,14 +44,14 @@ def listed(tx: Tx, query: queries.MessageGroups) -> Rows[MessageGroupNumbers]:
     stage, _, at = (query.after or "stopped ").partition(" ")
     if stage not in _IS_PLACE or not _IS_PLACE[stage](at):
         raise not_a_page(query.after)
-    lot = _Lot(tx, (group.group_id, topic.topic_id), topic, query.rows_max)
-    stages = {"stopped": lot.stopped, "waiting": lot.waiting, "leased": lot.leased}
+    page = _Page(tx, (group.group_id, topic.topic_id), topic, query.rows_max)
+    stages = {"stopped": page.stopped, "waiting": page.waiting, "leased": page.leased}
     for name in ("stopped",) if query.stopped_only else stages:
         if name == stage:
             if after := stages[name](at):
-                return Rows(lot.rows.values(), f"{name} {after}")
+                return Rows(page.rows.values(), f"{name} {after}")
             stage, at = _NEXT[name], ""
-    return Rows(lot.rows.values())
+    return Rows(page.rows.values())
 
 
 #: The stages of the list, each with the next.
@@ -64,7 +64,7 @@ _IS_PLACE: dict[str, Callable[[str], object]] = {
 }
 
 
-class _Lot:
+class _Page:
     """One piece of a list: each stage adds rows, and returns the place to continue at; "" = the stage has ended."""
 
     def __init__(self, tx: Tx, where: GroupTopic, topic: Topic, rows_max: int) -> None:

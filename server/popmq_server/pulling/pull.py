@@ -75,7 +75,7 @@ def _within_quota(tx: Tx, group: Group | None, topic: Topic, command: Pull, some
     """Limits the request to the group's quota; Refused if there are messages but no tokens."""
     allowed = quotas.pop_room(tx, group, topic) if group is not None else None
     if group is not None and allowed == 0 and something:
-        raise quotas.no_token(tx, group, topic)
+        raise quotas.no_quota(tx, group, topic)
     return command._replace(max_messages=min(command.max_messages, allowed)) if allowed else command
 
 

@@ -50,13 +50,13 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
     alike: dict[tuple[int, str, bool], list[Found]] = {}
     seen: set[bytes] = set()
     budget = deadletter.budget(tx)
-    for place, message in enumerate(command.messages):
+    for index, message in enumerate(command.messages):
         try:
             if isinstance(message, Refused):
                 raise message
-            found = _counted(_find(tx, group, topic, message, f"messages[{place}]"), message)
+            found = _counted(_find(tx, group, topic, message, f"messages[{index}]"), message)
             if found.entry is not None and found.entry.key in seen:
-                raise _gone(f"messages[{place}].offset", "the request names this message twice")
+                raise _gone(f"messages[{index}].offset", "the request names this message twice")
             dead = message.reject or found.run.attempts >= (message.max_attempts or group.max_attempts)
             if dead and not budget.fits(found.run.size):
                 raise budget.refusal()
@@ -153,10 +153,10 @@ def _checkpoint(tx: Tx, where: GroupTopic, founds: list[Found], client: str, rea
     """A CheckPoint of kind backoff; no client has a handle on it."""
     log = Log(tx.kv)
     chunks: list[tuple[int, int]] = []
-    for place, found in enumerate(founds):
+    for index, found in enumerate(founds):
         chunk = log.chunk_of(found.run.position)
         if not chunks or chunks[-1][1] != chunk:
-            chunks.append((place, chunk))
+            chunks.append((index, chunk))
     return tx.new_checkpoint(
         where,
         BACKOFF,

@@ -87,10 +87,10 @@ def _occur(tx: Tx, schedule: Schedule, left: _Left) -> bool:
     wanted = _wanted(schedule.missed, due, tx.wall_ms)
     if len(wanted) < len(due):
         schedule = _skipped(tx, schedule, len(due) - len(wanted))
-    for place, at_ms in enumerate(wanted):
+    for index, at_ms in enumerate(wanted):
         if not left.any or not _room(tx, schedule):
             schedules.put(tx, schedule._replace(next_ms=at_ms, looked_ms=tx.wall_ms))
-            return not left.any or place > 0
+            return not left.any or index > 0
         schedule = _send(tx, schedule, at_ms, left)
     schedules.put(tx, schedule._replace(next_ms=after_ms, looked_ms=tx.wall_ms))
     return True

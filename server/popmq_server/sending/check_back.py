@@ -122,11 +122,11 @@ def _give_up(tx: Tx, count: int) -> list[str]:
 def _that_fit(tx: Tx, halves: list[Half]) -> list[Half]:
     """The first half messages that fit the byte limit of one piece and the free room. The limit always allows one."""
     size = 0
-    for place, half in enumerate(halves):
+    for index, half in enumerate(halves):
         message = transaction.message_of(tx, half)
         size += len(message.data) if message else 0
-        if (place and size > CHECK_BYTES_MAX) or not tx.room.has(GROW, messages_bytes([2 * size])):
-            return halves[:place]
+        if (index and size > CHECK_BYTES_MAX) or not tx.room.has(GROW, messages_bytes([2 * size])):
+            return halves[:index]
     return halves
 
 
@@ -177,8 +177,8 @@ def listen(tx: Tx, command: Listen) -> None:
 
     Not stored: it describes the live producers, which remains true if the commit fails.
     """
-    for place, name in enumerate(command.joining):
-        field = f"hello.transaction_topics[{place}]"
+    for index, name in enumerate(command.joining):
+        field = f"hello.transaction_topics[{index}]"
         topic = tx.topic(name)
         if topic is None:
             raise topic_not_found(name, field)

@@ -101,13 +101,13 @@ def _publish(tx: Tx, topic: Topic, number: int, blocks: list[tuple[bytes, bytes]
     visible: list[tuple[int, Outgoing]] = []
     ids = unique.Ids(tx, topic)
     messages = itertools.chain.from_iterable(_messages(tx, topic, number, raw) for _, raw in blocks)
-    for place, message in enumerate(messages):
-        if topic.unique_ids_ms and (ids.first(message, place) != place or ids.known(message)):
+    for index, message in enumerate(messages):
+        if topic.unique_ids_ms and (ids.first(message, index) != index or ids.known(message)):
             continue
         if (kept := delay.keep(tx, topic, message)) is not None:
             ids.remember(message, kept)
         else:
-            visible.append((place, message))
+            visible.append((index, message))
     for (_, message), stored in zip(visible, placing.append(tx, topic, visible), strict=True):
         ids.remember(message, stored)
 

@@ -121,8 +121,8 @@ def _store(tx: Tx, topic: Topic, command: Stage, found: Staged | None, messages:
     if topic.send_messages_per_s or topic.send_bytes_per_s:
         quotas.sent(tx, topic, messages)
     before = found or Staged(tx.next("stage_id"), topic.topic_id, command.batch, 0, 0, 0)
-    for place, raw in enumerate(blocks):
-        tx.kv.put("stage", STAGE_KEY.pack(before.number, command.piece, place), raw)
+    for index, raw in enumerate(blocks):
+        tx.kv.put("stage", STAGE_KEY.pack(before.number, command.piece, index), raw)
     after = before._replace(
         messages=before.messages + len(messages), bytes=before.bytes + sum(map(len, blocks)), staged_ms=tx.now_ms
     )

@@ -33,7 +33,7 @@ class Line(Generic[M]):
 
     def __init__(self, undo: Undo, members: Iterable[M] = ()) -> None:
         self._undo = undo
-        self._came: dict[M, int] = {member: place for place, member in enumerate(members)}
+        self._came: dict[M, int] = {member: index for index, member in enumerate(members)}
         self._next = len(self._came)
         self._sorted = True
 

@@ -101,7 +101,7 @@ def next_ms(tx: Tx, group: Group, topic: Topic) -> int:
     return tx.now_ms + _wait_ms(tx, _popped(group, topic), rate, 1) if rate else 0
 
 
-def no_token(tx: Tx, group: Group, topic: Topic) -> Refused:
+def no_quota(tx: Tx, group: Group, topic: Topic) -> Refused:
     """The refusal of a Pop that finds messages, but no token."""
     why = f"topic {topic.name!r} gives group {group.name!r} {topic.pop_messages_per_s} messages a second"
     return _limited(why, next_ms(tx, group, topic) - tx.now_ms)

@@ -133,12 +133,12 @@ def _chunks(requests: list[Staged]) -> Iterator[tuple[list[Staged], int]]:
             size, count = size + whole, count + len(messages)
             continue
         start = 0
-        for place, message in enumerate(messages):
+        for index, message in enumerate(messages):
             if count and (size + len(message.data) > CHUNK_BYTES_MAX or count == BLOCK_ENTRIES_MAX):
-                if place > start:
-                    piece.append(staged(queue, first + start, messages[start:place]))
+                if index > start:
+                    piece.append(staged(queue, first + start, messages[start:index]))
                 yield piece, size
-                piece, size, count, start = [], 0, 0, place
+                piece, size, count, start = [], 0, 0, index
             size += len(message.data) + RECORD_HEAD_BYTES
             count += 1
         piece.append(staged(queue, first + start, messages[start:]))

@@ -1,7 +1,7 @@
 """Limits the message bytes that one commit batch returns, over all kinds of reading commands.
 
     Pop, with or without a token, Pull, Peek, LookUp, Browse  ──▶  below the limit: it runs, its answer is counted
-                                                              ──▶  else NEXT_GROUP: it runs in the next batch
+                                                              ──▶  else NEXT_BATCH: it runs in the next batch
 
 One answer may have 16 MiB and a batch may have a thousand commands, so a batch without this limit could build
 gigabytes. A deferred command has had no effect: it leased nothing and used no quota or wake-up. Sealed sets and replays
@@ -18,7 +18,7 @@ from popmq_server.model.leased import Leased
 #: Message bytes in the answers of one commit batch; the last answer may exceed the limit.
 ANSWER_BYTES_MAX = 16 << 20
 #: Takes the place of an answer: the command did not run, and must run in the next batch.
-NEXT_GROUP: Final = object()
+NEXT_BATCH: Final = object()
 
 _ASKS = (Pop, Pull, PeekPiece, LookUpPiece, Query)
 _ANSWERS = (Leased, Pulled, PeekedPiece, LookedUpPiece, Page)

@@ -26,7 +26,7 @@ POP_BYTES = 16 << 10
 class Committed(NamedTuple):
     """The outcome of one `run`."""
 
-    results: list[Any]  # for each command an answer, an exception, or answers.NEXT_GROUP: it did not run
+    results: list[Any]  # for each command an answer, an exception, or answers.NEXT_BATCH: it did not run
     woken: set[tuple[str | None, str]]
     wrote: bool  # whether there was anything to commit
     seconds: float = 0.0  # the whole batch, fsync included
@@ -48,15 +48,15 @@ class Batch:
         #: Whether commands may be run as one: coalescing.py.
         self.as_one = count > 1
 
-    def lane(self, place: int) -> int:
-        return LANES[type(self.commands[place])]
+    def lane(self, index: int) -> int:
+        return LANES[type(self.commands[index])]
 
     def leave_out(self, poisoned: "Poisoned", order: list[int]) -> None:
         """Prepares the next run: without the command that failed, or each command by itself."""
-        if poisoned.place is None:
+        if poisoned.index is None:
             self.as_one = False
         else:
-            order.remove(poisoned.place)
+            order.remove(poisoned.index)
 
 
 TimesWork = Callable[[Tx], Timed]
@@ -99,6 +99,6 @@ class TooManyPoisoned(Exception):
 class Poisoned(Exception):
     """A command wrote and then raised: the transaction cannot be used. None: several that were run as one."""
 
-    def __init__(self, place: int | None) -> None:
-        super().__init__(place)
-        self.place = place
+    def __init__(self, index: int | None) -> None:
+        super().__init__(index)
+        self.index = index

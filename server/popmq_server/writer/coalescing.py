@@ -29,54 +29,54 @@ TOGETHER_MAX = 256
 class Alike:
     """The commands of a batch that may be run as one, and those of them that have run."""
 
-    def __init__(self, group: Batch, order: Sequence[int]) -> None:
-        self._group = group
+    def __init__(self, batch: Batch, order: Sequence[int]) -> None:
+        self._batch = batch
         self._done: set[int] = set()
-        #: For each place in the batch the list of the commands like it, in the order of the batch.
+        #: For each index in the batch the list of the commands like it, in the order of the batch.
         self._lists: dict[int, list[int]] = {}
         self._find(order)
 
     def _find(self, order: Sequence[int]) -> None:
         equal: dict[Hashable, list[int]] = {}
         acks: tuple[Hashable, list[int]] = None, []
-        for place in order:
-            command = self._group.commands[place]
+        for index in order:
+            command = self._batch.commands[index]
             if isinstance(command, Ack) and command.handles:
                 key = command.group, type(command.handles[0])
                 if acks[0] != key:
                     acks = key, []
-                self._lists[place] = acks[1]
+                self._lists[index] = acks[1]
             else:
                 acks = None, []  # a command between two acks may change the result of the second
                 if isinstance(command, Send) and len(command.entries) == 1 and not command.producer_id:
-                    self._lists[place] = equal.setdefault((command.topic, command.types), [])
+                    self._lists[index] = equal.setdefault((command.topic, command.types), [])
                 elif isinstance(command, Pop) and _is_plain(command):
-                    self._lists[place] = equal.setdefault(command, [])
+                    self._lists[index] = equal.setdefault(command, [])
                 else:
                     continue
-            self._lists[place].append(place)
+            self._lists[index].append(index)
 
-    def has_run(self, tx: Tx, place: int) -> bool:
+    def has_run(self, tx: Tx, index: int) -> bool:
         """Whether a command has its result; runs it together with the commands like it if possible.
 
-        Raises Poisoned without a place if that failed after it wrote: the batch then runs again, one by one.
+        Raises Poisoned without an index if that failed after it wrote: the batch then runs again, one by one.
         """
-        if place in self._done:
+        if index in self._done:
             return True
-        if place not in self._lists or answers.must_wait(command := self._group.commands[place], tx.answered):
+        if index not in self._lists or answers.must_wait(command := self._batch.commands[index], tx.answered):
             return False
-        alike = self._lists[place]
+        alike = self._lists[index]
         now = alike[:TOGETHER_MAX]
         del alike[:TOGETHER_MAX]
         if len(now) < 2:
             return False
         before = tx.dirty
         try:
-            self._done |= _RUN[type(command)](tx, self._group, now)
+            self._done |= _RUN[type(command)](tx, self._batch, now)
         except Exception:  # each command then runs by itself, meets the error again, and answers or reports it
             if tx.dirty != before:
                 raise Poisoned(None) from None
-        return place in self._done
+        return index in self._done
 
 
 def _is_plain(command: Pop) -> bool:
@@ -85,46 +85,46 @@ def _is_plain(command: Pop) -> bool:
     return command.max_messages == 1 and not own
 
 
-def _send(tx: Tx, group: Batch, places: list[int]) -> set[int]:
+def _send(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
     """Runs sends of one message as one, if all of them are plain."""
-    commands: list[Send] = [group.commands[place] for place in places]
+    commands: list[Send] = [batch.commands[index] for index in indexes]
     entries: Any = tuple([command.entries[0] for command in commands])
     whole = commands[0]._replace(entries=entries, bytes=sum([command.bytes for command in commands]))
     if refusal_of(tx, whole):
         return set()
     sent = send.send_all(tx, whole)
-    for place, answer in zip(places, sent, strict=False):
-        group.results[place] = answer
-    return set(places[: len(sent)])
+    for index, answer in zip(indexes, sent, strict=False):
+        batch.results[index] = answer
+    return set(indexes[: len(sent)])
 
 
-def _pop(tx: Tx, group: Batch, places: list[int]) -> set[int]:
-    """Runs pops as one; returns the places that got their answers: the others found nothing."""
-    command: Pop = group.commands[places[0]]
+def _pop(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
+    """Runs pops as one; returns the indexes that got their answers: the others found nothing."""
+    command: Pop = batch.commands[indexes[0]]
     bytes_max = min(command.max_bytes, answers.ANSWER_BYTES_MAX - tx.answered)
-    command = command._replace(max_messages=len(places), max_bytes=bytes_max)
+    command = command._replace(max_messages=len(indexes), max_bytes=bytes_max)
     topic = tx.topic(command.topic)
     if topic is None or topic.type in ("FIFO", "LITE") or refusal_of(tx, command):
         return set()
     leased: Leased = pop.pop(tx, command)
     tx.answered += answers.bytes_of(leased)
     if not leased.rows:
-        group.results[places[0]] = leased
-        return {places[0]}
-    served = places[: len(leased.rows)]
-    for place, row in zip(served, leased.rows, strict=True):
-        group.results[place] = leased._replace(rows=[row])
+        batch.results[indexes[0]] = leased
+        return {indexes[0]}
+    served = indexes[: len(leased.rows)]
+    for index, row in zip(served, leased.rows, strict=True):
+        batch.results[index] = leased._replace(rows=[row])
     return set(served)
 
 
-def _ack(tx: Tx, group: Batch, places: list[int]) -> set[int]:
+def _ack(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
     """Runs acks as one, if all of them are good."""
-    acked = lease.ack_all(tx, [group.commands[place] for place in places])
+    acked = lease.ack_all(tx, [batch.commands[index] for index in indexes])
     if acked is None:
         return set()
-    for place, answer in zip(places, acked, strict=True):
-        group.results[place] = answer
-    return set(places)
+    for index, answer in zip(indexes, acked, strict=True):
+        batch.results[index] = answer
+    return set(indexes)
 
 
 _RUN = {Send: _send, Pop: _pop, Ack: _ack}

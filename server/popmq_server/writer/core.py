@@ -133,31 +133,31 @@ class Core:
 
         The sort is stable, so commands of one lane keep their order.
         """
-        group = Batch(commands)
-        order = sorted(range(len(commands)), key=group.lane)
+        batch = Batch(commands)
+        order = sorted(range(len(commands)), key=batch.lane)
         if SetMaxSize in map(type, commands):
-            order = self._between(group, order)
+            order = self._between(batch, order)
         began = stopwatch()
         shut, self._halvings = False, 0
         if not self.space.tight:
             try:
-                return self._attempt(group, order, self._timed)._replace(seconds=stopwatch() - began)
+                return self._attempt(batch, order, self._timed)._replace(seconds=stopwatch() - began)
             except (MapFull, DiskFault) as fault:
                 self._after_fault(fault)
                 shut = isinstance(fault, DiskFault)
             except TooManyPoisoned:
                 pass
-        return self._apart(group, order, shut)._replace(seconds=stopwatch() - began)
+        return self._apart(batch, order, shut)._replace(seconds=stopwatch() - began)
 
-    def _between(self, group: Batch, order: list[int]) -> list[int]:
-        """Runs SetMaxSize commands, for which no transaction may be open; returns the places of the others."""
+    def _between(self, batch: Batch, order: list[int]) -> list[int]:
+        """Runs SetMaxSize commands, for which no transaction may be open; returns the indexes of the others."""
         others = []
-        for place in order:
-            command = group.commands[place]
+        for index in order:
+            command = batch.commands[index]
             if isinstance(command, SetMaxSize):
-                group.results[place] = self._set_max_size(command.size)
+                batch.results[index] = self._set_max_size(command.size)
             else:
-                others.append(place)
+                others.append(index)
         return others
 
     def _set_max_size(self, size: int) -> Refused | None:
@@ -171,7 +171,7 @@ class Core:
             self.space.look_again()
         return refused
 
-    def _attempt(self, group: Batch, order: list[int], time: TimesWork, *, shut: bool = False) -> Committed:
+    def _attempt(self, batch: Batch, order: list[int], time: TimesWork, *, shut: bool = False) -> Committed:
         """One transaction of commands and due jobs. Raises TooManyPoisoned, and MapFull or DiskFault of its commit.
 
         The loop ends because each round removes a command from `order`, or postpones a job or an item of it.
@@ -179,14 +179,14 @@ class Core:
         failures, poisoned_count = list[str](), 0
         while True:
             tx = self._begin_with_room(shut)
-            tx.answered = group.answered
+            tx.answered = batch.answered
             try:
-                committed = self._commit(tx, group.results, self._run(tx, group, order, time))
-                group.answered = tx.answered
+                committed = self._commit(tx, batch.results, self._run(tx, batch, order, time))
+                batch.answered = tx.answered
                 return committed._replace(failures=failures)
             except Poisoned as poisoned:
                 tx.abort()
-                group.leave_out(poisoned, order)
+                batch.leave_out(poisoned, order)
                 poisoned_count += 1
                 if poisoned_count > POISONED_MAX:
                     raise TooManyPoisoned from None
@@ -220,25 +220,25 @@ class Core:
     def _holder(self) -> str:
         return backlog.greatest_backlog(self.state)
 
-    def _run(self, tx: Tx, group: Batch, order: list[int], time: TimesWork) -> Timed:
+    def _run(self, tx: Tx, batch: Batch, order: list[int], time: TimesWork) -> Timed:
         """Runs the commands lane by lane. Due jobs run between acks and sends, so an ack in this batch takes effect
         before the revive.
         """
         timed: Timed | None = None
-        alike = coalescing.Alike(group, order) if group.as_one else None
-        for place in order:
-            command, lane = group.commands[place], group.lane(place)
+        alike = coalescing.Alike(batch, order) if batch.as_one else None
+        for index in order:
+            command, lane = batch.commands[index], batch.lane(index)
             if timed is None and lane > LANE_ACK:
                 timed = time(tx)
             if lane == LANE_POP and tx.staged:
                 topic.flush(tx)
-            if alike and alike.has_run(tx, place):
+            if alike and alike.has_run(tx, index):
                 continue
             if lane == LANE_POP and answers.must_wait(command, tx.answered):
-                group.results[place] = answers.NEXT_GROUP
+                batch.results[index] = answers.NEXT_BATCH
                 continue
             refusal = None if tx.room.plenty else refusal_of(tx, command)
-            result = group.results[place] = refusal or self._handle(tx, command, place, group.results)
+            result = batch.results[index] = refusal or self._handle(tx, command, index, batch.results)
             if lane == LANE_POP:
                 tx.answered += answers.bytes_of(result)
         if timed is None:
@@ -248,19 +248,19 @@ class Core:
 
     # ── When the store is nearly full ────────────────────────────────────────────────────────────────────────────
 
-    def _apart(self, group: Batch, order: list[int], shut: bool) -> Committed:
+    def _apart(self, batch: Batch, order: list[int], shut: bool) -> Committed:
         """Runs acks, each due job, and the other commands in separate transactions, in the usual order.
 
         This isolates the part whose commit lacks pages, so it can be retried alone or with smaller bounds.
         """
-        acks = [place for place in order if group.lane(place) == LANE_ACK]
-        parts = [self._alone(group, acks, shut)]
+        acks = [index for index in order if batch.lane(index) == LANE_ACK]
+        parts = [self._alone(batch, acks, shut)]
         if self.next_due_ms is not None and self.next_due_ms <= self.clock.now_ms():
             parts += [self._job_alone(job, shut) for job in self._due_jobs()]
             self._look_ahead()
-        others = [place for place in order if group.lane(place) != LANE_ACK]
-        parts.append(self._alone(group, others, shut))
-        return joined(group.results, parts)
+        others = [index for index in order if batch.lane(index) != LANE_ACK]
+        parts.append(self._alone(batch, others, shut))
+        return joined(batch.results, parts)
 
     def _due_jobs(self) -> list[jobs.Job]:
         tx = self._begin()
@@ -285,48 +285,48 @@ class Core:
             job.failed(jobs.JobFailed(job, None, full=True), self.clock.now_ms())
             return Committed([], set(), False)
 
-    def _alone(self, group: Batch, order: list[int], shut: bool) -> Committed:
+    def _alone(self, batch: Batch, order: list[int], shut: bool) -> Committed:
         """Runs commands without jobs: together (halved, if a long value lacks adjacent pages or many failed), then
         refusing those that need room, then one by one.
         """
         for closed in (False, True)[shut:] if order else ():
             try:
-                return self._attempt(group, order, nothing, shut=closed)
+                return self._attempt(batch, order, nothing, shut=closed)
             except (MapFull, DiskFault) as fault:
                 self._after_fault(fault)
                 self.space.scattered = not closed and isinstance(fault, MapFull) and self.space.has_pages()
                 if self.space.scattered and len(order) > 1 and self._halvings < HALVINGS_MAX:
                     self._halvings += 1
-                    return self._halved(group, order, False)
+                    return self._halved(batch, order, False)
             except TooManyPoisoned:  # `order` is shorter now, so this ends
-                return self._halved(group, order, closed)
+                return self._halved(batch, order, closed)
         if len(order) > 1:
-            return self._one_by_one(group, order)
-        for place in order:
-            group.results[place] = unavailable("the store is full: even this small change could not be written")
-        return Committed(group.results, set(), False)
+            return self._one_by_one(batch, order)
+        for index in order:
+            batch.results[index] = unavailable("the store is full: even this small change could not be written")
+        return Committed(batch.results, set(), False)
 
-    def _halved(self, group: Batch, order: list[int], shut: bool) -> Committed:
+    def _halved(self, batch: Batch, order: list[int], shut: bool) -> Committed:
         """Runs the two halves of some commands apart; each may be halved again."""
         half = len(order) // 2
-        return joined(group.results, [self._alone(group, part, shut) for part in (order[:half], order[half:])])
+        return joined(batch.results, [self._alone(batch, part, shut) for part in (order[:half], order[half:])])
 
-    def _one_by_one(self, group: Batch, order: list[int]) -> Committed:
+    def _one_by_one(self, batch: Batch, order: list[int]) -> Committed:
         """Runs each command alone. Stops after GIVE_UP_AFTER failures in a row: each is a write to a failing disk."""
         parts: list[Committed] = []
         failed = 0
-        for place in order:
+        for index in order:
             if failed < GIVE_UP_AFTER:
-                parts.append(self._alone(group, [place], True))
-                result = group.results[place]
+                parts.append(self._alone(batch, [index], True))
+                result = batch.results[index]
                 failed = failed + 1 if isinstance(result, Refused) and result.code == "UNAVAILABLE" else 0
             else:
-                group.results[place] = unavailable("the store is full: earlier commands could not be written")
-        return joined(group.results, parts)
+                batch.results[index] = unavailable("the store is full: earlier commands could not be written")
+        return joined(batch.results, parts)
 
     # ── Commands and time ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _handle(self, tx: Tx, command: Any, place: int, results: list[Any]) -> Any:
+    def _handle(self, tx: Tx, command: Any, index: int, results: list[Any]) -> Any:
         """Runs one command; returns its answer or refusal. Raises Poisoned if it failed after it wrote, or the map is
         full.
         """
@@ -334,22 +334,22 @@ class Core:
         try:
             return HANDLERS[type(command)](tx, command)
         except MapFull:
-            results[place] = self.space.at_put()
-            raise Poisoned(place) from None
+            results[index] = self.space.at_put()
+            raise Poisoned(index) from None
         except Refused as refused:
-            results[place] = refused
+            results[index] = refused
         except Exception:
             log.exception(
                 "a %s command raised; it gets INTERNAL, the other commands of its batch run", type(command).__name__
             )
-            results[place] = Refused(
+            results[index] = Refused(
                 "INTERNAL",
                 f"the broker failed on this {type(command).__name__}",
                 action="report it with the broker's log",
             )
         if tx.dirty != before:
-            raise Poisoned(place)
-        return results[place]
+            raise Poisoned(index)
+        return results[index]
 
     def _timed(self, tx: Tx) -> Timed:
         """Runs one bounded piece of each due job."""

@@ -16,17 +16,17 @@ from typing import Any
 from popmq_server.clock import Clock, wait_until
 from popmq_server.commands import LANE_POP, LANE_SEND, LANES, Send, Stage
 from popmq_server.errors import unavailable
-from popmq_server.writer.answers import NEXT_GROUP
+from popmq_server.writer.answers import NEXT_BATCH
 from popmq_server.writer.batch import Committed
 from popmq_server.writer.core import Core
 
 log = logging.getLogger("popmq.writer")
 
 #: Limits of one commit batch.
-GROUP_COMMANDS_MAX = 1000
-GROUP_BYTES_MAX = 16 << 20
+BATCH_COMMANDS_MAX = 1000
+BATCH_BYTES_MAX = 16 << 20
 #: Places in a batch that a lane leaves to each later lane with waiting commands.
-GROUP_SHARE = 64
+BATCH_SHARE = 64
 #: Maximum sleep of the thread, in seconds.
 IDLE_S = 3600.0
 #: How long `settle` waits for the thread, in seconds: no commit and no job takes so long.
@@ -99,8 +99,8 @@ class Writer:
     def _loop(self) -> None:
         """The thread's main loop. It ends on `stop`, or after a failed commit or any other exception."""
         try:
-            while (group := self._next_group()) is not None:
-                self._run(group)
+            while (batch := self._next_batch()) is not None:
+                self._run(batch)
         except BaseException as error:
             log.critical("the writer ends: %s", error)
             self._failed(error)
@@ -119,21 +119,21 @@ class Writer:
             refused = unavailable("the broker is stopping after a failed commit")
             self._deliver(left, Committed([refused] * len(left), set(), False))
 
-    def _run(self, group: list[tuple[Any, Any]]) -> None:
+    def _run(self, batch: list[tuple[Any, Any]]) -> None:
         """Runs one batch and delivers its answers; after a failed commit every caller gets UNAVAILABLE.
 
         Deferred commands go into the next batch; their callers keep waiting.
         """
-        tickets = [ticket for _, ticket in group]
+        tickets = [ticket for _, ticket in batch]
         try:
-            committed = self._core.run([command for command, _ in group])
+            committed = self._core.run([command for command, _ in batch])
         except BaseException:
             refused = unavailable("a commit failed: no command of its batch was answered OK, and the broker restarts")
             self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
             raise
-        ran = [result is not NEXT_GROUP for result in committed.results]
+        ran = [result is not NEXT_BATCH for result in committed.results]
         if not all(ran):
-            self._put_off([pair for pair, did in zip(group, ran, strict=True) if not did])
+            self._put_off([pair for pair, did in zip(batch, ran, strict=True) if not did])
             tickets = list(itertools.compress(tickets, ran))
             committed = committed._replace(results=list(itertools.compress(committed.results, ran)))
         self._deliver(tickets, committed)
@@ -143,7 +143,7 @@ class Writer:
         with self._event:
             self._lanes[LANE_POP].extendleft(reversed(pairs))
 
-    def _next_group(self) -> list[tuple[Any, Any]] | None:
+    def _next_batch(self) -> list[tuple[Any, Any]] | None:
         """Sleeps until there is a command or a due job; None when the broker stops and all commands are answered."""
         with self._event:
             self._busy = False
@@ -159,16 +159,16 @@ class Writer:
 
     def _take(self) -> list[tuple[Any, Any]]:
         """Takes a batch from the lanes in order, each with its share, limited in commands and in bytes of sends."""
-        group: list[tuple[Any, Any]] = []
+        batch: list[tuple[Any, Any]] = []
         size = 0
         for number, lane in enumerate(self._lanes):
             if not lane:
                 continue
-            kept = sum(min(len(later), GROUP_SHARE) for later in self._lanes[number + 1 :])
-            while lane and len(group) < GROUP_COMMANDS_MAX - kept:
-                if number == LANE_SEND and size > GROUP_BYTES_MAX:
+            kept = sum(min(len(later), BATCH_SHARE) for later in self._lanes[number + 1 :])
+            while lane and len(batch) < BATCH_COMMANDS_MAX - kept:
+                if number == LANE_SEND and size > BATCH_BYTES_MAX:
                     break
                 command, ticket = lane.popleft()
                 size += command.bytes if isinstance(command, Send | Stage) else 0
-                group.append((command, ticket))
-        return group
+                batch.append((command, ticket))
+        return batch

@@ -11,7 +11,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.delivery import deadletter
-from popmq_server.delivery.deadletter import BURY_BYTES_MAX
+from popmq_server.delivery.deadletter import DEAD_LETTER_BYTES_MAX
 from popmq_server.delivery.revive import REVIVE_MEMBERS_MAX
 from popmq_server.engine.broker import Broker
 from popmq_server.errors import Later
@@ -81,16 +81,16 @@ def test_leases_that_end_write_a_bounded_number_of_dead_letter_bytes_in_each_com
     staged.commits = [0]
     rig.skip(SECOND)
     settle(rig, staged)
-    assert LARGE < staged.most <= BURY_BYTES_MAX + LARGE
+    assert LARGE < staged.most <= DEAD_LETTER_BYTES_MAX + LARGE
     assert [letter.message_id for letter in rig.dead()] == [str(number) for number in range(COUNT)]
 
 
 def test_a_message_that_is_larger_than_the_bound_is_dead_lettered_alone(rig: Rig, staged: Staged) -> None:
-    leased(rig, count=3, size=deadletter.BURY_BYTES_MAX + 10, max_attempts=1)
+    leased(rig, count=3, size=deadletter.DEAD_LETTER_BYTES_MAX + 10, max_attempts=1)
     staged.commits = [0]
     rig.skip(SECOND)
     settle(rig, staged)
-    assert staged.most < 2 * BURY_BYTES_MAX
+    assert staged.most < 2 * DEAD_LETTER_BYTES_MAX
     assert len(rig.dead()) == 3
 
 
@@ -109,7 +109,7 @@ def test_a_client_that_rejects_many_large_ones_gets_them_done_by_several_commits
         assert len(left) < len(rows)
         assert all(result[1] for result in results if not isinstance(result, Later))
         rows, done = left, done + len(rows) - len(left)
-    assert staged.most <= BURY_BYTES_MAX + LARGE
+    assert staged.most <= DEAD_LETTER_BYTES_MAX + LARGE
     assert (done, len(rig.dead())) == (COUNT, COUNT)
 
 
@@ -119,7 +119,7 @@ def test_requests_of_one_commit_batch_share_the_bound(rig: Rig, staged: Staged) 
     rejects = [ask.ChangeInvisibleTime("g", (ask.Change(row.handle, "reject"),)) for row in rows]
     results = [result for (result,) in rig.run(*rejects)]
     assert refusals(results).count("BUSY") == COUNT - len(rig.dead())
-    assert staged.commits[-1] <= BURY_BYTES_MAX + LARGE
+    assert staged.commits[-1] <= DEAD_LETTER_BYTES_MAX + LARGE
 
 
 def pulled_by_g(rig: Rig) -> tuple[ask.SentBack, ...]:
@@ -142,7 +142,7 @@ def test_a_consumer_that_sends_back_many_large_ones_for_good_gets_them_done_by_s
         results = rig.do(ask.SendBack("t", "g", left))
         done += sum(result == (rig.now, True) for result in results)
         left = tuple(one for one, result in zip(left, results, strict=True) if isinstance(result, Later))
-    assert staged.most <= BURY_BYTES_MAX + LARGE
+    assert staged.most <= DEAD_LETTER_BYTES_MAX + LARGE
     assert (done, len(rig.dead())) == (COUNT, COUNT)
 
 
@@ -186,7 +186,7 @@ def test_resumes_that_reject_many_stopped_messages_share_the_bound(rig: Rig, sta
         assert set(results) <= {True, False}
         assert rig.numbers().stopped == sum(results) == COUNT - len(rig.dead())
         left = [one for one, more in zip(left, results, strict=True) if more]
-    assert staged.most <= BURY_BYTES_MAX + LARGE
+    assert staged.most <= DEAD_LETTER_BYTES_MAX + LARGE
     assert len(rig.dead()) == COUNT
 
 
@@ -228,7 +228,7 @@ def test_heads_of_a_fifo_batch_without_an_attempt_left_are_dead_lettered_in_boun
     staged.commits = [0]
     rig.skip(SECOND)
     settle(rig, staged)
-    assert staged.most <= BURY_BYTES_MAX + LARGE
+    assert staged.most <= DEAD_LETTER_BYTES_MAX + LARGE
     assert sorted(int(letter.message_id) for letter in rig.dead()) == list(range(COUNT // 2))
     rows = rig.popped(max_messages=4096, max_bytes=1 << 30).rows
     assert [row[4] for row in rows] == [1] * (COUNT // 2)

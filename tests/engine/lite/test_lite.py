@@ -170,7 +170,7 @@ def test_the_quota_of_pops_is_that_of_the_topic(rig: Rig) -> None:
     assert len(pop(rig, "a", "b", "c", topic="slow")) == 2
     answer = rig.do(popping("a", "b", "c", topic="slow"))
     assert refusal(answer.refusal) == "RATE_LIMITED"
-    assert answer.token_ms > rig.now
+    assert answer.quota_ms > rig.now
     rig.advance(SECOND)
     assert len(pop(rig, "a", "b", "c", topic="slow")) == 1
 

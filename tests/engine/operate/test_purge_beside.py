@@ -98,7 +98,10 @@ async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
 
 async def settled(broker: Broker, lots: int) -> None:
     async with asyncio.timeout(LOST_S):
-        while broker.waiters.count + broker.watchers.count + broker.limited.count + broker.pulls.waiters.count != lots:
+        while (
+            broker.waiters.count + broker.watchers.count + broker.quota_waiters.count + broker.pulls.waiters.count
+            != lots
+        ):
             await broker.ask(queries.Store())
 
 

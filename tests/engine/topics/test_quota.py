@@ -46,7 +46,7 @@ def starved(rig: Rig, **asked: Any) -> int:
     popped = rig.popped(**asked)
     assert popped.rows == []
     assert popped.refusal is not None
-    assert (popped.refusal.code, popped.token_ms) == ("RATE_LIMITED", rig.now + popped.refusal.retry_after_ms)
+    assert (popped.refusal.code, popped.quota_ms) == ("RATE_LIMITED", rig.now + popped.refusal.retry_after_ms)
     return popped.refusal.retry_after_ms
 
 

@@ -13,7 +13,7 @@ from tests.engine.rig import Rig, bodies
 def in_flight(rig: Rig, **asked: Any) -> Refused | None:
     popped = rig.popped(**asked)
     assert popped.rows == []
-    assert popped.token_ms == 0
+    assert popped.quota_ms == 0
     return popped.refusal
 
 

@@ -103,7 +103,7 @@ async def test_a_pop_without_a_wait_is_refused_and_one_that_waits_gets_its_token
         await broker.pop(ask.Pop("t", "g"), 0)
     assert (refused.value.code, refused.value.retry_after_ms) == ("RATE_LIMITED", 500)
     task = waiting(broker)
-    await until(lambda: broker.limited.count == 1)
+    await until(lambda: broker.quota_waiters.count == 1)
     looks.clear()
     await later(broker, clock, 499)
     assert (task.done(), looks) == (False, [])
@@ -116,7 +116,7 @@ async def test_sends_do_not_wake_pops_that_wait_for_quota(broker: Broker, looks:
     await broker.execute(sending(*"abcd"))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker), waiting(broker, queues=(0,))]
-    await until(lambda: broker.limited.count == 2)
+    await until(lambda: broker.quota_waiters.count == 2)
     looks.clear()
     for number in range(100):
         await broker.execute(sending(str(number)))
@@ -132,7 +132,7 @@ async def test_pops_that_wait_for_quota_are_served_in_order_one_for_each_token(
     await broker.execute(sending(*numbered("m", 100)))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker) for _ in range(50)]
-    await until(lambda: broker.limited.count == 50)
+    await until(lambda: broker.quota_waiters.count == 50)
     looks.clear()
     for done in range(10):
         clock.advance(500)
@@ -148,7 +148,7 @@ async def test_tokens_that_came_together_are_all_given_out(broker: Broker, clock
     await broker.execute(sending(*numbered("m", 10)))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker) for _ in range(5)]
-    await until(lambda: broker.limited.count == 5)
+    await until(lambda: broker.quota_waiters.count == 5)
     await later(broker, clock, 10 * SECOND)
     assert [task.done() for task in tasks] == [True, True, False, False, False]
     for task in tasks:
@@ -161,10 +161,10 @@ async def test_a_pop_that_waits_for_quota_waits_for_messages_once_the_last_one_i
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker), waiting(broker), waiting(broker, queues=(0, 1))]
-    await until(lambda: broker.limited.count == 3)
+    await until(lambda: broker.quota_waiters.count == 3)
     await later(broker, clock, 10 * SECOND)
     assert [task.done() for task in tasks] == [True, False, False]
-    await until(lambda: (broker.limited.count, broker.waiters.count, broker.watchers.count) == (0, 1, 1))
+    await until(lambda: (broker.quota_waiters.count, broker.waiters.count, broker.watchers.count) == (0, 1, 1))
     await broker.execute(sending("d"))
     await until(lambda: tasks[1].done() or tasks[2].done())
     for task in tasks:
@@ -178,7 +178,7 @@ async def test_a_wait_that_ends_without_a_token_is_refused_with_the_time_that_is
     await broker.execute(sending("a", "b"))
     await broker.pop(ask.Pop("t", "g"), 0)
     short, exact = waiting(broker, 300), waiting(broker, 1000)
-    await until(lambda: broker.limited.count == 2)
+    await until(lambda: broker.quota_waiters.count == 2)
     await later(broker, clock, 300)
     refused = short.exception()
     assert isinstance(refused, Refused)
@@ -231,7 +231,7 @@ async def test_a_changed_quota_wakes_all_pops_that_wait_for_it(broker: Broker) -
     await broker.execute(sending(*numbered("m", 20)))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker) for _ in range(10)]
-    await until(lambda: broker.limited.count == 10)
+    await until(lambda: broker.quota_waiters.count == 10)
     await broker.execute(ask.UpdateTopic("t", 0, None, (("pop_messages_per_s", 0),)))
     await until(lambda: all(task.done() for task in tasks))
     assert sorted(map(body, tasks)) == sorted(f"m{number}" for number in range(2, 12))
@@ -241,7 +241,7 @@ async def test_a_pop_that_waits_for_quota_is_refused_at_once_on_a_switch_to_pull
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker), waiting(broker)]
-    await until(lambda: broker.limited.count == 2)
+    await until(lambda: broker.quota_waiters.count == 2)
     await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
     await until(lambda: all(task.done() for task in tasks))
     assert [task.exception().code for task in tasks] == ["WRONG_CONSUME_MODE"] * 2  # type: ignore[union-attr]
@@ -253,7 +253,7 @@ async def test_a_pop_that_waits_for_quota_is_refused_when_its_topic_is_deleted(
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker), waiting(broker)]
-    await until(lambda: broker.limited.count == 2)
+    await until(lambda: broker.quota_waiters.count == 2)
     await broker.execute(ask.DeleteTopic("t"))
     await later(broker, clock, 500)
     assert [task.exception().code for task in tasks] == ["TOPIC_NOT_FOUND"] * 2  # type: ignore[union-attr]
@@ -264,7 +264,7 @@ async def test_a_waiter_that_leaves_when_its_token_comes_hands_it_on(broker: Bro
     await broker.pop(ask.Pop("t", "g"), 0)
     chance, left = random.Random(5), 0
     tasks = [waiting(broker, HOUR) for _ in range(30)]
-    await until(lambda: broker.limited.count == 30)
+    await until(lambda: broker.quota_waiters.count == 30)
     for _ in range(100):
         clock.advance(500)
         if chance.random() < 0.5:
@@ -286,7 +286,7 @@ async def test_parked_pops_under_a_quota_do_not_delay_an_ack(
     await broker.execute(sending(*numbered("m", 10)))
     (row, *_) = deliveries(await broker.pop(ask.Pop("t", "g"), 0))
     tasks = [waiting(broker) for _ in range(1000)]
-    await until(lambda: broker.limited.count == 1000)
+    await until(lambda: broker.quota_waiters.count == 1000)
     groups: list[list[Any]] = []
     run = core.Core.run
 

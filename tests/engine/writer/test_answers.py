@@ -18,7 +18,7 @@ from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.writer import answers
-from popmq_server.writer.answers import NEXT_GROUP
+from popmq_server.writer.answers import NEXT_BATCH
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import MINUTE, Rig, message, refusal, sealing
@@ -72,17 +72,17 @@ def test_one_commit_batch_answers_a_bounded_number_of_bytes_and_later_ones_the_r
     groups = 0
     while left:
         results = filled.run(*left)
-        given = [answer for answer in results if answer is not NEXT_GROUP]
+        given = [answer for answer in results if answer is not NEXT_BATCH]
         assert all(len(answer.rows) == 1 for answer in given)
         assert BOUND <= sum(len(answer.rows[0][0]) for answer in given) <= BOUND + MIB + 1000 or len(given) == len(left)
-        left = [command for command, answer in zip(left, results, strict=True) if answer is NEXT_GROUP]
+        left = [command for command, answer in zip(left, results, strict=True) if answer is NEXT_BATCH]
         groups += 1
     assert groups == COUNT // 4
 
 
 def test_all_kinds_of_answers_share_one_bound_of_bytes(filled: Rig) -> None:
     results = filled.run(*(make(number) for number in range(4) for make in ASKED.values()))
-    assert sum(result is not NEXT_GROUP for result in results) == 4
+    assert sum(result is not NEXT_BATCH for result in results) == 4
 
 
 def test_a_postponed_pop_has_leased_nothing(filled: Rig) -> None:
@@ -100,7 +100,7 @@ def test_commands_without_messages_in_their_answer_are_not_postponed(filled: Rig
 def test_one_answer_is_always_given_whatever_its_size(filled: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 1)
     first, second = filled.run(ask.Pop("t", "g", max_messages=1), ask.Pop("t", "g", max_messages=1))
-    assert (len(first.rows), second) == (1, NEXT_GROUP)
+    assert (len(first.rows), second) == (1, NEXT_BATCH)
 
 
 def test_the_bound_is_that_of_the_group_also_where_its_commands_commit_apart(filled: Rig) -> None:
@@ -108,7 +108,7 @@ def test_the_bound_is_that_of_the_group_also_where_its_commands_commit_apart(fil
     with failing(filled.store, Fault.FULL):
         reset, *peeks = filled.run(ask.ResetOffsets("t", "g", ("LATEST", 0)), *map(ASKED["peek"], range(COUNT)))
     assert refusal(reset) == "UNAVAILABLE"
-    assert sum(result is not NEXT_GROUP for result in peeks) == 4
+    assert sum(result is not NEXT_BATCH for result in peeks) == 4
 
 
 # ── Through the writer ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.storage.store import Store
 from popmq_server.writer.core import Core
-from popmq_server.writer.writer import GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, GROUP_SHARE, Writer
+from popmq_server.writer.writer import BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, BATCH_SHARE, Writer
 
 MIB = 1 << 20
 
@@ -45,8 +45,8 @@ def test_pops_have_their_places_however_many_bytes_of_sends_wait(writer: Writer)
     for _ in range(20):
         acks, sends, pops = counts(writer._take())
         assert acks == 0
-        assert 0 < sends <= GROUP_BYTES_MAX // (3 * MIB) + 1
-        assert pops >= GROUP_SHARE
+        assert 0 < sends <= BATCH_BYTES_MAX // (3 * MIB) + 1
+        assert pops >= BATCH_SHARE
 
 
 def test_a_flood_of_one_lane_leaves_its_share_to_each_other_lane(writer: Writer) -> None:
@@ -56,11 +56,11 @@ def test_a_flood_of_one_lane_leaves_its_share_to_each_other_lane(writer: Writer)
         writer.submit(ask.Send("t", (), "", 0, 10), None)
         writer.submit(ask.Pop("t", "g"), None)
     acks, sends, pops = counts(writer._take())
-    assert acks + sends + pops == GROUP_COMMANDS_MAX
-    assert min(sends, pops) >= GROUP_SHARE
+    assert acks + sends + pops == BATCH_COMMANDS_MAX
+    assert min(sends, pops) >= BATCH_SHARE
 
 
 def test_lanes_without_anybody_keep_no_places(writer: Writer) -> None:
-    for _ in range(2 * GROUP_COMMANDS_MAX):
+    for _ in range(2 * BATCH_COMMANDS_MAX):
         writer.submit(ask.Ack("g", ()), None)
-    assert counts(writer._take()) == (GROUP_COMMANDS_MAX, 0, 0)
+    assert counts(writer._take()) == (BATCH_COMMANDS_MAX, 0, 0)

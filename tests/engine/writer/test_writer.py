@@ -77,8 +77,8 @@ def test_waiting_commands_form_one_commit_acks_first_and_pops_last(office: Offic
 def test_a_commit_batch_is_bounded_in_commands_and_keeps_places_for_pops(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "GROUP_COMMANDS_MAX", 10)
-    monkeypatch.setattr(writing, "GROUP_SHARE", 4)
+    monkeypatch.setattr(writing, "BATCH_COMMANDS_MAX", 10)
+    monkeypatch.setattr(writing, "BATCH_SHARE", 4)
     for number in range(20):
         office.writer.submit(sending("a"), f"send {number}")
     for number in range(6):
@@ -91,7 +91,7 @@ def test_a_commit_batch_is_bounded_in_commands_and_keeps_places_for_pops(
 
 
 def test_a_commit_batch_is_bounded_in_bytes(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "GROUP_BYTES_MAX", 250)
+    monkeypatch.setattr(writing, "BATCH_BYTES_MAX", 250)
     for number in range(6):
         office.writer.submit(ask.Send("t", (), "", 0, 100), number)
     office.writer.start()
@@ -146,7 +146,7 @@ def test_a_failed_commit_refuses_every_call_and_ends_the_writer(office: Office) 
 def test_commands_that_wait_during_a_failed_commit_are_refused_too(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "GROUP_COMMANDS_MAX", 1)
+    monkeypatch.setattr(writing, "BATCH_COMMANDS_MAX", 1)
     for number in range(5):
         office.writer.submit(sending("a"), number)
     with failing(office.store, Fault.IO):
@@ -156,7 +156,7 @@ def test_commands_that_wait_during_a_failed_commit_are_refused_too(
 
 
 def test_a_writer_answers_waiting_commands_before_it_stops(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "GROUP_COMMANDS_MAX", 1)  # so that all but the first still wait when it is stopped
+    monkeypatch.setattr(writing, "BATCH_COMMANDS_MAX", 1)  # so that all but the first still wait when it is stopped
     for number in range(50):
         office.writer.submit(sending(f"m{number}"), number)
     office.writer.start()

@@ -342,8 +342,8 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
     """Validates the settings of a group; all times ms. Raises Refused with the path of the field."""
     delays = tuple(group.backoff.delays_ms) or limits.DELAYS_MS_DEFAULT
     check_range(len(delays), "group.backoff.delays_ms", 1, DELAYS_MAX)
-    for place, delay_ms in enumerate(delays):
-        check_range(delay_ms, f"group.backoff.delays_ms[{place}]", 0, requests.INVISIBLE_MS_MAX)
+    for index, delay_ms in enumerate(delays):
+        check_range(delay_ms, f"group.backoff.delays_ms[{index}]", 0, requests.INVISIBLE_MS_MAX)
     start_from, start_ms = requests.start_position(group.start, "group.start")
     return commands.CreateGroup(
         name=requests.group_name(group.name, "group.name"),

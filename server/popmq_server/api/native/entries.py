@@ -54,11 +54,11 @@ def validated(
     if (plain := _plain(raws, messages)) is not None:
         return plain
     entries: list[NewMessage | Refused] = []
-    for place, (raw, message) in enumerate(zip(raws, messages, strict=True)):
+    for index, (raw, message) in enumerate(zip(raws, messages, strict=True)):
         try:
-            entries.append(new_message(raw, message, (origin, number, place)))
+            entries.append(new_message(raw, message, (origin, number, index)))
         except Refused as refused:
-            refused.field = f"messages[{place}].{refused.field}" if refused.field else f"messages[{place}]"
+            refused.field = f"messages[{index}].{refused.field}" if refused.field else f"messages[{index}]"
             entries.append(refused)
     return tuple(entries)
 
@@ -163,8 +163,8 @@ def _check_keys(keys: object, bytes_max: int) -> None:
     texts = list(keys)  # type: ignore[call-overload]  # a repeated field
     if len(texts) > KEYS_MAX:
         raise invalid(f"{len(texts)} keys, at most {KEYS_MAX} are allowed", field="keys")
-    for place, key in enumerate(texts):
-        check_text(key, f"keys[{place}]", bytes_max, required=True)
+    for index, key in enumerate(texts):
+        check_text(key, f"keys[{index}]", bytes_max, required=True)
 
 
 def _check_properties(message: pb.Message, name_bytes_max: int) -> None:

@@ -77,10 +77,10 @@ def _named(request: pb.RedriveDeadLettersRequest) -> tuple[tuple[int, ...], froz
     """Offsets and message ids, each validated."""
     check_range(len(request.offsets), "offsets", 0, ENTRIES_MAX)
     check_range(len(request.message_ids), "message_ids", 0, ENTRIES_MAX)
-    for place, offset in enumerate(request.offsets):
-        check_range(offset, f"offsets[{place}]", 0, INT64_MAX)
-    for place, message_id in enumerate(request.message_ids):
-        check_text(message_id, f"message_ids[{place}]", MESSAGE_ID_BYTES_MAX, required=True)
+    for index, offset in enumerate(request.offsets):
+        check_range(offset, f"offsets[{index}]", 0, INT64_MAX)
+    for index, message_id in enumerate(request.message_ids):
+        check_text(message_id, f"message_ids[{index}]", MESSAGE_ID_BYTES_MAX, required=True)
     return tuple(request.offsets), frozenset(request.message_ids)
 
 

@@ -110,7 +110,7 @@ class NativeService:
         request = requests.read(pb.HeartbeatRequest, raw)
         client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
         check_range(len(request.topics), "topics", 0, requests.ENTRIES_MAX)
-        topics = frozenset(requests.topic_name(name, f"topics[{place}]") for place, name in enumerate(request.topics))
+        topics = frozenset(requests.topic_name(name, f"topics[{index}]") for index, name in enumerate(request.topics))
         group = requests.group_name(request.group)
         version = await self._engine.heartbeat(group, client, topics, request.goodbye)
         self.served("Heartbeat", group)

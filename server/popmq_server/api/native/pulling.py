@@ -80,7 +80,7 @@ class PullingService(Service):
         """Sends pulled messages back for a retry, each entry on its own."""
         request = read(pb.SendBackRequest, raw)
         check_range(len(request.messages), "messages", 1, requests.ENTRIES_MAX)
-        entries = tuple(_sent_back(entry, f"messages[{place}]") for place, entry in enumerate(request.messages))
+        entries = tuple(_sent_back(entry, f"messages[{index}]") for index, entry in enumerate(request.messages))
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX)
         answer = await self._engine.execute(SendBack(topic, group, entries, client))

@@ -164,9 +164,9 @@ def stage_names(names: Sequence[pb.StageName], least: int) -> tuple[StageName, .
     """The stages of a CommitBatch or DropStages."""
     check_range(len(names), "stages", least, ENTRIES_MAX)
     found = []
-    for place, name in enumerate(names):
-        stage_id = check_text(name.stage_id, f"stages[{place}].stage_id", SINK_BYTES_MAX, required=True)
-        found.append(StageName(stage_id, topic_name(name.topic, f"stages[{place}].topic"), name.messages))
+    for index, name in enumerate(names):
+        stage_id = check_text(name.stage_id, f"stages[{index}].stage_id", SINK_BYTES_MAX, required=True)
+        found.append(StageName(stage_id, topic_name(name.topic, f"stages[{index}].topic"), name.messages))
     return tuple(found)
 
 
@@ -297,9 +297,9 @@ def change_invisible_time(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvis
     """An invalid change becomes its entry's refusal."""
     check_range(len(request.changes), "changes", 1, ENTRIES_MAX)
     changes: list[Change | Refused] = []
-    for place, entry in enumerate(request.changes):
+    for index, entry in enumerate(request.changes):
         try:
-            changes.append(_change(entry, f"changes[{place}]"))
+            changes.append(_change(entry, f"changes[{index}]"))
         except Refused as refused:
             changes.append(refused)
     return ChangeInvisibleTime(group_name(request.group), tuple(changes))

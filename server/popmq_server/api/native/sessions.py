@@ -103,7 +103,7 @@ async def _hello(raws: AsyncIterator[bytes]) -> tuple[str, tuple[str, ...]]:
         names = hello.transaction_topics
         check_range(len(names), "hello.transaction_topics", 1, requests.ENTRIES_MAX)
         return client, tuple(
-            requests.topic_name(name, f"hello.transaction_topics[{place}]") for place, name in enumerate(names)
+            requests.topic_name(name, f"hello.transaction_topics[{index}]") for index, name in enumerate(names)
         )
     raise invalid("a Session begins with hello", field="hello", action="say hello first, with client id and topics")
 

@@ -23,7 +23,7 @@ class StagingService(Service):
         self._native.served("Stage", "", command.topic)
         staged = _staged(command, answer)
         self._native.moved("Stage", "", command.topic, len(staged), sum(staged))
-        return pb.StageResponse(results=[self._result(entry, place) for place, entry in enumerate(answer)])
+        return pb.StageResponse(results=[self._result(entry, index) for index, entry in enumerate(answer)])
 
     def _result(self, entry: Refused | None, place: int) -> pb.StageResult:
         """Converts one result; counts a refused entry, as other calls do."""

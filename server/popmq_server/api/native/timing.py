@@ -63,10 +63,10 @@ class TimingService:
         """Commits or rolls back, each entry on its own."""
         request = read(pb.EndTransactionRequest, raw)
         check_range(len(request.ends), "ends", 1, requests.ENTRIES_MAX)
-        ends = [_end(entry, f"ends[{place}]") for place, entry in enumerate(request.ends)]
+        ends = [_end(entry, f"ends[{index}]") for index, entry in enumerate(request.ends)]
         answer = await self._engine.execute(EndTransaction(tuple(ends)))
         self._served("EndTransaction", "", sum(isinstance(entry, Ended) for entry in answer))
-        return pb.EndTransactionResponse(results=[self._ended(entry, place) for place, entry in enumerate(answer)])
+        return pb.EndTransactionResponse(results=[self._ended(entry, index) for index, entry in enumerate(answer)])
 
     def _served(self, method: str, topic: str, messages: int) -> None:
         """Counts a call by the names in it, like native.py."""
