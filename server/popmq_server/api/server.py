@@ -41,7 +41,7 @@ from popmq_server.api.native.timing import ScheduleService, TimingService
 from popmq_server.api.rocketmq.service import SERVICE, RocketmqService
 from popmq_server.api.transport import PythonTransport, tls_context
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Core, Engine
 from popmq_server.engine.limited import limited
 from popmq_server.errors import Refused, StartError
 from popmq_server.monitoring.metrics import Metrics
@@ -83,7 +83,7 @@ class Server:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Core,
         clock: Clock,
         metrics: Metrics,
         keys: Keys | None = None,
@@ -95,27 +95,27 @@ class Server:
         asked = [Authentication(keys, metrics, f"/{SERVICE.full_name}/")] if keys else []
         limits = Limits(message_bytes=MESSAGE_BYTES, connections_per_address=connections_per_address)
         self._server = _transport(transport, asked, limits)
-        engine = limited(engine)
-        engine = Guarded(engine, keys) if keys else engine
+        whole = limited(engine)
+        served: Engine = Guarded(whole, keys) if keys else whole
         self._health = HealthServicer()
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
         rates = Rates(clock)
-        native = NativeService(engine, clock, metrics, rates)
-        self._rocketmq = RocketmqService(engine, native, clock, metrics, self._began)
+        native = NativeService(served, clock, metrics, rates)
+        self._rocketmq = RocketmqService(served, native, clock, metrics, self._began)
         parts: tuple[Any, ...] = (
             native,
-            AdminService(engine, native, metrics, rates),
-            OperatingService(engine),
-            OrderingService(engine),
-            PullingService(engine, native, metrics),
-            TimingService(engine, metrics),
-            ScheduleService(engine),
-            StagingService(engine, native, metrics),
-            InspectionService(engine, native, metrics),
-            SessionService(engine, metrics),
-            ClientCallsService(engine, self._rocketmq.clients),
+            AdminService(served, native, metrics, rates),
+            OperatingService(served),
+            OrderingService(served),
+            PullingService(served, native, metrics),
+            TimingService(served, metrics),
+            ScheduleService(served),
+            StagingService(served, native, metrics),
+            InspectionService(served, native, metrics),
+            SessionService(served, metrics),
+            ClientCallsService(served, self._rocketmq.clients),
             KeyService(keys),
         )
         for name in _SERVICES:

@@ -4,11 +4,12 @@ A protocol turns requests into commands (commands/) and answers into responses; 
 (broker.py) runs commands on the local store.
 
     Commands       execute, ask                                        every part of api/
-    Polling        pop, wait_available, pull                           calls that wait
+    Core           the same, pop, sessions, numbers                    what every engine has
+    Polling        wait_available, pull                                calls that wait
     Inspection     peek, look_up, why                                  single messages
-    Sessions       heartbeat, assignment, locks, lists of clients      consumers
+    Sessions       locks of queues                                     consumers that pull
     CheckStreams   producers that are asked about their transactions
-    Admin          redrive, consume mode, offsets, backup, sizes       operators
+    Admin          redrive, consume mode, offsets, backup              operators
 
 A part of api/ takes the protocol that it uses where that is less than all. Every method raises `Refused` for a request
 that the engine refuses. Handles, recall handles and transaction ids are texts that the engine makes and reads.
@@ -54,11 +55,44 @@ class Commands(Protocol):
         """Answers one query; nothing changes. Of a list it joins the pieces, up to its `rows_max`."""
 
 
-class Polling(Commands, Protocol):
-    """Calls that wait for messages."""
+class Core(Commands, Protocol):
+    """What every engine has. The other methods of Engine belong to capabilities, which an engine may lack."""
+
+    def info(self) -> EngineInfo:
+        """The engine's name, and the capabilities that it lacks; always the same."""
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pops, waiting up to `wait_ms` while no message is deliverable."""
+
+    async def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
+    ) -> int:
+        """Renews or ends a session; returns the version of the group's assignments, or 0 with `versioned` False."""
+
+    async def assignment(
+        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
+    ) -> Assignment:
+        """Returns the queues assigned to a client; `strategy` applies where its group pulls."""
+
+    async def clients(
+        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
+    ) -> tuple[list[Consumer], list[StreamNumbers]]:
+        """Consumers with a session, and streams of producers. At most `rows_max` (0 = all) of the consumers after a
+        (group, client), by name; streams come after the last of them.
+        """
+
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Drops in-memory state of a deleted group or topic."""
+
+    async def store_numbers(self) -> StoreNumbers:
+        """The size of the store, and its free space."""
+
+    def gauges(self, group: str, topic: str) -> tuple[int, int]:
+        """(parked Pops, sessions) of a group in a topic."""
+
+
+class Polling(Core, Protocol):
+    """Calls that wait for messages."""
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
         """Waits until a group has `min_ready` deliverable messages: (ready, Position)."""
@@ -80,31 +114,14 @@ class Inspection(Commands, Protocol):
         """The histories of all messages with an id, in one consistent view."""
 
 
-class Sessions(Commands, Protocol):
+class Sessions(Core, Protocol):
     """Live consumers, and the queues that each of them reads."""
-
-    async def heartbeat(
-        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
-    ) -> int:
-        """Renews or ends a session; returns the version of the group's assignments, or 0 with `versioned` False."""
-
-    async def assignment(
-        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
-    ) -> Assignment:
-        """Returns the queues assigned to a client; `strategy` applies where its group pulls."""
 
     async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
         """Locks or renews queues for a client; returns all that it holds now."""
 
     async def unlock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
         """Unlocks queues of a client."""
-
-    async def clients(
-        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
-    ) -> tuple[list[Consumer], list[StreamNumbers]]:
-        """Consumers with a session, and streams of producers. At most `rows_max` (0 = all) of the consumers after a
-        (group, client), by name; streams come after the last of them.
-        """
 
 
 class ProducerStream(Protocol):
@@ -135,11 +152,8 @@ class CheckStreams(Commands, Protocol):
         """The topics of these transactions, for a check of rights; of an id that this engine did not make, none."""
 
 
-class Admin(Commands, Protocol):
+class Admin(Core, Protocol):
     """What operators do, beside commands."""
-
-    def info(self) -> EngineInfo:
-        """The engine's name, and the capabilities that it lacks; always the same."""
 
     async def redrive(self, asked: Redrive) -> Redriven:
         """Redrives some or all dead letters. After a crash midway the rest is still there: call again."""
@@ -150,18 +164,9 @@ class Admin(Commands, Protocol):
     async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
         """Resets or clones offsets; returns the next offsets once everything that the group held before is removed."""
 
-    def forget(self, *, group: str = "", topic: str = "") -> None:
-        """Drops in-memory state of a deleted group or topic."""
-
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """A copy of everything stored now, in pieces."""
 
-    async def store_numbers(self) -> StoreNumbers:
-        """The size of the store, and its free space."""
-
-    def gauges(self, group: str, topic: str) -> tuple[int, int]:
-        """(parked Pops, sessions) of a group in a topic."""
-
 
 class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Protocol):
-    """All of it: what `api/server.py` serves."""
+    """An engine with all capabilities, or one that refuses those that it lacks (limited.py): what api/ serves."""

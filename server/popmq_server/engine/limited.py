@@ -11,19 +11,19 @@ from popmq_server.commands.numbers import EngineInfo
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.store import Piece
 from popmq_server.engine.capabilities import NEEDED, needed, unsupported
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Core, Engine
 
 
-def limited(engine: Engine) -> Engine:
+def limited(engine: Core) -> Engine:
     """The engine itself if it lacks no capability, else a wrapper that refuses calls that need a missing one."""
-    return cast(Engine, _Limited(engine)) if engine.info().lacking else engine
+    return cast(Engine, _Limited(engine) if engine.info().lacking else engine)
 
 
 class _Limited:
     """Passes all other methods to the engine. The engine may lack the methods of a capability that it does not have."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Core) -> None:
+        self._engine = cast(Engine, engine)  # a method that it lacks is refused, and never called
         self._info: EngineInfo = engine.info()
 
     def __getattr__(self, method: str) -> Any:

@@ -1,4 +1,7 @@
-"""Both protocols over a second engine (tests/engine/stub.py): the seam is all that they need of an engine."""
+"""Both protocols over two engines, the embedded one and a stub (tests/engine/stub.py): the seam is all that they need.
+
+Tests with the fixture `shop` run on both; those with `second` show what the stub lacks, and its handles.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.server import Server
 from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
 from popmq_server.engine.capabilities import CAPABILITIES
 from popmq_server.monitoring.metrics import Metrics
 from tests.engine.stub import HAS, StubEngine
@@ -34,7 +38,7 @@ class Served:
 
     async def _serve(self) -> None:
         self._done = asyncio.Event()
-        server = Server(StubEngine(self.clock), self.clock, Metrics())  # type: ignore[arg-type]
+        server = Server(StubEngine(self.clock), self.clock, Metrics())
         self.endpoint = f"127.0.0.1:{server.open('127.0.0.1', 0)}"
         await server.start()
         self._open.set()
@@ -53,26 +57,90 @@ class Served:
 
 
 @pytest.fixture
-def served(clock: FakeClock) -> Iterator[Served]:
+def second(clock: FakeClock) -> Iterator[Served]:
     with Served(clock) as served:
         yield served
 
 
+@pytest.fixture(params=["embedded", "stub"])
+def engine(request: pytest.FixtureRequest) -> EmbeddedBroker | Served:
+    """A broker in front of one of the engines, with a topic of one queue and a group."""
+    served: EmbeddedBroker | Served = request.getfixturevalue("broker" if request.param == "embedded" else "second")
+    return served
+
+
 @pytest.fixture
-def shop(served: Served) -> Iterator[Stubs]:
-    with Stubs(served.endpoint) as stubs:
+def shop(engine: EmbeddedBroker | Served) -> Iterator[Stubs]:
+    with Stubs(engine.endpoint) as stubs:
         stubs.create_topic(queues=1)
         stubs.create_group()
         yield stubs
 
 
 @pytest.fixture
-def v2(shop: Stubs, served: Served) -> Iterator[V2]:
-    with V2(served.endpoint) as client:
+def v2(shop: Stubs, engine: EmbeddedBroker | Served) -> Iterator[V2]:
+    with V2(engine.endpoint) as client:
         yield client
 
 
-def test_a_message_is_sent_popped_renewed_released_and_acked(shop: Stubs, clock: FakeClock) -> None:
+@pytest.fixture
+def stub(second: Served) -> Iterator[Stubs]:
+    with Stubs(second.endpoint) as stubs:
+        stubs.create_topic(queues=1)
+        stubs.create_group()
+        yield stubs
+
+
+@pytest.fixture
+def stub_v2(stub: Stubs, second: Served) -> Iterator[V2]:
+    with V2(second.endpoint) as client:
+        yield client
+
+
+def test_a_message_is_sent_popped_released_and_acked(shop: Stubs, clock: FakeClock) -> None:
+    assert [result.offset for result in shop.send(b"a", b"b")] == [0, 1]
+    first, second = shop.pop(invisible_ms=60 * SECOND).deliveries
+    assert [(one.message.body, one.attempt) for one in (first, second)] == [(b"a", 1), (b"b", 1)]
+    assert bodies(shop.pop()) == []
+    assert not shop.change(second.handle, release=pb.Release(delay_ms=0)).HasField("error")
+    assert bodies(shop.pop(format=pb.FORMAT_ROWS)) == [b"b"]
+    assert shop.ack(first.handle, second.handle, "no handle") == ["", "HANDLE_LAPSED", "INVALID_HANDLE"]
+    assert shop.ack(first.handle) == ["HANDLE_LAPSED"]
+
+
+def test_a_lease_ends_at_its_deadline_or_that_of_its_renewal(shop: Stubs, clock: FakeClock) -> None:
+    shop.send(b"a", b"b")
+    left, kept = shop.pop(invisible_ms=60 * SECOND).deliveries
+    renewed = shop.change(kept.handle, extend=pb.Extend(invisible_ms=120 * SECOND))
+    assert renewed.visible_ms == clock.now_ms() + 120 * SECOND
+    clock.advance(100 * SECOND)
+    (again,) = shop.pop().deliveries
+    assert (again.message.body, again.attempt) == (b"a", 2)
+    assert shop.ack(left.handle, renewed.handle or kept.handle, again.handle) == ["HANDLE_LAPSED", "", ""]
+    clock.advance(600 * SECOND)
+    assert bodies(shop.pop()) == []
+
+
+@pytest.mark.parametrize("form", [pb.FORMAT_ROWS, pb.FORMAT_COLUMNS])
+def test_each_form_of_an_answer_has_handles_that_ack(shop: Stubs, form: pb.Format) -> None:
+    shop.send(b"a", b"b")
+    answer = shop.pop(format=form)
+    handles = answer.columns.handle or [one.handle for one in answer.deliveries]
+    assert shop.ack(*handles) == ["", ""]
+    assert bodies(shop.pop()) == []
+
+
+def test_a_handle_of_one_group_does_not_ack_for_another(shop: Stubs) -> None:
+    shop.create_group("other")
+    shop.send(b"a")
+    (mine,) = shop.pop().deliveries
+    assert bodies(shop.pop(group="other")) == [b"a"]
+    assert shop.ack(mine.handle, group="other") == ["INVALID_HANDLE"]
+    assert shop.ack(mine.handle) == [""]
+
+
+def test_a_renewal_of_the_second_engine_answers_another_handle(stub: Stubs, clock: FakeClock) -> None:
+    shop = stub
     assert [result.offset for result in shop.send(b"a", b"b")] == [0, 1]
     first, second = shop.pop(invisible_ms=60 * SECOND).deliveries
     assert (first.message.body, first.attempt, len(first.handle)) == (b"a", 1, len("stub-delivery:1"))
@@ -96,9 +164,9 @@ def test_names_are_the_engines_to_refuse(shop: Stubs) -> None:
     assert refusal(shop.broker.Ack, pb.AckRequest(group="nobody", handles=["h"])).code == "GROUP_NOT_FOUND"
 
 
-def test_the_queues_of_a_client_are_those_of_the_engine(shop: Stubs) -> None:
+def test_the_queues_of_a_client_are_those_of_the_engine(stub: Stubs) -> None:
     asked = pb.QueryAssignmentRequest(topic=TOPIC, group=GROUP, client_id="c")
-    answer = shop.broker.QueryAssignment(asked, timeout=CALL_S)
+    answer = stub.broker.QueryAssignment(asked, timeout=CALL_S)
     assert (answer.known, answer.all) == (True, True)
 
 
@@ -111,30 +179,30 @@ def test_a_search_is_one_call_of_the_engine_however_it_searches(shop: Stubs) -> 
     assert ([delivery.message.body for delivery in found.deliveries], found.more) == ([b"4", b"3", b"2"], True)
 
 
-def test_a_call_that_the_second_engine_lacks_is_refused_with_an_alternative(shop: Stubs) -> None:
+def test_a_call_that_the_second_engine_lacks_is_refused_with_an_alternative(stub: Stubs) -> None:
     token = pb.Token(owner="o", generation=1, epoch=1)
     for call, request, name in (
-        (shop.broker.AttachOwner, pb.AttachOwnerRequest(group=GROUP, owner="o", lease_ms=60 * SECOND), "owners"),
-        (shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, token=token), "owners"),
-        (shop.broker.Pull, pb.PullRequest(topic=TOPIC, group=GROUP), "pull"),
-        (shop.admin.ListLeases, pb.ListLeasesRequest(), "list_leases"),
-        (shop.admin.PurgeTopic, pb.PurgeTopicRequest(name=TOPIC), "purge"),
-        (shop.admin.Why, pb.WhyRequest(message_id="m"), "why"),
-        (shop.admin.RedriveDeadLetters, pb.RedriveDeadLettersRequest(group=GROUP), "redrive"),
+        (stub.broker.AttachOwner, pb.AttachOwnerRequest(group=GROUP, owner="o", lease_ms=60 * SECOND), "owners"),
+        (stub.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, token=token), "owners"),
+        (stub.broker.Pull, pb.PullRequest(topic=TOPIC, group=GROUP), "pull"),
+        (stub.admin.ListLeases, pb.ListLeasesRequest(), "list_leases"),
+        (stub.admin.PurgeTopic, pb.PurgeTopicRequest(name=TOPIC), "purge"),
+        (stub.admin.Why, pb.WhyRequest(message_id="m"), "why"),
+        (stub.admin.RedriveDeadLetters, pb.RedriveDeadLettersRequest(group=GROUP), "redrive"),
     ):
         refused = refusal(call, request)
         assert (refused.code, refused.info.action) == ("UNSUPPORTED", CAPABILITIES[name].instead)
 
 
 def test_ping_and_client_info_name_capabilities_that_the_engine_lacks(
-    served: Served, capsys: pytest.CaptureFixture[str]
+    second: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with popmq.Client(served.endpoint) as client:
+    with popmq.Client(second.endpoint) as client:
         info = client.info()
     lacking = {name: each.instead for name, each in CAPABILITIES.items() if name not in HAS}
     assert (info.engine, info.lacking) == ("stub", lacking)
     with pytest.raises(SystemExit):
-        command_line(["ping", "--endpoint", served.endpoint], prog_name="popmq")
+        command_line(["ping", "--endpoint", second.endpoint], prog_name="popmq")
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].endswith("engine stub")
     assert f"  without purge; instead: {CAPABILITIES['purge'].instead}" in lines
@@ -148,26 +216,26 @@ def test_an_official_client_finds_sends_receives_and_acks(v2: V2) -> None:
     assert (got.body, got.system_properties.delivery_attempt) == (b"a", 1)
     answer = v2.ack(got)
     assert (answer.status.code, answer.entries[0].status.code) == (v2pb.OK, v2pb.OK)
-    assert answer.entries[0].receipt_handle == got.system_properties.receipt_handle == "stub-delivery:1"
+    assert answer.entries[0].receipt_handle == got.system_properties.receipt_handle != ""
     assert v2.receive().messages == []
 
 
-def test_an_official_client_goes_on_with_the_handle_of_the_answer(v2: V2) -> None:
-    assert v2.send(message(b"a")).status.code == v2pb.OK
-    (got,) = v2.receive().messages
+def test_an_official_client_goes_on_with_the_handle_of_the_answer(stub_v2: V2) -> None:
+    assert stub_v2.send(message(b"a")).status.code == v2pb.OK
+    (got,) = stub_v2.receive().messages
     handle = got.system_properties.receipt_handle
     asked = {"topic": resource(TOPIC), "group": resource(GROUP), "message_id": got.system_properties.message_id}
     asked["invisible_duration"] = timedelta(seconds=60)
-    first = v2.call("ChangeInvisibleDuration", receipt_handle=handle, **asked)
+    first = stub_v2.call("ChangeInvisibleDuration", receipt_handle=handle, **asked)
     assert first.receipt_handle not in ("", handle)
-    again = v2.call("ChangeInvisibleDuration", receipt_handle=first.receipt_handle, **asked)
+    again = stub_v2.call("ChangeInvisibleDuration", receipt_handle=first.receipt_handle, **asked)
     assert (again.status.code, again.receipt_handle != first.receipt_handle) == (v2pb.OK, True)
 
 
 @pytest.mark.parametrize("how", ["guard", "client"])
-def test_the_sdk_settles_with_the_handle_of_the_latest_renewal(shop: Stubs, served: Served, how: str) -> None:
-    shop.send(b"a")
-    with popmq.Client(served.endpoint) as client:
+def test_the_sdk_settles_with_the_handle_of_the_latest_renewal(stub: Stubs, second: Served, how: str) -> None:
+    stub.send(b"a")
+    with popmq.Client(second.endpoint) as client:
         (delivery,) = client.pop(TOPIC, GROUP)
         for _ in range(2):
             assert client.extend(delivery, "2m").handle == delivery.current_handle != delivery.handle
@@ -175,13 +243,13 @@ def test_the_sdk_settles_with_the_handle_of_the_latest_renewal(shop: Stubs, serv
             client.ack(delivery)
         else:
             delivery.ack()
-    served.clock.advance(600 * SECOND)
-    assert bodies(shop.pop()) == []
+    second.clock.advance(600 * SECOND)
+    assert bodies(stub.pop()) == []
 
 
-def test_an_official_client_learns_what_the_engine_lacks(v2: V2) -> None:
+def test_an_official_client_learns_what_the_engine_lacks(stub_v2: V2) -> None:
     queue = v2pb.MessageQueue(topic=resource(TOPIC), id=0)
-    recalled = v2.call("EndTransaction", topic=resource(TOPIC), transaction_id="t", resolution=v2pb.COMMIT)
+    recalled = stub_v2.call("EndTransaction", topic=resource(TOPIC), transaction_id="t", resolution=v2pb.COMMIT)
     assert recalled.status.code == v2pb.NOT_IMPLEMENTED
     assert CAPABILITIES["transactions"].instead in recalled.status.message
-    assert v2.code("GetOffset", group=resource(GROUP), message_queue=queue) == "NOT_IMPLEMENTED"
+    assert stub_v2.code("GetOffset", group=resource(GROUP), message_queue=queue) == "NOT_IMPLEMENTED"
