@@ -197,6 +197,17 @@ def past_the_seam(path: str, tree: ast.AST) -> Iterator[str]:
             yield f"{path}:{found.line} imports {found.name}: it belongs to the embedded engine (engine/engine.py)"
 
 
+#: Where else the server waits in real time: a timer that wakes the look at the clock, and limits on what never comes.
+TIMERS = {
+    "server/popmq_server/engine/waiters.py": "its timer only calls `tick`, which asks the clock",
+    "server/popmq_server/engine/backup.py": "a copy that nobody reads holds pages of the store",
+    "server/popmq_server/api/rocketmq/clients.py": "an answer that a client owes",
+    "server/popmq_server/console_process.py": "the end of another process",
+    "server/popmq_server/writer/writer.py": "a writer that does not settle",
+}
+_WAITS = {"call_later", "call_at", "wait_for", "timeout_at"}
+
+
 def other_doors(path: str, tree: ast.AST) -> Iterator[str]:
     """Libraries imported beside their one door, and sleeping beside the server's clock."""
     room = Path(path).parts[0]
@@ -210,6 +221,10 @@ def other_doors(path: str, tree: ast.AST) -> Iterator[str]:
             break
         if isinstance(node, ast.Attribute) and node.attr == "sleep":
             yield f"{path}:{node.lineno} sleeps: waiting belongs to server/popmq_server/clock.py"
+        reads = isinstance(node, ast.Call) and ast.unparse(node.func).endswith("loop.time")
+        waits = isinstance(node, ast.Attribute) and (node.attr in _WAITS or ast.unparse(node) == "asyncio.timeout")
+        if (reads or waits) and path not in TIMERS:
+            yield f"{path}: {ast.unparse(node)} waits in real time: ask server/popmq_server/clock.py, or see TIMERS"
 
 
 def private_names(path: str, tree: ast.AST) -> Iterator[str]:
@@ -307,6 +322,9 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (other_doors, "server/popmq_server/engine/broker.py", "from prometheus_client import Counter"),
         (other_doors, "server/popmq_server/engine/broker.py", "from time import monotonic"),
         (other_doors, "server/popmq_server/engine/broker.py", "import asyncio\nasyncio.sleep(1)"),
+        (other_doors, "server/popmq_server/engine/broker.py", "self._loop.time()"),
+        (other_doors, "server/popmq_server/engine/broker.py", "loop.call_later(1, tick)"),
+        (other_doors, "server/popmq_server/engine/broker.py", "async with asyncio.timeout(1): ..."),
         (other_doors, "sdk/popmq/client.py", "import rich.table"),
         (other_doors, "sdk/popmq/_async/transport/channel.py", "import grpc"),
         (upward, "server/popmq_server/delivery/pop.py", "from popmq_server.engine import broker"),
