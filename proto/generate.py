@@ -108,7 +108,7 @@ def compare(fresh: dict[Path, str]) -> int:
 
 
 def write(fresh: dict[Path, str]) -> int:
-    """Changes only what differs: somebody may be importing the rest."""
+    """Changes only what differs: another process may be importing the rest."""
     old = committed()
     for path in old.keys() - fresh.keys():
         (STUBS / path).unlink()

@@ -3,8 +3,8 @@
     python proto/released.py             prints what released.txt has and popmq.proto lacks; exit code 1 if there is any
     python proto/released.py --record    writes released.txt: part of a release (CONTRIBUTING.md)
 
-released.txt has a line for each field, enum value and method of popmq.v1. Added lines are no break: they become part of
-the file with the next release.
+released.txt has a line for each field, enum value and method of popmq.v1. Added lines are not a break: they become part
+of the file with the next release.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def _enum(enum: EnumDescriptor) -> Iterator[str]:
 
 
 def broken(released: Iterable[str], now: Iterable[str]) -> list[str]:
-    """What was released and is no more; with what is under its name or number now."""
+    """Released names that are gone; with what is under its name or number now."""
     present = set(now)
     return sorted(line for line in released if line and line not in present)
 

@@ -47,7 +47,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 
 def first_lines(endpoint: str) -> str:
-    """The README's program up to its first send: what comes behind reads."""
+    """The README's program up to its first send: the rest of it reads."""
     program = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)[0]
     lines = program.replace(ENDPOINT, endpoint).splitlines()
     send = next(place for place, line in enumerate(lines) if ".send(" in line)
@@ -68,7 +68,7 @@ def serving(binary: Path, folder: Path) -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody has at the moment."""
+    """A port of the loopback that is free at the moment."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

@@ -6,7 +6,7 @@ from typing import Literal
 
 from popmq.message import Message
 
-#: What is sent of occurrences that are over a minute late: nothing, the latest one, or the last 100.
+#: Which occurrences are sent that are over a minute late: nothing, the latest one, or the last 100.
 Missed = Literal["skip", "once", "all"]
 
 

@@ -278,7 +278,7 @@ class RedriveFailure:
 
 @dataclass(frozen=True, slots=True)
 class ClientStats:
-    """What a client has done since it was made."""
+    """Counters of a client since it was created."""
 
     calls: int  # requests, retries not counted
     retries: int

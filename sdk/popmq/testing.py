@@ -149,9 +149,9 @@ class Broker:
     def work(self, worker: Worker) -> list[Handled]:
         """Runs a worker until it finds no message that is due, also of those that its handlers send.
 
-        Returns each delivery that it handled, in order of their ends. What failed is due again after its backoff:
-        `clock.advance`, and call this again. The worker's handlers and middleware run as in production, on a client of
-        this broker. May be called beside a running event loop, which it blocks.
+        Returns each delivery that it handled, in order of their ends. Failed messages are due again after their
+        backoff: `clock.advance`, and call this again. The worker's handlers and middleware run as in production, on a
+        client of this broker. May be called beside a running event loop, which it blocks.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="popmq-work") as thread:
             return thread.submit(asyncio.run, work_until_idle(worker, self.async_client())).result()

@@ -49,7 +49,7 @@ class Middleware:
         """Before the payload is converted. What it raises counts as raised by the handler, which is not called."""
 
     def after(self, delivery: Delivery, result: Any) -> Any:
-        """The handler returned `result`; the message is acked next. What this raises is only logged."""
+        """The handler returned `result`; the message is acked next. An error here is only logged."""
 
     def failed(self, delivery: Delivery, error: Exception) -> Any:
         """`before`, the conversion or the handler raised; the message is released or rejected next."""

@@ -29,7 +29,7 @@ Connect = Callable[[str, str], popmq.AsyncClient]
 class Login:
     """One person at one browser.
 
-    `name`: of the access key; "" when the broker asks for none, and then all browsers share one login: there is nobody
+    `name`: of the access key; "" when the broker asks for none, and then all browsers share one login: there is nothing
     to tell apart. `open` turns false at the end, which ends the pages that follow the numbers.
     """
 
@@ -123,7 +123,7 @@ class Logins:
     async def log_in(self, name: str, secret: str) -> str:
         """The cookie of a new login. Raises Unauthenticated, and other refusals of the broker.
 
-        The key proves itself by a call that every key may make. The cookie is always a new one: an id that somebody
+        The key proves itself by a call that every key may make. The cookie is always a new one: an id that an attacker
         planted
         in the browser before never becomes a login.
         """

@@ -3,8 +3,8 @@
 browse a piece ──▶ select by origin and reason ──▶ redrive these offsets ──▶ count ──▶ the next piece
 
 Only dead letters that exist at the start are redriven: a message that fails again at once becomes a new dead letter,
-and would otherwise be redriven forever. A piece is one call, so the broker serves others in between. What was redriven
-stays so when the order ends early.
+and would otherwise be redriven forever. A piece is one call, so the broker serves others in between. Messages that
+were redriven stay so when the order ends early.
 """
 
 import asyncio

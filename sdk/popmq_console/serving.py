@@ -96,7 +96,7 @@ def _family(host: str) -> socket.AddressFamily:
 def run(options: Options, ready: Callable[[str], None], until_stdin_ends: bool = False) -> None:
     """Serves until SIGTERM or Ctrl-C; calls `ready` with the address. Raises OptionError.
 
-    `until_stdin_ends`: also until whoever started this process has ended, which closes the pipe to it.
+    `until_stdin_ends`: also until the process that started this one has ended, which closes the pipe to it.
     """
 
     async def serve() -> None:

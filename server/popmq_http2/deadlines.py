@@ -20,7 +20,7 @@ TICK_S = 0.01
 
 
 class Moment(Generic[C]):
-    """The calls that end at the same time. Without calls it has no timer, so short calls leave nothing behind."""
+    """The calls that end at the same time. Without calls it has no timer, so short calls leave no timer."""
 
     __slots__ = ("_forget", "_timer", "calls")
 

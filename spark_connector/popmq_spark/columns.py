@@ -98,7 +98,7 @@ def to_arrow(
 
 
 def _origin(letter: popmq.DeadLetter | None) -> tuple[Any, ...] | None:
-    """The fields of `_DEAD_LETTER`; None of a message that is no dead letter."""
+    """The fields of `_DEAD_LETTER`; None for a message that is not a dead letter."""
     if letter is None:
         return None
     first_pop, dead = (1000 * ms if ms else None for ms in (letter.first_pop_ms, letter.dead_ms))

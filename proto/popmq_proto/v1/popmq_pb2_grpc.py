@@ -1631,7 +1631,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSchedule(self, request, context):
-        """What it has sent stays. Errors: SCHEDULE_NOT_FOUND.
+        """Messages that it has sent stay. Errors: SCHEDULE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

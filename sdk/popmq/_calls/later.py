@@ -18,7 +18,9 @@ T = TypeVar("T")
 
 
 class Later:
-    """Stands for a module. What was used once is kept here, so that using it again costs no more than an attribute."""
+    """Imports a module at its first use. Attributes that were used are kept here, so that a second use costs no more
+    than an attribute.
+    """
 
     def __init__(self, module: str) -> None:
         self.__module = module

@@ -85,7 +85,7 @@ def paged(rows: str, size: str, most: int) -> Pages | None:
 
 @dataclass(frozen=True, slots=True)
 class InvisibleTimeResult:
-    """What became of a delivery that was extended, released or rejected."""
+    """The outcome of an extend, release or reject of a delivery."""
 
     visible_ms: int  # when it may be delivered again
     dead_lettered: bool  # it went to the dead-letter topic

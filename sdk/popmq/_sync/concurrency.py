@@ -25,7 +25,7 @@ class Event(threading.Event):
 
 
 class Stop:
-    """Set once; whoever watches is called. May be set from a signal handler.
+    """Set once; the watchers are called. May be set from a signal handler.
 
     A signal handler runs in the middle of whatever the main thread does, perhaps holding the very lock that an Event
     needs: so `set` leaves only a flag, and a thread of its own does what takes locks.

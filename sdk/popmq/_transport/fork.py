@@ -15,8 +15,8 @@ cure it and break clients that are made in a forked child. The strategy "poll", 
 programs that fork, does neither: a client has few sockets, for which both are equally fast. gRPC reads its environment
 once: while it is imported.
 
-gRPC writes log lines of its own to stderr, such as one for each failed TLS handshake. What they say is in the errors
-that the SDK raises, so they are switched off, unless the environment sets GRPC_VERBOSITY.
+gRPC writes log lines of its own to stderr, such as one for each failed TLS handshake. The errors of
+the SDK say the same, so these lines are switched off, unless the environment sets GRPC_VERBOSITY.
 """
 
 import os

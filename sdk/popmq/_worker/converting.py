@@ -74,14 +74,14 @@ def _text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise BadPayload(f"the body is no UTF-8: {error}") from error
+        raise BadPayload(f"the body is not UTF-8: {error}") from error
 
 
 def _json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError as error:
-        raise BadPayload(f"the body is no JSON: {error}") from error
+        raise BadPayload(f"the body is not JSON: {error}") from error
 
 
 def checked(kind: Any) -> Check:

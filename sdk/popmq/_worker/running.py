@@ -166,7 +166,7 @@ def _settle(delivery: Delivery, error: Exception) -> bool:
 
 
 async def _hooks(middleware: Sequence[Hooks], call: Callable[[Hooks], Any]) -> None:
-    """Those that began, the last one first. What they raise is logged: it does not change how the message ended."""
+    """Those that began, the last one first. Their errors are logged: it does not change how the message ended."""
     for each in reversed(middleware):
         try:
             await finished(call(each))

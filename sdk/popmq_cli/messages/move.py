@@ -48,7 +48,8 @@ def move(
 
     Messages keep their ids, keys, tags, properties, message groups, priorities and bodies, and their order within a
     message group; their attempts begin at 1 in TO. Other groups of FROM keep theirs. A %DLQ%GROUP is a FROM like any
-    other, but popmq dlq redrive delivers dead letters to where they came from. What is leased or in backoff stays.
+    other, but popmq dlq redrive delivers dead letters to where they came from. Messages that are leased or in backoff
+    stay.
 
     Every batch is on TO's disk before it is acked in FROM. So nothing is lost by a kill, a restart or a refusal; but a
     kill between the two leaves up to 256 messages in both topics, which the next run sends again. A TO made with
@@ -82,7 +83,9 @@ def move(
 
 
 def _move(client: popmq.Client, target: str, taken: list[popmq.Delivery]) -> int:
-    """Moves a batch; returns how many of it TO had already. What TO refuses is released, and its error raised."""
+    """Moves a batch; returns how many of it TO had already. Messages that TO refuses are released, and the error is
+    raised.
+    """
     try:
         receipts = client.send(target, [message_of(row_of(delivery)) for delivery in taken])
     except popmq.errors.PartlyRefused as partly:

@@ -166,7 +166,7 @@ def run(client: popmq.Client, output: Output, name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks
 def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
-    """Delete a schedule. What it has sent stays.
+    """Delete a schedule. Messages that it has sent stay.
 
     \b
     Examples:

@@ -100,4 +100,4 @@ async def stop(ask: Ask) -> Outcome:
     group = ask.given("group")
     if order := ask.login.redrives.get(group):
         await order.stop()
-    return Outcome("Stopped. What was delivered again stays so.", page_of(group))
+    return Outcome("Stopped. Messages that were delivered again stay so.", page_of(group))

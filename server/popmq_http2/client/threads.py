@@ -4,9 +4,9 @@
     caller B ──┘             ▲
     reader: poll, recv ──────┘ and wakes the callers whose calls are over
 
-A caller adds its step to a queue and takes the lock; who has it carries out all steps that are there. So a signal
+A caller adds its step to a queue and takes the lock; its holder carries out all steps that are there. So a signal
 handler that interrupts a caller in the middle of a step only adds its own: the interrupted one carries it out.
-An exception in there, such as a KeyboardInterrupt, may leave half a frame behind: that connection ends.
+An exception in there, such as a KeyboardInterrupt, may leave half a frame on the connection: that connection ends.
 
 After a fork the child has copies of the sockets and none of the threads: it has to make channels of its own.
 """

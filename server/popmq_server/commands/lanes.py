@@ -3,7 +3,7 @@
     @command(LANE_SEND, needs_room=True, entries="entries")
     class Send(NamedTuple): ...
 
-A class without a declaration is no command: `LANES[type(command)]` raises KeyError before anything has run. Queries
+A class without a declaration is not a command: `LANES[type(command)]` raises KeyError before anything has run. Queries
 declare themselves (queries.py).
 """
 

@@ -93,7 +93,7 @@ class CreateSchedule(NamedTuple):
 
 @command(LANE_ACK)
 class DeleteSchedule(NamedTuple):
-    """→ None. What it has sent stays."""
+    """→ None. Messages that it has sent stay."""
 
     name: str
 

@@ -134,7 +134,7 @@ class Broker(InPieces):
     async def execute(self, command: Any) -> Any:
         """Runs one command; the answer has been committed. Raises Refused.
 
-        What waits is bounded (waiting.py): callers get BUSY before the process runs out of memory.
+        The waiting commands are bounded (waiting.py): callers get BUSY before the process runs out of memory.
         """
         size = self._waiting.admit(command)
         if isinstance(command, Send | Stage):

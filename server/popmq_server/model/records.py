@@ -14,7 +14,7 @@ IN_FLIGHT_MAX = 10_000
 #: Default time after which an idle subscription is removed (expiry.py). Its unread messages are lost for the group.
 SUBSCRIPTION_EXPIRY_MS = 90 * 86_400_000
 #: Messages popped from the retry topic count as leased from this queue: otherwise messages that are never acked would
-#: be retried and make room for ever more new ones.
+#: be retried and make room for more and more new ones.
 RETRY_QUEUE = 0xFFFF
 
 

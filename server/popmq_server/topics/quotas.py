@@ -6,7 +6,7 @@
                 └──────────────┘
 
 A full bucket has the tokens of one second. A larger request passes when the bucket is full, and leaves a debt: this
-keeps the rate, and no request is refused for ever. Tokens are counted in thousandths on the engine's clock, so a
+keeps the rate, and no request is refused forever. Tokens are counted in thousandths on the engine's clock, so a
 refusal has the exact time after which the same request passes. Buckets are in memory: they are full after a restart,
 and after a change of the quota.
 

@@ -93,7 +93,7 @@ def refusal_of(tx: Tx, command: Any) -> Refused | None:
 
 
 class TooManyPoisoned(Exception):
-    """So many commands of a transaction were poisoned that what is left of them is to run in parts."""
+    """Too many commands of a transaction were poisoned: the rest runs in parts."""
 
 
 class Poisoned(Exception):

@@ -33,7 +33,7 @@ CLAIMS = {
     "handles": "live handles work, lapsed ones are refused",
     "dead letters": "one dead letter, after the last attempt or a reject",
     "numbers": "the numbers equal what is there",
-    "sealed": "a token is one set for ever; the epochs are the topic, once",
+    "sealed": "a token is one set forever; the epochs are the topic, once",
     "store": "popmq check finds nothing",
 }
 # Client and broker read the same wall clock of one machine; scheduling may move either by this much.
@@ -210,7 +210,7 @@ def _dead_letter(
     if not letter.intact:
         yield "its body changed"
     if message_id not in facts.sent or letter.topic != facts.sent[message_id].topic:
-        yield f"nobody sent it to {letter.topic}"
+        yield f"it was not sent to {letter.topic}"
     if any(touch.kind == "ack" and touch.done for touch in touches):
         yield "it was acked"
     if chain and chain[-1].attempt > letter.attempts:

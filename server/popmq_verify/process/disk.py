@@ -36,7 +36,7 @@ class Event:
 
 def events(log: Path, folder: Path) -> Iterator[Event]:
     """The log in order, with file names relative to the folder that was watched."""
-    names: dict[int, str] = {}  # a process numbers its files anew, and says so with N
+    names: dict[int, str] = {}  # a process numbers its files again, and says so with N
     content, at = memoryview(log.read_bytes()), 0
     while at < len(content):
         start, end, offset, length, file, kind, durable, _ = RECORD.unpack_from(content, at)

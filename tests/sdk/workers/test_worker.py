@@ -144,7 +144,7 @@ def test_a_handler_takes_the_delivery_beside_the_payload_or_alone(fresh: Broker)
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (b"{", "the body is no JSON"),
+        (b"{", "the body is not JSON"),
         (b'{"number": 1}', "the body has no field 'lines', which Order needs"),
         (b'{"number": true, "lines": []}', "the body.number is True, not int"),
         (b'{"number": 1, "lines": [{"article": "a"}, {"article": 5}]}', r"the body.lines\[1\].article is 5, not str"),

@@ -100,7 +100,7 @@ class GrpcioChannel:
     def close(self) -> None:
         """Cancels what is under way, and waits for its end, but no longer than STOP_S_MAX.
 
-        gRPC waits for ever for a call that a KeyboardInterrupt tore out of its hands, so somebody else waits with it.
+        gRPC waits forever for a call that a KeyboardInterrupt has interrupted, so another thread waits with it.
         """
         self._closed = True
         if self._channel is not None:
@@ -109,7 +109,7 @@ class GrpcioChannel:
             closing.join(STOP_S_MAX)
 
     def _until(self, stop: Stop, call: Any, request: Any, timeout: float) -> Any:
-        # A future costs twice a blocking call: taken only where somebody may want to stop it.
+        # A future costs twice a blocking call: taken only where the caller may want to stop it.
         future = call.future(request, timeout=timeout, metadata=self._connection.headers())
         unwatch = stop.watch(future.cancel)
         try:

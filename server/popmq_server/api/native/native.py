@@ -27,7 +27,7 @@ from popmq_server.model.message import check_range, check_text
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 
-#: What entries are that were not refused; others are looked at one by one.
+#: Types of entries that were not refused; other entries are examined one by one.
 _ACCEPTED = {NewMessage, Place, type(None)}
 _TOKEN_PATHS = requests.Paths(owner="token.owner", generation="token.generation")
 
