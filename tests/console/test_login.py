@@ -21,7 +21,7 @@ def test_a_stranger_sees_the_login_and_nothing_else(site: Site) -> None:
 def test_a_wrong_secret_is_refused_in_words(site: Site) -> None:
     answer = site.browser().log_in("operator", "something-else")
     assert answer.status == 401
-    assert "no such access key, or its secret is another one" in answer.plain
+    assert "no such access key, or its secret is wrong" in answer.plain
 
 
 def test_the_login_leads_to_the_page_that_was_asked_for_and_nowhere_else(site: Site) -> None:

@@ -105,7 +105,7 @@ class Keys:
         key = self._keys.get(name)
         proving = key if key is not None and key.secrets else self._stranger
         if not proving.signed(date_time, signature) or key is None:
-            raise unauthenticated("there is no such access key, or its secret is different")
+            raise unauthenticated("there is no such access key, or its secret is wrong")
         return key
 
     def reload(self) -> str:

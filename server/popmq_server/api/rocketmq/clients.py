@@ -254,7 +254,7 @@ def _named(client_id: str) -> tuple[str, str]:
 async def _tell(client: Client, command: rpc.TelemetryCommand) -> None:
     """Sends a command on the newest stream that takes it. Raises Refused UNAVAILABLE when none does.
 
-    After a reconnect a dead stream may are next to a live one, and the dead one may be the newer.
+    After a reconnect a dead stream may exist next to a live one, and the dead one may be the newer.
     """
     for outlet in reversed(client.outlets[:]):
         try:
