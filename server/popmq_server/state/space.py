@@ -32,6 +32,7 @@ part of these that is still pending fits in the 10 % that sends leave to pops.
 """
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -39,6 +40,8 @@ from popmq_server.clock import stopwatch
 from popmq_server.errors import NoRoom
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.store import DISK_FREE_SEND, Store
+
+log = logging.getLogger("popmq.space")
 
 #: Kinds of work, each with its own limit.
 STORE, GROW, POP, MOVE = range(4)
@@ -71,6 +74,10 @@ ENTRY_BYTES = 256
 MESSAGE_BYTES = 160
 #: LMDB stores a longer value in separate pages.
 _INLINE_MAX, _PAGE = 2000, 4096
+
+#: Seconds between two lines of the log that say that sends are refused, and from such a line to that of their end: a
+#: store at its limit would fill the log otherwise.
+QUIET_S, AGAIN_S = 60.0, 1.0
 
 _PLENTY = 1 << 62
 
@@ -176,6 +183,8 @@ class Space:
         self._was_short = False
         self._room = unlimited()
         self._fill = Fill(0, 0, 0, 0)  # before the first measurement: as if full
+        #: When the log last said that sends are refused; None: the last line said that they are accepted.
+        self._warned: float | None = None
 
     @property
     def tight(self) -> bool:
@@ -206,7 +215,18 @@ class Space:
         self._holder = ""
         why = self.at_put if shut and self.scattered else lambda: NoRoom(self._why(holder))
         self._room = Room(free, (store, grow, pop, move), why)
+        if not shut:  # else it is not known yet what is full
+            self._log(free[STORE] < store)
         return self._room
+
+    def _log(self, refuses: bool) -> None:
+        """Says that sends are refused, at most every QUIET_S, and when they are accepted again."""
+        if refuses and (self._warned is None or stopwatch() - self._warned >= QUIET_S):
+            self._warned = stopwatch()
+            log.warning("sends are refused: %s; acks have room", self._where())
+        elif not refuses and self._warned is not None and stopwatch() - self._warned >= AGAIN_S:
+            self._warned = None
+            log.info("sends are accepted again: there is room")
 
     def at_put(self) -> NoRoom:
         """The refusal of a command whose put met a full map: there are no free pages, or too few adjacent ones."""
@@ -263,9 +283,13 @@ class Space:
 
     def _why(self, holder: Callable[[], str]) -> str:
         """The reason: whether the map or the disk is full, and the group with the largest backlog."""
-        fill, map_bytes = self._fill, self._store.map_bytes
-        where = f"the map is {1 - fill.unused / map_bytes:.0%} full (--max-size)"
-        if fill.disk_free < DISK_FREE_STORE and fill.unused >= self._leaves()[STORE]:
-            where = f"the disk has {fill.disk_free >> 20} MiB left"
+        where = self._where()
         self._holder = self._holder or holder()  # it walks over all groups: once for all refusals of a batch
         return f"{where}; {self._holder}" if self._holder else where
+
+    def _where(self) -> str:
+        """Whether the map or the disk is full."""
+        fill, map_bytes = self._fill, self._store.map_bytes
+        if fill.disk_free < DISK_FREE_STORE and fill.unused >= self._leaves()[STORE]:
+            return f"the disk has {fill.disk_free >> 20} MiB left"
+        return f"the map is {1 - fill.unused / map_bytes:.0%} full (--max-size)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from popmq_server.api.native import admin
@@ -13,6 +15,7 @@ from popmq_server.sending import dedup
 from popmq_server.state import space
 from popmq_server.topics import topic
 from popmq_server.writer import core, waiting, writer
+from tests.engine.rig import Rig, sending
 
 KIB, MIB = 1 << 10, 1 << 20
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -51,6 +54,27 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 )
 def test_each_limit_has_its_documented_value(what: int, number: int) -> None:
     assert what == number
+
+
+def test_the_log_says_once_a_minute_that_sends_are_refused_and_when_that_is_over(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s, free = [1000.0], [0]
+    rig.topic()
+    monkeypatch.setattr(space, "stopwatch", lambda: now_s[0])
+    monkeypatch.setattr(rig.store, "disk_free", lambda: free[0])
+    caplog.set_level(logging.INFO, "popmq.space")
+
+    def logged(after_s: float) -> list[str]:
+        caplog.clear()
+        now_s[0] += after_s
+        rig.run(sending("a"))
+        return [line.getMessage() for line in caplog.records if line.name == "popmq.space"]
+
+    refused = ["sends are refused: the disk has 0 MiB left; acks have room"]
+    assert [logged(after_s) for after_s in (1, 1, 58, 2)] == [refused, [], [], refused]
+    free[0] = 1 << 40
+    assert [logged(after_s) for after_s in (0.5, 1, 1)] == [[], ["sends are accepted again: there is room"], []]
 
 
 def test_sends_end_at_85_percent_of_the_map() -> None:
