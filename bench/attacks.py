@@ -3,8 +3,8 @@
     python -m bench.attacks [python|grpcio] [SECONDS] [ATTACK …]
 
 For each attack one process sends it as fast as it can, and connects again when the broker ends the connection. The
-table has the latency of the neighbour's calls in milliseconds before and during it, the broker's memory before and
-during it and its CPU, and how many pieces the attacker sent on how many connections.
+table has the latency of the neighbour's calls in milliseconds before and during it, the broker's memory before,
+during and after it and its CPU, and how many pieces the attacker sent on how many connections.
 """
 
 from __future__ import annotations
@@ -37,8 +37,21 @@ CALLS_PER_S, CALL_S = 50, 30.0
 #: Pieces sent with one write.
 PIECES = 50
 CONNECTIONS = 5_000
-ROW = "| {:<16} | {:>10} | {:>6} | {:>10} | {:>10} | {:>10} | {:>6} | {:>9} | {:>9} |"
-HEAD = ("attack", "p99 before", "p50", "p99 during", "MiB before", "MiB during", "CPU", "pieces", "connected")
+#: Seconds after an attack until the memory that it left is measured.
+AFTER_S = 2.0
+ROW = "| {:<16} | {:>10} | {:>6} | {:>10} | {:>10} | {:>10} | {:>9} | {:>6} | {:>9} | {:>9} |"
+HEAD = (
+    "attack",
+    "p99 before",
+    "p50",
+    "p99 during",
+    "MiB before",
+    "MiB during",
+    "MiB after",
+    "CPU",
+    "pieces",
+    "connected",
+)
 
 
 def attack(name: str, port: int, seconds: float) -> None:
@@ -110,7 +123,7 @@ Begin = Callable[[int], contextlib.AbstractContextManager[subprocess.Popen[str] 
 
 
 def measure(name: str, transport: str, data: Path, seconds: float, begin: Begin) -> None:
-    """Starts a broker, measures it before and during an attack, and prints a row."""
+    """Starts a broker, measures it before, during and after an attack, and prints a row."""
     flags = ("--transport", transport, "--sync", "none", "--connections-per-address", str(2 * CONNECTIONS))
     with BrokerProcess(data, *flags) as broker, contextlib.closing(Neighbour(broker.port)) as neighbour:
         calm, memory = neighbour.calls_ms(seconds), broker.memory_bytes
@@ -120,8 +133,10 @@ def measure(name: str, transport: str, data: Path, seconds: float, begin: Begin)
             share = (cpu_s(broker.pid) - cpu) / (time.monotonic() - began)
             grown = broker.memory_bytes
             sent, connections = attacker.communicate()[0].split() if attacker else ("", "")
+        neighbour.calls_ms(AFTER_S)
+        kept = broker.memory_bytes
     figures = [f"{p99(calm):.1f}", f"{busy[len(busy) // 2]:.1f}", f"{p99(busy):.1f}"]
-    figures += [f"{memory / (1 << 20):.0f}", f"{grown / (1 << 20):.0f}", f"{share:.0%}"]
+    figures += [f"{size / (1 << 20):.0f}" for size in (memory, grown, kept)] + [f"{share:.0%}"]
     print(ROW.format(name, *figures, sent, connections), flush=True)
 
 
@@ -147,7 +162,7 @@ def main(transport: str, seconds: float, names: Sequence[str]) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the broker inherits it
     print(ROW.format(*HEAD))
-    print(ROW.format("---", *["--:"] * 8))
+    print(ROW.format("---", *["--:"] * 9))
     with tempfile.TemporaryDirectory() as folder:
         for name in names or ATTACKS:
             begin = partial(attacking, name, seconds=seconds)

@@ -22,7 +22,7 @@ from popmq_cli.shared.output import Output
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions
 
-HELP = "↑↓ row  ←→ sort by  r reverse  Enter open  Esc back  Tab groups/topics  Space pause  q quit"
+HELP = "↑↓ row  ←→ sort  r reverse  ⏎ open  Esc back  Tab topics  Space pause  q quit"
 #: At most this many leases are requested.
 LEASES = 500
 #: Lines around the rows: title, heading with its line, and the help.

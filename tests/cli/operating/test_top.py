@@ -10,7 +10,7 @@ import pytest
 
 import popmq
 from popmq.testing import Broker
-from popmq_cli.readers.top import keys_of
+from popmq_cli.readers.top import HELP, keys_of
 from popmq_cli.readers.top_view import Numbers, Screen, window
 from tests.cli.conftest import Cli
 
@@ -99,7 +99,7 @@ def tmux(broker: Broker) -> Iterator[Callable[..., str]]:
         return subprocess.run(["tmux", "-L", socket, *words], capture_output=True, text=True, env=env).stdout
 
     command = f"POPMQ_ENDPOINT={broker.endpoint} {sys.executable} -c 'from popmq_cli.main import main; main()' top"
-    tmux("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "24", f"{command} --every 100ms")
+    tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", f"{command} --every 100ms")
     yield tmux
     tmux("kill-server")
 
@@ -114,7 +114,7 @@ def test_top_is_drawn_in_a_terminal_and_follows_its_keys(client: popmq.Client, t
 
     client.send("orders", ["x"] * 5)
     client.pop("orders", "billing", 2)
-    until("READY ▼", "billing", "ACK/S", "q quit")
+    until("READY ▼", "billing", "ACK/S", HELP)
     tmux("resize-window", "-x", "60")
     narrow = until("READY ▼", "ACK/S")
     assert "BACKOFF" not in narrow  # left out, so that no number is cut

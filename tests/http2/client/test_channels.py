@@ -58,9 +58,10 @@ async def test_a_call_ends_as_with_grpcios_client(
 
 async def test_a_deadline_and_a_cancelled_call_reach_the_handler(caller: Make, echo_port: int, echo: Echo) -> None:
     channel = caller(echo_port)
-    assert (await channel.unary("wait", b"x", (), 0.05)).code is Code.DEADLINE_EXCEEDED
-    await asyncio.wait_for(echo.cancelled.acquire(), 20)
+    ending = asyncio.ensure_future(channel.unary("wait", b"x", (), 1.0))  # time to reach its handler on a busy machine
     await echo.entered.acquire()
+    assert (await ending).code is Code.DEADLINE_EXCEEDED
+    await asyncio.wait_for(echo.cancelled.acquire(), 20)
     waiting = asyncio.ensure_future(channel.unary("wait", b"x"))
     await echo.entered.acquire()
     waiting.cancel()
