@@ -134,9 +134,9 @@ def giant_frames(path: bytes) -> Pieces:
 
 
 def compression_bomb(path: bytes) -> Pieces:
-    """Calls whose 32 KiB expand to 32 MiB."""
+    """Calls whose 20 KiB expand to 20 MiB, the largest message that is taken."""
     packer = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
-    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(32)) + packer.flush()
+    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(20)) + packer.flush()
     message, block = b"\1" + U32.pack(len(packed)) + packed, head(path, (b"grpc-encoding", b"gzip"))
     cut = [message[at : at + 16_000] for at in range(0, len(message), 16_000)]
     for number in count(1, 2):

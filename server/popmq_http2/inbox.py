@@ -135,19 +135,22 @@ class Inbox:
     def _unpacked(self, flag: int, message: bytes) -> bytes:
         """Unpacks a compressed message.
 
-        Unpacks at most the size of one message: a few bytes of gzip can expand to fill the memory.
+        A few bytes of gzip can expand to fill the memory. Its last four bytes say how many there will be: a message
+        that will be too large is refused before it is unpacked, and nothing is unpacked beyond what they say.
         """
         if flag != 1 or self.encoding != b"gzip":
             raise Aborted(Code.INTERNAL, f"a compressed message (flag {flag}) with grpc-encoding {self.encoding!r}")
-        most = self._limits.message_bytes
+        most, size = self._limits.message_bytes, int.from_bytes(message[-4:], "little")
+        if size > most:
+            raise Aborted(Code.RESOURCE_EXHAUSTED, f"a message of more than {most} bytes, unpacked")
         unpacker = zlib.decompressobj(_GZIP)
         try:
-            text = unpacker.decompress(message, most + 1)
+            text = unpacker.decompress(message, size + 1)
         except zlib.error as error:
             raise Aborted(Code.INTERNAL, f"a message is not valid gzip: {error}") from None
         self.expanded += max(0, len(text) - _USUAL_EXPANSION * len(message))
-        if len(text) > most:
-            raise Aborted(Code.RESOURCE_EXHAUSTED, f"a message of more than {most} bytes, unpacked")
         if not unpacker.eof:
-            raise Aborted(Code.INTERNAL, "a message is cut off in the middle of its gzip")
+            raise Aborted(
+                Code.INTERNAL, "a message is cut off in the middle of its gzip, or its size is not as it says"
+            )
         return text

@@ -200,6 +200,24 @@ async def test_a_message_may_be_as_large_as_the_limit_and_no_byte_larger(
     assert client.broken is None
 
 
+async def test_a_gzip_that_says_it_is_too_large_is_refused_before_it_is_unpacked(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = zlib.compress(bytes(MOST + 1), wbits=16 + zlib.MAX_WBITS)
+    monkeypatch.delattr("zlib.decompressobj")
+    client = Client(echo, message_bytes=MOST)
+    stream_id = await client.ask(b"\1" + U32.pack(len(packed)) + packed, encoding=b"gzip")
+    assert client.statuses[stream_id] == b"8"
+
+
+@pytest.mark.parametrize("said", [0, MOST - 1, MOST + 1 - (1 << 32)])
+async def test_a_gzip_of_another_size_than_it_says_is_refused(echo: Echo, said: int) -> None:
+    packed = zlib.compress(bytes(MOST), wbits=16 + zlib.MAX_WBITS)[:-4] + (said % (1 << 32)).to_bytes(4, "little")
+    client = Client(echo, message_bytes=MOST)
+    stream_id = await client.ask(b"\1" + U32.pack(len(packed)) + packed, encoding=b"gzip")
+    assert client.statuses[stream_id] == (b"13" if said >= 0 else b"8")
+
+
 @pytest.mark.parametrize(("size", "status"), [(MOST, b"0"), (MOST + 1, b"8"), (MOST * 50, b"8")])
 async def test_the_limit_holds_for_a_message_as_it_is_when_unpacked(echo: Echo, size: int, status: bytes) -> None:
     client = Client(echo, message_bytes=MOST)

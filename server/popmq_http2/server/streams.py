@@ -57,8 +57,8 @@ _ENDED_MAX = 1_000
 _BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
 #: To decode this many headers costs us about as much as to answer a PING.
 _HEADERS_PER_POINT = 4
-#: Bytes that are unpacked for a point, in 20 µs; only of messages that expand as data do not (inbox.py).
-_EXPANDED_PER_POINT = 16 << 10
+#: Bytes that are unpacked for a point, in 10 µs; only of messages that expand as data do not (inbox.py).
+_EXPANDED_PER_POINT = 4 << 10
 
 
 class Streams:
