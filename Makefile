@@ -115,7 +115,8 @@ soak: setup ## MINUTES=480 of everything at once: rates, memory and the data fil
 audit: .venv/audit ## known vulnerabilities of what popmq[all] depends on (pip-audit; asks a public list)
 	@echo "audit: the dependencies of popmq[all]"
 	@$(BIN)/python scripts/supply_chain.py requirements > build/requirements.txt
-	@build/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement build/requirements.txt
+	@build/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement build/requirements.txt || { \
+		echo "audit: failed: a vulnerability is listed above, or a package was not found, that is, the list was not reached"; exit 1; }
 sbom: .venv/audit ## what popmq[all] is made of, as CycloneDX in build/popmq.cdx.json
 	@build/audit/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml \
 		--mc-type application --output-reproducible --of JSON -o build/environment.cdx.json

@@ -69,9 +69,14 @@ class BrokerProcess:
 
     @property
     def memory_bytes(self) -> int:
-        """Anonymous memory only: the pages of the data file belong to the kernel's page cache."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.partition("RssAnon:")[2].split()[0]) << 10
+        """Anonymous memory only: the pages of the data file belong to the kernel's page cache.
+
+        Raises ProcessLookupError when the process has ended: until somebody waits for it, its status has no memory.
+        """
+        found = Path(f"/proc/{self.pid}/status").read_text().partition("RssAnon:")[2].split()
+        if not found:
+            raise ProcessLookupError(f"process {self.pid} has ended")
+        return int(found[0]) << 10
 
     @property
     def exit_code(self) -> int | None:
