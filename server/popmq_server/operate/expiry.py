@@ -36,6 +36,8 @@ IDLE_AFTER_MS = 3_600_000
 GRACE_MS = 3_600_000
 #: Subscriptions that one piece looks at, and subscriptions of lite topics that one piece removes.
 LOOKS_MAX, LITES_MAX = 500, 200
+#: What a removal costs, in looks.
+REMOVAL_COST = 9
 
 
 def ahead_ms(expiry_ms: int) -> int:
@@ -77,20 +79,35 @@ class Expiry:
         self._round: deque[int] = deque()
         self._topic_id = 0
         self._groups: deque[int] = deque()
-        #: When a round last saw a subscription in use.
+        #: When a look last saw a subscription in use: looks of this round, and those of the round before.
         self._used: dict[GroupTopic, int] = {}
+        self._used_before: dict[GroupTopic, int] = {}
+        #: By topic, the groups whose subscription expired in this piece.
+        self._expired: dict[TopicId, set[int]] = {}
+        #: Looks left in this piece.
+        self._left = 0
         #: For each subscription of a LITE topic under removal: its remaining lite topics.
         self._lites: dict[GroupTopic, deque[TopicId]] = {}
 
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to do now."""
+        self._expired.clear()
+        more = self._piece(tx)
+        for topic_id, expired in self._expired.items():
+            left = tuple(group_id for group_id in tx.state.topic_groups[topic_id] if group_id not in expired)
+            tx.state.topic_groups[topic_id] = left
+        return more
+
+    def _piece(self, tx: Tx) -> bool:
         if not self._round and not self._groups and not self._walk.more:
             if tx.now_ms < self._look_ms:
                 return False
             self._round = deque(topic.topic_id for topic in self._walk.piece(tx))
-            self._used = {where: used_ms for where, used_ms in self._used.items() if where in tx.state.stat}
+            self._used_before, self._used = self._used, {}
             self._look_ms = tx.now_ms + LOOK_EVERY_MS
-        for _ in range(LOOKS_MAX):
+        self._left = LOOKS_MAX
+        while self._left > 0:
+            self._left -= 1
             if not self._groups:
                 if not self._round and self._walk.more:
                     self._round.extend(topic.topic_id for topic in self._walk.piece(tx))
@@ -109,6 +126,8 @@ class Expiry:
         """Updates one subscription; returns whether its removal has to continue."""
         where = (group.group_id, topic.topic_id)
         now = tx.state.subscriptions.get(where, Subscription())
+        if where in self._used_before:
+            self._used[where] = self._used_before.pop(where)
         used_ms = max(tx.state.last_read.get(where, 0), self._used.get(where, 0))
         if in_use(tx, where) or not (used_ms or now.idle_ms):  # not seen since the start: counts as used now
             used_ms = self._used[where] = tx.now_ms
@@ -150,16 +169,31 @@ class Expiry:
                 self._lites[where] = deque(lite for lite in ids if (group.group_id, lite) in tx.state.stat)
             left = self._lites[where]
             for _ in range(min(LITES_MAX, len(left))):
-                _forget(tx, (group.group_id, left.popleft()))
+                self._forget(tx, (group.group_id, left.popleft()))
             if left:
                 return True
             del self._lites[where]
         lost = unread(tx, group, topic)
-        _forget(tx, where)
+        self._forget(tx, where)
+        self._left -= REMOVAL_COST
         self._used.pop(where, None)
         text = f"group {group.name!r}, topic {topic.name!r}: the subscription expired; {lost} messages were not read"
         tx.tell(Event("subscription_expired", group.name, topic.name, lost, text))
         return False
+
+    def _forget(self, tx: Tx, where: GroupTopic) -> None:
+        """Removes the group's position in the topic. The subscription is not in use, so there are only counters."""
+        state, topic = tx.state, tx.state.topics.get(where[1])
+        if topic is None or where not in state.stat:
+            return
+        if topic.type != "LITE" or topic.parent_id:
+            lost = unread(tx, state.groups[where[0]], topic._replace(type="NORMAL"))
+            tx.count_topic(topic.topic_id, abandoned=lost)
+            tx.count_unread(where, -lost)
+        state.forget_subscription(where)
+        quotas.forget_group(tx, *where)
+        drop_range(tx, "begin", STAT_KEY.pack(*where), topic.queues + 1)
+        self._expired.setdefault(topic.topic_id, set()).add(where[0])
 
 
 def unread(tx: Tx, group: Group, topic: Topic) -> int:
@@ -168,18 +202,3 @@ def unread(tx: Tx, group: Group, topic: Topic) -> int:
     if topic.type == "LITE":
         return tx.state.unread.get(where, 0)
     return tx.state.total.get(topic.topic_id, 0) - tx.state.passed.get(where, 0) - deadletter.gone_ahead(tx, where)
-
-
-def _forget(tx: Tx, where: GroupTopic) -> None:
-    """Removes the group's position in the topic. The subscription is not in use, so there are only counters."""
-    state, topic = tx.state, tx.state.topics.get(where[1])
-    if topic is None or where not in state.stat:
-        return
-    if topic.type != "LITE" or topic.parent_id:
-        lost = unread(tx, state.groups[where[0]], topic._replace(type="NORMAL"))
-        tx.count_topic(topic.topic_id, abandoned=lost)
-        tx.count_unread(where, -lost)
-    state.forget_subscription(where)
-    quotas.forget_group(tx, *where)
-    drop_range(tx, "begin", STAT_KEY.pack(*where), topic.queues + 1)
-    state.topic_groups[topic.topic_id] = tuple(one for one in state.topic_groups[topic.topic_id] if one != where[0])

@@ -124,6 +124,14 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
         return
     tx.count_lites(topic.parent_id, 0, before - least)
     gone = list(deadletter.gone(tx.kv, *where, 0, least)) if deadletter.has_gone(tx, topic.topic_id) else []
+    if tx.state.floors.get(where, 0) < least:
+        _skip(tx, topic, queue, least, gone)
+    deadletter.forget_gone(tx, topic.topic_id, queue, gone)
+
+
+def _skip(tx: Tx, topic: Topic, queue: int, least: int, gone: list[int]) -> None:
+    """Moves the groups that are before an offset to it, and counts what they lose; `gone`: redriven dead letters."""
+    where = (topic.topic_id, queue)
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         offset = tx.state.poff.get((group_id, *where), 0)
         if offset < least and (group_id, topic.topic_id) in tx.state.stat:
@@ -131,7 +139,6 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
             skipped = len(gone) - bisect.bisect_left(gone, offset)
             tx.count((group_id, topic.topic_id), dropped=least - offset - skipped, start=skipped)
             _tell_dropped(tx, group_id, topic, queue, offset, least, least - offset - skipped)
-    deadletter.forget_gone(tx, topic.topic_id, queue, gone)
 
 
 def _tell_dropped(tx: Tx, group_id: int, topic: Topic, queue: int, offset: int, least: int, lost: int) -> None:

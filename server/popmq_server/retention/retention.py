@@ -22,7 +22,8 @@ A round covers all topics once a minute, in pieces of LOOKS_MAX looks, however m
 from popmq_server.delivery import deadletter
 from popmq_server.model.limits import KEEP_MS_DEFAULT
 from popmq_server.model.records import Topic
-from popmq_server.retention.chunks import Chunk, chunks, drop, passed, pinned
+from popmq_server.retention import floors
+from popmq_server.retention.chunks import Chunk, chunks, drop, pinned
 from popmq_server.retention.kept import Keeping
 from popmq_server.state import marks
 from popmq_server.state.tx import Tx
@@ -32,8 +33,8 @@ from popmq_server.topics.topic import close
 #: Looks in one piece: some 10 ms. A chunk costs one look; a topic, a dropped or pinned chunk cost more.
 LOOKS_MAX = 1000
 TOPIC_COST, DROP_COST, PINNED_COST = 3, 15, 2
-#: Groups whose positions are compared with a chunk at the cost of one more look.
-GROUPS_PER_LOOK = 8
+#: Positions of groups that are read at the cost of one look.
+POSITIONS_PER_LOOK = 16
 #: How long redriven dead letters are kept, and the interval between searches for their chunks.
 REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000
 
@@ -97,12 +98,23 @@ class Retention:
             self._stage, self._resume = self._stage + 1, 0
         return True
 
-    def _pay(self, tx: Tx, topic: Topic, cost: int = 1) -> bool:
+    def _pay(self) -> bool:
         """Pays for a look at a chunk; False if the piece was full before it."""
         if self._left <= 0:
             return False
-        self._left -= cost + len(tx.state.topic_groups.get(topic.topic_id, ())) // GROUPS_PER_LOOK
+        self._left -= 1
         return True
+
+    def _passed(self, tx: Tx, topic: Topic, chunk: Chunk) -> bool | None:
+        """Whether every group has passed a chunk; None if the piece ends before that is known."""
+        if floors.cover(tx, topic, chunk):
+            return True
+        positions = topic.queues + 1
+        passed, looked_at = floors.climb(tx, topic, chunk, 1 + max(0, self._left) * POSITIONS_PER_LOOK // positions)
+        self._left -= looked_at * positions // POSITIONS_PER_LOOK
+        if passed is None:
+            self._left = 0
+        return passed
 
     def _mark(self, tx: Tx, topic: Topic) -> bool:
         """Marks how far every group has moved; returns whether the topic is done.
@@ -117,10 +129,9 @@ class Retention:
         close(tx, topic.topic_id)  # nothing may join a chunk that a mark records as passed
         moved, done = at, True
         for chunk in chunks(tx, topic.topic_id, at):
-            if not passed(tx, topic, chunk):
-                break
-            if not self._pay(tx, topic):
-                done = False
+            passed = self._passed(tx, topic, chunk) if self._pay() else None
+            if not passed:
+                done = passed is not None
                 break
             moved = chunk.position + chunk.bytes
         if moved > at:
@@ -135,14 +146,12 @@ class Retention:
         since_ms, ripe, done = tx.now_ms - topic.keep_ms, list[Chunk](), True
         limit = 0 if topic.by_age else marks.limit(tx.kv, topic.topic_id, since_ms)
         for chunk in chunks(tx, topic.topic_id, self._resume):
-            if topic.by_age:
-                stays = chunk.stored_ms > since_ms
-            else:
-                stays = chunk.position >= limit or not passed(tx, topic, chunk)
-            if stays:
+            if chunk.stored_ms > since_ms if topic.by_age else chunk.position >= limit:
                 break
-            if not self._pay(tx, topic):
+            passed = self._passed(tx, topic, chunk) if self._pay() else None
+            if passed is None:
                 self._resume, done = chunk.position, False
+            if not (passed or (topic.by_age and done)):
                 break
             if pinned(tx, chunk):
                 self._left -= PINNED_COST
@@ -160,7 +169,7 @@ class Retention:
             return True
         ripe, done = list[Chunk](), True
         for chunk in chunks(tx, topic.topic_id, self._resume):
-            if not self._pay(tx, topic):
+            if not self._pay():
                 self._resume, done = chunk.position, False
                 break
             if chunk.ranges and not pinned(tx, chunk) and _is_redriven(tx, topic, chunk):

@@ -143,6 +143,9 @@ class AllTables:
         #: The turns of queues in pops and in sends.
         self.turns: Table[GroupTopic, Turns] = transient(GROUP, TOPIC)
         self.send_turns: dict[int, int] = transient_dict(TOPIC)
+        #: The offset that all groups are at or past, and the walks that find it: floors.py.
+        self.floors: Table[TopicQueue, int] = transient(TOPIC, QUEUE)
+        self.climbs: Table[int, tuple[int, int, tuple[int, ...]]] = transient(TOPIC)
         #: Kind, T, G → tokens of a quota, in thousandths, and as of when: quotas.py. A restart fills them.
         self.buckets: Table[tuple[int, int, int], tuple[int, int]] = transient(OTHER, TOPIC, GROUP)
         #: The next position of pops in a retry topic that a reset made void, with its voids: invalidated.py.

@@ -240,7 +240,9 @@ class Tx:
             self.kv.delete("pin", key)
 
     def pass_to(self, where: GroupQueue, offset: int) -> None:
-        """Sets the offset of a group in a queue. Takes back marks beyond it if the group moves back, or is new."""
+        """Sets the offset of a group in a queue. If the group moves back, or is new, takes back marks beyond it, and
+        lowers the floor of the queue (retention/floors.py).
+        """
         known, before = where in self.state.poff, self.state.poff.get(where, 0)
         if offset == before and known:
             return
@@ -249,6 +251,9 @@ class Tx:
         self.count_unread(where[:2], before - offset)
         if offset < before or not known:
             marks.take_back(self.kv, where[1], where[2], offset)
+            self.state.climbs.pop(where[1])
+            if offset < self.state.floors.get(where[1:], 0):
+                self.state.floors[where[1:]] = offset
 
     def loosen(self, owner_id: int, count: int) -> None:
         """Adds to the number of an owner's members in the retry topic, tied to their CheckPoint."""

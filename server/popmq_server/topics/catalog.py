@@ -17,7 +17,7 @@ from popmq_server.model.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, K
 from popmq_server.model.message import GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import SUB_OWNER
+from popmq_server.storage.keys import STAT_KEY, SUB_OWNER, U32
 from popmq_server.topics import quotas
 from popmq_server.topics.topic import flush
 
@@ -171,14 +171,19 @@ def _open_to_others(tx: Tx, group: Group) -> None:
             tx.state.leases[(owner.owner_id, SUB_OWNER)] = Lease(owner.lease_until_ms, 0)
 
 
+def _topics_of(tx: Tx, group_id: GroupId) -> list[TopicId]:
+    """The topics that a group has named: from the store, and from this transaction."""
+    stored = [TopicId(STAT_KEY.unpack(key)[1]) for key, _ in tx.kv.scan("stat", U32.pack(group_id))]
+    return stored + [where[1] for where, stat in tx.state.stat.changed_items() if where[0] == group_id and stat]
+
+
 def delete_group(tx: Tx, command: DeleteGroup) -> None:
     """Removes the name, deletes the dead letter topic, and schedules the purge."""
     group = tx.group(command.name)
     if group is None:
         raise group_not_found(command.name, "name")
-    for group_id, topic_id in tx.state.stat:
-        if group_id == group.group_id:
-            tx.wake(group_id, topic_id)
+    for topic_id in _topics_of(tx, group.group_id):
+        tx.wake(group.group_id, topic_id)
     tx.state.watches.reset(group.name)
     tx.state.ids.pop(("g", group.name))
     tx.state.groups.pop(group.group_id)

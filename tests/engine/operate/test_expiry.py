@@ -12,6 +12,7 @@ from popmq_server import commands as ask
 from popmq_server.commands import queries
 from popmq_server.operate import expiry
 from popmq_server.state.tx import Tx
+from popmq_server.topics import topic_round
 from tests.engine import lites, work
 from tests.engine.conftest import MakeRig
 from tests.engine.pull_steps import pulling
@@ -265,6 +266,55 @@ def test_a_piece_of_a_look_costs_the_same_however_many_subscriptions_there_are(
 
     monkeypatch.setattr(expiry, "LOOKS_MAX", 10)
     assert work.grows(piece(20), piece(200)) < 1.2
+
+
+def test_the_first_piece_of_a_later_round_costs_the_same_however_many_subscriptions_were_in_use(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def piece(groups: int) -> Callable[[], bool]:
+        rig = in_use_by(make_rig(str(groups)), groups)
+        rig.send("a")
+        for name in numbered("g", groups):
+            assert rig.pop(group=name)
+        job, tx = expiry.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
+        while job.run(tx):
+            pass
+        tx.now_ms += expiry.LOOK_EVERY_MS
+        return lambda: job.run(tx)
+
+    monkeypatch.setattr(expiry, "LOOKS_MAX", 10)
+    monkeypatch.setattr(topic_round, "LOOKS_MAX", 10)
+    assert work.grows(piece(20), piece(200)) < 1.2
+
+
+def test_a_subscription_costs_the_same_to_expire_however_many_expire_together(make_rig: MakeRig) -> None:
+    def expired(groups: int) -> int:
+        rig = in_use_by(make_rig(str(groups)), groups)
+        job, tx = expiry.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
+
+        def whole_round() -> None:
+            while job.run(tx):
+                pass
+
+        for days in (0, 1, 84):
+            tx.now_ms = rig.now + days * DAY
+            whole_round()
+        tx.now_ms = rig.now + 92 * DAY
+        assert len(tx.state.topic_groups[tx.state.ids[("t", "t")]]) == groups
+        count = work.calls(whole_round)
+        assert tx.state.topic_groups[tx.state.ids[("t", "t")]] == ()
+        tx.abort()
+        return count
+
+    assert expired(200) < 10.5 * expired(20)
+
+
+def in_use_by(rig: Rig, groups: int) -> Rig:
+    rig.topic()
+    for name in numbered("g", groups):
+        rig.group(name)
+        rig.do(ask.Available("t", name))
+    return rig
 
 
 def test_a_round_in_pieces_looks_at_every_subscription(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,16 @@ def test_each_piece_of_a_removal_is_bounded_whatever_others_lease(pair: tuple[Ri
     assert max(pieces) < 3 * pieces[0]
 
 
+def test_the_delete_of_a_group_costs_the_same_beside_other_groups(make_rig: MakeRig) -> None:
+    rigs = make_rig("few"), make_rig("many")
+    for rig, groups in zip(rigs, (20, 200), strict=True):
+        rig.topic()
+        for name in numbered("g", groups):
+            rig.group(name)
+            rig.do(ask.Available("t", name))
+    assert growth(rigs, lambda rig: rig.do(ask.DeleteGroup("g7"))) < GROWTH_MAX
+
+
 def test_a_reset_is_swept_in_bounded_pieces_whatever_others_lease(pair: tuple[Rig, Rig]) -> None:
     pieces: list[int] = []
     for rig in pair:

@@ -1,0 +1,150 @@
+"""Retention of a topic that many groups read: it compares no chunk with all groups in one piece, and drops the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.retention import floors, retention
+from popmq_server.retention.chunks import chunks as chunks_of
+from popmq_server.retention.retention import Retention
+from popmq_server.state.tx import Tx
+from tests.engine.conftest import MakeRig
+from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered
+from tests.engine.work import calls
+
+#: What goes, goes by chunks: these tests say which by sending one by one.
+pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
+
+MESSAGES = ["m0", "m1", "m2"]
+
+
+@pytest.fixture
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece looks at some ten groups."""
+    monkeypatch.setattr(retention, "LOOKS_MAX", 50)
+    monkeypatch.setattr(retention, "POSITIONS_PER_LOOK", 1)
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The calls of each piece of the brokers that are started."""
+    found: list[int] = []
+    run = Retention.run
+
+    def counted(self: Retention, tx: Tx) -> bool:
+        more: list[bool] = []
+        found.append(calls(lambda: more.append(run(self, tx))))
+        return more[0]
+
+    monkeypatch.setattr(Retention, "run", counted)
+    return found
+
+
+def read_by(rig: Rig, groups: int, chunks: int = 3, by_age: bool = False) -> Rig:
+    """Chunks that each group has acked."""
+    rig.topic("t", by_age=by_age)
+    for text in numbered("m", chunks):
+        rig.send(text)
+    for name in numbered("g", groups):
+        rig.group(name)
+        rig.ack(rig.pop(group=name), group=name)
+    return rig
+
+
+def chunks(rig: Rig) -> int:
+    return len(rig.read("log"))
+
+
+def walks(rig: Rig) -> bool:
+    """Whether a walk over the groups of a topic has not ended."""
+    return bool(rig.core.state.climbs.committed())
+
+
+def until_a_walk(rig: Rig) -> None:
+    """Runs due work until a walk over the groups stands in the middle."""
+    while not walks(rig):
+        assert rig.due
+        rig.run()
+
+
+def work(rig: Rig, counts: list[int]) -> list[int]:
+    """The calls of each piece in which marks are set, or chunks are dropped."""
+    counts.clear()
+    for ms in (MINUTE, KEEP, MINUTE, MINUTE):
+        rig.skip(ms)
+        rig.settle()
+    assert chunks(rig) == 0
+    return list(counts)
+
+
+@pytest.mark.usefixtures("short_pieces")
+@pytest.mark.parametrize("by_age", [False, True])
+def test_a_piece_of_retention_costs_the_same_however_many_groups_passed_the_chunks(
+    make_rig: MakeRig, counts: list[int], by_age: bool
+) -> None:
+    few, many = (max(work(read_by(make_rig(str(n)), n, by_age=by_age), counts)) for n in (30, 300))
+    assert many < 1.1 * few
+
+
+def test_the_groups_are_walked_over_once_and_not_for_each_chunk(make_rig: MakeRig, counts: list[int]) -> None:
+    def more(groups: int) -> int:
+        """What ten chunks cost more than one."""
+        one, ten = (sum(work(read_by(make_rig(f"{groups}-{n}"), groups, chunks=n), counts)) for n in (1, 10))
+        return ten - one
+
+    assert more(100) < 1.1 * more(10)
+
+
+def goes_back(rig: Rig) -> str:
+    rig.do(ask.ResetOffsets("t", "g0", ("EARLIEST", 0)))
+    return "g0"
+
+
+def comes(rig: Rig) -> str:
+    rig.group("new")
+    rig.do(ask.Available("t", "new"))
+    return "new"
+
+
+@pytest.mark.usefixtures("short_pieces")
+@pytest.mark.parametrize("moves", [goes_back, comes])
+@pytest.mark.parametrize("when", ["in the walk before the mark", "in the walk before the drop", "after the walk"])
+def test_a_group_that_moves_back_or_comes_loses_nothing_that_the_others_have_passed(
+    rig: Rig, moves: Callable[[Rig], str], when: str
+) -> None:
+    read_by(rig, 100)
+    if when == "in the walk before the mark":
+        rig.skip(MINUTE)
+        until_a_walk(rig)
+    else:
+        rig.advance(MINUTE)
+    if when == "in the walk before the drop":
+        rig.core.state.floors.load_all({})  # as after a restart
+        rig.skip(KEEP + MINUTE)
+        until_a_walk(rig)
+    group = moves(rig)
+    rig.settle()
+    for ms in (MINUTE, KEEP, MINUTE, KEEP, MINUTE):
+        rig.advance(ms)
+    assert chunks(rig) == len(MESSAGES)
+    assert sorted(bodies(rig.pop(group=group))) == MESSAGES
+
+
+def test_a_walk_leaves_no_group_out_when_those_before_its_place_are_gone(rig: Rig) -> None:
+    read_by(rig, 10)
+    rig.group("slow")
+    rig.do(ask.Available("t", "slow"))
+    for name in numbered("h", 10):
+        rig.group(name)
+        rig.ack(rig.pop(group=name), group=name)
+    state, tx = rig.core.state, Tx(rig.core.state, rig.store, rig.now)
+    topic = tx.topic("t")
+    assert topic is not None
+    last = list(chunks_of(tx, topic.topic_id, 0))[-1]
+    assert floors.climb(tx, topic, last, 10) == (None, 10)
+    state.topic_groups[topic.topic_id] = state.topic_groups[topic.topic_id][3:]
+    assert floors.climb(tx, topic, last, 100) == (False, 8), "it begins again, and meets the slow group"
+    tx.abort()
