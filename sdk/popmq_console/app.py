@@ -185,12 +185,12 @@ class Console:
                 login = await self._logins.find(self._cookie_of(request))
                 if login is None:
                     return RedirectResponse("/login", 303)
-                said = await action(Ask(login, self._options, request.query_params, form))
+                outcome = await action(Ask(login, self._options, request.query_params, form))
             except errors.PopMQError as error:
                 return self._failure(request, error, back=_local(next(iter(form.get("back", ())), "/")))
             login.numbers.forget()
-            login.say("done", said.sentence)
-            return RedirectResponse(said.to, 303)
+            login.say("done", outcome.sentence)
+            return RedirectResponse(outcome.to, 303)
 
         return act
 

@@ -71,10 +71,10 @@ def lengths(minutes: float) -> str:
 def lines(outcome: Outcome) -> list[str]:
     """One stage, for a terminal."""
     state = "skipped" if outcome.skipped else "FAIL" if outcome.findings else "pass"
-    said = [f"{state:<8}{outcome.name} ({outcome.seconds:.0f} s): {outcome.skipped or TITLES[outcome.name]}"]
-    said += [f"          {value:>10,}  {name}" for name, value in outcome.figures.items()]
-    said += [f"          {note}" for note in outcome.notes]
-    return said + [f"        ✗ {kind_of(claim)}: {text}" for claim, text in outcome.findings[:SHOWN_MAX]]
+    rows = [f"{state:<8}{outcome.name} ({outcome.seconds:.0f} s): {outcome.skipped or TITLES[outcome.name]}"]
+    rows += [f"          {value:>10,}  {name}" for name, value in outcome.figures.items()]
+    rows += [f"          {note}" for note in outcome.notes]
+    return rows + [f"        ✗ {kind_of(claim)}: {text}" for claim, text in outcome.findings[:SHOWN_MAX]]
 
 
 def page(outcomes: Sequence[Outcome], settings: str, seed: int) -> str:
@@ -106,15 +106,16 @@ def _section(outcome: Outcome) -> str:
     rows = "".join(
         f"<tr><td class=n>{value:,}</td><td>{html.escape(name)}</td></tr>" for name, value in outcome.figures.items()
     )
-    said = "".join(f"<p>{html.escape(text)}</p>" for text in (outcome.skipped, *outcome.notes) if text)
-    found = "".join(
+    paragraphs = "".join(f"<p>{html.escape(text)}</p>" for text in (outcome.skipped, *outcome.notes) if text)
+    items = "".join(
         f"<li><strong>{kind_of(claim)}</strong>: {html.escape(text)}</li>"
         for claim, text in outcome.findings[:SHOWN_MAX]
     )
     more = len(outcome.findings) - SHOWN_MAX
     return (
         f"<section><h2><span class={state}>{state}</span> {html.escape(outcome.name)}</h2>"
-        f"<p>{html.escape(TITLES[outcome.name])}; {outcome.seconds:.0f} s</p>{said}<table>{rows}</table><ul>{found}"
+        f"<p>{html.escape(TITLES[outcome.name])}; {outcome.seconds:.0f} s</p>"
+        f"{paragraphs}<table>{rows}</table><ul>{items}"
         f"{f'<li>and {more:,} more</li>' if more > 0 else ''}</ul></section>"
     )
 

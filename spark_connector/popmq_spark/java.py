@@ -64,10 +64,12 @@ def java_major(java: Path) -> int:
     Only running it is a reliable test: macOS, for example, has a /usr/bin/java that only says where to get one.
     """
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=PROBE_SECONDS_MAX, check=True)
+        probe = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=PROBE_SECONDS_MAX, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return 0
-    version = VERSION_LINE.search(said.stderr)
+    version = VERSION_LINE.search(probe.stderr)
     return int(version[1]) if version else 0
 
 

@@ -67,14 +67,14 @@ async def create(ask: Ask) -> Outcome:
     start = ask.given("start")
     if start not in ("earliest", "latest"):
         raise wrong("start", f"a group starts earliest or latest, not {start!r}")
-    made = await ask.client.create_group(
+    group = await ask.client.create_group(
         ask.given("name"),
         max_attempts=ask.number("max_attempts", 1) or 17,
         invisible=ask.given("invisible") or "60s",
         start=cast(Start, start),
         stop_on_failure=bool(ask.given("stop_on_failure")),
     )
-    return Outcome(f"The group {made.name} is there.", page_of(made.name))
+    return Outcome(f"The group {group.name} is there.", page_of(group.name))
 
 
 async def change(ask: Ask) -> Outcome:

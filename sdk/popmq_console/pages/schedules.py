@@ -28,13 +28,13 @@ async def schedule(ask: Ask) -> dict[str, Any]:
     return {"schedule": found, "upcoming": occurrences(found)}
 
 
-def occurrences(found: Schedule) -> list[tuple[int, str]]:
+def occurrences(schedule: Schedule) -> list[tuple[int, str]]:
     """(ms, local time with its zone) of each next occurrence. Where the zone is not known here the time is in UTC."""
     try:
-        zone: tzinfo = ZoneInfo(found.tz)
+        zone: tzinfo = ZoneInfo(schedule.tz)
     except (ValueError, OSError):
         zone = UTC
-    return [(ms, f"{datetime.fromtimestamp(ms / 1000, zone):%a %Y-%m-%d %H:%M %Z}") for ms in found.upcoming_ms]
+    return [(ms, f"{datetime.fromtimestamp(ms / 1000, zone):%a %Y-%m-%d %H:%M %Z}") for ms in schedule.upcoming_ms]
 
 
 def page_of(name: str) -> str:
@@ -47,7 +47,7 @@ async def create(ask: Ask) -> Outcome:
     missed = ask.given("missed") or "once"
     if missed not in get_args(Missed):
         raise wrong("missed", f"{missed!r} is not one of {', '.join(get_args(Missed))}")
-    made = await ask.client.create_schedule(
+    schedule = await ask.client.create_schedule(
         ask.given("name"),
         ask.given("cron"),
         ask.given("topic"),
@@ -55,7 +55,7 @@ async def create(ask: Ask) -> Outcome:
         tz=ask.given("tz") or "UTC",
         missed=cast(Missed, missed),
     )
-    return Outcome(f"The schedule {made.name} sends to {made.topic}.", page_of(made.name))
+    return Outcome(f"The schedule {schedule.name} sends to {schedule.topic}.", page_of(schedule.name))
 
 
 async def pause(ask: Ask) -> Outcome:

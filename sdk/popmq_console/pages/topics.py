@@ -72,8 +72,8 @@ async def create(ask: Ask) -> Outcome:
         raise wrong("type", f"{kind!r} is not a topic type")
     hours = ask.number("keep_h", 1)
     retention = popmq.Retention(keep=hours * 3600.0) if hours else None
-    made = await ask.client.create_topic(name, ask.number("queues", 1), cast(TopicType, kind), retention)
-    return Outcome(f"The topic {made.name} has {made.queues} queues.", page_of(made.name))
+    topic = await ask.client.create_topic(name, ask.number("queues", 1), cast(TopicType, kind), retention)
+    return Outcome(f"The topic {topic.name} has {topic.queues} queues.", page_of(topic.name))
 
 
 async def change(ask: Ask) -> Outcome:

@@ -82,10 +82,10 @@ class AnswerReader:
         pairs = decoded(self._decoder, block, self._limits, "an answer")
         if version != self._decoder.version or len(self._known) >= _BLOCKS_MAX:
             self._known.clear()
-        said = answer(pairs)
+        result = answer(pairs)
         if version == self._decoder.version and len(block) <= _BLOCK_BYTES:
-            self._known[block] = said
-        return said
+            self._known[block] = result
+        return result
 
 
 def answer(headers: list[Header]) -> Answer:

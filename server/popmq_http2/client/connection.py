@@ -202,22 +202,22 @@ class ClientConnection:
     def _on_block(self, flags: int, stream_id: int, block: bytes) -> None:
         """A whole header block. It is decoded for an ended call too: the tables of both sides must stay the same."""
         try:
-            said = self._answers.read(block)
+            result = self._answers.read(block)
         except Malformed as malformed:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR, str(malformed)) from None
         call, ends = self._known(stream_id, "HEADERS"), bool(flags & frames.END_STREAM)
         if call is None or call.inbox is None:
             return
-        if said.refusal is not None and said.status is None:
-            (self._end if ends else self._end_early)(call, said.refusal)
+        if result.refusal is not None and result.status is None:
+            (self._end if ends else self._end_early)(call, result.refusal)
         elif ends:
             self._budget.earn(CALL_POINTS)
-            self._end(call, said.status or NO_STATUS)
+            self._end(call, result.status or NO_STATUS)
         elif call.replied:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "trailers that end nothing")
         else:
             call.replied = True
-            call.inbox.encoding = said.encoding
+            call.inbox.encoding = result.encoding
 
     def _on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4:

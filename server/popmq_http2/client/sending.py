@@ -43,14 +43,14 @@ TURN_BYTES = 256 << 10
 
 def greeting(limits: Limits) -> bytes:
     """The first bytes of a client: preface, SETTINGS, and a larger window for the connection."""
-    said = {
+    values = {
         ENABLE_PUSH: 0,
         INITIAL_WINDOW_SIZE: limits.stream_window,
         MAX_FRAME_SIZE: limits.frame_bytes,
         MAX_HEADER_LIST_SIZE: limits.headers_bytes,
     }
     widened = frame(WINDOW_UPDATE, 0, 0, U32.pack(limits.connection_window - DEFAULT_WINDOW))
-    return PREFACE + settings(said) + widened
+    return PREFACE + settings(values) + widened
 
 
 class Sending:

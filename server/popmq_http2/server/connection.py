@@ -79,14 +79,14 @@ class Connection(asyncio.BufferedProtocol):
         _send_at_once(transport)
         self._outlet.connect(transport, shown(transport.get_extra_info("peername")))
         self._server.joined(self)
-        said = {
+        values = {
             frames.ENABLE_PUSH: 0,
             frames.MAX_CONCURRENT_STREAMS: limits.streams,
             frames.INITIAL_WINDOW_SIZE: limits.stream_window,
             frames.MAX_FRAME_SIZE: limits.frame_bytes,
             frames.MAX_HEADER_LIST_SIZE: limits.headers_bytes,
         }
-        self._outlet.control(settings(said))
+        self._outlet.control(settings(values))
         self._address = _address(transport)
         if not self._server.addresses.join(self._address):
             most = limits.connections_per_address

@@ -123,8 +123,8 @@ def budget(tx: Tx) -> Budget:
     """The budget that all commands of a transaction share."""
     if tx.dead_budget is None:
         tx.dead_budget = Budget(tx)
-    found: Budget = tx.dead_budget
-    return found
+    shared: Budget = tx.dead_budget
+    return shared
 
 
 def origin_bytes(

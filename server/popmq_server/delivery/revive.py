@@ -123,7 +123,7 @@ class Reviving(Job):
         super().committed()
         self._failed.clear()
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         self._put_off(tx)
         if self._from and tx.now_ms >= self._again_ms:
             self._again_ms = tx.now_ms + RETRY_MS
@@ -143,14 +143,14 @@ class Reviving(Job):
             with self.apart(each.lease):
                 moved = revive(tx, *each.lease, part, left, budget)
             if moved:
-                did.late_ms.append(tx.now_ms - part.due_ms)
+                work.late_ms.append(tx.now_ms - part.due_ms)
             left -= moved
             if left <= 0 or budget.full:
                 return
             if budget.no_room and (part := tx.state.leases.get(each.lease)) is not None:
                 budget.no_room = False
                 held_up |= not self._steps_over(tx, each.lease, part.due_ms)
-        if held_up and not did.late_ms:
+        if held_up and not work.late_ms:
             self.postpone(tx.now_ms + 1)
 
     def _put_off(self, tx: Tx) -> None:
@@ -182,14 +182,14 @@ class Reviving(Job):
         return True
 
 
-def _mend(tx: Tx, found: _Due) -> None:
+def _mend(tx: Tx, entry: _Due) -> None:
     """Gives a damaged entry the deadline of its lease, and reports it. Raises Damaged if there is no such lease."""
-    damage = f"the entry {found.key.hex()} of 'due' has a deadline that no lease has: the data file is damaged"
-    due_ms = tx.state.leases.due_ms(found.lease)
+    damage = f"the entry {entry.key.hex()} of 'due' has a deadline that no lease has: the data file is damaged"
+    due_ms = tx.state.leases.due_ms(entry.lease)
     if due_ms is None:
         raise Damaged(f"{damage}; stop the broker and run `popmq check`")
-    tx.kv.move("due", found.key, DUE_KEY.pack(due_ms, *found.lease))
-    group_id, topic_id = tx.state.ck.pair(found.lease[0])
+    tx.kv.move("due", entry.key, DUE_KEY.pack(due_ms, *entry.lease))
+    group_id, topic_id = tx.state.ck.pair(entry.lease[0])
     group, topic = tx.state.groups.get(group_id), tx.state.topics.get(topic_id)
     named = group.name if group else "", topic.name if topic else ""
     tx.tell(Event("deadline_mended", *named, 1, f"{damage}; it was mended; test the disk, and run `popmq check`"))

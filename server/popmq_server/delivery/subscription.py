@@ -127,15 +127,15 @@ def subscribe(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None,
 def set_filter(tx: Tx, command: SetFilter) -> Subscription:
     """Replaces the filter and wakes the parked Pops of the group, one after another."""
     group, topic = resolve(tx, command.topic, command.group)
-    made = filters.make(*command.filter)
+    wanted = filters.make(*command.filter)
     bind(tx, group, topic)
     tx.wake(group.group_id, topic.topic_id)
-    return _fix(tx, group, topic, made)
+    return _fix(tx, group, topic, wanted)
 
 
-def _fix(tx: Tx, group: Group, topic: Topic, made: Filter) -> Subscription:
+def _fix(tx: Tx, group: Group, topic: Topic, wanted: Filter) -> Subscription:
     where = (group.group_id, topic.topic_id)
-    kind, text = EVERY_MESSAGE if made.everything else (made.kind, made.text)
+    kind, text = EVERY_MESSAGE if wanted.everything else (wanted.kind, wanted.text)
     fixed = tx.state.subscriptions.get(where, Subscription())._replace(filter_kind=kind, filter_text=text)
     tx.state.subscriptions[where] = fixed
     return fixed

@@ -107,13 +107,13 @@ def drop_members(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> int:
 
 def step(tx: Tx, where: GroupTopic) -> bool:
     """Does one piece; returns whether more is left."""
-    found = tx.state.sweeps.get(where)
-    if found is None:
+    sweep = tx.state.sweeps.get(where)
+    if sweep is None:
         return False
     if where[0] not in tx.state.groups or where[1] not in tx.state.topics:  # purge.py removes the rest
         tx.state.sweeps.pop(where)
         return False
-    left = _Piece(tx, where, found).run()
+    left = _Piece(tx, where, sweep).run()
     if left == Sweep():
         tx.state.sweeps.pop(where)
         tx.state.void_begins.pop(where, None)

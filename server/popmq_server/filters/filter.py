@@ -53,10 +53,10 @@ EVERYTHING = Filter("", "", "", None, lambda data: True)
 
 def make(kind: str, text: str) -> Filter:
     """Builds a filter from a kind ("tag", "sql92" or "") and a text. Raises Refused FILTER_INVALID with the place."""
-    made = _made(kind, text)
-    if isinstance(made, Filter):
-        return made
-    raise Refused(made.code, made.message, field=made.field, action=made.action)
+    result = _made(kind, text)
+    if isinstance(result, Filter):
+        return result
+    raise Refused(result.code, result.message, field=result.field, action=result.action)
 
 
 @functools.lru_cache(maxsize=READY_MAX)

@@ -63,8 +63,8 @@ def opposite(decide: Decide) -> Decide:
     """NOT."""
 
     def run(properties: Properties) -> Truth:
-        found = decide(properties)
-        return None if found is None else not found
+        value = decide(properties)
+        return None if value is None else not value
 
     return run
 
@@ -76,10 +76,10 @@ def every(parts: Iterable[Decide]) -> Decide:
     def run(properties: Properties) -> Truth:
         result: Truth = True
         for decide in decided:
-            found = decide(properties)
-            if found is False:
+            value = decide(properties)
+            if value is False:
                 return False
-            if found is None:
+            if value is None:
                 result = None
         return result
 
@@ -93,10 +93,10 @@ def some(parts: Iterable[Decide]) -> Decide:
     def run(properties: Properties) -> Truth:
         result: Truth = False
         for decide in decided:
-            found = decide(properties)
-            if found:
+            value = decide(properties)
+            if value:
                 return True
-            if found is None:
+            if value is None:
                 result = None
         return result
 

@@ -86,13 +86,13 @@ def _unexpected(text: str, error: UnexpectedInput) -> Refused:
     if isinstance(error, UnexpectedCharacters):
         return refusal("sql92", text, offset, _odd_character(text, offset), _CURES.get(text[offset], ""))
     assert isinstance(error, UnexpectedToken)
-    found: Token = error.token
-    could = sorted({_SHOWN.get(name, name) for name in error.accepts})
-    expected = f"expected {', '.join(could[:-1])} or {could[-1]}" if len(could) > 1 else f"expected {could[0]}"
-    if found.type == "$END":
+    token: Token = error.token
+    allowed = sorted({_SHOWN.get(name, name) for name in error.accepts})
+    expected = f"expected {', '.join(allowed[:-1])} or {allowed[-1]}" if len(allowed) > 1 else f"expected {allowed[0]}"
+    if token.type == "$END":
         return refusal("sql92", text, len(text), f"the text ends here, {expected}")
-    cure = _CURES.get(found.upper() if text[offset - 1 : offset + 1] != "==" else "==", "")
-    return refusal("sql92", text, offset, f"{str(found)!r} is not allowed here, {expected}", cure)
+    cure = _CURES.get(token.upper() if text[offset - 1 : offset + 1] != "==" else "==", "")
+    return refusal("sql92", text, offset, f"{str(token)!r} is not allowed here, {expected}", cure)
 
 
 def _odd_character(text: str, offset: int) -> str:

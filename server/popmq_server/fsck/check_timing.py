@@ -99,8 +99,8 @@ def _check_strays(kv: Transaction, halves: dict[tuple[int, int], Half]) -> Itera
             yield f"the bytes of {HALF_KEY.unpack(key)} belong to no half message"
     for key, value in kv.scan("hdue"):
         lane, due_ms, txn_id = HDUE_KEY.unpack(key)
-        found = halves.get((lane or U32.unpack(value)[0], txn_id))
-        if found is None or (found.waits_for, found.next_ms) != (lane, due_ms):
+        half = halves.get((lane or U32.unpack(value)[0], txn_id))
+        if half is None or (half.waits_for, half.next_ms) != (lane, due_ms):
             yield f"a check of the half message {txn_id} at {due_ms} is not its next one"
 
 

@@ -164,33 +164,33 @@ def _read(tx: Tx, topic_id: int, spot: Spot) -> bytes | None:
     return None if read is None else read[1]
 
 
-def _has_life(tx: Tx, command: WhyPiece, found: Stored) -> bool:
+def _has_life(tx: Tx, command: WhyPiece, stored: Stored) -> bool:
     """Whether a stored message is reported as a message of its own."""
-    if found.topic.name == GIVE_UP_TOPIC:
+    if stored.topic.name == GIVE_UP_TOPIC:
         return False
-    if command.topic not in ("", found.topic.name):
+    if command.topic not in ("", stored.topic.name):
         return False
-    if not found.topic.is_dead_letter:
+    if not stored.topic.is_dead_letter:
         return True
-    read = command.topic == found.topic.name or bool(tx.state.topic_groups.get(found.topic.topic_id))
-    return read and not _gone_ms(tx, found)
+    read = command.topic == stored.topic.name or bool(tx.state.topic_groups.get(stored.topic.topic_id))
+    return read and not _gone_ms(tx, stored)
 
 
 # ── Dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _dead_letter(tx: Tx, found: Stored) -> DeadLetter | None:
+def _dead_letter(tx: Tx, stored: Stored) -> DeadLetter | None:
     """A stored message as a dead letter, with its origin; None if it is not a dead letter."""
-    data = _read(tx, found.topic.topic_id, found.spot) if found.topic.is_dead_letter and found.readable else None
+    data = _read(tx, stored.topic.topic_id, stored.spot) if stored.topic.is_dead_letter and stored.readable else None
     opened = deadletter.opened(data) if data is not None else None
     if opened is None:
         return None
-    return DeadLetter(found.topic.topic_id, found.spot, opened[1], _gone_ms(tx, found))
+    return DeadLetter(stored.topic.topic_id, stored.spot, opened[1], _gone_ms(tx, stored))
 
 
-def _gone_ms(tx: Tx, found: Stored) -> int:
+def _gone_ms(tx: Tx, stored: Stored) -> int:
     """When a dead letter was redriven; 0 = it was not."""
-    raw = tx.kv.get("gone", CQ_KEY.pack(found.topic.topic_id, found.spot.queue, found.spot.offset))
+    raw = tx.kv.get("gone", CQ_KEY.pack(stored.topic.topic_id, stored.spot.queue, stored.spot.offset))
     return 0 if raw is None else int(U64.unpack(raw)[0])
 
 
@@ -199,9 +199,9 @@ def _place(dead_letter: DeadLetter) -> tuple[str, int, int]:
     return dead_letter.origin.topic, dead_letter.origin.queue, dead_letter.origin.offset
 
 
-def _is_of(dead_letter: DeadLetter, found: Stored) -> bool:
+def _is_of(dead_letter: DeadLetter, stored: Stored) -> bool:
     """Whether a dead letter is of this message, not of one at the same place before the topic was created again."""
-    return _place(dead_letter) == found.place and dead_letter.origin.dead_ms >= found.topic.created_ms
+    return _place(dead_letter) == stored.place and dead_letter.origin.dead_ms >= stored.topic.created_ms
 
 
 def _group_of(tx: Tx, dead_letter: DeadLetter) -> Group | None:
@@ -264,15 +264,15 @@ def _group_of_dead_letters(
 def _life(
     tx: Tx,
     command: WhyPiece,
-    found: Stored,
+    stored: Stored,
     dead_letters: list[DeadLetter],
     held: Holding,
     looks: list[int],
 ) -> MessageLife:
     """The state of a message for each group that reads its topic, or for the requested group."""
-    topic, spot = found.topic, found.spot
+    topic, spot = stored.topic, stored.spot
     rows = history.rows(tx.kv, topic.topic_id, spot.queue, spot.offset)
-    own = [dead_letter for dead_letter in dead_letters if _is_of(dead_letter, found)]
+    own = [dead_letter for dead_letter in dead_letters if _is_of(dead_letter, stored)]
     data = _read(tx, topic.topic_id, spot)
     groups = []
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
@@ -283,9 +283,9 @@ def _life(
         dead = [dead_letter for dead_letter in own if _group_of(tx, dead_letter) == group]
         lives = [row for row in rows if row.group_id == group_id]
         events = events_of(tx, spot.offset, spot.stored_ms, lives, mine, dead)
-        damaged = not (found.readable or found.lost)
+        damaged = not (stored.readable or stored.lost)
         subject = Subject(
-            group=group, topic=topic, queue=spot.queue, offset=spot.offset, data=data, lost=found.lost, damaged=damaged
+            group=group, topic=topic, queue=spot.queue, offset=spot.offset, data=data, lost=stored.lost, damaged=damaged
         )
         groups.append(GroupLife(group.name, *standing(tx, subject, mine, dead, events, looks), events))
     if command.group and not groups:
@@ -302,8 +302,8 @@ def _life(
     )
 
 
-def _given_up(found: Stored) -> MessageLife:
-    spot = found.spot
+def _given_up(stored: Stored) -> MessageLife:
+    spot = stored.spot
     return MessageLife(
         topic=GIVE_UP_TOPIC,
         queue=spot.queue,

@@ -64,12 +64,12 @@ def find(tx: Tx, parent: Topic, name: str) -> Topic | None:
 
 def ensure(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
     """The lite topic for a new message: created if it does not exist, no longer idle if it was."""
-    found = find(tx, parent, name)
-    if found is None:
+    lite_topic = find(tx, parent, name)
+    if lite_topic is None:
         return _make(tx, parent, name)
-    if found.idle_ms:
-        found = tx.state.topics[found.topic_id] = found._replace(idle_ms=0)
-    return found
+    if lite_topic.idle_ms:
+        lite_topic = tx.state.topics[lite_topic.topic_id] = lite_topic._replace(idle_ms=0)
+    return lite_topic
 
 
 def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:

@@ -42,45 +42,45 @@ def purge_topic(tx: Tx, command: PurgeTopic) -> int:
     topic.flush(tx)  # messages that this commit appended belong to the old topic
     state, waiting = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
     dropped = backlog.stored(state, old) + waiting.delayed + waiting.half
-    made = old._replace(topic_id=TopicId(tx.next("entity")))
+    new = old._replace(topic_id=TopicId(tx.next("entity")))
     tx.drop_topic(old)
     state.purges[old.topic_id] = "topic"
-    state.topics[made.topic_id] = made
-    state.ids[("t", made.name)] = made.topic_id
-    for queue in range(made.queues):
+    state.topics[new.topic_id] = new
+    state.ids[("t", new.name)] = new.topic_id
+    for queue in range(new.queues):
         end = state.queue_max.get((old.topic_id, queue), 0)
-        state.queue_max[(made.topic_id, queue)] = state.queue_min[(made.topic_id, queue)] = end
-    state.total[made.topic_id] = state.total.get(old.topic_id, 0)
+        state.queue_max[(new.topic_id, queue)] = state.queue_min[(new.topic_id, queue)] = end
+    state.total[new.topic_id] = state.total.get(old.topic_id, 0)
     for group_id in state.topic_groups.get(old.topic_id, ()):
         if group_id in state.groups:
-            _bind_again(tx, group_id, old, made)
-    _keep_tokens(tx, old, made)
-    tx.wake(None, made.topic_id)
-    tx.arrive(made.topic_id, None)
+            _bind_again(tx, group_id, old, new)
+    _keep_tokens(tx, old, new)
+    tx.wake(None, new.topic_id)
+    tx.arrive(new.topic_id, None)
     return dropped
 
 
-def _bind_again(tx: Tx, group_id: GroupId, old: Topic, made: Topic) -> None:
+def _bind_again(tx: Tx, group_id: GroupId, old: Topic, new: Topic) -> None:
     """Moves a group to the ends of the new topic. Its counters stay; its start moves past unfinished messages."""
-    state, where = tx.state, (group_id, made.topic_id)
-    ends = [state.queue_max[(made.topic_id, queue)] for queue in range(made.queues)]
+    state, where = tx.state, (group_id, new.topic_id)
+    ends = [state.queue_max[(new.topic_id, queue)] for queue in range(new.queues)]
     for queue, end in enumerate(ends):
         tx.pass_to((*where, queue), end)
     stat = state.stat[(group_id, old.topic_id)]
     done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered
     state.stat[where] = stat._replace(retry=0, waiting=0, start=sum(ends) - done)
-    state.topic_groups[made.topic_id] = (*state.topic_groups.get(made.topic_id, ()), group_id)
+    state.topic_groups[new.topic_id] = (*state.topic_groups.get(new.topic_id, ()), group_id)
     subscription = state.subscriptions.get((group_id, old.topic_id))
     if subscription is not None:
         state.subscriptions[where] = subscription
 
 
-def _keep_tokens(tx: Tx, old: Topic, made: Topic) -> None:
+def _keep_tokens(tx: Tx, old: Topic, new: Topic) -> None:
     """Binds each open token to the new topic, sealed and without messages."""
     state = tx.state
     for key, token in list(state.tokens.items()):
         if key[1] == old.topic_id and key[0] in state.groups:
-            kept = (key[0], made.topic_id, key[2])
+            kept = (key[0], new.topic_id, key[2])
             state.tokens[kept] = token._replace(ck_id=0)
             keys = state.owner_tokens.get(token.owner_id, ())
             state.owner_tokens[token.owner_id] = tuple(kept if one == key else one for one in keys)

@@ -104,10 +104,10 @@ def _dead_letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
     group = tx.group(name) if name else None
     if name and group is None:
         raise group_not_found(name)
-    found = tx.topic(dead_letter_topic(name) if name else GIVE_UP_TOPIC)
-    if found is None:
+    topic = tx.topic(dead_letter_topic(name) if name else GIVE_UP_TOPIC)
+    if topic is None:
         raise topic_not_found(dead_letter_topic(name) if name else GIVE_UP_TOPIC, "group")
-    return group, found
+    return group, topic
 
 
 def _following(tx: Tx, dead_letters: Topic, start: int, stop: int) -> Chosen:
@@ -200,33 +200,33 @@ def _sort_in(
 def _origin_of(tx: Tx, dead_letter: DeadLetter) -> Topic | Refused:
     """The topic that a dead letter came from, unless that was deleted or created again."""
     origin = dead_letter.origin
-    found = tx.topic(origin.topic)
-    if found is None:
+    topic = tx.topic(origin.topic)
+    if topic is None:
         return topic_not_found(origin.topic, "topic")
-    if found.type == "LITE":
-        return _lite_origin(tx, found, dead_letter)
-    if found.created_ms > origin.dead_ms:
+    if topic.type == "LITE":
+        return _lite_origin(tx, topic, dead_letter)
+    if topic.created_ms > origin.dead_ms:
         return Refused(
             "TOPIC_NOT_FOUND",
             f"topic {origin.topic!r} was deleted and created again after this message became a dead letter",
             field="topic",
             action="read the dead letter (`popmq dlq show`), and send its message to the new topic",
         )
-    return found
+    return topic
 
 
 def _lite_origin(tx: Tx, parent: Topic, dead_letter: DeadLetter) -> Topic | Refused:
     """The lite topic that a dead letter came from, unless that was removed since."""
     name = dead_letter.message.extra.lite_topic if dead_letter.message.extra else ""
-    found = lite_topics.find(tx, parent, name)
-    if found is None or max(found.created_ms, parent.created_ms) > dead_letter.origin.dead_ms:
+    lite_topic = lite_topics.find(tx, parent, name)
+    if lite_topic is None or max(lite_topic.created_ms, parent.created_ms) > dead_letter.origin.dead_ms:
         return Refused(
             "TOPIC_NOT_FOUND",
             f"lite topic {name!r} of topic {parent.name!r} was removed after this message became a dead letter",
             field="topic",
             action="read the dead letter (`popmq dlq show`), and send its message again",
         )
-    return found
+    return lite_topic
 
 
 # ── Delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -325,8 +325,8 @@ def _commit(tx: Tx, origin: Topic, dead_letters: list[DeadLetter]) -> None:
     """Commits given-up half messages: they become visible, or delayed: a delay counts from now."""
     visible: list[Outgoing] = []
     for message in (dead_letter.message for dead_letter in dead_letters):
-        asked = message.extra._replace(transaction=False) if message.extra else None
-        message = message._replace(extra=asked)
+        extra = message.extra._replace(transaction=False) if message.extra else None
+        message = message._replace(extra=extra)
         place = delay.keep(tx, origin, message)
         if place is None:
             visible.append(message)

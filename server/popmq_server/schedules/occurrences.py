@@ -49,7 +49,7 @@ class Occurring(Job):
             return None
         return tx.now_ms + max(0, due_ms - tx.wall_ms)
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         left = _Left(self.at_most(MESSAGES_MAX), self.at_most(BYTES_MAX))
         due = [one for one in tx.state.schedules.values() if 0 < one.next_ms <= tx.wall_ms]
         for schedule in sorted(due, key=lambda one: (one.next_ms, one.name)):

@@ -40,15 +40,15 @@ _ID, _PROPERTIES, _KEY, _VALUE = b"\x0a", b"\x2a", b"\x0a", b"\x12"
 
 def create(tx: Tx, command: CreateSchedule) -> tuple[Schedule, bool]:
     """Returns (schedule, whether it existed). One with other settings is refused."""
-    if (found := tx.state.schedules.get(command.name)) is not None:
-        if differing := _differing(tx, found, command):
+    if (existing := tx.state.schedules.get(command.name)) is not None:
+        if differing := _differing(tx, existing, command):
             raise Refused(
                 "ALREADY_EXISTS",
                 f"schedule {command.name!r} exists with another {differing}",
                 field="schedule.name",
                 action=f"delete it first, or name another; what it has: popmq schedule show {command.name}",
             )
-        return found, True
+        return existing, True
     if sum(1 for _ in tx.state.schedules) >= SCHEDULES_MAX:
         raise invalid(
             f"the broker has {SCHEDULES_MAX:,} schedules, which is its maximum",
@@ -67,10 +67,10 @@ def create(tx: Tx, command: CreateSchedule) -> tuple[Schedule, bool]:
         raise refused
     tx.room.demand(GROW, messages_bytes([value_bytes(len(command.message.data))]))
     extra = command.message.extra or Extra()
-    made = Schedule(
+    schedule = Schedule(
         command.name, command.cron, command.zone, command.topic, command.missed, tx.wall_ms, extra.lite_topic
     )
-    put(tx, found_next(tx, made))
+    put(tx, found_next(tx, schedule))
     body = pack(_hashed(command.message))
     tx.kv.put("cronmsg", command.name.encode(), U32.pack(zlib.crc32(body)) + body)
     return tx.state.schedules[command.name], False
@@ -83,10 +83,10 @@ def _hashed(message: NewMessage) -> Outgoing:
     )
 
 
-def _differing(tx: Tx, found: Schedule, wanted: CreateSchedule) -> str:
+def _differing(tx: Tx, existing: Schedule, wanted: CreateSchedule) -> str:
     """The settings in which a creation differs from the existing schedule, as a text; "" if there are none."""
-    names = [name for name in ("cron", "zone", "topic", "missed") if getattr(found, name) != getattr(wanted, name)]
-    kept = read(tx, found.name)
+    names = [name for name in ("cron", "zone", "topic", "missed") if getattr(existing, name) != getattr(wanted, name)]
+    kept = read(tx, existing.name)
     if kept is None or pack(kept) != pack(_hashed(wanted.message)):
         names.append("message")
     return ", ".join(names)
@@ -94,28 +94,28 @@ def _differing(tx: Tx, found: Schedule, wanted: CreateSchedule) -> str:
 
 def delete(tx: Tx, command: DeleteSchedule) -> None:
     """Removes a schedule; its sent messages stay."""
-    found = named(tx, command.name)
+    schedule = named(tx, command.name)
     tx.kv.delete("cronmsg", command.name.encode())
     tx.state.schedules.pop(command.name)
-    _look_again(tx, found.next_ms)
+    _look_again(tx, schedule.next_ms)
 
 
 def pause(tx: Tx, command: PauseSchedule) -> Schedule:
     """Pauses or resumes. A resumed schedule goes on with the first occurrence after now."""
-    found = named(tx, command.name)
-    if found.paused != command.paused:
-        found = found._replace(paused=command.paused)
-        put(tx, found_next(tx, found))
+    schedule = named(tx, command.name)
+    if schedule.paused != command.paused:
+        schedule = schedule._replace(paused=command.paused)
+        put(tx, found_next(tx, schedule))
     return tx.state.schedules[command.name]
 
 
 def run(tx: Tx, command: RunSchedule) -> str:
     """Sends the message now; returns its id. Raises Refused."""
-    found = named(tx, command.name)
-    made = message_at(tx, found, tx.wall_ms, f"+{found.sent}")
-    send(tx, found, made)
-    put(tx, found._replace(sent=found.sent + 1))
-    return made.message_id
+    schedule = named(tx, command.name)
+    message = message_at(tx, schedule, tx.wall_ms, f"+{schedule.sent}")
+    send(tx, schedule, message)
+    put(tx, schedule._replace(sent=schedule.sent + 1))
+    return message.message_id
 
 
 def listed(tx: Tx, query: queries.Schedules) -> Rows[ScheduleRow]:
@@ -139,10 +139,10 @@ def _row(tx: Tx, schedule: Schedule, upcoming: int) -> ScheduleRow:
 
 def named(tx: Tx, name: str) -> Schedule:
     """The schedule of this name. Raises Refused."""
-    found = tx.state.schedules.get(name)
-    if found is None:
+    schedule = tx.state.schedules.get(name)
+    if schedule is None:
         raise schedule_not_found(name)
-    return found
+    return schedule
 
 
 def put(tx: Tx, schedule: Schedule) -> None:

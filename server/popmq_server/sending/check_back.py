@@ -61,17 +61,17 @@ class CheckingBack(Job):
             return None
         return min([self._look_ms, *(due_ms for due_ms, _ in _answerable(tx)), *_give_up_times(tx)])
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         if not tx.room.has(GROW):  # an answer could not be stored either
             self.postpone(tx.now_ms + RETRY_MS)
             return
-        did.given_up.extend(_give_up(tx, self.at_most(GIVE_UPS_AT_ONCE)))
+        work.given_up.extend(_give_up(tx, self.at_most(GIVE_UPS_AT_ONCE)))
         if self._look_ms <= tx.now_ms:
             old, self._look_at = _give_up_old(tx, self._look_at, self.at_most(GIVE_UPS_AT_ONCE))
-            did.given_up.extend(old)
+            work.given_up.extend(old)
             self._look_ms = tx.now_ms if old or self._look_at else tx.now_ms + LOOK_EVERY_MS
-        did.checks.extend(_due_checks(tx))
-        if tx.room.short and not (did.given_up or did.checks):
+        work.checks.extend(_due_checks(tx))
+        if tx.room.short and not (work.given_up or work.checks):
             self.postpone(tx.now_ms + RETRY_MS)
 
 
@@ -166,9 +166,9 @@ def _give_up_half(tx: Tx, half: Half, reason: str) -> str:
 def count(tx: Tx, command: CountChecks) -> None:
     """Counts checks that were written to a live stream; skips those already counted or of ended transactions."""
     for text, number in command.checks:
-        asked = read_transaction(text)
-        half = transaction.find(tx, asked.topic_id, asked.txn_id) if asked else None
-        if asked and half and half.nonce == asked.nonce and half.checks == number - 1 < CHECKS_MAX:
+        txn = read_transaction(text)
+        half = transaction.find(tx, txn.topic_id, txn.txn_id) if txn else None
+        if txn and half and half.nonce == txn.nonce and half.checks == number - 1 < CHECKS_MAX:
             transaction.change(tx, half, number, half.next_ms)
 
 

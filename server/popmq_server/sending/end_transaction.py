@@ -24,16 +24,16 @@ def end(tx: Tx, command: EndTransaction) -> list[Ended | Refused]:
 
 
 def _end(tx: Tx, entry: End) -> Ended | Refused:
-    asked = read_transaction(entry.transaction)
-    if asked is None:
+    txn = read_transaction(entry.transaction)
+    if txn is None:
         return invalid(
             "this is not a valid transaction id",
             field="transaction_id",
             action="pass the transaction id unchanged, as Send or the check returned it",
         )
-    half = transaction.find(tx, asked.topic_id, asked.txn_id)
-    if half is None or half.nonce != asked.nonce:
-        return _repeated(tx, asked, entry)
+    half = transaction.find(tx, txn.topic_id, txn.txn_id)
+    if half is None or half.nonce != txn.nonce:
+        return _repeated(tx, txn, entry)
     if half.topic_id not in tx.state.topics:  # deleted, and not removed yet
         return _not_found(entry.transaction)
     if not entry.commit:
@@ -43,16 +43,16 @@ def _end(tx: Tx, entry: End) -> Ended | Refused:
     return _commit(tx, half)
 
 
-def _repeated(tx: Tx, asked: TransactionId, entry: End) -> Ended | Refused:
+def _repeated(tx: Tx, txn: TransactionId, entry: End) -> Ended | Refused:
     """The answer to a repeated end, while the first one is remembered."""
-    known = transaction.ended(tx, asked)
+    known = transaction.ended(tx, txn)
     if known is None:
         return _not_found(entry.transaction)
     if known[0] != entry.commit:
-        was = "committed" if known[0] else "rolled back"
+        outcome = "committed" if known[0] else "rolled back"
         return Refused(
             "TRANSACTION_ENDED",
-            f"the transaction of message {known[1].message_id!r} was {was}",
+            f"the transaction of message {known[1].message_id!r} was {outcome}",
             field="transaction_id",
             action="end a transaction once: find out which process ended it the other way",
         )

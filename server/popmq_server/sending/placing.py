@@ -20,7 +20,9 @@ from popmq_server.model.records import Topic
 from popmq_server.sending import delay, transaction, unique
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import U64, hash8
-from popmq_server.topics import quotas, topic
+from popmq_server.topics import quotas
+from popmq_server.topics.topic import append as append_to_queue
+from popmq_server.topics.topic import rotate
 
 _NONE = Extra()
 #: For the action of a refusal: a topic type that allows the field.
@@ -33,34 +35,34 @@ _TYPE_FOR = {
 }
 
 
-def is_plain(found: Topic, messages: tuple[Outgoing, ...]) -> bool:
+def is_plain(topic: Topic, messages: tuple[Outgoing, ...]) -> bool:
     """Whether a request needs nothing from this module: the fast path of most messages."""
-    if found.type in ("FIFO", "PRIORITY", "LITE") or found.unique_ids_ms:
+    if topic.type in ("FIFO", "PRIORITY", "LITE") or topic.unique_ids_ms:
         return False
-    if found.message_bytes_max and any(quotas.too_large(found, message) for message in messages):
+    if topic.message_bytes_max and any(quotas.too_large(topic, message) for message in messages):
         return False
     return {message.extra for message in messages} == {None}
 
 
-def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place | Refused, ...]:
+def place(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place | Refused, ...]:
     """Stores the valid messages; returns the place of each, in order, or why it is refused."""
     places: list[Place | Refused] = []
     visible: list[tuple[int, Outgoing]] = []
     repeats: list[tuple[int, int]] = []
-    ids = unique.Ids(tx, found)
+    ids = unique.Ids(tx, topic)
     for number, message in enumerate(messages):
-        done: Place | Refused | None = refusal(found, message.extra or _NONE) or quotas.too_large(found, message)
-        done = done or _lite_quota(tx, found, message)
+        done: Place | Refused | None = refusal(topic, message.extra or _NONE) or quotas.too_large(topic, message)
+        done = done or _lite_quota(tx, topic, message)
         if done is None and (first := ids.first(message, number)) != number:
             repeats.append((number, first))
             done = Place()
         done = done or ids.known(message)
-        if done is None and (done := _kept(tx, found, message)) is not None:
+        if done is None and (done := _kept(tx, topic, message)) is not None:
             ids.remember(message, done)
         elif done is None:
             visible.append((number, message))
         places.append(done or Place())
-    for number, stored in zip((number for number, _ in visible), append(tx, found, visible), strict=True):
+    for number, stored in zip((number for number, _ in visible), append(tx, topic, visible), strict=True):
         places[number] = stored
         ids.remember(messages[number], stored)
     for number, first in repeats:
@@ -69,42 +71,42 @@ def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place |
     return tuple(places)
 
 
-def refusal(found: Topic, extra: Extra) -> Refused | None:
+def refusal(topic: Topic, extra: Extra) -> Refused | None:
     """Why the topic's type does not allow a message, or None."""
-    if found.type == "LITE" or extra.lite_topic:
-        return _lite_refusal(found, extra)
+    if topic.type == "LITE" or extra.lite_topic:
+        return _lite_refusal(topic, extra)
     wrong: tuple[str, str] | None = None
-    if bool(extra.message_group) != (found.type == "FIFO"):
+    if bool(extra.message_group) != (topic.type == "FIFO"):
         wrong = (
             "message_group",
-            "FIFO topics need one in every message" if found.type == "FIFO" else "needs a FIFO topic",
+            "FIFO topics need one in every message" if topic.type == "FIFO" else "needs a FIFO topic",
         )
-    elif extra.priority and found.type != "PRIORITY":
+    elif extra.priority and topic.type != "PRIORITY":
         wrong = "priority", "needs a PRIORITY topic"
-    elif found.type == "NORMAL" and (extra.due_ms or extra.delay_ms):
+    elif topic.type == "NORMAL" and (extra.due_ms or extra.delay_ms):
         wrong = "deliver_at_ms" if extra.due_ms else "delay_ms", "needs a topic of another type, e.g. DELAY"
-    elif found.type == "NORMAL" and extra.transaction:
+    elif topic.type == "NORMAL" and extra.transaction:
         wrong = "transaction", "needs a topic of another type, e.g. TRANSACTION"
     if wrong is None:
         return None
-    why = f"topic {found.name!r} has type {found.type}: {wrong[0]} {wrong[1]}"
-    return invalid(why, field=wrong[0], action=_cure(found, wrong[0]))
+    why = f"topic {topic.name!r} has type {topic.type}: {wrong[0]} {wrong[1]}"
+    return invalid(why, field=wrong[0], action=_cure(topic, wrong[0]))
 
 
-def _cure(found: Topic, field: str) -> str:
+def _cure(topic: Topic, field: str) -> str:
     """The action for a field that the topic's type requires or does not allow."""
-    if found.type == "FIFO" and field == "message_group":
+    if topic.type == "FIFO" and field == "message_group":
         return "set message_group, or send to a topic of another type"
     return f"unset {field}, or send to another topic: popmq topic create NAME --type {_TYPE_FOR[field]}"
 
 
-def _lite_refusal(found: Topic, extra: Extra) -> Refused | None:
+def _lite_refusal(topic: Topic, extra: Extra) -> Refused | None:
     """Messages of LITE topics name their lite topic and may not set any other type-specific field."""
-    if found.type != "LITE":
-        why = f"topic {found.name!r} has type {found.type}, it has no lite topics"
+    if topic.type != "LITE":
+        why = f"topic {topic.name!r} has type {topic.type}, it has no lite topics"
         return invalid(why, field="type", action="unset lite_topic, or send to a LITE topic")
     if any(extra._replace(lite_topic="")):
-        why = f"topic {found.name!r} has type LITE: its messages have no message group, priority, delay or transaction"
+        why = f"topic {topic.name!r} has type LITE: its messages have no message group, priority, delay or transaction"
         return invalid(
             why, field="type", action="set only lite_topic, or send to a topic of the type that has this field"
         )
@@ -115,54 +117,54 @@ def _lite_refusal(found: Topic, extra: Extra) -> Refused | None:
     return None
 
 
-def _lite_quota(tx: Tx, found: Topic, message: Outgoing) -> Refused | None:
+def _lite_quota(tx: Tx, topic: Topic, message: Outgoing) -> Refused | None:
     """Creates the lite topic of a message if needed; the refusal if the quota is used up."""
-    if found.type != "LITE":
+    if topic.type != "LITE":
         return None
-    made = lite_topics.ensure(tx, found, (message.extra or _NONE).lite_topic)
-    return made if isinstance(made, Refused) else None
+    lite_topic = lite_topics.ensure(tx, topic, (message.extra or _NONE).lite_topic)
+    return lite_topic if isinstance(lite_topic, Refused) else None
 
 
-def _kept(tx: Tx, found: Topic, message: Outgoing) -> Place | None:
+def _kept(tx: Tx, topic: Topic, message: Outgoing) -> Place | None:
     """Stores a half or delayed message; returns its place, None for a visible message."""
     if message.extra is not None and message.extra.transaction:
-        return transaction.begin(tx, found, message)
-    return delay.keep(tx, found, message)
+        return transaction.begin(tx, topic, message)
+    return delay.keep(tx, topic, message)
 
 
-def append(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
+def append(tx: Tx, topic: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
     """Makes messages visible, those of one queue together; returns their places in the given order."""
-    if found.type == "LITE":
-        return _append_lite(tx, found, messages)
+    if topic.type == "LITE":
+        return _append_lite(tx, topic, messages)
     turn = -1
     queues: dict[int, list[int]] = {}
     for rank, (_, message) in enumerate(messages):
         extra = message.extra or _NONE
-        if found.type == "FIFO":
-            queue = queue_of(extra.message_group, found.queues)
-        elif found.type == "PRIORITY":
-            queue = min(extra.priority, found.queues - 1)
+        if topic.type == "FIFO":
+            queue = queue_of(extra.message_group, topic.queues)
+        elif topic.type == "PRIORITY":
+            queue = min(extra.priority, topic.queues - 1)
         else:
-            queue = turn = turn if turn >= 0 else topic.rotate(tx, found)
+            queue = turn = turn if turn >= 0 else rotate(tx, topic)
         queues.setdefault(queue, []).append(rank)
     places = [Place()] * len(messages)
     for queue, ranks in queues.items():
-        first = topic.append(tx, found, queue, tuple(messages[rank][1] for rank in ranks))
+        first = append_to_queue(tx, topic, queue, tuple(messages[rank][1] for rank in ranks))
         for step, rank in enumerate(ranks):
             places[rank] = Place(queue, first + step)
     return places
 
 
-def _append_lite(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
+def _append_lite(tx: Tx, parent: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
     """The same for lite topics, which exist by now: each has one queue."""
     names: dict[str, list[int]] = {}
     for rank, (_, message) in enumerate(messages):
         names.setdefault((message.extra or _NONE).lite_topic, []).append(rank)
     places = [Place()] * len(messages)
     for name, ranks in names.items():
-        child = lite_topics.find(tx, found, name)
+        child = lite_topics.find(tx, parent, name)
         assert child is not None
-        first = topic.append(tx, child, 0, tuple(messages[rank][1] for rank in ranks))
+        first = append_to_queue(tx, child, 0, tuple(messages[rank][1] for rank in ranks))
         for step, rank in enumerate(ranks):
             places[rank] = Place(0, first + step)
     return places

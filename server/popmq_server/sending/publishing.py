@@ -42,7 +42,7 @@ class Publishing(Job):
             return tx.now_ms
         return min((self.not_before(PUBLISH_KEY.unpack(key)[0]) for key, _ in tx.kv.scan("publish")), default=None)
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         key = self._first(tx)
         if key is None:
             return
@@ -114,7 +114,7 @@ def _publish(tx: Tx, topic: Topic, number: int, blocks: list[tuple[bytes, bytes]
 
 def _messages(tx: Tx, topic: Topic, number: int, raw: bytes) -> list[Outgoing]:
     """The messages of a block; a damaged block goes to quarantine, so that it does not block the others."""
-    found = staging.read_block(raw)
-    if found is None:
+    messages = staging.read_block(raw)
+    if messages is None:
         quarantine.set_aside_waiting(tx, topic.topic_id, number, raw)
-    return found or []
+    return messages or []

@@ -51,10 +51,10 @@ class ReleasingDelayed(Job):
                 times.append(tx.now_ms + min(lags_ms, WALL_LOOK_MS) if lags_ms > 0 else due_ms)
         return min(times, default=None)
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         due = _due(tx, self.at_most(RELEASE_MESSAGES_MAX), self.at_most(RELEASE_BYTES_MAX))
         if due:
-            did.released_late_ms.extend(_release(tx, due))
+            work.released_late_ms.extend(_release(tx, due))
         else:
             self.postpone(tx.now_ms + RETRY_MS)
 

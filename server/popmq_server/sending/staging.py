@@ -81,8 +81,8 @@ def stage(tx: Tx, command: Stage) -> tuple[Refused | None, ...]:
         raise invalid(f"topic {topic.name!r} is LITE", field="topic", action="stage for a topic of another type")
     permission.check_send(topic)
     key = _key(command.sink, command.stage_id)
-    found = find(tx, key)
-    if found is not None and (found.topic_id, found.batch) != (topic.topic_id, command.batch):
+    existing = find(tx, key)
+    if existing is not None and (existing.topic_id, existing.batch) != (topic.topic_id, command.batch):
         raise invalid(
             f"stage {command.stage_id!r} belongs to another topic or batch",
             field="stage_id",
@@ -92,8 +92,8 @@ def stage(tx: Tx, command: Stage) -> tuple[Refused | None, ...]:
     refusals = tuple(_refusal(topic, entry) for entry in entries)
     good = [entry for entry, why in zip(entries, refusals, strict=True) if why is None]
     messages = [entry for entry in good if isinstance(entry, Outgoing)]
-    if messages and not (found and _has(tx, found.number, command.piece)):
-        _store(tx, topic, command, found, messages)
+    if messages and not (existing and _has(tx, existing.number, command.piece)):
+        _store(tx, topic, command, existing, messages)
     return refusals
 
 
@@ -112,7 +112,7 @@ def _has(tx: Tx, number: int, piece: int) -> bool:
     return tx.kv.get("stage", STAGE_KEY.pack(number, piece, 0)) is not None
 
 
-def _store(tx: Tx, topic: Topic, command: Stage, found: Staged | None, messages: list[Outgoing]) -> None:
+def _store(tx: Tx, topic: Topic, command: Stage, existing: Staged | None, messages: list[Outgoing]) -> None:
     """Writes the blocks of a piece, and the row of its stage. Raises Refused without having written."""
     quotas.check_send(tx, topic, tuple(messages))
     size_limit.make(tx, topic, tuple(messages))
@@ -120,7 +120,7 @@ def _store(tx: Tx, topic: Topic, command: Stage, found: Staged | None, messages:
     tx.room.demand(GROW, messages_bytes([value_bytes(len(raw)) for raw in blocks]))
     if topic.send_messages_per_s or topic.send_bytes_per_s:
         quotas.sent(tx, topic, messages)
-    before = found or Staged(tx.next("stage_id"), topic.topic_id, command.batch, 0, 0, 0)
+    before = existing or Staged(tx.next("stage_id"), topic.topic_id, command.batch, 0, 0, 0)
     for index, raw in enumerate(blocks):
         tx.kv.put("stage", STAGE_KEY.pack(before.number, command.piece, index), raw)
     after = before._replace(

@@ -69,7 +69,7 @@ class Job(abc.ABC):
         """When the next piece is due; None: there is none."""
 
     @abc.abstractmethod
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         """Runs one bounded piece. An exception postpones the job, or the item that `apart` names."""
 
     def at_most(self, bound: int) -> int:

@@ -27,8 +27,8 @@ STALE_MAX = 200
 
 def last(kv: Transaction, topic_id: int) -> tuple[int, int]:
     """(time, position) of the newest mark; zeros if there is none."""
-    found = kv.last("mark", U32.pack(topic_id))
-    return (TOPIC_AT.unpack(found[0])[1], U64.unpack(found[1])[0]) if found else (0, 0)
+    row = kv.last("mark", U32.pack(topic_id))
+    return (TOPIC_AT.unpack(row[0])[1], U64.unpack(row[1])[0]) if row else (0, 0)
 
 
 def put(kv: Transaction, topic_id: int, now_ms: int, position: int) -> None:
@@ -46,11 +46,11 @@ def limit(kv: Transaction, topic_id: int, since_ms: int) -> int:
     older marks, which are obsolete.
     """
     prefix = U32.pack(topic_id)
-    found = kv.floor("mark", TOPIC_AT.pack(topic_id, max(0, since_ms)), prefix)
-    if found is None:
+    row = kv.floor("mark", TOPIC_AT.pack(topic_id, max(0, since_ms)), prefix)
+    if row is None:
         return 0
-    position = int(U64.unpack(found[1])[0])
-    older = itertools.takewhile(lambda key: key < found[0], (key for key, _ in kv.scan("mark", prefix)))
+    position = int(U64.unpack(row[1])[0])
+    older = itertools.takewhile(lambda key: key < row[0], (key for key, _ in kv.scan("mark", prefix)))
     for key in list(itertools.islice(older, STALE_MAX)):
         kv.delete("mark", key)
     return position
@@ -62,8 +62,8 @@ def take_back(kv: Transaction, topic_id: int, queue: int, offset: int) -> None:
     if position is None:
         return
     least = b""
-    while (found := kv.last("mark", U32.pack(topic_id))) and U64.unpack(found[1])[0] > position:
-        least = found[0]
+    while (row := kv.last("mark", U32.pack(topic_id))) and U64.unpack(row[1])[0] > position:
+        least = row[0]
         kv.delete("mark", least)
     if least:
         kv.put("mark", least, U64.pack(position))

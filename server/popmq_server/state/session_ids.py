@@ -15,9 +15,9 @@ def remove(state: AllTables, client: str, ck_id: int) -> None:
     sorted_numbers.remove(state.session_leases, state.session_spans, (client,), ck_id, SPAN_BITS)
 
 
-def load(state: AllTables, found: dict[str, list[int]]) -> None:
+def load(state: AllTables, by_client: dict[str, list[int]]) -> None:
     """At start: loads the tables from the CheckPoint ids of each client."""
-    by_key = {(client,): ck_ids for client, ck_ids in found.items()}
+    by_key = {(client,): ck_ids for client, ck_ids in by_client.items()}
     sorted_numbers.load(state.session_leases, state.session_spans, by_key, SPAN_BITS)
 
 

@@ -174,8 +174,8 @@ def hash16(*parts: str | int) -> bytes:
 
 def hashes8(texts: Iterable[str]) -> list[bytes]:
     """`hash8` of each text."""
-    made = hashlib.blake2b
-    return [made(text.encode(), digest_size=8).digest() for text in texts]
+    blake2b = hashlib.blake2b
+    return [blake2b(text.encode(), digest_size=8).digest() for text in texts]
 
 
 def hash8(text: str) -> bytes:

@@ -131,14 +131,14 @@ class Store:
     def _take_set_size(self) -> None:
         """Applies the limit that an operator set while a broker ran, if it still holds. Raises StartError."""
         raw = meta_row(self._env, max_size.ROW)
-        found = self._set_size = None if raw is None else max_size.read(raw)
-        if found is not None and found.holds(self._named) and found.size != self.map_bytes:
+        set_size = self._set_size = None if raw is None else max_size.read(raw)
+        if set_size is not None and set_size.holds(self._named) and set_size.size != self.map_bytes:
             try:
-                try_mapping(self.folder, found.size)
-                self._resize(found.size)
+                try_mapping(self.folder, set_size.size)
+                self._resize(set_size.size)
             except NoMapping as error:
                 raise StartError(
-                    f"{self.folder / DATA_FILE} cannot be mapped with the {found.size:,} bytes that were set "
+                    f"{self.folder / DATA_FILE} cannot be mapped with the {set_size.size:,} bytes that were set "
                     f"while the broker ran: {error}; name a smaller --max-size"
                 ) from error
 

@@ -24,16 +24,16 @@ from popmq_server.topics.topic import flush
 
 def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
     """Returns (topic, whether it existed). A topic with other settings is refused: only an update changes settings."""
-    found = tx.topic(command.name)
-    if found is not None:
-        _expect_same("topic", found, command)
-        return found, True
+    existing = tx.topic(command.name)
+    if existing is not None:
+        _expect_same("topic", existing, command)
+        return existing, True
     return _new_topic(tx, command), False
 
 
-def _expect_same(what: str, found: Topic | Group, wanted: CreateTopic | CreateGroup) -> None:
+def _expect_same(what: str, existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> None:
     """Raises Refused for a topic or group that exists with other settings."""
-    if differing := _differing(found, wanted):
+    if differing := _differing(existing, wanted):
         raise Refused(
             "ALREADY_EXISTS",
             f"{what} {wanted.name!r} exists with other settings: {differing}",
@@ -42,9 +42,9 @@ def _expect_same(what: str, found: Topic | Group, wanted: CreateTopic | CreateGr
         )
 
 
-def _differing(found: Topic | Group, wanted: CreateTopic | CreateGroup) -> str:
+def _differing(existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> str:
     """The settings in which a creation differs from the existing topic or group, as a text; "" if there are none."""
-    pairs = [(field, getattr(found, field), getattr(wanted, field)) for field in wanted._fields]
+    pairs = [(field, getattr(existing, field), getattr(wanted, field)) for field in wanted._fields]
     return ", ".join(f"{field} is {has}, not {wants}" for field, has, wants in pairs if has != wants)
 
 
@@ -118,10 +118,10 @@ def delete_topic(tx: Tx, command: DeleteTopic) -> None:
 
 def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
     """Returns (group, whether it existed). A group with other settings is refused."""
-    found = tx.group(command.name)
-    if found is not None:
-        _expect_same("group", found, command)
-        return found, True
+    existing = tx.group(command.name)
+    if existing is not None:
+        _expect_same("group", existing, command)
+        return existing, True
     group = Group(GroupId(tx.next("entity")), *command, tx.now_ms)
     tx.state.groups[group.group_id] = group
     tx.state.ids[("g", group.name)] = group.group_id

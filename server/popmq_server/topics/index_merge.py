@@ -44,7 +44,7 @@ class MergingBlocks(Job):
         """When the next round is due; None while few blocks are new, so an idle broker does nothing."""
         return self._due_ms if self._more or tx.state.fresh_blocks >= FRESH_MIN else None
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         if not tx.room.has(GROW):  # wide blocks need space and only make look-ups faster
             self.postpone(tx.now_ms + POSTPONE_MS)
             return

@@ -57,7 +57,7 @@ class Indexing(Job):
     def next_ms(self, tx: Tx) -> int | None:
         return None if is_complete(tx.kv) else tx.now_ms
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         if not tx.room.has(MOVE, LOOKS_MAX * TOPIC_AT.size):
             self.postpone(tx.now_ms + RETRY_MS)
             return

@@ -29,8 +29,8 @@ RATES = ("send_messages_per_s", "send_bytes_per_s", "pop_messages_per_s")
 
 def _level(tx: Tx, key: Key, rate: int) -> int:
     """Available tokens in thousandths; below zero in debt."""
-    found = tx.state.buckets.get(key)
-    return rate * 1000 if found is None else min(rate * 1000, found[0] + rate * (tx.now_ms - found[1]))
+    bucket = tx.state.buckets.get(key)
+    return rate * 1000 if bucket is None else min(rate * 1000, bucket[0] + rate * (tx.now_ms - bucket[1]))
 
 
 def _take(tx: Tx, key: Key, rate: int, count: int) -> None:

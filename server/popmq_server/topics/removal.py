@@ -32,10 +32,10 @@ def drop_range(tx: Tx, name: str, prefix: bytes, left: int, parent_id: int = 0) 
 
 def _drop_chunk(tx: Tx, position: int) -> None:
     """Removes a chunk of a deleted topic, with its pins and its records in `kept`."""
-    found = tx.kv.get("log", U64.pack(position))
+    chunk = tx.kv.get("log", U64.pack(position))
     tx.kv.delete("log", U64.pack(position))
     tx.kv.delete("pin", U64.pack(position))
-    if found is None:
+    if chunk is None:
         kept = [
             key for key, value in tx.kv.scan("kept", b"", U64.pack(position)) if U64.unpack_from(value)[0] == position
         ]

@@ -273,10 +273,10 @@ class Core:
         """One piece of one job. If its commit fails the job is postponed, and its next piece is smaller."""
 
         def piece(tx: Tx) -> Timed:
-            did = Timed([], [], [], [])
+            work = Timed([], [], [], [])
             if not job.waits(tx):
-                timetable.step(job, tx, did)
-            return did
+                timetable.step(job, tx, work)
+            return work
 
         try:
             return self._attempt(Batch([]), [], piece, shut=shut)
@@ -353,10 +353,10 @@ class Core:
 
     def _timed(self, tx: Tx) -> Timed:
         """Runs one bounded piece of each due job."""
-        did = Timed([], [], [], [])
+        work = Timed([], [], [], [])
         if self.next_due_ms is not None and self.next_due_ms <= tx.now_ms:
-            self.timetable.run(tx, did)
-        return did
+            self.timetable.run(tx, work)
+        return work
 
     def _after_fault(self, fault: MapFull | DiskFault) -> None:
         """After a failed commit: releases the disk reserve for the next. Raises CommitFailed if the disk has room."""

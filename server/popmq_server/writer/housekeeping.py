@@ -55,7 +55,7 @@ class Purging(Job):
     def next_ms(self, tx: Tx) -> int | None:
         return _soonest(self, tx, tx.state.purges)
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         for entity_id, kind in list(tx.state.purges.items()):
             if not self.waits(tx, entity_id):
                 with self.apart(entity_id):
@@ -71,7 +71,7 @@ class Sweeping(Job):
     def next_ms(self, tx: Tx) -> int | None:
         return _soonest(self, tx, tx.state.sweeps)
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         for where in list(tx.state.sweeps):
             if not self.waits(tx, where):
                 with self.apart(where):
@@ -87,7 +87,7 @@ class Trimming(Job):
     def next_ms(self, tx: Tx) -> int | None:
         return tx.now_ms if tx.state.trims else None
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         size_limit.trim(tx)
 
 
@@ -106,7 +106,7 @@ class Minutely(Job):
     def next_ms(self, tx: Tx) -> int | None:
         return self._due_ms
 
-    def step(self, tx: Tx, did: Timed) -> None:
+    def step(self, tx: Tx, work: Timed) -> None:
         more = self._piece(tx)
         self._due_ms = tx.now_ms if more else tx.now_ms + TICK_MS
 

@@ -29,10 +29,10 @@ class Timetable:
         times = ((job, job.next_ms(tx)) for job in self.jobs if not job.waits(tx))
         return [job for job, due_ms in times if due_ms is not None and due_ms <= tx.now_ms]
 
-    def run(self, tx: Tx, did: Timed) -> None:
+    def run(self, tx: Tx, work: Timed) -> None:
         """Runs a piece of each due job. Raises JobFailed."""
         for job in self.due(tx):
-            step(job, tx, did)
+            step(job, tx, work)
 
     def committed(self) -> None:
         """Tells the jobs that their pieces are on disk."""
@@ -41,14 +41,14 @@ class Timetable:
                 job.committed()
 
 
-def step(job: Job, tx: Tx, did: Timed) -> None:
+def step(job: Job, tx: Tx, work: Timed) -> None:
     """Runs one piece of one job. Raises JobFailed.
 
     If room is scarce it writes the messages that the piece appended at once, so a lack of pages is attributed to it.
     """
     job.begun()
     with job.apart():
-        job.step(tx, did)
+        job.step(tx, work)
         if tx.staged and not tx.room.plenty:
             topic.flush(tx)
 
