@@ -34,7 +34,7 @@ from popmq_server.topics.topic import close
 LOOKS_MAX = 1000
 TOPIC_COST, DROP_COST, PINNED_COST = 3, 15, 2
 #: Positions of groups that are read at the cost of one look.
-POSITIONS_PER_LOOK = 16
+POSITIONS_PER_LOOK = 8
 #: How long redriven dead letters are kept, and the interval between searches for their chunks.
 REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000
 

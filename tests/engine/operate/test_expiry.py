@@ -288,7 +288,7 @@ def test_the_first_piece_of_a_later_round_costs_the_same_however_many_subscripti
 
 
 def test_a_subscription_costs_the_same_to_expire_however_many_expire_together(make_rig: MakeRig) -> None:
-    def expired(groups: int) -> int:
+    def cost(groups: int) -> int:
         rig = in_use_by(make_rig(str(groups)), groups)
         job, tx = expiry.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
 
@@ -306,7 +306,7 @@ def test_a_subscription_costs_the_same_to_expire_however_many_expire_together(ma
         tx.abort()
         return count
 
-    assert expired(200) < 10.5 * expired(20)
+    assert cost(200) < 10.5 * cost(20)
 
 
 def in_use_by(rig: Rig, groups: int) -> Rig:
