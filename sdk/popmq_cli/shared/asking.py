@@ -157,8 +157,8 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
             with connect(given, shared, timeout) as client:
                 try:
                     function(client=client, output=output, **arguments)
-                except errors.NotFound as error:
-                    from popmq_cli.shared.resembling import advise  # here: most commands need no advice
+                except (errors.NotFound, errors.Unauthenticated) as error:
+                    from popmq_cli.shared.advice import advise  # here: most commands need no advice
 
                     advise(client, error)
                     raise

@@ -32,7 +32,7 @@ def test_a_command_calls_with_a_key_from_options_or_the_environment(
     run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = run("topic", "create", "orders")
-    assert (refused.code, "access key" in refused.err) == (1, True)
+    assert (refused.code, "→ --access-key NAME --secret-file FILE" in refused.err) == (1, True)
     key = ("--access-key", "root", "--secret-file", str(tmp_path / "secret"))
     assert run("topic", "create", "orders", *key).code == 0
     assert "orders" in run(*key, "topic", "list").out

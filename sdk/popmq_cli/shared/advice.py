@@ -1,4 +1,4 @@
-"""A name that the broker does not know: which of its names was meant, perhaps."""
+"""What a person at the command line can do about an error, where the broker does not know it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,13 @@ _LISTS: dict[type[errors.PopMQError], Callable[[popmq.Client], Any]] = {
 }
 
 
-def advise(client: popmq.Client, error: errors.NotFound) -> None:
-    """Adds the most similar name to the error's action. An access key sees only names that it may list."""
+def advise(client: popmq.Client, error: errors.PopMQError) -> None:
+    """Adds the most similar name to the error's action, or the options that name an access key.
+
+    A key sees only names that it may list.
+    """
+    if isinstance(error, errors.Unauthenticated):
+        error.action = "--access-key NAME --secret-file FILE, or the variables POPMQ_ACCESS_KEY and POPMQ_SECRET"
     found, names = UNKNOWN.search(error.message), _LISTS.get(type(error))
     if found is None or names is None:
         return
