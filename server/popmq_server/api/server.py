@@ -13,8 +13,7 @@ import grpc
 from google.protobuf import duration_pb2, timestamp_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from popmq_http2 import Limits
@@ -97,7 +96,7 @@ class Server:
         self._server = _transport(transport, asked, limits)
         whole = limited(engine)
         served: Engine = Guarded(whole, keys) if keys else whole
-        self._health = HealthServicer()
+        self._health = health.aio.HealthServicer()
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()

@@ -56,20 +56,28 @@ from popmq_server.commands import (
     WhyPiece,
     queries,
 )
-from popmq_server.delivery import lease, owner, session_lease, subscription, token_pop
+from popmq_server.delivery import lease, owner, pop, session_lease, subscription, token_pop
 from popmq_server.inspect import browse, look_up, peek, stats, trace, why
-from popmq_server.lite import lite_sync
+from popmq_server.lite import lite_pop, lite_sync
+from popmq_server.model.leased import Leased
 from popmq_server.operate import end_lease, expiry, message_groups, purge, redrive
 from popmq_server.pulling import consume_mode, offsets, pull, send_back
 from popmq_server.schedules import schedules
 from popmq_server.sending import check_back, delay, end_transaction, send, staging, transaction
 from popmq_server.state.tx import Tx
 from popmq_server.topics import catalog
-from popmq_server.writer import pop_routing
+
+
+def pop_messages(tx: Tx, command: Pop) -> Leased:
+    """Leases deliverable messages: under an owner's token, of lite topics, or of a topic."""
+    if command.token:
+        return token_pop.pop(tx, command, command.token)
+    return pop.pop(tx, command) if command.lite is None else lite_pop.pop(tx, command)
+
 
 HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     Send: send.send,
-    Pop: pop_routing.popped,
+    Pop: pop_messages,
     Ack: lease.ack,
     ChangeInvisibleTime: lease.change,
     EndLease: end_lease.end,
