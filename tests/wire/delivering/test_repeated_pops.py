@@ -8,6 +8,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests
+from popmq_server.api.native.requests import KnownPops
 from popmq_server.errors import Refused
 
 
@@ -15,29 +16,41 @@ def asking(**fields: Any) -> bytes:
     return pb.PopRequest(topic="t", group="g", **fields).SerializeToString()
 
 
-def test_the_same_bytes_are_read_once_and_others_mean_something_else() -> None:
-    request, command = requests.read_pop(asking(max_messages=7, wait_ms=50))
-    again = requests.read_pop(asking(max_messages=7, wait_ms=50))
+@pytest.fixture
+def pops() -> KnownPops:
+    return KnownPops()
+
+
+def test_the_same_bytes_are_read_once_and_others_mean_something_else(pops: KnownPops) -> None:
+    request, command = pops.read(asking(max_messages=7, wait_ms=50))
+    again = pops.read(asking(max_messages=7, wait_ms=50))
     assert again[0] is request
     assert again[1] is command
-    other = requests.read_pop(asking(max_messages=8, wait_ms=50))
+    other = pops.read(asking(max_messages=8, wait_ms=50))
     assert (command.max_messages, other[1].max_messages) == (7, 8)
     assert command == requests.pop(request)
 
 
 @pytest.mark.parametrize("fields", [{"attempt_id": "a"}, {"client_id": "c", "queues": range(300)}])
-def test_a_request_that_will_not_come_again_is_not_kept(fields: dict[str, Any]) -> None:
+def test_a_request_that_will_not_come_again_is_not_kept(pops: KnownPops, fields: dict[str, Any]) -> None:
     raw = asking(**fields)
-    assert requests.read_pop(raw)[0] is not requests.read_pop(raw)[0]
+    assert pops.read(raw)[0] is not pops.read(raw)[0]
 
 
-def test_a_refused_request_is_refused_each_time() -> None:
+def test_a_refused_request_is_refused_each_time(pops: KnownPops) -> None:
     for _ in range(2):
         with pytest.raises(Refused):
-            requests.read_pop(asking(wait_ms=1 << 31))
+            pops.read(asking(wait_ms=1 << 31))
 
 
-def test_the_number_of_requests_that_are_kept_is_bounded() -> None:
+def test_the_number_of_requests_that_are_kept_is_bounded(pops: KnownPops) -> None:
     for count in range(3000):
-        requests.read_pop(asking(max_messages=1 + count))
-    assert len(requests._known_pops) <= requests._KNOWN_POPS_MAX
+        pops.read(asking(max_messages=1 + count))
+    assert len(pops) <= KnownPops.MAX
+
+
+def test_servers_of_one_process_keep_their_own_requests(pops: KnownPops) -> None:
+    raw = asking()
+    pops.read(raw)
+    assert len(KnownPops()) == 0
+    assert KnownPops().read(raw)[0] is not pops.read(raw)[0]

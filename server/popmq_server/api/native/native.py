@@ -43,6 +43,7 @@ class NativeService:
         self._clock = clock
         self._metrics = metrics
         self._rates = rates
+        self._pops = requests.KnownPops()
 
     def served(self, method: str, group: str, topic: str = "") -> None:
         """Counts a request whose names are known to exist."""
@@ -79,7 +80,7 @@ class NativeService:
 
     async def Pop(self, raw: bytes) -> bytes:
         """Leases a batch, parked while nothing is deliverable; the answer is joined from stored bytes."""
-        request, command = requests.read_pop(raw)
+        request, command = self._pops.read(raw)
         with _TOKEN_PATHS, self._metrics.limits(command.group, command.topic):
             answer = await self._engine.pop(command, request.wait_ms)
         self.served("Pop", command.group, command.topic)

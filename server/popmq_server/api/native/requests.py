@@ -117,6 +117,7 @@ def browsed_name(name: str, field: str = "topic") -> str:
     return f"{RETRY_PREFIX}{group_name(group, field)}+{topic_name(topic, field)}"
 
 
+# The caches of this package are of modules, not of a server: each is bounded, and depends on its argument alone.
 @functools.lru_cache(maxsize=4096)
 def sent_name(name: str) -> str:
     """Validates the name of a topic that clients may send to."""
@@ -192,22 +193,28 @@ def columns_of(request: pb.PopRequest | pb.PullRequest) -> frozenset[str]:
     return named - {"body"} if request.without_body else named
 
 
-#: Pops that were read before, by their bytes: a consumer repeats the same request, unless it names each try.
-_known_pops: dict[bytes, tuple[pb.PopRequest, Pop]] = {}
-_KNOWN_POPS_MAX, _KNOWN_POP_BYTES = 1024, 256
+class KnownPops:
+    """Pops that were read before, by their bytes: a consumer repeats the same request, unless it names each try."""
 
+    MAX, BYTES_MAX = 1024, 256
 
-def read_pop(raw: bytes) -> tuple[pb.PopRequest, Pop]:
-    """The request and its command; neither may be changed."""
-    if (known := _known_pops.get(raw)) is not None:
-        return known
-    request = read(pb.PopRequest, raw)
-    command = pop(request)
-    if not command.attempt_id and command.token is None and len(raw) <= _KNOWN_POP_BYTES:
-        if len(_known_pops) >= _KNOWN_POPS_MAX:
-            _known_pops.clear()
-        _known_pops[raw] = request, command
-    return request, command
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[pb.PopRequest, Pop]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def read(self, raw: bytes) -> tuple[pb.PopRequest, Pop]:
+        """The request and its command; neither may be changed."""
+        if (known := self._known.get(raw)) is not None:
+            return known
+        request = read(pb.PopRequest, raw)
+        command = pop(request)
+        if not command.attempt_id and command.token is None and len(raw) <= self.BYTES_MAX:
+            if len(self._known) >= self.MAX:
+                self._known.clear()
+            self._known[raw] = request, command
+        return request, command
 
 
 def pop(request: pb.PopRequest) -> Pop:
