@@ -66,7 +66,8 @@ def _run(paths: Sequence[str], start: "Callable[[str], StreamingQuery]") -> None
     waiting, running, restarts = [*paths], dict[str, "StreamingQuery"](), 0
     while waiting or running:
         while waiting and len(running) < AT_ONCE:
-            running[waiting[0]] = start(waiting.pop(0))
+            path = waiting.pop(0)
+            running[path] = start(path)
         for path, query in [*running.items()]:
             try:
                 if query.awaitTermination(1):
