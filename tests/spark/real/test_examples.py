@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,8 @@ import pytest
 from pyspark import cloudpickle
 
 import popmq
+from bench.peers.install import Missing
+from bench.peers.kafka_broker import kafka
 from harness.broker_process import BrokerProcess
 from tests.conftest import WHOLE
 
@@ -32,6 +35,8 @@ pytestmark = [
 ]
 
 EXAMPLES = Path("examples/spark").resolve()
+#: A Python with a Spark that has a Delta, and a Kafka source.
+DELTA_PYTHON = Path("build/delta/bin/python").absolute()
 #: Orders that are there before the failure, and all of them.
 EARLY, ALL = 150, 360
 
@@ -156,14 +161,44 @@ def test_bodies_of_json_and_protobuf_are_columns(
         assert found == expected
 
 
-def own_process(script: str, *arguments: str, folder: Path) -> str:
+def test_dead_letters_by_sql_have_their_reasons_and_a_picture(
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path
+) -> None:
+    example = import_module("dead_letters")
+    example.fail(client)
+    popped = client.browse(f"%DLQ%{example.GROUP}", max_messages=100).deliveries
+    reasons = Counter(letter.dead_letter.reason for letter in popped if letter.dead_letter)
+    table = example.run(spark, served.endpoint)
+    rows = table.collect()
+    assert {(row.topic, row.reason): row.messages for row in rows} == {
+        ("shop-orders", reason): count for reason, count in reasons.items()
+    }
+    assert sum(row.turnover for row in rows) == sum(json.loads(letter.body)["amount"] for letter in popped)
+    example.draw(table, tmp_path / "dead.png")
+    assert (tmp_path / "dead.png").read_bytes().startswith(b"\x89PNG")
+    client.delete_group(example.GROUP)
+
+
+def test_a_day_that_is_replayed_twice_is_sent_once(
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client
+) -> None:
+    replay = import_module("replay")
+    client.create_topic(replay.REPLAYED, queues=2)
+    today = datetime.now(UTC).date()
+    assert replay.run(spark, served.endpoint, today - timedelta(days=1)) == 0
+    assert [replay.run(spark, served.endpoint, today) for _ in range(2)] == [EARLY, EARLY]
+    copies = spark.read.format("popmq").option("endpoint", served.endpoint).option("topic", replay.REPLAYED).load()
+    assert Counter(json.loads(row.body)["order"] for row in copies.collect()) == Counter(range(EARLY))
+
+
+def own_process(script: str, *arguments: str, folder: Path, python: str = sys.executable) -> str:
     """Runs Python in a process of its own, which has no JVM yet; returns what it prints."""
     from popmq_spark.java import java_environment
 
-    environment = os.environ | java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    environment = os.environ | java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": python}
     environment["PYTHONPATH"] = os.pathsep.join((str(EXAMPLES), os.environ.get("PYTHONPATH", "")))
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
+        [python, "-c", script, *arguments],
         env=environment,
         cwd=folder,
         capture_output=True,
@@ -184,6 +219,45 @@ def test_a_body_in_avro_is_columns(served: BrokerProcess, client: popmq.Client, 
         "print('sum', sum(row.order for row in bodies.avro(spark, sys.argv[1]).collect()))"
     )
     assert f"sum {sum(range(50))}" in own_process(script, served.endpoint, folder=tmp_path)
+
+
+@pytest.mark.skipif(not DELTA_PYTHON.exists(), reason="make chaos-spark installs a Spark that has a Delta")
+def test_a_delta_table_holds_each_order_once_though_its_last_batch_is_repeated(
+    served: BrokerProcess, client: popmq.Client, tmp_path: Path
+) -> None:
+    script = (
+        "import sys, delta; from pathlib import Path; here = Path.cwd(); spark = delta.session(); "
+        "delta.run(spark, sys.argv[1], here); done = here / 'checkpoint-delta' / 'commits'; "
+        "last = max((file for file in done.glob('[0-9]*')), key=lambda file: int(file.name)); last.unlink(); "
+        "(done / f'.{last.name}.crc').unlink(); "
+        "print('orders', sorted(row.order for row in delta.run(spark, sys.argv[1], here).collect()))"
+    )
+    printed = own_process(script, served.endpoint, folder=tmp_path, python=str(DELTA_PYTHON))
+    assert f"orders {[*range(EARLY)]}" in printed
+
+
+@pytest.mark.skipif(not DELTA_PYTHON.exists(), reason="make spark-kafka installs what this needs")
+def test_one_query_reads_kafka_and_popmq_while_producers_move_over(
+    served: BrokerProcess, client: popmq.Client, tmp_path: Path
+) -> None:
+    try:
+        with kafka(tmp_path / "kafka") as other:
+            other.make("shop-orders")
+            orders = "".join(json.dumps(row) + "\n" for row in shop().orders(ALL) if int(row["order"]) >= EARLY)
+            words = ["--topic", "shop-orders", "--bootstrap-server", other.endpoint]
+            sender = [*other.tool, "org.apache.kafka.tools.ConsoleProducer", *words]
+            subprocess.run(sender, input=orders, text=True, check=True, capture_output=True, timeout=300)
+            script = (
+                "import sys, from_kafka; from pathlib import Path; spark = from_kafka.session(); "
+                "rows = from_kafka.run(spark, *sys.argv[1:], Path.cwd()).collect(); "
+                "print('orders', sorted((row.number, row.origin) for row in rows))"
+            )
+            python = str(DELTA_PYTHON)
+            printed = own_process(script, served.endpoint, other.endpoint, folder=tmp_path, python=python)
+    except Missing as missing:
+        pytest.skip(str(missing))
+    expected = [(number, "popmq" if number < EARLY else "kafka") for number in range(ALL)]
+    assert f"orders {expected}" in printed
 
 
 def test_spark_connect_reads_the_same(served: BrokerProcess, client: popmq.Client, tmp_path: Path) -> None:
