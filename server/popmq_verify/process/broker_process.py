@@ -71,7 +71,7 @@ class BrokerProcess:
     def memory_bytes(self) -> int:
         """Anonymous memory only: the pages of the data file belong to the kernel's page cache.
 
-        Raises ProcessLookupError when the process has ended: until somebody waits for it, its status has no memory.
+        Raises ProcessLookupError when the process has ended: until its parent waits for it, its status has no memory.
         """
         found = Path(f"/proc/{self.pid}/status").read_text().partition("RssAnon:")[2].split()
         if not found:
