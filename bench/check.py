@@ -181,6 +181,8 @@ class Work:
         totals = sum(self._calls.values()), puts, self._places[Transaction.commit.__code__]
         self._calls.clear()
         self._places.clear()
+        if not all(totals):
+            raise RuntimeError(f"no work was counted: the broker that runs is not the one in {SERVER}")
         calls, changes, commits = (round(number / messages, 4) for number in totals)
         return calls, changes, commits
 

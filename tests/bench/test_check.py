@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.check import LEGS, Counts, budgets, count
+from bench.check import LEGS, Counts, Work, budgets, count
 
 
 @pytest.mark.smoke
@@ -29,3 +29,8 @@ def test_more_work_than_the_budget_allows_is_reported_by_name(field: str) -> Non
     more = budget._replace(**{field: getattr(budget, field) * 1.2})
     assert more.above(budget) == [f"{field}: {getattr(more, field):g}, budget {getattr(budget, field):g}"]
     assert budget.above(budget) == []
+
+
+def test_a_count_of_nothing_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="no work was counted"):
+        Work().take(16)
