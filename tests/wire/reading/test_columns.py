@@ -9,7 +9,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native.columns import columns
-from popmq_server.api.native.requests import COLUMNS
+from popmq_server.api.native.requests import COLUMNS, columns_of
 from popmq_server.model.message import read_head, record
 
 BODY = b"\x12\x03abc"
@@ -82,3 +82,8 @@ def test_a_damaged_body_is_found_even_when_only_the_head_is_read() -> None:
     raw[-1] ^= 1
     assert read_head(memoryview(raw), 9) is None
     assert read_head(memoryview(raw[:10]), 9) is None
+
+
+def test_a_request_that_names_no_columns_is_sent_all_but_the_origin_of_dead_letters() -> None:
+    assert columns_of(pb.PullRequest(format=pb.FORMAT_COLUMNS)) == COLUMNS - {"dead_letter"}
+    assert columns_of(pb.PullRequest(format=pb.FORMAT_COLUMNS, columns=["dead_letter"])) == {"dead_letter"}
