@@ -35,7 +35,7 @@ BANNED = (
     Banned("commit group", r"(?i)\b(?:commit groups?|group of commands)\b", "commit batch"),
     Banned("nobody's", r"(?i)\bnobody's\b|\b(?:are|is) others'", "say who may have it"),
     Banned("what time", r"(?i)\bwhat time (?:asks|does|wants)\b", "periodic work"),
-    Banned("given back", r"(?i)\bg[ai]ven? (?:it |them )?back\b(?! to the disk)", "release a message"),
+    Banned("given back", r"(?i)\bg(?:ives?|iven|ave) (?:it |them )?back\b(?! to the disk)", "release a message"),
     Banned("told", r"(?i)\b(?:is|are|was|were) told\b", "reported, returned, answered"),
     Banned("handed out", r"(?i)\bhand(?:s|ed)? out\b", "deliver"),
     Banned("deal out", r"(?i)\bdeals? (?:\w+ ){0,2}out\b|\bdealt\b", "assign queues"),

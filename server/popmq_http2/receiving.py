@@ -1,6 +1,6 @@
 """The memory into which sockets are read: one buffer for all connections of an event loop.
 
-For a protocol that is not a BufferedProtocol, asyncio allocates 256 KiB for each read, and gives back most of it. With
+For a protocol that is not a BufferedProtocol, asyncio allocates 256 KiB for each read, and returns most of it. With
 glibc that maps and unmaps pages: a read of 1 KiB took 13 µs of CPU time, into memory that is kept 2 µs.
 asyncio fills the buffer and passes it to the protocol in one step, so connections can share it.
 """

@@ -16,9 +16,9 @@
     Poisoned                    writer/batch.py         a second run of the batch, without the command that failed
     TooManyPoisoned             writer/batch.py         the batch runs in halves
     JobFailed                   state/jobs.py           a log line; the job runs again later
-    Damaged                     delivery/revive.py      a log line; the entry gets the deadline of its lease
+    Damaged                     delivery/revive.py      a log line; the entry belongs to no lease, and is passed over
     Damaged                     datafile/walk.py        a finding of `popmq check`, or a damaged page
-    CronError                   schedules/cron.py       INVALID_FIELD
+    CronError, ZoneError        schedules/cron.py       INVALID_FIELD
     SettingError                settings.py             a sentence, and exit code 2
     Unsound                     fsck/compact.py         a sentence of `popmq compact`; nothing is changed
 
@@ -138,7 +138,7 @@ class NoRoom(Refused):
 
 
 class Later(Refused):
-    """BUSY: the entry's dead letters did not fit into this commit. The broker resubmits the entry (broker.py)."""
+    """BUSY: the entry's dead letters did not fit into this commit. The broker resubmits the entry (in_pieces.py)."""
 
     def __init__(self) -> None:
         super().__init__(

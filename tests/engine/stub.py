@@ -1,4 +1,4 @@
-"""A second engine, in a hundred lines: queues in memory, handles of its own form, and only the capabilities HAS.
+"""A second engine: queues in memory, handles of its own form, and only the capabilities HAS.
 
 It shows what both protocols need of an engine. Leases end by the clock; there are no retries with a backoff and no dead
 letters: a message is delivered until it is acked.

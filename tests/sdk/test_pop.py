@@ -169,5 +169,5 @@ async def test_a_guard_around_a_popped_delivery_lets_the_exception_through(
     (delivery,) = await client.pop(TOPIC, GROUP)
     with pytest.raises(ZeroDivisionError):
         async with guard(delivery):
-            1 / 0  # noqa: B018
+            1 / 0  # noqa: B018  # raises in the block
     assert (await numbers()).backoff == 1

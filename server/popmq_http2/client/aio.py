@@ -174,7 +174,7 @@ class AsyncChannel:
         self.flush_soon()
 
     def _flush(self) -> None:
-        """Lets each connection send. A call that a lost connection gives back schedules the next flush itself."""
+        """Lets each connection send. A call that a lost connection returns schedules the next flush itself."""
         self._scheduled = False
         for link in list(self._links):
             link.send()

@@ -169,7 +169,7 @@ class Call:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         message = self.inbox.take()
-        self._outlet.give_back(self)
+        self._outlet.return_window(self)
         return message
 
     # ── For the connection ───────────────────────────────────────────────────────────────────────────────────────────

@@ -165,7 +165,7 @@ class Outlet:
         if call.ending is None:
             call.ending = b""
 
-    def give_back(self, call: Call) -> None:
+    def return_window(self, call: Call) -> None:
         """Widens a stream's window once half of it is used up.
 
         Bytes of an incomplete message count as taken; otherwise a message larger than the window could never arrive.

@@ -136,7 +136,7 @@ class Streams:
             self._charge(call)
             return
         self._charge(call)
-        self._outlet.give_back(call)
+        self._outlet.return_window(call)
         if refused:
             self._refuse(call)
         else:

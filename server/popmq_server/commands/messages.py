@@ -108,7 +108,7 @@ class Pop(NamedTuple):
     """→ Popped. Leases deliverable messages.
 
     `filter_wins`: the filter replaces the group's instead of being refused. `session`: the lease lasts as long as
-    `client_id` is alive, see session_lease.py. `give_back`: released if the caller is gone, even with an attempt id.
+    `client_id` is alive, see session_lease.py. `release_if_gone`: if the caller left, even with an attempt id.
     `queues`: empty = all, with a rotating start. `of_queue`: the queue that the client was assigned, -1 = none; it is
     read alone where the group has a share number, except in FIFO topics. `max_bytes`: soft, one message is always
     allowed. `invisible_ms`: 0 = the group's own. `attempt_id`: with `client_id` identifies this try, so that a repeat
@@ -129,7 +129,7 @@ class Pop(NamedTuple):
     filter: tuple[str, str] | None = None
     filter_wins: bool = False
     session: bool = False
-    give_back: bool = False
+    release_if_gone: bool = False
     lite: tuple[str, ...] | None = None
     of_queue: int = -1
     handles: bool = True

@@ -1,8 +1,8 @@
 """FifoPick: chooses the messages of a pop of a FIFO topic by reading only, as Pick does (pick.py).
 
-    fwait ─ ready message groups ─────────────▶ rows                       apply: removes taken, adds parked entries
+    fwait ─ ready message groups ─────────────▶ rows                       apply: removes taken, adds waiting entries
     cq ──── the first of a free message group ▶ rows                       lease: locks their message groups
-       └─── of one that waits or is locked ───▶ parked in fwait
+       └─── of one that waits or is locked ───▶ waits in fwait
 
 Every second pop begins with the queues, so that neither source starves the other (turns.py). Each ready message group
 first gets only a share of the batch, so that one with a large backlog leaves room for others.
@@ -18,8 +18,8 @@ from popmq_server.storage.keys import FWAIT_KEY
 
 #: Waiting messages of a group in a topic beyond which pops stop reading the queues until some are taken.
 WAITING_MAX = 100_000
-#: Messages that one pop parks at most; the next pop continues after them.
-PARKS_MAX = 1_000
+#: Messages that one pop adds to the waiting ones at most; the next pop continues after them.
+NEW_WAITING_MAX = 1_000
 #: The share of a batch that one waiting message group gets before others: 1 / SHARE_OF_BATCH.
 SHARE_OF_BATCH = 8
 _NONE = Stat()
@@ -36,13 +36,13 @@ class FifoPick(Pick):
         self._mine: set[bytes] = set()  # message groups of the taken messages
         self._taken: dict[bytes, Waiting] = {}  # by key; includes messages that do not match or cannot be read
         self._from_lines = 0
-        self._parked: list[Waiting] = []
+        self._new_waiting: list[Waiting] = []
         self._still_waiting: dict[bytes, int] = {}  # waiting messages of a message group after this plan
         self._waiting = tx.state.stat[self.where].waiting if self.where in tx.state.stat else 0
 
     @property
     def cut(self) -> bool:
-        return super().cut or len(self._parked) >= PARKS_MAX
+        return super().cut or len(self._new_waiting) >= NEW_WAITING_MAX
 
     def allowed(self, queue: int) -> int:
         """As in Pick, less the waiting messages that an earlier step of this plan has taken."""
@@ -110,12 +110,12 @@ class FifoPick(Pick):
         return self.upto is None or entry.offset < self.upto.queues.get(entry.queue, 0)
 
     def take_queue(self, queue: int) -> None:
-        """Reads one queue from the group's position: takes messages of free message groups and parks the others."""
+        """Reads one queue from the group's position: takes messages of free message groups and lets the others wait."""
         offset = start = self._start(queue)
         stop = self._stop(queue)
         rows_max = len(self.rows) + min(self.room, self.allowed(queue))
         while offset < stop and len(self.rows) < rows_max and not self._ended:
-            units, end = self._candidates(queue, offset, min(stop - offset, PARKS_MAX))
+            units, end = self._candidates(queue, offset, min(stop - offset, NEW_WAITING_MAX))
             before = offset
             if end > offset:
                 offset = self._read_units(queue, offset, units, end, rows_max)
@@ -126,14 +126,14 @@ class FifoPick(Pick):
         self._reach(queue, start, offset)
 
     def _read_units(self, queue: int, offset: int, units: list[tuple[int, int, int]], end: int, rows_max: int) -> int:
-        """The offset after the messages that were taken, parked or skipped. A run has consecutive taken offsets."""
+        """The offset after the messages that were taken, skipped or wait now. A run has consecutive taken offsets."""
         first, waits = offset, self.tx.state.stat.get(self.where, _NONE).waiting - len(self._taken)
         for at, position, size in units:
             if at > offset:
                 self._close_run(queue, first, offset)
                 self.filtered += at - offset
                 first = offset = at
-            if len(self.rows) >= rows_max or self._ended or waits + len(self._parked) >= WAITING_MAX:
+            if len(self.rows) >= rows_max or self._ended or waits + len(self._new_waiting) >= WAITING_MAX:
                 break
             taken = self._read_unit(queue, at, position, size)
             if taken is None:
@@ -162,7 +162,7 @@ class FifoPick(Pick):
         if not self.passes(read[1]):
             return False
         if not free:
-            self._park(message_group, queue, offset, position, size)
+            self._let_wait(message_group, queue, offset, position, size)
             return False
         self._take(position, size, read, queue, offset, 1)
         self.groups.append(message_group)
@@ -178,10 +178,10 @@ class FifoPick(Pick):
         lock = self.tx.state.locks.get((*self.where, message_group))
         return lock is None or (lock[1] > 0 and lock[1:] == (self.owner_id, self.part))
 
-    def _park(self, message_group: bytes, queue: int, offset: int, position: int, size: int) -> None:
+    def _let_wait(self, message_group: bytes, queue: int, offset: int, position: int, size: int) -> None:
         key = FWAIT_KEY.pack(*self.where, message_group, offset)
         self._still_waiting[message_group] = self._waits(message_group) + 1
-        self._parked.append(Waiting(key, position, size, 0, queue, 0, 0, 0, 0, ""))
+        self._new_waiting.append(Waiting(key, position, size, 0, queue, 0, 0, 0, 0, ""))
 
     def more_retries(self) -> bool:
         """Whether an applied pick left ready message groups whose front is not tied to the requesting owner."""
@@ -196,11 +196,11 @@ class FifoPick(Pick):
         return super().rest(queues) + self.tx.state.lines.count(self.where)
 
     def apply(self) -> None:
-        """Removes taken entries and adds parked ones; the lease sets the locks."""
+        """Removes taken entries and adds waiting ones; the lease sets the locks."""
         super().apply()
         for entry in self._taken.values():
             fifo.remove(self.tx, self.where, entry)
         for entry in self._taken.values():
             fifo.tear(self.tx, self.where, entry)
-        for entry in self._parked:
+        for entry in self._new_waiting:
             fifo.put(self.tx, self.where, entry)

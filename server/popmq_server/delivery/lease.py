@@ -319,13 +319,13 @@ def _release(
             delay_ms = group.backoff_ms(ck.attempts_of(found.bit.bit_length() - 1))
         by_delay[delay_ms] = by_delay.get(delay_ms, 0) | found.bit
         outcome[index] = (tx.now_ms + delay_ms, False)
-    for delay_ms, group_bits in by_delay.items():
+    for delay_ms, chosen in by_delay.items():
         back_ms = tx.now_ms + delay_ms if delay_ms else 0
-        history.write_members(tx, ck, group_bits, part, history.RELEASED, entry.reason, back_ms)
+        history.write_members(tx, ck, chosen, part, history.RELEASED, entry.reason, back_ms)
         if delay_ms:
-            back_off(tx, ck, group_bits, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
+            back_off(tx, ck, chosen, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
         else:
-            to_retry(tx, ck, group_bits, entry.reason, uncounted=entry.uncounted)
+            to_retry(tx, ck, chosen, entry.reason, uncounted=entry.uncounted)
     return outcome
 
 

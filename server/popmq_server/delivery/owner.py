@@ -39,7 +39,7 @@ from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.model.records import Group, Owner, Token
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_KEY, SUB_OWNER, hash16
-from popmq_server.topics import catalog
+from popmq_server.topics import consumer_groups
 
 #: The broker drops an owner, with its tokens, this long after its last request.
 OWNER_KEEP_MS = 7 * 24 * 3_600_000
@@ -95,7 +95,7 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
     if group is None and not command.create_group:
         raise group_not_found(command.group)
     if group is None:
-        group = catalog.create_default_group(tx, command.group)
+        group = consumer_groups.create_default_group(tx, command.group)
     if topic is not None:
         bind(tx, group, topic, command.start)
     key = hash16(command.owner)

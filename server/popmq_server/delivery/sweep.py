@@ -206,7 +206,7 @@ class _Piece:
         return done
 
     def clear_lines(self) -> bool:
-        """Removes void waiting entries. Pops return nothing meanwhile, so they park no entry during the sweep."""
+        """Removes void waiting entries. Pops return nothing meanwhile, so they add none during the sweep."""
         found, done = self._waiting(
             lambda entry: (
                 any(noted.covers(entry.queue, entry.offset) for noted in self.sweep.voids)

@@ -35,7 +35,7 @@ from popmq_server.engine.engine import ProducerStream
 from popmq_server.engine.hashes import with_hashes
 from popmq_server.engine.held_pulls import HeldPulls
 from popmq_server.engine.in_pieces import REPEATED, InPieces
-from popmq_server.engine.popped import give_back, waited, with_handles
+from popmq_server.engine.popped import release_of, waited, with_handles
 from popmq_server.engine.producers import Producers, Stream
 from popmq_server.engine.waiters import Key, Waiters
 from popmq_server.errors import Refused
@@ -104,7 +104,7 @@ class Broker(InPieces):
         self._waiting.leave(tickets)
         for ticket, result in zip(tickets, committed.results, strict=True):
             if ticket.future.done():
-                self._give_back(ticket.command, result)
+                self._release_unheard(ticket.command, result)
             elif isinstance(result, BaseException):
                 ticket.future.set_exception(result)
             else:
@@ -147,7 +147,7 @@ class Broker(InPieces):
         except asyncio.CancelledError:
             # If the answer came in the same turn of the loop, `_answer` still saw a caller and released nothing.
             if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
-                self._give_back(command, ticket.future.result())
+                self._release_unheard(command, ticket.future.result())
             raise
 
     async def run_piece(self, command: Any) -> Any:
@@ -204,16 +204,16 @@ class Broker(InPieces):
         woken = await self.quota_waiters.park(key, seen[self.quota_waiters], deadline_ms)
         return woken or popped.quota_ms <= self.clock.now_ms()
 
-    def _give_back(self, command: Any, result: Any) -> None:
+    def _release_unheard(self, command: Any, result: Any) -> None:
         """Releases what a Pop leased when its caller has left: visible again at once, attempt not counted.
 
-        With a token, or with an attempt id unless `give_back` is set, it keeps the lease: the caller may retry the Pop
-        and get the same messages.
+        With a token, or with an attempt id unless `release_if_gone` is set, it keeps the lease: the caller may retry
+        the Pop and get the same messages.
         """
         if not isinstance(result, Leased) or not result.rows or command.token is not None:
             return
-        if command.give_back or not command.attempt_id:
-            self._submit(give_back(command, result))
+        if command.release_if_gone or not command.attempt_id:
+            self._submit(release_of(command, result))
 
     def _submit(self, command: Any) -> "asyncio.Future[Any]":
         """Submits a command without awaiting its answer."""

@@ -25,7 +25,7 @@ def waited(popped: Leased, now_ms: int) -> Popped:
     raise popped.refusal
 
 
-def give_back(command: Pop, popped: Leased) -> ChangeInvisibleTime:
+def release_of(command: Pop, popped: Leased) -> ChangeInvisibleTime:
     """The command that undoes a Pop whose caller has left."""
     changes = tuple(Change(handle, "release", 0, True, "the caller went away") for handle in popped.handles)
     return ChangeInvisibleTime(command.group, changes)

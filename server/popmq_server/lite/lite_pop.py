@@ -4,9 +4,9 @@
                                                alice ──▶ …                                                ├─▶ one answer
                                                … until the batch is full                                  ┘
 
-A lite topic gets at most its share of a batch while others are ready too. A Pop skips locked lite topics: it parks
-nothing, since the lock covers the whole lite topic. A repeated attempt id gets the same undone messages again, from all
-lite topics; lite topics that were empty are not part of the attempt.
+A lite topic gets at most its share of a batch while others are ready too. A Pop skips locked lite topics: no message of
+them has to wait, since the lock covers the whole lite topic. A repeated attempt id gets the same undone messages again,
+from all lite topics; lite topics that were empty are not part of the attempt.
 """
 
 from popmq_server.commands import Pop
@@ -43,7 +43,7 @@ class LitePick(FifoPick):
         return not self.full
 
     def take(self, in_flight_max: int) -> None:
-        """Takes messages. The whole lite topic is one message group and is free, so nothing has to be parked."""
+        """Takes messages. The whole lite topic is one message group and is free, so no message has to wait."""
         self.in_flight_max = in_flight_max
         if invalidated.hides(self.tx.state, self.where):
             return

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from popmq_server.model.records import Topic
 
 #: One pop in this many begins with the retry topic; in FIFO topics with ready message groups.
-RETRY_FIRST_EVERY, LINE_FIRST_EVERY = 5, 2
+RETRY_FIRST_EVERY, READY_FIRST_EVERY = 5, 2
 #: PRIORITY: one pop in this many begins with the least recently served queue.
 LOW_FIRST_EVERY = 10
 
@@ -60,7 +60,7 @@ class Turns(NamedTuple):
 
     def retries_due(self, topic: Topic) -> bool:
         """Whether the next pop begins with retries."""
-        every = LINE_FIRST_EVERY if topic.type == "FIFO" else RETRY_FIRST_EVERY
+        every = READY_FIRST_EVERY if topic.type == "FIFO" else RETRY_FIRST_EVERY
         return self.turn + 1 - self.retried >= every
 
     def after(

@@ -67,9 +67,9 @@ class Tx:
         self.answered = 0
         #: The dead letters that the commands of this transaction may still write (deadletter.Budget).
         self.dead_budget: Any = None
-        #: (group name or None for all groups, topic name or lite_watch.wake_key) with newly deliverable messages.
+        #: (group name or None for all groups, topic name or lite_watch.wake_key) that Pops have to look at again.
         self.woken: set[tuple[str | None, str]] = set()
-        #: (queue as text or None for all queues, topic name) whose end moved: wakes those that wait for a queue.
+        #: (queue as text or None for all queues, topic name): after the commit the Pulls that wait there look again.
         self.arrived: set[tuple[str | None, str]] = set()
         #: Events to report to operators after the commit: events.py.
         self.events: list[Event] = []

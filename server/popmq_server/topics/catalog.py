@@ -1,23 +1,20 @@
-"""Topics and groups: create, change, delete. Ids are never reused: a topic created again under an old name has no old
-state.
+"""Topics: create, change, delete. Ids are never reused: a topic created again under an old name has no old state.
 
 A deleted name is removed at once; purge.py removes its ranges in the store later, PURGE_KEYS_MAX keys per transaction.
 
-Creating a topic or group that exists with the same settings succeeds, so a program can create what it needs at each
-start. A group is bound to a topic, and gets its start position there, when it first names the topic (subscription.py).
+Creating a topic that exists with the same settings succeeds, so a program can create what it needs at each start.
+Consumer groups are in consumer_groups.py.
 """
 
 from typing import Any
 
-from popmq_server.commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
-from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
-from popmq_server.model.checkpoint import Lease
-from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.model.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, KEEP_MS_MAX, MAX_ATTEMPTS_DEFAULT
+from popmq_server.commands import CreateGroup, CreateTopic, DeleteTopic, UpdateTopic
+from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.model.ids import TopicId
+from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.model.message import GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import STAT_KEY, SUB_OWNER, U32
 from popmq_server.topics import quotas
 from popmq_server.topics.topic import flush
 
@@ -26,12 +23,12 @@ def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
     """Returns (topic, whether it existed). A topic with other settings is refused: only an update changes settings."""
     existing = tx.topic(command.name)
     if existing is not None:
-        _expect_same("topic", existing, command)
+        expect_same("topic", existing, command)
         return existing, True
     return _new_topic(tx, command), False
 
 
-def _expect_same(what: str, existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> None:
+def expect_same(what: str, existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> None:
     """Raises Refused for a topic or group that exists with other settings."""
     if differing := _differing(existing, wanted):
         raise Refused(
@@ -114,79 +111,3 @@ def delete_topic(tx: Tx, command: DeleteTopic) -> None:
     tx.state.ids.pop(("t", topic.name))
     tx.drop_topic(topic)
     tx.state.purges[topic.topic_id] = "topic"
-
-
-def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
-    """Returns (group, whether it existed). A group with other settings is refused."""
-    existing = tx.group(command.name)
-    if existing is not None:
-        _expect_same("group", existing, command)
-        return existing, True
-    group = Group(GroupId(tx.next("entity")), *command, tx.now_ms)
-    tx.state.groups[group.group_id] = group
-    tx.state.ids[("g", group.name)] = group.group_id
-    ensure_dead_letter_topic(tx, group)
-    return group, False
-
-
-def create_default_group(tx: Tx, name: str) -> Group:
-    """A group with the default settings."""
-    return create_group(
-        tx,
-        CreateGroup(
-            name=name,
-            max_attempts=MAX_ATTEMPTS_DEFAULT,
-            delays_ms=DELAYS_MS_DEFAULT,
-            invisible_ms=INVISIBLE_MS_DEFAULT,
-            share_number=0,
-            start_from="EARLIEST",
-            start_ms=0,
-            exclusive_owner=False,
-        ),
-    )[0]
-
-
-def update_group(tx: Tx, command: UpdateGroup) -> Group:
-    """Applies changes that the API has validated; existing leases keep their deadlines."""
-    group = tx.group(command.name)
-    if group is None:
-        raise group_not_found(command.name, "group.name")
-    changed = group._replace(**command.changes)
-    tx.state.groups[group.group_id] = changed
-    for group_id, topic_id in tx.state.stat:
-        if group_id == group.group_id:  # more may be leased now
-            tx.wake(group_id, topic_id)
-            if changed.consume_enable != group.consume_enable:
-                tx.arrive(topic_id, None)  # wakes held pulls of the group
-    if group.exclusive_owner and not changed.exclusive_owner:
-        _open_to_others(tx, group)
-    return changed
-
-
-def _open_to_others(tx: Tx, group: Group) -> None:
-    """Schedules the release of messages held by owners whose lease expired while the group was exclusive."""
-    for key, owner in list(tx.state.owners.items()):
-        if key[0] == group.group_id and owner.released:
-            tx.state.owners[key] = owner._replace(released=False)
-            tx.state.leases[(owner.owner_id, SUB_OWNER)] = Lease(owner.lease_until_ms, 0)
-
-
-def _topics_of(tx: Tx, group_id: GroupId) -> list[TopicId]:
-    """The topics that a group has named: from the store, and from this transaction."""
-    stored = [TopicId(STAT_KEY.unpack(key)[1]) for key, _ in tx.kv.scan("stat", U32.pack(group_id))]
-    return stored + [where[1] for where, stat in tx.state.stat.changed_items() if where[0] == group_id and stat]
-
-
-def delete_group(tx: Tx, command: DeleteGroup) -> None:
-    """Removes the name, deletes the dead letter topic, and schedules the purge."""
-    group = tx.group(command.name)
-    if group is None:
-        raise group_not_found(command.name, "name")
-    for topic_id in _topics_of(tx, group.group_id):
-        tx.wake(group.group_id, topic_id)
-    tx.state.watches.reset(group.name)
-    tx.state.ids.pop(("g", group.name))
-    tx.state.groups.pop(group.group_id)
-    tx.state.purges[group.group_id] = "group"
-    if tx.topic(dead_letter_topic(group.name)) is not None:
-        delete_topic(tx, DeleteTopic(dead_letter_topic(group.name)))

@@ -65,7 +65,7 @@ from popmq_server.pulling import consume_mode, offsets, pull, send_back
 from popmq_server.schedules import schedules
 from popmq_server.sending import check_back, delay, end_transaction, send, staging, transaction
 from popmq_server.state.tx import Tx
-from popmq_server.topics import catalog
+from popmq_server.topics import catalog, consumer_groups
 
 
 def pop_messages(tx: Tx, command: Pop) -> Leased:
@@ -92,9 +92,9 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     UpdateTopic: catalog.update_topic,
     DeleteTopic: catalog.delete_topic,
     PurgeTopic: purge.purge_topic,
-    CreateGroup: catalog.create_group,
-    UpdateGroup: catalog.update_group,
-    DeleteGroup: catalog.delete_group,
+    CreateGroup: consumer_groups.create_group,
+    UpdateGroup: consumer_groups.update_group,
+    DeleteGroup: consumer_groups.delete_group,
     SetFilter: subscription.set_filter,
     ResumeMessageGroup: message_groups.resume,
     Pull: pull.pull,

@@ -101,7 +101,7 @@ async def test_a_loop_with_nothing_to_read_makes_one_pull_a_hold(
     async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, queues=[0], wait=15.0) as consumer:
         waiting = soon(consumer)
         for holds in range(1, 5):
-            await eventually(lambda: asked(wire, 2 * holds))  # noqa: B023
+            await eventually(lambda: asked(wire, 2 * holds))  # noqa: B023  # awaited in this round of the loop
             for _ in range(20):
                 await client.list_topics()  # whoever asks without a hold would have asked again by now
             assert {place: len(offsets) for place, offsets in wire.offsets.items()} == {

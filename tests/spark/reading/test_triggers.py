@@ -190,7 +190,7 @@ def test_the_progress_tells_what_the_group_has_to_do(broker: Broker) -> None:
     assert (progress["ready"], progress["inFlight"]) == (15, 0)
 
 
-def test_a_trigger_without_anything_new_gives_back_the_offset_it_got(broker: Broker) -> None:
+def test_a_trigger_without_anything_new_returns_the_offset_it_got(broker: Broker) -> None:
     reader = broker.query().start()
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadMaxRows(10)) is start

@@ -58,7 +58,7 @@ def test_messages_of_a_cancelled_pop_come_back_at_once_without_counting_an_attem
         gate.wait_for(1)
         call.cancel()
         gone.wait_for(1)
-    gate.wait_for(2)  # the Pop, and what gives it back
+    gate.wait_for(2)  # the Pop, and its release
     again = shop.pop()
     assert bodies(again) == [b"a", b"b", b"c"]
     assert [delivery.attempt for delivery in again.deliveries] == [1, 1, 1]

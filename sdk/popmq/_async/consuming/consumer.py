@@ -67,7 +67,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._limit = limit
 
     async def close(self) -> None:
-        """Stops, gives back what was not delivered, and waits until the broker has all other outcomes."""
+        """Stops, releases the messages that were not delivered, and waits until the broker has all other outcomes."""
         if self._parts.wire.forked():
             return
         self.stop()
@@ -77,7 +77,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
                 # The broker releases the messages after a failed one by itself: do not release them a second time.
                 await self._parts.settler.flush()
             while self._buffer:
-                self._give_back(self._buffer.popleft())
+                self._release_unread(self._buffer.popleft())
             await self._parts.settler.flush()
             # Under the lock too: when several callers close, none returns before the goodbye was sent.
             opened, self._opened = self._opened, False
@@ -272,6 +272,6 @@ class AsyncConsumer(AsyncDeliveryLoop):
         if (parked := self._parked) is not None:
             parked.set()
 
-    def _give_back(self, delivery: Delivery) -> None:
+    def _release_unread(self, delivery: Delivery) -> None:
         if self._parts.leases.forget_run(delivery):
             self._parts.settler.settle(delivery, GIVE_BACK, False)

@@ -107,7 +107,7 @@ class ReceiveService(Service):
                 written += 1
         finally:
             if written < len(popped.rows):
-                self._give_back(command, popped, written, begun)
+                self._release_unwritten(command, popped, written, begun)
         self._count(command, popped)
         time = rpc.ReceiveMessageResponse()
         time.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
@@ -133,7 +133,7 @@ class ReceiveService(Service):
             filter=wanted,
             filter_wins=True,
             session=request.auto_renew,
-            give_back=True,
+            release_if_gone=True,
         )
 
     def _message(
@@ -159,7 +159,7 @@ class ReceiveService(Service):
             self._held.add(command.client_id, command.group, message.system_properties.message_id, text)
         return rpc.ReceiveMessageResponse(message=message)
 
-    def _give_back(self, command: Pop, popped: Popped, written: int, begun: int) -> None:
+    def _release_unwritten(self, command: Pop, popped: Popped, written: int, begun: int) -> None:
         """Releases what the client did not get. A message being written may have arrived, or be why the client left:
         its attempt counts.
 

@@ -297,7 +297,7 @@ def test_reading_stops_when_too_many_wait_and_goes_on_when_they_are_done(
 def test_one_pop_parks_a_bounded_number_of_messages_and_the_next_goes_on(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fifo_pick, "PARKS_MAX", 10)
+    monkeypatch.setattr(fifo_pick, "NEW_WAITING_MAX", 10)
     fifo_pair(rig)
     send_fifo(rig, "a0")
     rig.pop()
