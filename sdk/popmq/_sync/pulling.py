@@ -123,7 +123,7 @@ class Pulling:
         reject: bool = False,
         max_attempts: int | None = None,
     ) -> list[InvisibleTimeResult]:
-        """Sends messages that `pull` delivered to a group back: each message comes again through the retry topic after `delay`
+        """Sends messages back that `pull` delivered to a group: each comes again through the retry topic after `delay`
         seconds (None: the group's backoff), or is a dead letter after its last attempt, with `reject` at once.
 
         `max_attempts`: in place of the group's, for this time.
