@@ -40,12 +40,21 @@ class Story:
     def stored(self, message_id: str, *offsets: int) -> None:
         self.survey.stored["t"][message_id] = [(0, offset) for offset in offsets]
 
-    def pop(self, message_id: str, attempt: int, handle: str, after_s: float = 1, intact: bool = True) -> None:
-        """A lease of two seconds; no handle: the answer was lost."""
-        at_ms = int((self.now_s + after_s) * 1000)
+    def pop(
+        self,
+        message_id: str,
+        attempt: int,
+        handle: str,
+        after_s: float = 1,
+        intact: bool = True,
+        attempt_id: str = "",
+        replay_of_s: float | None = None,
+    ) -> None:
+        """A lease of two seconds; no handle: the answer was lost. `replay_of_s`: when it was popped, of a replay."""
+        at_ms = int((self.now_s + after_s if replay_of_s is None else replay_of_s) * 1000)
         row = [message_id, handle, attempt, 0, 0, intact]
-        told = {"popped_ms": at_ms, "until_ms": at_ms + 2000, "replay": False, "rows": [row]}
-        self.step("pop", {"topic": "t", "group": "g", "attempt_id": ""}, told if handle else None, after_s)
+        told = {"popped_ms": at_ms, "until_ms": at_ms + 2000, "replay": replay_of_s is not None, "rows": [row]}
+        self.step("pop", {"topic": "t", "group": "g", "attempt_id": attempt_id}, told if handle else None, after_s)
 
     def ack(self, handle: str, code: int = 0, acked: int = 1, after_s: float = 0.5) -> None:
         self.step("ack", {"group": "g", "handles": [handle]}, {"codes": [code]}, after_s)
@@ -92,6 +101,23 @@ def test_a_pop_that_was_never_answered_may_have_counted_or_not(story: Story) -> 
         told.pop("m", 0, "")
         told.pop("m", attempt, "h1", after_s=2.5)
         assert "attempts" not in told.claims()
+
+
+def test_a_replay_shows_the_unanswered_pop_whose_lease_it_repeats(story: Story) -> None:
+    story.pop("m", 0, "", attempt_id="a")
+    popped_s = story.now_s
+    story.pop("m", 2, "h1", attempt_id="a", replay_of_s=popped_s)
+    story.ack("h1")
+    assert story.claims() == {"attempts"}
+
+
+def test_a_replay_of_a_later_lease_does_not_show_an_unanswered_pop(story: Story) -> None:
+    story.pop("m", 0, "", attempt_id="a")
+    story.pop("m", 2, "h1", after_s=3, attempt_id="a")  # the first lease is over
+    popped_s = story.now_s
+    story.pop("m", 2, "h1", attempt_id="a", replay_of_s=popped_s)
+    story.ack("h1")
+    assert story.findings() == []
 
 
 def test_a_lost_message_is_found(story: Story) -> None:

@@ -17,6 +17,8 @@ from itertools import pairwise
 
 from popmq_verify.load.history import History, Operation
 
+#: How far the clocks of broker and clients may be apart, in ms.
+CLOCKS_MS = 50
 Position = tuple[int, int]  # queue, offset
 Reading = tuple[str, str]  # group, topic
 
@@ -173,11 +175,17 @@ class Facts:
         """The pops that may have leased messages unseen: (group, topic) → times of the calls, times of the returns,
         each ascending.
         """
-        # A pop that was repeated under its attempt_id and answered as a replay is hidden no longer.
-        replayed = {(pop.client, pop.asked["attempt_id"]) for pop in self.history.of("pop") if pop.told.get("replay")}
+        replays: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for pop in self.history.of("pop"):
+            if pop.told.get("replay"):
+                replays[pop.client, pop.asked["attempt_id"]].append(pop.told["popped_ms"])
         times: dict[Reading, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for pop in self.history.of("pop"):
-            if pop.how == "unknown" and (pop.client, pop.asked["attempt_id"]) not in replayed:
+            # A replay of its lease, or of an earlier one, shows all that it leased. One of a later lease does not: the
+            # first had expired when the call was repeated.
+            shown_ms = self.history.wall_ms(pop.returned_ns) + CLOCKS_MS
+            seen = any(popped_ms <= shown_ms for popped_ms in replays.get((pop.client, pop.asked["attempt_id"]), ()))
+            if pop.how == "unknown" and not seen:
                 calls, returns = times[pop.asked["group"], pop.asked["topic"]]
                 calls.append(pop.called_ns)
                 returns.append(pop.returned_ns)
