@@ -181,8 +181,8 @@ class Facts:
                 replays[pop.client, pop.asked["attempt_id"]].append(pop.told["popped_ms"])
         times: dict[Reading, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for pop in self.history.of("pop"):
-            # A replay of its lease, or of an earlier one, shows all that it leased. One of a later lease does not: that of
-            # the first call was over when it was repeated.
+            # A replay of its lease, or of an earlier one, shows all that it leased. One of a later lease does not: the
+            # lease of the first call was over when it was repeated.
             shown_ms = self.history.wall_ms(pop.returned_ns) + CLOCKS_MS
             seen = any(popped_ms <= shown_ms for popped_ms in replays.get((pop.client, pop.asked["attempt_id"]), ()))
             if pop.how == "unknown" and not seen:
