@@ -1,6 +1,6 @@
 """Runs like commands of one commit batch as one, so the fixed cost of a Send, a Pop or an Ack is paid once.
 
-    Send · Send · Send, to one topic, of one message each   ──▶  one append for each queue
+    Send · Send · Send, in a row, of one message each       ──▶  one append for each topic and queue
     Pop · Pop · Pop, equal, of one message each             ──▶  one Pop of three, one CheckPoint, a message for each
     Ack · Ack · Ack, of one group, in a row                 ──▶  one look-up and one change for each CheckPoint
 
@@ -37,8 +37,9 @@ class Alike:
         self._find(order)
 
     def _find(self, order: Sequence[int]) -> None:
-        equal: dict[Hashable, list[int]] = {}
+        pops: dict[Hashable, list[int]] = {}
         acks: tuple[Hashable, list[int]] = None, []
+        sends: dict[str, tuple[frozenset[str], list[int]]] = {}
         for index in order:
             command = self._batch.commands[index]
             if isinstance(command, Ack) and command.handles:
@@ -49,10 +50,13 @@ class Alike:
             else:
                 acks = None, []  # a command between two acks may change the result of the second
                 if isinstance(command, Send) and len(command.entries) == 1 and not command.producer_id:
-                    self._lists[index] = equal.setdefault((command.topic, command.types), [])
+                    if command.topic not in sends or sends[command.topic][0] != command.types:
+                        sends[command.topic] = command.types, []
+                    self._lists[index] = sends[command.topic][1]
                 elif isinstance(command, Pop) and _is_plain(command):
-                    self._lists[index] = equal.setdefault(command, [])
+                    self._lists[index] = pops.setdefault(command, [])
                 else:
+                    sends.clear()  # its messages come before those of later sends
                     continue
             self._lists[index].append(index)
 

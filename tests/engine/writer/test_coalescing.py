@@ -179,6 +179,14 @@ def test_sends_of_a_batch_get_the_queues_and_offsets_that_they_would_get_one_by_
     assert rig.findings() == []
 
 
+def test_sends_of_a_batch_keep_their_order_around_one_of_several_messages(rig: Rig) -> None:
+    rig.do(ask.CreateTopic("t", 1, False, MINUTE))
+    rig.do(ask.CreateTopic("other", 1, False, MINUTE))
+    batch = [sending("a"), sending("b"), sending("c", "d"), sending("e"), sending("x", topic="other"), sending("f")]
+    assert [answer.first for answer in places(rig, batch)] == [0, 1, 2, 4, 0, 5]
+    assert rig.findings() == []
+
+
 def test_sends_of_a_batch_are_one_append_for_each_queue(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.do(ask.CreateTopic("t", 3, False, MINUTE))
     appended: list[int] = []

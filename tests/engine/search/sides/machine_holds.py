@@ -87,7 +87,8 @@ class Holds(RuleBasedStateMachine):
         expected = [(one.topic, one.content.name, one.due_ms, one.handle) for one in waiting]
         must(([row[:4] for row in rows], total) == (expected, len(expected)), "delayed", rows, expected)
         found, total = self.rig.look(queries.Transactions("", 4096))
-        halves = sorted(self.model.halves.values(), key=lambda one: one.order)
+        ids = self.rig.core.state.ids  # topic by topic, in the order of their ids
+        halves = sorted(self.model.halves.values(), key=lambda one: (ids["t", one.topic], one.order))
         told = [(one.topic, one.content.name, one.name, one.checks, one.next_ms) for one in halves]
         seen = [(row.topic, row.message_id, row.transaction_id, row.checks, row.next_check_ms) for row in found]
         must((seen, total) == (told, len(told)), "half messages", found, told)
