@@ -17,7 +17,7 @@ from popmq_server.model.records import Topic
 from popmq_server.retention import kept, retention
 from popmq_server.retention.chunks import Chunk
 from popmq_server.retention.kept import Keeping
-from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, numbered
+from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, message, numbered
 from tests.engine.traffic.traffic_fifo import in_order
 from tests.engine.work import calls
 
@@ -221,3 +221,18 @@ def test_the_memory_of_a_search_adds_no_work_for_the_garbage_collector(monkeypat
     searched = searching(monkeypatch, 5000)
     assert len(gc.get_objects()) - before < 1000
     assert len(searched) == 2
+
+
+def test_a_message_that_was_dropped_out_of_its_chunk_is_still_passed_over_by_its_tag(rig: Rig) -> None:
+    rig.do(ask.CreateTopic("t", 1, True, HOUR))
+    rig.group("g")
+    rig.group("slow")
+    rig.pop()
+    rig.pop(group="slow", filter=("tag", "r"))
+    rig.do(ask.Send("t", tuple(message(text, tag=tag) for text, tag in zip("abcdef", "rbrbrb", strict=True)), "", 0, 1))
+    rig.ack(rig.pop(invisible_ms=12 * HOUR)[1:])
+    for _ in range(4):
+        rig.advance(HOUR)
+    assert (rig.read("log"), len(rig.read("kept"))) == ([], 1)
+    assert bodies(rig.pop(group="slow")) == ["a"]
+    assert (rig.numbers("slow").filtered, rig.numbers("slow").dropped, rig.findings()) == (3, 2, [])

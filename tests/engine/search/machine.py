@@ -34,7 +34,7 @@ from popmq_server.sending.check_back import CheckingBack
 from popmq_server.sending.release_delayed import ReleasingDelayed
 from popmq_server.state.jobs import RETRY_MS
 from popmq_server.storage.keys import DUE_KEY, hash8
-from popmq_server.topics.log import is_readable
+from popmq_server.topics.log import entries, is_readable
 from popmq_server.writer.batch import Committed
 from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.glance import Glance, glances
@@ -295,11 +295,11 @@ class Broker(Holds):
         state = self.rig.core.state
         with self.rig.reading() as kv:
             for name, found in self.model.topics.items():
-                if (topic_id := state.ids.get(("t", name))) is not None:
-                    places = [(queue, one) for queue, rows in enumerate(found.queues) for one in range(len(rows))]
-                    readable = {place for place in places if is_readable(kv, topic_id, *place)}
+                if topic_id := state.ids.get(("t", name)):
+                    indexed = {place for place in found.places() if entries(kv, topic_id, *place, 1)}
+                    readable = {place for place in indexed if is_readable(kv, topic_id, *place)}
                     begin = [state.queue_min.get((TopicId(topic_id), queue), 0) for queue in range(len(found.queues))]
-                    self.model.forget(name, begin, readable)
+                    self.model.forget(name, begin, indexed, readable)
 
     def settled(self) -> set[tuple[str | None, str]]:
         """Does all periodic work that is due. Returns the pops that were woken."""

@@ -158,10 +158,14 @@ class Topic:
     by_age: bool = False
     keep_ms: int = 0
     lost: set[Place] = field(default_factory=set)  # retention dropped them
+    indexed: set[Place] = field(default_factory=set)  # of `lost`: those whose entry is still in the queue, with its tag
     unread_ms: dict[Place, int] = field(default_factory=dict)  # the last time at which some group had not read it
 
     def at(self, place: Place) -> Stored:
         return self.queues[place[0]][place[1]]
+
+    def places(self) -> list[Place]:
+        return [(queue, offset) for queue, rows in enumerate(self.queues) for offset in range(len(rows))]
 
     def has(self, place: Place) -> bool:
         """Whether a message can be read in its queue."""
@@ -308,6 +312,7 @@ class Filter(NamedTuple):
 
     normal: str
     passes: Callable[[Content], bool]
+    by_tag: bool = False
 
 
 EVERYTHING = Filter("", lambda content: True)

@@ -39,8 +39,8 @@ class Kept(Topics):
             for offset in range(min((stand[queue] for stand in stands), default=len(rows)), len(rows))
         }
 
-    def forget(self, name: str, begin: list[int], readable: set[Place]) -> None:
-        """Learns the first offset of each queue of a topic, and which messages can still be read."""
+    def forget(self, name: str, begin: list[int], indexed: set[Place], readable: set[Place]) -> None:
+        """Learns the first offset of each queue, which messages have an entry there, and which can be read."""
         found, unread = self.topics[name], self.unread(name)
         views = [view for (_, of), view in self.views.items() if of == name]
         held = {entry.place for view in views for entry in view.held if not entry.stored_ms}
@@ -59,4 +59,4 @@ class Kept(Topics):
             for view in views:
                 view.dropped += max(0, least - view.next[queue])
                 view.next[queue] = max(least, view.next[queue])
-        found.begin = list(begin)
+        found.begin, found.indexed = list(begin), indexed & found.lost

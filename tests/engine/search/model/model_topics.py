@@ -11,9 +11,9 @@ from tests.engine.search.model.model_facts import Delayed as DelayedMessage
 FILTERS: dict[tuple[str, str], Filter] = {
     ("", ""): EVERYTHING,
     ("tag", "*"): EVERYTHING,
-    ("tag", "red"): Filter("red", lambda content: content.tag == "red"),
-    ("tag", " red||red "): Filter("red", lambda content: content.tag == "red"),
-    ("tag", "red || blue"): Filter("red, blue", lambda content: content.tag in ("red", "blue")),
+    ("tag", "red"): Filter("red", lambda content: content.tag == "red", True),
+    ("tag", " red||red "): Filter("red", lambda content: content.tag == "red", True),
+    ("tag", "red || blue"): Filter("red, blue", lambda content: content.tag in ("red", "blue"), True),
     ("sql92", "n > 1"): Filter("n > 1", lambda content: (content.number or 0) > 1),
     ("sql92", "TAGS = 'red' OR n IS NULL"): Filter(
         "red or no n", lambda content: content.tag == "red" or content.number is None
@@ -84,7 +84,8 @@ class Topics:
         waiting = [one.topic for one in self.delayed.values()] + [one.topic for one in self.halves.values()]
         must(answer == sum(ends) - sum(found.begin) + waiting.count(name), "purge", answer, waiting)
         self.numbers_given += 1
-        found.number, found.begin, found.ids, found.lost = self.numbers_given, ends, {}, set()
+        found.number, found.begin, found.ids = self.numbers_given, ends, {}
+        found.lost, found.indexed = set(), set()
         self._forget_waiting(name)
         for (_, of), view in self.views.items():
             if of == name:
