@@ -232,7 +232,7 @@ def test_each_arrow_of_the_life_of_a_message_has_a_function_and_a_test() -> None
 #     A ⇢ B   the file of A runs a command, and the writer's tables of handlers name B
 #     A ⇒ B   later: B exists
 
-#: Of "Reading the source": files that one act may pass through.
+#: Files that one row of "Reading the source" may name. The four files of ⇢ are the same for all rows.
 FILES_MAX = 7
 #: The tables that name the function of each command.
 HANDLERS = sorted((ROOT / "server" / "popmq_server" / "writer").glob("*.py"))
@@ -327,7 +327,7 @@ def test_each_arrow_of_the_walks_is_a_call() -> None:
     assert [step for step in found if not holds(step)] == []
 
 
-def test_a_walk_passes_through_seven_files_at_most() -> None:
+def test_a_row_of_the_walks_names_seven_files_at_most() -> None:
     rows = [row for row in section().splitlines() if row.startswith("| ") and "[`" in row]
     assert len(rows) > 10
     files = {row.split("|")[1].strip(): {match[2] for match in TOKEN.finditer(row) if match[2]} for row in rows}

@@ -97,6 +97,13 @@ def _create(kind: str, name: str) -> str:
     return f"popmq {kind} create {'-- ' if name.startswith('-') else ''}{shlex.quote(name)}"
 
 
+def no_queue(topic: str, queues: int, queue: int, field: str) -> Refused:
+    """INVALID_FIELD for a queue that the topic does not have. Queues are numbered from 0."""
+    last = queues - 1
+    allowed = f"name a queue from 0 to {last}" if last else "name queue 0"
+    return invalid(f"topic {topic!r} has {queues} queues, no queue {queue}", field=field, action=allowed)
+
+
 def not_one_of(field: str, value: object, allowed: Iterable[str]) -> Refused:
     """INVALID_FIELD for an enum field with a value that the contract does not define; the action lists its values."""
     return invalid(f"{field} has no value {value}", field=field, action=f"use one of {', '.join(allowed)}")

@@ -66,7 +66,11 @@ def find_owner(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Gro
             action="stop: another process has taken over",
         )
     if generation > owner.generation:
-        raise invalid(f"owner {name!r} has generation {owner.generation}, not yet {generation}", field="generation")
+        raise invalid(
+            f"owner {name!r} has generation {owner.generation}, not yet {generation}",
+            field="generation",
+            action="use the generation that AttachOwner returned",
+        )
     return group, owner
 
 

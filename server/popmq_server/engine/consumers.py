@@ -15,7 +15,7 @@ from popmq_server.commands.sessions import Assignment
 from popmq_server.engine.engine import Commands
 from popmq_server.engine.queue_locks import QueueLocks
 from popmq_server.engine.rebalance import Sessions, allocate, assign
-from popmq_server.errors import invalid, topic_not_found
+from popmq_server.errors import invalid, no_queue, topic_not_found
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Terms
 
@@ -52,7 +52,11 @@ class Consumers:
         if topic.startswith(RETRY_PREFIX):
             name, _, read = topic.removeprefix(RETRY_PREFIX).partition("+")
             if name != group:
-                raise invalid(f"{topic!r} is the retry topic of group {name!r}, not of {group!r}", field="topic")
+                raise invalid(
+                    f"{topic!r} is the retry topic of group {name!r}, not of {group!r}",
+                    field="topic",
+                    action="name the retry topic of the group itself",
+                )
             queues = 1
         terms = await self._terms(group, read)
         queues = queues or terms.queues
@@ -106,8 +110,7 @@ class Consumers:
         terms = await self._terms(group, topic)
         for index, queue in enumerate(queues):
             if queue >= terms.queues:
-                why = f"topic {topic!r} has {terms.queues} queues, no queue {queue}"
-                raise invalid(why, field=f"queues[{index}]")
+                raise no_queue(topic, terms.queues, queue, f"queues[{index}]")
 
     async def listed(self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0) -> list[Consumer]:
         """The live clients of one group or of all, each with its messages in flight.

@@ -14,7 +14,7 @@ import heapq
 from popmq_server.commands import queries
 from popmq_server.commands.numbers import Page
 from popmq_server.delivery import deadletter, fifo
-from popmq_server.errors import Refused, topic_not_found
+from popmq_server.errors import no_queue, topic_not_found
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Group, Subscription, Topic
 from popmq_server.state.tx import Tx
@@ -40,7 +40,7 @@ def browse(tx: Tx, query: queries.Browse) -> Page:
     if found is None:
         raise topic_not_found(name)
     if queue >= found.queues:
-        raise Refused("INVALID_FIELD", f"topic {name!r} has {found.queues} queues, no queue {queue}", field="queue")
+        raise no_queue(name, found.queues, queue, "queue")
     return _queue(tx, found, queue, *bounds)
 
 

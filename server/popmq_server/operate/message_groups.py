@@ -176,7 +176,11 @@ def resume(tx: Tx, command: ResumeMessageGroup) -> bool:
     else:
         group, topic = resolve(tx, command.topic, command.group)
     if not topic.in_order and topic.type != "LITE":
-        raise invalid(f"topic {topic.name!r} has no message groups, its type is {topic.type}", field="topic")
+        raise invalid(
+            f"topic {topic.name!r} has no message groups, its type is {topic.type}",
+            field="topic",
+            action="name a topic of type FIFO or LITE",
+        )
     where, message_group = (group.group_id, topic.topic_id), hash8(command.message_group)
     stopped = fifo.stopped(tx, where, message_group)
     if not stopped:

@@ -20,7 +20,7 @@ from popmq_server.commands import Sweep as SweepCommand
 from popmq_server.delivery import invalidated, sweep
 from popmq_server.delivery.pick import RetryEntry, take_retry_entry
 from popmq_server.delivery.subscription import ALL_QUEUES, begin_at, bind, expect_mode, offset_at, resolve
-from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.errors import Refused, invalid, no_queue, topic_not_found
 from popmq_server.model.ids import GroupId, GroupTopic
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Group, Topic
@@ -39,7 +39,11 @@ def own_retry_topic(tx: Tx, name: str, group_name: str) -> tuple[Group, Topic]:
     """The group and topic in the name of a retry topic. Refuses any other group; "" names none."""
     group, topic = tx.retry_topic(name)
     if group_name not in ("", group.name):
-        raise invalid(f"{name!r} is the retry topic of group {group.name!r}, not of {group_name!r}", field="group")
+        raise invalid(
+            f"{name!r} is the retry topic of group {group.name!r}, not of {group_name!r}",
+            field="group",
+            action=f"name the group {group.name!r}, or leave the group out",
+        )
     return group, topic
 
 
@@ -74,9 +78,13 @@ def update(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
 def check_offset(tx: Tx, topic: Topic, queue: int, offset: int, field: str) -> None:
     """Refuses a queue that the topic does not have, and an offset beyond its end."""
     if queue >= topic.queues:
-        raise invalid(f"topic {topic.name!r} has {topic.queues} queues, no queue {queue}", field=field)
+        raise no_queue(topic.name, topic.queues, queue, field)
     if offset > (most := ends(tx, topic, queue)[1]):
-        raise invalid(f"queue {queue} of topic {topic.name!r} ends at {most}, before {offset}", field=field)
+        raise invalid(
+            f"queue {queue} of topic {topic.name!r} ends at {most}, before {offset}",
+            field=field,
+            action=f"give an offset of at most {most}",
+        )
 
 
 def commit(tx: Tx, group: Group, topic: Topic, queue: int, offset: int) -> int:
@@ -104,9 +112,13 @@ def _update_retry(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
     tx.state.last_read[where] = tx.now_ms
     for queue, offset in command.offsets.items():
         if queue:
-            raise invalid(f"a retry topic has queue 0, no queue {queue}", field=f"offsets[{queue}]")
+            raise no_queue(command.topic, 1, queue, f"offsets[{queue}]")
         if offset > most:
-            raise invalid(f"the entries of {command.topic!r} end at {most}, before {offset}", field="offsets[0]")
+            raise invalid(
+                f"the entries of {command.topic!r} end at {most}, before {offset}",
+                field="offsets[0]",
+                action=f"give an offset of at most {most}",
+            )
     stop = STAT_KEY.pack(*where) + U64.pack(command.offsets[0])
     done: list[RetryEntry] = []
     for key, value in tx.kv.scan("rq", stop[:8]):
@@ -167,7 +179,11 @@ def _query_retry(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
     """One queue, from the first remaining entry to the number of the next one."""
     group, topic = own_retry_topic(tx, command.topic, command.group)
     if command.since_ms is not None:
-        raise invalid("the entries of a retry topic are not in the order of their time", field="timestamp_ms")
+        raise invalid(
+            "the entries of a retry topic are not in the order of their time",
+            field="timestamp_ms",
+            action="leave the time out: the answer has the first and the next offset",
+        )
     least, most = retry_ends(tx, group, topic)
     known = bool(command.group) and (group.group_id, topic.topic_id) in tx.state.stat
     return [OffsetsOfQueue(0, least, most, least if known else -1, -1)]
@@ -184,7 +200,11 @@ def reset(tx: Tx, command: ResetOffsets) -> Reset:
         field = f"offsets[{queue}]"
         check_offset(tx, topic, queue, offset, field)
         if offset < (least := ends(tx, topic, queue)[0]):
-            raise invalid(f"queue {queue} of topic {topic.name!r} begins at {least}, after {offset}", field=field)
+            raise invalid(
+                f"queue {queue} of topic {topic.name!r} begins at {least}, after {offset}",
+                field=field,
+                action=f"give an offset of at least {least}",
+            )
     bind(tx, group, topic, command.to)
     if command.to is not None:
         wanted = {queue: _start(tx, topic, queue, *command.to) for queue in range(topic.queues)}
@@ -204,7 +224,11 @@ def clone(tx: Tx, command: CloneOffsets) -> Reset:
         )
     where = (source.group_id, topic.topic_id)
     if where not in tx.state.stat:
-        raise invalid(f"group {source.name!r} has no position in topic {topic.name!r}", field="from_group")
+        raise invalid(
+            f"group {source.name!r} has no position in topic {topic.name!r}",
+            field="from_group",
+            action="name a group that has read the topic, or reset the offsets instead",
+        )
     wanted = {}
     for queue in range(topic.queues):
         least = ends(tx, topic, queue)[0]

@@ -1,4 +1,5 @@
-"""Pull: reads one queue from an offset on, without a lease. The caller keeps its own position; the broker stores none.
+"""Pull: reads one queue from an offset on, without a lease. The request names the offset to read from; the broker
+stores a group's offset only if the request commits one.
 
     offset      below the first      first … next - 1            = next                  beyond
                 │                    │                           │                       │
@@ -99,7 +100,11 @@ def _commit(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> int:
     if command.commit_offset is None:
         return 0
     if group is None:
-        raise invalid("a reader without a group has no offset to commit", field="commit_offset")
+        raise invalid(
+            "a reader without a group has no offset to commit",
+            field="commit_offset",
+            action="name a group, or leave the offset out",
+        )
     offsets.check_offset(tx, topic, command.queue, command.commit_offset, "commit_offset")
     return offsets.commit(tx, group, topic, command.queue, command.commit_offset)
 
@@ -307,7 +312,11 @@ def _commit_entries(tx: Tx, command: Pull) -> tuple[int, bool]:
     if command.commit_offset is None:
         return 0, False
     if not command.group:
-        raise invalid("a reader without a group has no offset to commit", field="commit_offset")
+        raise invalid(
+            "a reader without a group has no offset to commit",
+            field="commit_offset",
+            action="name a group, or leave the offset out",
+        )
     return offsets.update(tx, UpdateOffsets(command.topic, command.group, {0: command.commit_offset}))
 
 

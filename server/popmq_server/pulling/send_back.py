@@ -21,9 +21,10 @@ from popmq_server.delivery import deadletter, fifo, history, invalidated
 from popmq_server.delivery.pick import RetryEntry, take_retry_entry
 from popmq_server.delivery.retry import to_retry
 from popmq_server.delivery.subscription import expect_mode, resolve
-from popmq_server.errors import Refused, invalid
+from popmq_server.errors import Refused, no_queue
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Run
 from popmq_server.model.ids import GroupTopic
+from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Group, Topic
 from popmq_server.pulling.offsets import ends
 from popmq_server.state.tx import Tx
@@ -103,8 +104,7 @@ def _find(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> 
 def _find_queued(tx: Tx, topic: Topic, message: SentBack, field: str) -> Found:
     """Finds a message by queue and offset; the pull was its first attempt."""
     if message.queue >= topic.queues:
-        why = f"topic {topic.name!r} has {topic.queues} queues, no queue {message.queue}"
-        raise invalid(why, field=f"{field}.queue")
+        raise no_queue(topic.name, topic.queues, message.queue, f"{field}.queue")
     least, most = ends(tx, topic, message.queue)
     units = entries(tx.kv, topic.topic_id, message.queue, message.offset, 1) if message.offset < most else []
     if not units:
@@ -116,7 +116,7 @@ def _find_queued(tx: Tx, topic: Topic, message: SentBack, field: str) -> Found:
 def _find_retry(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> Found:
     """Finds a message by the number of its entry in the retry topic."""
     if message.queue:
-        raise invalid(f"a retry topic has queue 0, no queue {message.queue}", field=f"{field}.queue")
+        raise no_queue(f"{RETRY_PREFIX}{group.name}+{topic.name}", 1, message.queue, f"{field}.queue")
     key = RQ_KEY.pack(group.group_id, topic.topic_id, message.offset)
     value = tx.kv.get("rq", key)
     where = (group.group_id, topic.topic_id)

@@ -145,7 +145,11 @@ def recall(tx: Tx, command: Recall) -> str:
             action="pass the recall handle unchanged, as Send returned it",
         )
     if handle.topic_id != topic.topic_id and (other := tx.state.topics.get(handle.topic_id)) is not None:
-        raise invalid(f"this recall handle is of topic {other.name!r}, not of {topic.name!r}", field="recall_handle")
+        raise invalid(
+            f"this recall handle is of topic {other.name!r}, not of {topic.name!r}",
+            field="recall_handle",
+            action=f"name the topic {other.name!r}",
+        )
     key = _key_now(tx.kv, handle)
     raw = tx.kv.get("sched", key) if handle.topic_id == topic.topic_id else None
     if raw is None or _HEAD.unpack_from(raw, _HEAD_AT)[1] != handle.nonce:

@@ -72,7 +72,8 @@ class State(AllTables):
         self.schedule_due = 0
         #: Index blocks written since the last search for blocks to merge (index_merge.py).
         self.fresh_blocks = 0
-        #: Names of topics with a live producer that can answer check backs (check_back.py); set by the event loop.
+        #: Names of topics with a live producer that can answer check backs. A Listen command sets it, on the writer
+        #: thread (check_back.py).
         self.listened: frozenset[str] = frozenset()
         #: Chunks whose pointers are being searched, without a new lease or pin since: kept.py.
         self.searched: set[int] = set()

@@ -71,21 +71,7 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
     topic = tx.topic(command.name)
     if topic is None:
         raise topic_not_found(command.name, "topic.name")
-    if command.queues and command.queues < topic.queues:
-        raise invalid(
-            f"topic {topic.name!r} has {topic.queues} queues; their number can only grow", field="topic.queues"
-        )
-    if command.type not in ("", topic.type):
-        raise invalid(f"topic {topic.name!r} has type {topic.type}, which does not change", field="topic.type")
-    if topic.type == "LITE" and command.queues not in (0, topic.queues):
-        raise invalid(f"topic {topic.name!r} is LITE: each of its lite topics has one queue", field="topic.queues")
-    if topic.type == "FIFO" and command.queues not in (0, topic.queues):
-        raise invalid(
-            f"topic {topic.name!r} is FIFO: its {topic.queues} queues stay, since message groups are tied to them",
-            field="topic.queues",
-        )
-    if topic.type != "LITE" and "lite_ttl_ms" in dict(command.changes):
-        raise invalid(f"topic {topic.name!r} has type {topic.type}, it has no lite topics", field="topic.lite")
+    _check_changes(topic, command)
     by_age, keep_ms = command.retention or (topic.by_age, topic.keep_ms)
     changed = topic._replace(
         queues=command.queues or topic.queues, by_age=by_age, keep_ms=keep_ms, **dict[str, Any](command.changes)
@@ -98,6 +84,40 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, None)
     return changed
+
+
+def _check_changes(topic: Topic, command: UpdateTopic) -> None:
+    """Refuses what cannot change in a topic with messages. Raises Refused."""
+    if command.queues and command.queues < topic.queues:
+        raise invalid(
+            f"topic {topic.name!r} has {topic.queues} queues; their number can only grow",
+            field="topic.queues",
+            action="ask for more queues, or create another topic",
+        )
+    if command.type not in ("", topic.type):
+        raise invalid(
+            f"topic {topic.name!r} has type {topic.type}, which does not change",
+            field="topic.type",
+            action=f"leave the type out, or create another topic of type {command.type}",
+        )
+    if topic.type == "LITE" and command.queues not in (0, topic.queues):
+        raise invalid(
+            f"topic {topic.name!r} is LITE: each of its lite topics has one queue",
+            field="topic.queues",
+            action="leave the number of queues out",
+        )
+    if topic.type == "FIFO" and command.queues not in (0, topic.queues):
+        raise invalid(
+            f"topic {topic.name!r} is FIFO: its {topic.queues} queues stay, since message groups are tied to them",
+            field="topic.queues",
+            action="leave the number of queues out, or create another topic",
+        )
+    if topic.type != "LITE" and "lite_ttl_ms" in dict(command.changes):
+        raise invalid(
+            f"topic {topic.name!r} has type {topic.type}, it has no lite topics",
+            field="topic.lite",
+            action="leave `lite` out",
+        )
 
 
 def delete_topic(tx: Tx, command: DeleteTopic) -> None:

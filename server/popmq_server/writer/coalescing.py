@@ -1,6 +1,6 @@
 """Runs like commands of one commit batch as one, so the fixed cost of a Send, a Pop or an Ack is paid once.
 
-    Send · Send · Send, in a row, of one message each       ──▶  one append for each topic and queue
+    Send · Send · Send, to one topic, of one message each   ──▶  one append for each queue
     Pop · Pop · Pop, equal, of one message each             ──▶  one Pop of three, one CheckPoint, a message for each
     Ack · Ack · Ack, of one group, in a row                 ──▶  one look-up and one change for each CheckPoint
 

@@ -128,7 +128,7 @@ class Writer:
         try:
             committed = self._core.run([command for command, _ in batch])
         except BaseException:
-            refused = unavailable("a commit failed: no command of its batch was answered OK, and the broker restarts")
+            refused = unavailable("a commit failed, and the broker stops: no request of its batch was answered OK")
             self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
             raise
         ran = [result is not NEXT_BATCH for result in committed.results]

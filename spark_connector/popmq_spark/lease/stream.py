@@ -4,12 +4,12 @@ Spark's driver runs one object of this class in one process for the whole query;
 that was pickled from yet another process, so nothing that a method leaves in `self` reaches `read`: all it needs is in
 the `Part`. The order in which Spark calls, for batch N:
 
-    latestOffset(start)      `start` is in Spark's commit log: everything up to it is acked here, and nowhere else
+    latestOffset(start)      `start` is in Spark's commit log: everything up to it is acked here, at the latest
       → offsets/N            the plan is durable before anything is popped under it
     partitions(start, end)   → read() × parts, as often as Spark likes
-      → commits/N            and the next latestOffset acks
+      → commits/N            then commit(end) acks, if Spark calls it; else the next latestOffset does
 
-Spark may never call commit() for the last batch, and stop() tells nothing about success; neither is needed.
+Spark may call commit() late or never, and stop() tells nothing about success; neither is needed.
 """
 
 import logging
@@ -87,7 +87,7 @@ class PopMQStreamReader(TriggeredReader[Options]):
         return read_part(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Does nothing in most cases: latestOffset has acked already. Spark calls this late or never."""
+        """Acks an epoch that latestOffset has not acked yet. Spark calls this late or never."""
         plan = Plan.from_json(end)
         try:
             self._hold(plan.owner).ack_up_to(plan.epoch)

@@ -38,7 +38,6 @@ _TOLERANCE = (
     _SAME["brokerUnavailableTimeout"],
 )
 
-#: The options of a stream.
 STREAM_OPTIONS = (
     *CONNECTION,
     MODE,

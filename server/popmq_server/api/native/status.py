@@ -51,7 +51,7 @@ STATUS_OF_CODE = {
 }
 
 
-#: The action of refusals that name none: the contract documents the limits of all fields.
+#: The action of refusals for a limit of the contract. A refusal that depends on what is stored names its own.
 _ACTION = "give the field a value that the contract allows, and send the request again"
 
 
