@@ -205,8 +205,11 @@ class Call:
             waiter.set_result(None)
 
     def over(self) -> None:
-        """Frees the state of a closed stream and runs the done callbacks."""
-        self.is_over = True
+        """Frees the state of a closed stream and runs the done callbacks.
+
+        The task's context may have this call: without the task there is no cycle for the garbage collector.
+        """
+        self.is_over, self.task = True, None
         self.wake()
         if self.deadline is not None:
             self.deadline.leave(self)

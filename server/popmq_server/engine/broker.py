@@ -149,6 +149,8 @@ class Broker(InPieces):
             if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
                 self._release_unheard(command, ticket.future.result())
             raise
+        finally:
+            del ticket  # its future has the refusal, whose traceback has this frame
 
     async def run_piece(self, command: Any) -> Any:
         """The answer of one commit to the rest of a call that was admitted: not refused with BUSY."""

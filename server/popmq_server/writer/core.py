@@ -337,7 +337,7 @@ class Core:
             results[index] = self.space.at_put()
             raise Poisoned(index) from None
         except Refused as refused:
-            results[index] = refused
+            results[index] = refused.with_traceback(None)  # its frames refer to the results
         except Exception:
             log.exception(
                 "a %s command raised; it gets INTERNAL, the other commands of its batch run", type(command).__name__

@@ -58,13 +58,16 @@ def test_a_full_collection_of_garbage_does_not_walk_over_what_the_start_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setattr(serving, "Serving", Failing)
+    before = gc.get_threshold()
     gc.disable()  # as `main` does before
     try:
         assert asyncio.run(program._serve([], parse(["--data", str(tmp_path)]))) == program.EXIT_IO
         assert gc.get_freeze_count() > 10_000
         assert gc.isenabled(), "a broker that never collects garbage grows until it is killed"
+        assert gc.get_threshold()[0] == program.COLLECT_AFTER, "collections for each commit would find nothing"
     finally:
         gc.enable()
+        gc.set_threshold(*before)
         gc.unfreeze()
 
 
