@@ -6,7 +6,8 @@ gRPC, but invalid     ended with a status, the handler is not called       an un
 """
 
 import re
-from operator import is_
+from itertools import compress, count
+from operator import is_not
 from typing import NamedTuple
 
 from popmq_http2.hpack import Header
@@ -82,9 +83,7 @@ class HeadReader:
         if last is None or last.refusal is not None or len(headers) != len(before):
             return None
         metadata, timeout_s = list(last.metadata), last.timeout_s
-        for index, same in enumerate(map(is_, headers, before)):
-            if same:
-                continue
+        for index in compress(count(), map(is_not, headers, before)):
             (name, value), place = headers[index], self._places.get(index)
             if place is None or name != before[index][0] or _FORBIDDEN.search(value):
                 return None

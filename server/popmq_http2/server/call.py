@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("popmq_http2")
 
+_NOTHING = memoryview(b"")
+
 
 class Call:
     """A call in progress. Handlers use the first half; the second belongs to the connection.
@@ -82,7 +84,7 @@ class Call:
         #: the trailers' block once the call has ended.
         self.begun = False
         self.fresh: list[bytes] = []
-        self.pending = memoryview(b"")
+        self.pending = _NOTHING
         self.queued = 0
         self.ending: bytes | None = None
         #: Whether it waits for the next flush; whether its stream is closed.
@@ -215,7 +217,7 @@ class Call:
             self.deadline.leave(self)
         self.inbox.clear()
         self.fresh.clear()
-        self.pending, self.queued = memoryview(b""), 0
+        self.pending, self.queued = _NOTHING, 0
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
