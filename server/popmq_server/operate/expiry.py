@@ -18,7 +18,7 @@ from collections import deque
 from popmq_server.commands import Attend
 from popmq_server.delivery import deadletter
 from popmq_server.model.ids import GroupTopic, TopicId
-from popmq_server.model.records import Group, Held, Stat, Subscription, Topic
+from popmq_server.model.records import RETRY_QUEUE, Group, Held, Stat, Subscription, Topic
 from popmq_server.state.events import Event
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import STAT_KEY
@@ -58,7 +58,7 @@ def attend(tx: Tx, command: Attend) -> None:
     """Notes that live members of a group may read these topics."""
     group = tx.group(command.group)
     for topic in filter(None, map(tx.topic, command.topics)):
-        if group is not None:
+        if group is not None and (group.group_id, topic.topic_id) in tx.state.stat:
             tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
 
 
@@ -190,7 +190,7 @@ class Expiry:
             lost = unread(tx, state.groups[where[0]], topic._replace(type="NORMAL"))
             tx.count_topic(topic.topic_id, abandoned=lost)
             tx.count_unread(where, -lost)
-        state.forget_subscription(where)
+        state.forget_subscription(where, (*range(topic.queues), RETRY_QUEUE))
         quotas.forget_group(tx, *where)
         drop_range(tx, "begin", STAT_KEY.pack(*where), topic.queues + 1)
         self._expired.setdefault(topic.topic_id, set()).add(where[0])

@@ -24,14 +24,11 @@ from popmq_server.model.records import Topic, TopicStat
 from popmq_server.sending import delay, transaction
 from popmq_server.state.checkpoints import DONE
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import STAT_KEY, U32
-from popmq_server.topics import backlog, topic
-from popmq_server.topics.removal import OF_TOPIC, drop_range
+from popmq_server.storage.keys import U32
+from popmq_server.topics import backlog, quotas, removal, topic
+from popmq_server.topics.removal import drop_range
 
 PURGE_KEYS_MAX = 1000
-
-#: Databases whose keys start with the group id and, except in `own`, the topic id.
-_OF_GROUP = ("rq", "fwait", "tok", "poff", "begin", "stat", "sub", "own")
 
 
 def purge_topic(tx: Tx, command: PurgeTopic) -> int:
@@ -95,28 +92,33 @@ def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> N
         left = lite_removal.step(tx, TopicId(entity_id), keys_max, lite_removal.parent_of(kind))
     else:
         left = _drop_checkpoints(tx, entity_id, kind, keys_max)
-        if left and kind == "topic":
-            left = _drop_topic(tx, entity_id, lite_removal.step_orphans(tx, TopicId(entity_id), left))
-        elif left:
-            for name in _OF_GROUP:
-                left = drop_range(tx, name, U32.pack(entity_id), left)
-        if left and kind == "topic":
-            tx.state.forget_topic(TopicId(entity_id))
-        elif left:
-            tx.state.forget_group(GroupId(entity_id))
+        drop = _drop_topic if kind == "topic" else _drop_group
+        left = drop(tx, entity_id, left) if left else 0
     if left:
         tx.state.purges.pop(entity_id)
         tx.state.walked.pop((entity_id,))
 
 
 def _drop_topic(tx: Tx, topic_id: int, left: int) -> int:
-    """Removes the keys of a topic and of its groups in it; returns how many more may go in this piece."""
-    for group_id in tx.state.topic_groups.get(topic_id, ()):
-        for name in _OF_GROUP[:-1]:
-            left = drop_range(tx, name, STAT_KEY.pack(group_id, topic_id), left)
-    for name in OF_TOPIC:
+    """Removes a topic and its subscriptions; returns how many more keys may go in this piece, 0 = it is not done."""
+    left = lite_removal.step_orphans(tx, TopicId(topic_id), left)
+    left = removal.drop_readers(tx, TopicId(topic_id), left) if left else 0
+    for name in removal.OF_TOPIC:
         left = drop_range(tx, name, U32.pack(topic_id), left)
-    return transaction.drop(tx, topic_id, delay.drop(tx, topic_id, left))
+    left = transaction.drop(tx, topic_id, delay.drop(tx, topic_id, left))
+    if left:
+        quotas.forget_sends(tx, topic_id)
+        tx.state.forget_topic(TopicId(topic_id))
+    return left
+
+
+def _drop_group(tx: Tx, group_id: int, left: int) -> int:
+    """Removes a group, its subscriptions and owners; returns how many more keys may go, 0 = it is not done."""
+    left = removal.drop_subscriptions(tx, GroupId(group_id), left)
+    left = removal.drop_owners(tx, GroupId(group_id), left) if left else 0
+    if left:
+        tx.state.forget_group(GroupId(group_id))
+    return left
 
 
 def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:

@@ -104,6 +104,10 @@ class Lines:
             self._undo.note(self._lines.pop, where, None)
         return line
 
+    def forget(self, where: GroupTopic) -> None:
+        """Drops a line; the next access builds it from the tables."""
+        self._lines.pop(where, None)
+
     def count(self, where: GroupTopic) -> int:
         """Number of ready message groups."""
         return len(self._line(where))

@@ -13,11 +13,12 @@ Derived values are tables too, so an aborted commit drops their changes with the
 the tables of a running broker with those of a fresh start.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 from popmq_server.model import unseen
 from popmq_server.model.checkpoint import CheckPoint, Lease
-from popmq_server.model.ids import GroupId, GroupTopic, TopicId
+from popmq_server.model.ids import GroupId, GroupTopic, MessageGroup, TopicId
 from popmq_server.model.records import (
     RETRY_QUEUE,
     Counters,
@@ -81,10 +82,9 @@ class State(AllTables):
         self.counters.load("", Counters())
 
     def forget_topic(self, topic_id: TopicId) -> None:
-        """Removes a deleted topic from all tables. Its leases must have ended."""
-        self.tables.forget(TOPIC, topic_id)
-        for owner_id, keys in list(self.owner_tokens.items()):
-            self.owner_tokens[owner_id] = tuple(key for key in keys if key[1] != topic_id)
+        """Removes a deleted topic from all tables. Its leases and subscriptions must have ended."""
+        queues = itertools.takewhile(lambda queue: (topic_id, queue) in self.queue_max, itertools.count())
+        self.tables.forget_keys({TOPIC: (topic_id,), QUEUE: tuple(queues)}, TOPIC)
 
     def forget_lite_topic(self, topic_id: TopicId) -> None:
         """Removes a lite topic from all tables, by key: a walk for each of 100,000 would visit everything each time."""
@@ -97,23 +97,29 @@ class State(AllTables):
         }
         self.tables.forget_keys(parts, TOPIC)
 
-    def forget_subscription(self, where: GroupTopic) -> None:
-        """Removes the entries of a group in a topic from all tables. Its leases and waiting entries must have ended."""
-        queues = (*range(self.topics[where[1]].queues), RETRY_QUEUE)
+    def forget_subscription(self, where: GroupTopic, queues: Iterable[int]) -> None:
+        """Removes the entries of a group in a topic from all tables; `queues`: those that the group has entries of.
+
+        Its leases, tokens and waiting entries must have ended.
+        """
+        for span in self.stopped_spans.get(where, ()):
+            self.stopped_numbers.pop((*where, span))
         self.tables.forget_keys({GROUP: where[:1], TOPIC: where[1:], QUEUE: queues}, GROUP, TOPIC)
+        self.lines.forget(where)
+
+    def forget_message_group(self, key: MessageGroup) -> None:
+        """Removes a message group of a deleted topic or group, none of whose messages is leased."""
+        for table in (self.waiting, self.tied, self.stopped):
+            if key in table:
+                table.pop(key)
 
     def forget_group(self, group_id: GroupId) -> None:
-        """Removes a deleted group from all tables, with its owners. Its leases must have ended."""
-        for owner in [owner for key, owner in self.owners.items() if key[0] == group_id]:
-            self.forget_owner(owner)
-        self.tables.forget(GROUP, group_id)
-        for topic_id, groups in list(self.topic_groups.items()):
-            if group_id in groups:
-                self.topic_groups[topic_id] = tuple(group for group in groups if group != group_id)
+        """Removes a deleted group from all tables. Its leases, subscriptions and owners must have ended."""
+        self.tables.forget_keys({GROUP: (group_id,)}, GROUP)
 
     def forget_owner(self, owner: Owner) -> None:
         """Removes an owner and its lease. Its tokens must have been removed, or be removed with its group."""
-        self.tables.forget(OWNER, owner.owner_id)
+        self.tables.forget_keys({OWNER: (owner.owner_id,)}, OWNER)
         self.owners.pop((owner.group_id, owner.key))
         self.count_owner(owner.group_id, -1)
         self.leases.pop((owner.owner_id, SUB_OWNER))
@@ -186,8 +192,10 @@ class State(AllTables):
             self._load_ends(tx, reader, topic)
         for where, offset in self.poff.items():
             self.passed.load(where[:2], self.passed.get(where[:2], 0) + offset)
+        readers: dict[int, list[GroupId]] = {}
         for group_id, topic_id in self.stat:
-            self.topic_groups.load(topic_id, (*self.topic_groups.get(topic_id, ()), group_id))
+            readers.setdefault(topic_id, []).append(group_id)
+        self.topic_groups.load_all({topic_id: tuple(groups) for topic_id, groups in readers.items()})
         for key, owner in self.owners.items():
             self.owner_keys.load(owner.owner_id, key)
             self.owner_count.load(key[0], self.owner_count.get(key[0], 0) + 1)

@@ -151,8 +151,14 @@ class Tx:
         return parent
 
     def drop_topic(self, topic: Topic) -> None:
-        """Removes the row of a topic; its messages and positions are removed in pieces (purge.py)."""
+        """Removes the row of a topic; its messages and positions are removed in pieces (purge.py).
+
+        Each of its queues gets an end, from which `State.forget_topic` knows them.
+        """
         unseen.add(self.state.unseen, unseen.counts(self.state.topic_stat, topic), -1)
+        for where in ((topic.topic_id, queue) for queue in range(topic.queues)):
+            if where not in self.state.queue_max:
+                self.state.queue_max[where] = 0
         self.state.topics.pop(topic.topic_id)
 
     def count_lites(self, parent_id: int, topics: int, messages: int) -> None:

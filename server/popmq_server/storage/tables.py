@@ -7,9 +7,7 @@
     transient   in memory only; a restart begins without it
 
 The code that removes a topic, a group or a subscription names its entries by role, so it need not know a new table:
-
-    forget        walks the tables: for a removed topic or group, which is rare
-    forget_keys   pops keys by their parts: for lite topics and subscriptions, of which there may be 100,000
+`forget_keys` pops keys by their parts. It walks over no table, since each may have 100,000 entries of others.
 
 A table that counts leases has no roles: its entries go when a removal ends those leases. A walk over such a table would
 cost more with every message that others lease.
@@ -99,16 +97,6 @@ class Tables:
     def roles(self) -> Iterator[tuple[Table[Any, Any] | dict[Any, Any], tuple[Role, ...]]]:
         """All tables, with the roles of the parts of their keys; no roles: nothing is forgotten by role."""
         return ((one.table, one.roles) for one in self._declared)
-
-    def forget(self, role: Role, part: Any) -> None:
-        """Removes all entries whose key names `part` in this role."""
-        for table, roles in self.roles():
-            if roles == (role,):
-                _pop(table, part)
-            elif role in roles:
-                place = roles.index(role)
-                for key in [key for key in table if key[place] == part]:
-                    table.pop(key)
 
     def forget_keys(self, parts: Mapping[Role, Iterable[Any]], *named: Role) -> None:
         """Removes the keys made of `parts` from each table that has the roles `named` and no role without parts."""

@@ -53,11 +53,10 @@ def update_group(tx: Tx, command: UpdateGroup) -> Group:
         raise group_not_found(command.name, "group.name")
     changed = group._replace(**command.changes)
     tx.state.groups[group.group_id] = changed
-    for group_id, topic_id in tx.state.stat:
-        if group_id == group.group_id:  # more may be leased now
-            tx.wake(group_id, topic_id)
-            if changed.consume_enable != group.consume_enable:
-                tx.arrive(topic_id, None)  # wakes held pulls of the group
+    for topic_id in _topics_of(tx, group.group_id):
+        tx.wake(group.group_id, topic_id)  # more may be leased now
+        if changed.consume_enable != group.consume_enable:
+            tx.arrive(topic_id, None)  # wakes held pulls of the group
     if group.exclusive_owner and not changed.exclusive_owner:
         _open_to_others(tx, group)
     return changed

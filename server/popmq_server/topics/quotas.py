@@ -120,6 +120,12 @@ def forget_group(tx: Tx, group_id: int, topic_id: int) -> None:
     tx.state.buckets.pop((POPPED_MESSAGES, topic_id, group_id))
 
 
+def forget_sends(tx: Tx, topic_id: int) -> None:
+    """Drops the buckets of a deleted topic; those of its groups go with their subscriptions."""
+    for kind in (SENT_MESSAGES, SENT_BYTES):
+        tx.state.buckets.pop((kind, topic_id, 0))
+
+
 def forget(tx: Tx, topic_id: int) -> None:
     """Drops the buckets of a topic, after a change of its quota: new ones are full."""
     for key in list(tx.state.buckets):

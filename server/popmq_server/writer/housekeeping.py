@@ -48,7 +48,10 @@ def _soonest(job: Job, tx: Tx, items: Iterable[Hashable]) -> int | None:
 
 
 class Purging(Job):
-    """Removes the records of deleted topics and groups, one piece of one of them at a time."""
+    """Removes the records of deleted topics and groups, one piece of one of them at a time.
+
+    It begins after the commit of the delete, when all rows to be removed are in the store.
+    """
 
     name = "removal of deleted topics and groups"
 
@@ -56,8 +59,9 @@ class Purging(Job):
         return _soonest(self, tx, tx.state.purges)
 
     def step(self, tx: Tx, work: Timed) -> None:
+        deleted_now = {entity_id for entity_id, _ in tx.state.purges.changed_items()}
         for entity_id, kind in list(tx.state.purges.items()):
-            if not self.waits(tx, entity_id):
+            if entity_id not in deleted_now and not self.waits(tx, entity_id):
                 with self.apart(entity_id):
                     purge.step(tx, entity_id, kind, self.at_most(purge.PURGE_KEYS_MAX))
                 return

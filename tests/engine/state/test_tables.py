@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from popmq_server import commands as ask
 from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Owner, Topic
 from popmq_server.state.all_tables import lite_hash
@@ -14,7 +15,9 @@ from popmq_server.state.state import State
 from popmq_server.storage.table import Table
 from popmq_server.storage.tables import GROUP, MESSAGE_GROUP, OWNER, QUEUE, TOPIC, Role
 from tests.engine import lites
-from tests.engine.rig import HOUR, Rig
+from tests.engine.conftest import MakeRig
+from tests.engine.rig import HOUR, KEEP, SECOND, Rig
+from tests.engine.traffic.traffic_fifo import fifo_message
 
 rig = pytest.fixture(lites.lite_rig)
 
@@ -25,7 +28,7 @@ PARTS: dict[Role, tuple[Any, Any]] = dict.fromkeys(Role, (GONE, STAYS)) | {
     MESSAGE_GROUP: (lite_hash("a"), lite_hash("b")),
 }
 #: Tables whose values name other entities: they are filled with an empty tuple, the least they may have.
-INDEXES = ("topic_groups", "owner_tokens")
+INDEXES = ("topic_groups", "owner_tokens", "stopped_spans")
 
 
 def filled() -> State:
@@ -75,26 +78,68 @@ def test_only_tables_that_leave_otherwise_are_without_roles() -> None:
     }
 
 
+#: Tables whose keys name more than a subscription: their entries go with rows of the store, or with leases.
+BY_ROW = {"tokens", "buckets", "waiting", "tied", "stopped", "locks", "stopped_numbers", "owners"}
+
+
 @pytest.mark.parametrize("role", [TOPIC, GROUP, OWNER])
 def test_a_forgotten_entity_is_in_no_table_and_others_stay(role: Role) -> None:
     state, before = filled(), keys_with(filled(), role, STAYS)
+    for other in () if role is OWNER else (GONE, STAYS):
+        state.forget_subscription((GroupId(GONE), TopicId(other))[:: 1 if role is GROUP else -1], (0, 1))  # type: ignore[arg-type]
     if role is TOPIC:
         state.forget_topic(TopicId(GONE))
     elif role is GROUP:
         state.forget_group(GroupId(GONE))
     else:
         state.forget_owner(state.owners[(GONE, GONE)])  # type: ignore[index]
-    assert keys_with(state, role, GONE) == set()
+    assert keys_with(state, role, GONE) <= BY_ROW
     assert keys_with(state, role, STAYS) == before != set()
 
 
 def test_a_subscription_that_is_forgotten_takes_only_its_own_keys() -> None:
     state = filled()
-    state.forget_subscription((GroupId(GONE), TopicId(GONE)))
+    state.forget_subscription((GroupId(GONE), TopicId(GONE)), (0,))
     left = [key for table, roles in state.tables.roles() if roles[:2] == (GROUP, TOPIC) for key in table]
     assert not [key for key in left if key[:2] == (GONE, GONE) and key[2:] == (0,)]
     assert {key[:2] for key in left if len(key) == 2} == {(GONE, STAYS), (STAYS, GONE), (STAYS, STAYS)}
     assert keys_with(state, OWNER, GONE) == keys_with(filled(), OWNER, GONE)
+
+
+def busy(rig: Rig) -> None:
+    """FIFO topic t and group g with entries in the tables whose entries go with rows."""
+    rig.do(ask.CreateTopic("t", 2, False, KEEP, type="FIFO", send_messages_per_s=100, pop_messages_per_s=100))
+    rig.group("g", stop_on_failure=True, max_attempts=1)
+    rig.attach(lease_ms=SECOND, topic="t")
+    for name in ("stopped", "leased", "sealed"):
+        rig.do(ask.Send("t", tuple(fifo_message(name, f"{name}{number}") for number in range(3))))
+        if name == "sealed":
+            rig.seal(1, max_messages=1)
+            rig.advance(2 * SECOND)
+        elif name == "stopped":
+            rig.release([row for row in rig.pop(20) if row.body == "stopped0"], delay_ms=0, reason="broken")
+        else:
+            rig.pop(20)
+    state = rig.core.state
+    assert keys_with(state, TOPIC, state.ids["t", "t"]) >= BY_ROW - {"owners", "tied"}
+    assert keys_with(state, GROUP, state.ids["g", "g"]) >= BY_ROW - {"tied"}
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["", "after a restart"])
+@pytest.mark.parametrize("role", [TOPIC, GROUP])
+def test_a_removed_topic_or_group_is_in_no_table(make_rig: MakeRig, role: Role, again: bool) -> None:
+    rig = make_rig()
+    busy(rig)
+    gone, name = (("t", "t"), ask.DeleteTopic("t")) if role is TOPIC else (("g", "g"), ask.DeleteGroup("g"))
+    part = rig.core.state.ids[gone]
+    rig.do(name)
+    if again:
+        rig.crash()
+    rig.settle()
+    assert keys_with(rig.core.state, role, part) == set()
+    assert not any(
+        key[1 if role is TOPIC else 0] == part for keys in rig.core.state.owner_tokens.values() for key in keys
+    )
 
 
 def test_a_removed_lite_topic_is_in_no_table(rig: Rig) -> None:
