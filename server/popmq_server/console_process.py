@@ -1,7 +1,7 @@
 """`--console-port`: the web pages as a process of their own, which begins and ends with the broker.
 
     popmq serve ──starts──▶ popmq console --endpoint HERE --until-stdin-ends
-         └──── a pipe without a writer: it closes when this process ends for any reason, and then the console ends
+         └──── a pipe, nothing is written: it closes when this process ends for any reason, and then the console ends
 
 The pages speak to the ports like any client, so a page never costs the event loop more than its calls.
 """
@@ -50,7 +50,7 @@ class ConsoleProcess:
         self._watched: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns at once; the console itself prints where it serves."""
+        """Returns at once. What the console prints is dropped: `popmq serve` says where it serves."""
         # Not this process's standard output: its reader may close it after the first line.
         output = asyncio.subprocess.DEVNULL
         self._process = await asyncio.create_subprocess_exec(

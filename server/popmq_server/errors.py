@@ -14,7 +14,7 @@
     MapFull, DiskFault          storage/lmdb.py         STORAGE_FULL, or CommitFailed
     NoMapping                   storage/folder.py       StartError; INVALID_FIELD for SetMaxSize
     Poisoned                    writer/batch.py         a second run of the batch, without the command that failed
-    TooManyPoisoned             writer/batch.py         the batch runs in halves
+    TooManyPoisoned             writer/batch.py         the batch runs in parts, a part in halves
     JobFailed                   state/jobs.py           a log line; the job runs again later
     Damaged                     delivery/revive.py      a log line; the entry belongs to no lease, and is passed over
     Damaged                     datafile/walk.py        a finding of `popmq check`, or a damaged page

@@ -2,8 +2,8 @@
 
     --max-size 20GiB  >  POPMQ_MAX_SIZE=20GiB  >  max_size = "20GiB" in --config FILE  >  the default
 
-The first source that names a setting decides. It imports the standard library only: the command line makes its options
-from this table without the extra `server`.
+The first source that names a setting decides. This module and options.py need the standard library only: the command
+line makes its options from this table without the extra `server`.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def size(text: str) -> int:
 def _max_size(text: str) -> int:
     value = size(text)
     if not MAX_SIZE_MIN <= value <= MAX_SIZE_MAX:
-        raise argparse.ArgumentTypeError(f"{text} is not from {MAX_SIZE_MIN >> 20}MiB to {MAX_SIZE_MAX >> 40}TiB")
+        raise argparse.ArgumentTypeError(f"{text} is out of range: {MAX_SIZE_MIN >> 20}MiB to {MAX_SIZE_MAX >> 40}TiB")
     return value
 
 

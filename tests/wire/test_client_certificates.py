@@ -133,7 +133,7 @@ def test_a_signature_decides_before_the_certificate(required: Secured) -> None:
 def test_a_client_without_a_certificate_may_sign(optional: Secured) -> None:
     assert optional.caller(None, signed("signer")) == "signer"
     assert optional.caller(SHOP) == "by-name"
-    assert "none came with this one" in optional.caller(None)
+    assert "this call has none" in optional.caller(None)
     assert optional.caller(STRANGER.client("shop.example")) == "no connection"
 
 

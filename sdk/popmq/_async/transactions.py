@@ -107,7 +107,7 @@ class AsyncTransactions:
     def transaction(self, topic: str, on_check: OnCheck | None = None) -> AsyncTransaction:
         """Messages that become visible together with what is done in the `with` block, or not at all.
 
-        The topic has any type but NORMAL. `on_check`: see `transaction_checker`.
+        The topic has any type but NORMAL and LITE. `on_check`: see `transaction_checker`.
         """
         if on_check is not None:
             self.transaction_checker(topic, on_check)

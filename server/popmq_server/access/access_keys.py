@@ -51,7 +51,7 @@ class Need(NamedTuple):
 class Grant(NamedTuple):
     """One entry of `allow`: a permission with a topic and a group, each a name, a prefix (`ord*`) or `*`.
 
-    admin is for operators and their tools: it reads everything, but neither sends messages nor takes any.
+    admin is for operators and their tools: it reads everything and manages schedules, but neither Send nor Pop.
     """
 
     permission: str

@@ -4,7 +4,7 @@
 
     send       Send, Stage, Recall, EndTransaction, a producer's stream    by topic
     receive    reads, acks, offsets of a group                         by topic and group; commands by handle: by group
-    admin      topics, groups, repairs; and reading everything
+    admin      topics, groups, schedules, repairs; and reading everything
     lists      contain only rows that the key may see                  ROWS
 
 Handles, recall handles and transaction ids cannot be guessed, so each proves the delivery or send that it came from. A
@@ -224,7 +224,7 @@ class Guarded:
         if isinstance(key, Refused):
             raise key
         if key is None or not self._keys.holds(key):
-            raise unauthenticated("the access key of this call was withdrawn, or is another one by now")
+            raise unauthenticated("the access key of this call was removed or replaced")
         return key
 
     def _allow(self, needs: Needs) -> Key:

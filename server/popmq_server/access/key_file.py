@@ -143,5 +143,5 @@ def stanza(
 def _quoted(text: str) -> str:
     """A text in TOML."""
     if not text.isprintable() or '"' in text or "\\" in text:
-        raise ValueError(f"{text!r} has characters that no name has")
+        raise ValueError(f"{text!r} has characters that names may not have")
     return f'"{text}"'

@@ -98,7 +98,7 @@ class Keys:
         not reveal which names exist.
         """
         if not authorization:
-            raise unauthenticated("this broker takes calls with an access key only, and none came with this one")
+            raise unauthenticated("this broker requires an access key, and this call has none")
         name, signature = _parts(authorization)
         if not date_time or signature is None:
             raise unauthenticated(f"the headers authorization and x-mq-date-time do not hold a {ALGORITHM} signature")

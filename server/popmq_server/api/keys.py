@@ -24,7 +24,7 @@ class KeyService:
         if isinstance(caller, Refused):
             raise caller
         if caller is None or not self._keys.holds(caller):
-            raise unauthenticated("the access key of this call was withdrawn, or is another one by now")
+            raise unauthenticated("the access key of this call was removed or replaced")
         shown = self._keys.listed() if caller.may(Need("admin")) else [caller]
         return pb.ListAccessKeysResponse(enabled=True, access_keys=map(_row, shown), caller=caller.name)
 

@@ -1,5 +1,7 @@
-"""The gRPC server: build, bind, drain. `grpc.so_reuseport` is always 0: with grpcio's default a second broker would
-bind the same port, and messages would seem to vanish.
+"""The gRPC server: build, bind, drain. Both transports (transport.py) run the same handlers.
+
+With grpcio `grpc.so_reuseport` is always 0: with its default a second broker would bind the same port, and messages
+would seem to vanish.
 """
 
 import asyncio
@@ -76,8 +78,8 @@ StreamMethod = Callable[[AsyncIterator[bytes]], AsyncGenerator[Message, None]]
 class Server:
     """A bound port with both services, health and reflection over one engine.
 
-    grpcio passes requests and responses as bytes. Parsing inside the handler turns a malformed request into a typed
-    refusal instead of a failed call, and lets Send and Pop keep the bytes of messages as they are.
+    A transport passes requests and responses as bytes. Parsing inside the handler turns a malformed request into a
+    typed refusal instead of a failed call, and lets Send and Pop keep the bytes of messages as they are.
     """
 
     def __init__(
@@ -199,8 +201,8 @@ class Server:
     def _stream(self, name: str, call: StreamMethod) -> Callable[[Any, Any], Awaitable[None]]:
         """Handles a streaming call. It lasts as long as its client, so a stop does not wait for it.
 
-        The handler writes the responses itself instead of yielding them to grpcio. So `call` is closed as soon as the
-        stream ends, at any moment, and it continues after a `yield` only when the response was written.
+        The handler writes the responses itself instead of yielding them to the transport. So `call` is closed as soon
+        as the stream ends, at any moment, and it continues after a `yield` only when the response was written.
         """
 
         async def handle(asked: Any, context: Any) -> None:

@@ -20,7 +20,7 @@ LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {}
 #: The commands that are refused as a whole if the store has no room.
 NEED_ROOM: set[type] = set()
-#: Of the commands that may be long the field with their entries. A `bytes` of the command tells what its texts add.
+#: For commands with many entries: the field that has them. Their field `bytes`, if any, is the size of the texts.
 ENTRIES: dict[type, str] = {}
 
 

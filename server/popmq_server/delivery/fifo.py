@@ -12,10 +12,10 @@
         │
         └──▶ the next Pop takes it when its message group is ready, from the front of the group
 
-A message group is locked while any of its messages is under a lease or in backoff, so one batch of it is out at most. A
-batch may hold several of its messages, in order. A pop lets messages wait that it cannot deliver yet, so the
-position moves and the pop finds other message groups after them. `state.lines` keeps the ready message groups, those
-with waiting messages and no lock or stop, in the order in which they became ready.
+A message group is locked while any of its messages is under a lease or in backoff, so at most one batch of it is leased
+at a time. A batch may hold several of its messages, in order. A pop lets messages wait that it cannot deliver yet, so
+the position moves and the pop finds other message groups after them. `state.lines` keeps the ready message groups,
+those with waiting messages and no lock or stop, in the order in which they became ready.
 
 fifo_pick.py chooses the messages to take and to let wait. The broker identifies a message group by 8 bytes of its
 hash, which also gives the queue. Two message groups with one hash share a lock and a place among the ready ones: they

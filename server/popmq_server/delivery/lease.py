@@ -6,8 +6,8 @@ revive one after the other, so exactly one of them wins (I.16). A late ack gets 
 
     ack      sets the bit; the last bit of a part writes `hist`, that of the last part removes the CheckPoint
     extend   all undone members: moves the part's key. Some of them: each gets a key of its own, same handle
-    release  the member leaves. No attempt left: dead letter. No delay: retry topic. A delay: a CheckPoint of kind
-             backoff, for which no handle exists, waits for its due time
+    release  the member leaves. No attempt left: dead letter. Delay 0: retry topic. Another delay, or none (then the
+             group's backoff): a CheckPoint of kind backoff, for which no handle exists, holds it until its due time
     reject   moves the member to the dead letter topic at once
 
 Entries of one request that name the same part and make the same change are applied together.
@@ -83,9 +83,10 @@ def ack(tx: Tx, command: Ack) -> Acked:
 
 
 def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
-    """Acks the deliveries of several commands of one group, which has one topic among them.
+    """Acks the deliveries of several commands of one group, all in one topic.
 
-    If any handle is not valid it returns None and changes nothing: the caller then runs each command by itself.
+    Returns None and changes nothing if a handle is not valid, its lease was changed alone, or the topics differ: the
+    caller then runs each command by itself.
     """
     group = tx.group(commands[0].group)
     given: list[str | Handle | Refused] = [handle for command in commands for handle in command.handles]

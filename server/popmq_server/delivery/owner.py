@@ -69,7 +69,7 @@ def find_owner(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Gro
         raise invalid(
             f"owner {name!r} has generation {owner.generation}, not yet {generation}",
             field="generation",
-            action="use the generation that AttachOwner returned",
+            action="use the generation of the last attach (in Python: client.attach_owner)",
         )
     return group, owner
 

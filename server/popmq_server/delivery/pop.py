@@ -22,7 +22,7 @@ from popmq_server.delivery import invalidated
 from popmq_server.delivery.fifo_pick import FifoPick
 from popmq_server.delivery.pick import Bounds, Pick
 from popmq_server.delivery.subscription import ALL_QUEUES, assigned, expect_mode, note_read, resolve, subscribe
-from popmq_server.errors import Refused
+from popmq_server.errors import Refused, no_queue
 from popmq_server.model import permission
 from popmq_server.model.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, members_of
 from popmq_server.model.ids import GroupTopic
@@ -202,12 +202,7 @@ def queues_of(topic: Topic, named: tuple[int, ...]) -> range | tuple[int, ...]:
     """The queues to visit: the named ones, or all. Raises Refused for a queue that the topic does not have."""
     for index, queue in enumerate(named):
         if queue >= topic.queues:
-            raise Refused(
-                "INVALID_FIELD",
-                f"topic {topic.name!r} has no queue {queue}, it has {topic.queues}",
-                field=f"queues[{index}]",
-                action="name queues from 0 to the number of queues less one",
-            )
+            raise no_queue(topic.name, topic.queues, queue, f"queues[{index}]")
     return named or range(topic.queues)
 
 

@@ -1,8 +1,9 @@
 """The revive: ends due leases and moves their members on.
 
 In the given transaction one piece moves at most REVIVE_MEMBERS_MAX members, in the order of their due times, and writes
-at most DEAD_LETTER_BYTES_MAX of dead letters. The next piece runs after the clients' commands, so a large backlog of
-equal deadlines does not delay a request. A lease that exceeds these bounds continues in the next piece.
+at most DEAD_LETTER_BYTES_MAX of dead letters. The next piece runs in the next commit batch, with the commands that wait
+by then, so a large backlog of equal deadlines delays a request by one piece. A lease that exceeds these bounds goes on
+in the next piece.
 
     an undone member of a batch     → retry topic, or the dead letter topic after its last attempt
     a member in backoff             → retry topic

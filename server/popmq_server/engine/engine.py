@@ -102,7 +102,7 @@ class Polling(Core, Protocol):
 
 
 class Inspection(Commands, Protocol):
-    """Looks at single messages; nothing changes. How far a search gets at a time is the engine's affair."""
+    """Looks at single messages; nothing changes. An engine may search in pieces, and joins them."""
 
     async def peek(self, asked: Peek) -> list[ReadRow]:
         """The messages that the group's next Pop would deliver."""
@@ -115,7 +115,7 @@ class Inspection(Commands, Protocol):
 
 
 class Sessions(Core, Protocol):
-    """Live consumers, and the queues that each of them reads."""
+    """Locks of queues, for consumers that pull."""
 
     async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
         """Locks or renews queues for a client; returns all that it holds now."""
@@ -149,7 +149,7 @@ class CheckStreams(Commands, Protocol):
         """Reports that the check was written to the producer."""
 
     async def topics_of(self, transactions: Sequence[str]) -> frozenset[str]:
-        """The topics of these transactions, for a check of rights; of an id that this engine did not make, none."""
+        """The topics of these transactions, for a check of rights. Ids that this engine did not make have no topic."""
 
 
 class Admin(Core, Protocol):

@@ -69,7 +69,7 @@ class InPieces(ABC):
 
     @abstractmethod
     async def run_piece(self, command: Any) -> Any:
-        """The answer of one commit to a command that goes on with a call, which BUSY would leave half done."""
+        """Runs a further piece of a call. It is never refused with BUSY: that would leave the call half done."""
 
     async def ask(self, query: Query[A]) -> A:
         """Answers one query, among the commands; joins the pieces of a list."""

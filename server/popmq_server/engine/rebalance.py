@@ -184,7 +184,7 @@ class _Members:
         self.digest = 0
 
     def names(self) -> list[str]:
-        """The clients, sorted; a list that is not changed any more."""
+        """The clients, sorted. A returned list stays as it is; a change of the members makes another one."""
         if self._names is None:
             self._names = sorted(self.sessions)
         return self._names

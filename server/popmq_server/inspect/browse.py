@@ -87,7 +87,7 @@ def _retries(tx: Tx, group: Group, topic: Topic, rseq: int, messages_max: int, b
 def _waiting(tx: Tx, group: Group, topic: Topic, number: int, messages_max: int, bytes_max: int) -> Page:
     """The waiting messages of a FIFO topic, by queue and offset.
 
-    The keys are sorted by message group, so it reads all of them. Pops park none beyond WAITING_MAX (fifo_pick.py).
+    The keys are sorted by message group, so it reads all of them: at most some WAITING_MAX (fifo_pick.py).
     """
     where = (group.group_id, topic.topic_id)
     log, at = Log(tx.kv), number

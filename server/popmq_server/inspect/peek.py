@@ -5,7 +5,7 @@
 
 A group that has not named the topic yet gets the messages from its start position, and is not bound to the topic. When
 a plan reaches a bound before it finds a message, another piece continues where it stopped. Not in a FIFO topic, where
-a second piece would depend on the messages that the first one parks.
+a second piece would depend on the messages that the first one lets wait.
 """
 
 from popmq_server.commands import PeekedPiece, PeekPiece

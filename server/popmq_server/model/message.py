@@ -205,7 +205,7 @@ def check_range(value: int, field: str, low: int, high: int, default: int | None
     if value == 0 and default is not None:
         return default
     if not low <= value <= high:
-        raise invalid(f"{field} is {value}, allowed are {low}–{high}", field=field)
+        raise invalid(f"{field} is {value}, it must be {low}–{high}", field=field)
     return value
 
 

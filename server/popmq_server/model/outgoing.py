@@ -9,7 +9,7 @@ from typing import NamedTuple
 from popmq_server.model.message import Extra
 from popmq_server.storage.keys import hash8, hashes8
 
-#: Eight bytes by which messages are looked up: of their id, and of each key; of one text, and of many.
+#: The eight-byte hash of a message id or key, for look-ups: of one text, and of several at once.
 name_hash, name_hashes = hash8, hashes8
 #: The hash of a message without a tag.
 NO_TAG = bytes(8)

@@ -1,7 +1,7 @@
 """Records: topics, groups, owners, tokens, and their counters.
 
 All records are immutable. The tables of state.py hold them, so an aborted commit can undo each change; the store has
-them as JSON or packed numbers (keys.py).
+them as JSON or packed numbers (rows.py).
 """
 
 from typing import NamedTuple

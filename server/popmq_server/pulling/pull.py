@@ -73,7 +73,7 @@ def pull(tx: Tx, command: Pull) -> Pulled:
 
 
 def _within_quota(tx: Tx, group: Group | None, topic: Topic, command: Pull, something: bool) -> Pull:
-    """Limits the request to the group's quota; Refused if there are messages but no tokens."""
+    """Limits the request to the group's quota; Refused if there are messages but the quota permits none."""
     allowed = quotas.pop_room(tx, group, topic) if group is not None else None
     if group is not None and allowed == 0 and something:
         raise quotas.no_quota(tx, group, topic)
@@ -253,7 +253,7 @@ class Reading:
         self.offset = offset
 
     def _miss(self) -> None:
-        """Counts a message that cannot be read."""
+        """Counts a message that cannot be read, or a dead letter that was redriven."""
         self.removed += 1
         self.skips_left -= 1
 

@@ -173,7 +173,7 @@ def count(tx: Tx, command: CountChecks) -> None:
 
 
 def listen(tx: Tx, command: Listen) -> None:
-    """Sets the topics that live producers can answer for; refuses a producer that names a topic without half messages.
+    """Sets the topics that live producers can answer for; refuses a producer of a topic that takes no half messages.
 
     Not stored: it describes the live producers, which remains true if the commit fails.
     """

@@ -4,8 +4,8 @@
     message group   FIFO      the queue of the group's hash: one group, one queue, one order
     priority        PRIORITY  the queue of its number; higher numbers go to the last queue
     lite topic      LITE      the one queue of the lite topic, created if it does not exist (lite_topics.py)
-    delayed         any type but NORMAL: `sched`, until it is due (delay.py)
-    half message    any type but NORMAL: `half`, until it is committed (transaction.py); then delayed or visible
+    delayed         all types but NORMAL and LITE: `sched`, until it is due (delay.py)
+    half message    all types but NORMAL and LITE: `half`, until it is committed (transaction.py), then as any other
     known id        topics with unique ids: stored once (unique.py)
 
 A topic refuses entries that its type does not support; the other entries of the request are stored.

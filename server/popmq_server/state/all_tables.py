@@ -102,7 +102,7 @@ class AllTables:
         self.session_spans: Table[tuple[str], tuple[int, ...]] = derived()
         #: G, client → messages leased to it.
         self.clients: Table[tuple[int, str], int] = derived()
-        #: Undone members, owner, part.
+        #: Message group → (leased messages, owner or 0, the owner's part): locked while it is here.
         self.locks: Table[MessageGroup, tuple[int, int, int]] = derived(GROUP, TOPIC, MESSAGE_GROUP)
 
     def _declare_sums(self, tables: Tables) -> None:

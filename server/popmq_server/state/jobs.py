@@ -54,7 +54,7 @@ class JobFailed(Exception):
 class Job(abc.ABC):
     """One kind of periodic work."""
 
-    #: For logs.
+    #: For logs and the metric of failures.
     name: str
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Sums over leases, in memory: `Tx.hold` updates them, the scan at start counts them.
+"""Sums over leases, in memory: the transaction (tx.py) updates them, the scan at start counts them.
 
     held       G, T → messages leased, owned, in backoff     clients    G, client → messages leased to it
     in_flight  G, T, Q → leased messages, for the limit       pins       chunk → leased messages in it

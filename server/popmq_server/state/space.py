@@ -66,7 +66,7 @@ EXACT_BELOW = 256 << 20
 #: Minimum of pending pages for an extra commit while GROW has no room, or the last transaction was short of room.
 PENDING_MIN = 32
 #: The same while room is low, as a share of the map. The bytes that one batch may store.
-PENDING_SHARE, GROUP_BYTES = 1 / 64, 32 << 20
+PENDING_SHARE, BATCH_BYTES = 1 / 64, 32 << 20
 
 #: Bytes of a retry entry, with its row of history and its pin, besides its reason.
 ENTRY_BYTES = 256
@@ -75,8 +75,8 @@ MESSAGE_BYTES = 160
 #: LMDB stores a longer value in separate pages.
 _INLINE_MAX, _PAGE = 2000, 4096
 
-#: Seconds between two lines of the log that say that sends are refused, and from such a line to that of their end: a
-#: store at its limit would fill the log otherwise.
+#: Seconds between two lines of the log "sends are refused", and from such a line to "accepted again", at least: a store
+#: at its limit would fill the log otherwise.
 QUIET_S, AGAIN_S = 60.0, 1.0
 
 _PLENTY = 1 << 62
@@ -197,7 +197,7 @@ class Space:
         fill, map_bytes = self._fill, self._store.map_bytes
         if self.tight or self._was_short:
             return fill.pending >= PENDING_MIN * self._store.page_bytes
-        return fill.pending >= map_bytes * PENDING_SHARE and fill.free < self._leaves()[STORE] + GROUP_BYTES
+        return fill.pending >= map_bytes * PENDING_SHARE and fill.free < self._leaves()[STORE] + BATCH_BYTES
 
     def room(self, kv: Transaction, holder: Callable[[], str], *, shut: bool = False) -> Room:
         """The room of a transaction. `holder`: names a group that could free some. `shut`: a commit just found no room.

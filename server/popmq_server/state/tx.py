@@ -174,9 +174,9 @@ class Tx:
             self.state.unread[above] = self.state.unread.get(above, 0) + count
 
     def hold(self, ck: CheckPoint, bits: int, sign: int) -> None:
-        """Members of `ck` come under its lease (sign 1) or leave it (sign -1): updates all sums over leases.
+        """Members of `ck` come under its lease (sign 1) or leave it (sign -1): updates the numbers of leased messages.
 
-        This is the only place that updates them, so they stay consistent.
+        These are held, clients, owned, in_flight, locks and pins. No other place updates them, so they agree.
         """
         state, where, moved = self.state, (ck.group_id, ck.topic_id), sign * bits.bit_count()
         state.held[where] = shifted(state.held.get(where, Held()), ck.kind, ck.owner_id, moved)

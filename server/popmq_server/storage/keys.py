@@ -4,7 +4,7 @@
     Ids are never reused: a deleted and re-created topic never has old state.
 
     database  key                           value
-    meta      text                          format number (formats.py), counters
+    meta      text                          format number (formats.py), counters, and a few more
     name      kind [1] + name               id [4]
     topic     T                             JSON settings
     group     G                             JSON settings
@@ -13,7 +13,7 @@
     idx       T + position [8]              index of a chunk: ranges of offsets, sorted hashes of ids and keys
     mark      T + time [8]                  position [8]: since then every group is past it (marks.py)
     queue     T + Q                         first readable offset [8], next offset when it was written [8]
-    dedup     producer hash [16] + no. [8]  time [8], T, Q, first offset [8], count [4]
+    dedup     producer hash [16] + no. [8]  time [8], T, Q, first offset [8], count [4]; places (dedup.py)
     poff      G + T + Q                     next offset to pop [8]
     stat      G + T                         counters, 8 bytes each
     ck        ck_id [8]                     CheckPoint (checkpoint.py)
@@ -21,10 +21,10 @@
     own       G + owner hash [16]           owner (owner.py)
     tok       G + T + token hash [16]       token (owner.py)
     rq        G + T + rseq [8]              retry entry: a pointer into the log
-    pin       chunk position [8]            retry entries that point into the chunk [4]
+    pin       chunk position [8]            how many retry and waiting entries point into the chunk [4]
     kept      position [8]                  a record that outlived its chunk: chunk position [8], record
     hist      T + Q + offset [8] + ck_id [8] + sub [2]  outcomes of leases of these messages (history_rows.py)
-    quar      T + Q + offset [8]            position [8], size [4] of a record whose checksum is wrong
+    quar      T + Q + offset [8]            position [8], size [4] of a damaged record; a delayed or half one itself
     purge     id [4]                        a deleted topic or group whose ranges are not all removed yet
     sub       G + T                         JSON: filter, consume mode (records.Subscription)
     sweep     G + T                         JSON: remaining work of a reset or consume mode switch (sweep.py)

@@ -9,8 +9,8 @@
 The code that removes a topic, a group or a subscription names its entries by role, so it need not know a new table:
 `forget_keys` pops keys by their parts. It walks over no table, since each may have 100,000 entries of others.
 
-A table that counts leases has no roles: its entries go when a removal ends those leases. A walk over such a table would
-cost more with every message that others lease.
+A table with entries for leases, their chunks or their clients has no roles: the entries go when a removal ends those
+leases. A walk over such a table would cost more with every message that others lease.
 """
 
 import enum

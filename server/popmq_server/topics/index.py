@@ -1,7 +1,7 @@
 """Look-ups by message id and key: finds the positions of messages, the newest first.
 
     idx    T + position → ranges of offsets, sorted (hash, place) of one chunk          put with the chunk (topic.py)
-    widx   T + position → how far it reaches, sorted (hash, position)                   put after the clients' commands
+    widx   T + position → how far it reaches, sorted (hash, position)                   put by a job (index_merge.py)
 
 A topic that was filled message by message has an index block for each: a walk over a million of them takes more than a
 second. So a job merges small neighbouring blocks (index_merge.py): one *wide* block for some NAMES_MAX names. Over

@@ -25,7 +25,7 @@ _ANSWERS = (Leased, Pulled, PeekedPiece, LookedUpPiece, Page)
 
 
 def must_wait(command: Any, answered: int) -> bool:
-    """Whether a command reads messages after its batch has reached the limit."""
+    """Whether a command is one that reads, and its batch has reached the limit."""
     return answered >= ANSWER_BYTES_MAX and isinstance(command, _ASKS)
 
 

@@ -1,8 +1,9 @@
 """Maintenance jobs: removal of deleted topics and groups, sweeps, trims; and once a minute retention, lite topic and
-size checks, and removal of old request numbers, unique ids, ended transactions, stages and idle subscriptions.
+size checks, the clock of schedules, and removal of old request numbers, unique ids, ended transactions, stages and idle
+subscriptions.
 
 Each is a separate job (jobs.py), so a failing job does not stop the others. Each piece does a bounded amount of work in
-the transaction that it is given; the next piece runs in a later transaction, after the clients' commands.
+the transaction that it is given; the next piece runs in a later transaction, with the commands that wait by then.
 
 The position of the last piece is kept in memory only. A piece repeated after a restart or a failed commit finds less to
 do.

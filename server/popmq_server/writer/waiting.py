@@ -1,6 +1,6 @@
 """Bounds the commands that wait for the writer, in number and in bytes, for each lane.
 
-A writer that waits for its disk takes nothing from its queue, while calls go on to arrive: beyond a bound they are
+A writer that waits for its disk takes nothing from its queue, while calls keep arriving: beyond a bound they are
 refused with BUSY, before they take all memory. Each lane has bounds of its own, so sends never keep out the acks, which
 free leases and room.
 
@@ -16,7 +16,7 @@ from popmq_server.errors import Refused
 
 #: Bytes that may wait in one lane, by the estimate of `bytes_of`.
 WAITING_BYTES_MAX = 256 << 20
-#: Commands that may wait in one lane. A waiting call costs what a parked one does, of which there may be as many.
+#: Commands that may wait in one lane: as many as may be parked (waiters.WAITERS_MAX), and each takes as much memory.
 WAITING_COMMANDS_MAX = 100_000
 #: Bytes of a command, and of one of its entries besides its texts: tuples, handles of some 100 characters.
 COMMAND_BYTES, ENTRY_BYTES = 1024, 256

@@ -120,7 +120,7 @@ def new_message(
     message_id, tag = message.message_id, message.tag
     size = len(message.body)
     if not 0 < size <= BODY_BYTES_MAX:
-        raise invalid(f"the body has {size} bytes, allowed are 1–{BODY_BYTES_MAX}", field="body")
+        raise invalid(f"the body has {size} bytes, it must have 1–{BODY_BYTES_MAX}", field="body")
     # Most messages have an id, a tag and a body: if these explain the whole length, no other field is set.
     known = 2 + (size >= 128) + (size >= 16384) + size
     known += (len(message_id) + 2 if message_id else 0) + (len(tag) + 2 if tag else 0)

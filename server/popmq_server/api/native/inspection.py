@@ -60,7 +60,7 @@ class InspectionService(Service):
 def _look_up(request: pb.LookUpRequest) -> LookUp:
     """Validates the request: exactly one of id and key, and `until_ms` not before `from_ms`."""
     if bool(request.message_id) == bool(request.key):
-        raise invalid("message_id and key are both set, or none is", field="message_id", action="set one of them")
+        raise invalid("exactly one of message_id and key must be set", field="message_id", action="set one of them")
     from_ms = check_range(request.from_ms, "from_ms", 0, INT64_MAX)
     return LookUp(
         requests.topic_name(request.topic),

@@ -49,7 +49,7 @@ class AckService(Service):
         """Acks each entry; returns one result per entry, in order."""
         topic, group = _names(request, call)
         if not 0 < len(request.entries) <= ENTRIES_MAX:
-            raise Declined(pb.BAD_REQUEST, f"{len(request.entries)} entries, allowed are 1–{ENTRIES_MAX}")
+            raise Declined(pb.BAD_REQUEST, f"{len(request.entries)} entries, there must be 1–{ENTRIES_MAX}")
         texts = [entry.receipt_handle for entry in request.entries]
         try:
             answer: Acked = await self._engine.execute(Ack(group, tuple(texts)))

@@ -263,7 +263,7 @@ async def _tell(client: Client, command: rpc.TelemetryCommand) -> None:
             log.debug("a stream of client %s is broken", client.client_id, exc_info=True)
         else:
             return
-    raise unavailable(f"no stream of client {client.client_id!r} takes anything")
+    raise unavailable(f"no stream of client {client.client_id!r} can be written to")
 
 
 def _check(check: Check, now_ms: int) -> rpc.TelemetryCommand:

@@ -193,7 +193,8 @@ def _check_words(system: pb.SystemProperties) -> None:
         )
     if system.HasField("lite_topic") and not _LITE_TOPIC.match(system.lite_topic):
         raise Declined(
-            pb.ILLEGAL_LITE_TOPIC, f"the lite topic {system.lite_topic[:40]!r} may have 64 letters, digits, '-' and '_'"
+            pb.ILLEGAL_LITE_TOPIC,
+            f"the lite topic {system.lite_topic[:40]!r} is invalid: at most 64 letters, digits, '-' and '_'",
         )
 
 

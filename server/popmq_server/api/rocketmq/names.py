@@ -55,7 +55,8 @@ def _name(space: str, name: str, code: pb.Code, what: str, characters_max: int) 
         raise Declined(code, f"the {what} is blank")
     if len(name) > characters_max or not _NAME.match(name) or not _NAMESPACE.match(space):
         raise Declined(
-            code, f"the {what} {name[:40]!r} may have {characters_max} letters, digits, '_', '-', '%' and '|' at most"
+            code,
+            f"the {what} {name[:40]!r} is invalid: at most {characters_max} letters, digits, '_', '-', '%' and '|'",
         )
     prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
     whole = f"{prefix}{space}.{name.removeprefix(prefix)}" if space else name

@@ -205,7 +205,7 @@ def _names(
 
 def _number(queue: pb.MessageQueue) -> int:
     if queue.id < 0:
-        raise Declined(pb.BAD_REQUEST, f"the queue is {queue.id}: here one has to be named")
+        raise Declined(pb.BAD_REQUEST, f"the queue is {queue.id}: this call needs one queue")
     return queue.id
 
 

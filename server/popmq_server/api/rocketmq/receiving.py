@@ -80,7 +80,7 @@ class ReceiveService(Service):
         self._held = held
         self._clock = clock
         self._filters = Filters()
-        self._giving_back: set[asyncio.Future[Any]] = set()
+        self._releasing: set[asyncio.Future[Any]] = set()
 
     async def ReceiveMessage(
         self, request: rpc.ReceiveMessageRequest, call: Call
@@ -172,11 +172,11 @@ class ReceiveService(Service):
         )
         unsent = (Change(one, "release", 0, True, "the client went away") for one in handles[begun:])
         task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, (*tried, *unsent))))
-        self._giving_back.add(task)
-        task.add_done_callback(self._given_back)
+        self._releasing.add(task)
+        task.add_done_callback(self._released)
 
-    def _given_back(self, task: asyncio.Future[Any]) -> None:
-        self._giving_back.discard(task)
+    def _released(self, task: asyncio.Future[Any]) -> None:
+        self._releasing.discard(task)
         if not task.cancelled():
             task.exception()  # the broker stops, or the group was deleted: the leases expire
 

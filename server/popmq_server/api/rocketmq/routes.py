@@ -94,7 +94,9 @@ class RouteService:
         if not asked.addresses or asked.scheme == pb.ADDRESS_SCHEME_UNSPECIFIED:
             return self._advertised
         if asked.scheme == pb.DOMAIN_NAME and len(asked.addresses) > 1:
-            raise Declined(pb.ILLEGAL_ACCESS_POINT, "endpoints of the scheme DOMAIN_NAME have one address")
+            raise Declined(
+                pb.ILLEGAL_ACCESS_POINT, "endpoints with the scheme DOMAIN_NAME must have exactly one address"
+            )
         if len(asked.addresses) > ADDRESSES_MAX:
             raise Declined(pb.ILLEGAL_ACCESS_POINT, f"endpoints have {ADDRESSES_MAX} addresses at most")
         for address in asked.addresses:

@@ -89,7 +89,7 @@ def _send(request: rpc.SendMessageRequest, call: Call) -> Send:
         return Send(requests.sent_name(topic), (entry,), bytes=len(entry.data), types=_TYPES[kind])
     names = {topic_name(each.topic, call.namespace) for each in given}
     if len(names) > 1:
-        raise Declined(pb.MESSAGE_CORRUPTED, "the messages of one request are of one topic")
+        raise Declined(pb.MESSAGE_CORRUPTED, "all messages of a request must have the same topic")
     outgoing, types = zip(*map(messages.new_message, given), strict=True)
     total = sum([len(entry.data) for entry in outgoing])
     name = requests.sent_name(names.pop())

@@ -1,8 +1,8 @@
 """apache.rocketmq.v2.MessagingService, served beside popmq.v1 over the same engine.
 
-grpcio ── bytes ──▶ RocketmqService ── request, Call ──▶ the part that has the method ── commands ──▶ Engine
-                      │
-                      └─ an exception of a part becomes the Status of the answer: a call never fails in gRPC
+transport ── bytes ──▶ RocketmqService ── request, Call ──▶ the part that has the method ── commands ──▶ Engine
+                         │
+                         └─ an exception of a part becomes the Status of the answer: a call never fails in gRPC
 
 routes.py      QueryRoute, QueryAssignment            telemetry.py   Telemetry, Heartbeat, NotifyClientTermination
 sending.py     SendMessage, RecallMessage,            receiving.py   ReceiveMessage
@@ -79,7 +79,7 @@ class RocketmqService:
         self.clients.closed.set()
 
     def handlers(self) -> Any:
-        """The generic handler for grpcio, with every method of the contract."""
+        """The generic handler, with every method of the contract."""
         methods: dict[str, Any] = {}
         for method in SERVICE.methods:
             call: Any = next(getattr(part, method.name) for part in self._parts if hasattr(part, method.name))

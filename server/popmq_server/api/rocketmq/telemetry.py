@@ -202,7 +202,9 @@ class TelemetryService:
         client = self._clients.heard(call)
         kind = request.client_type or client.type
         if kind == pb.CLIENT_TYPE_UNSPECIFIED:
-            raise Declined(pb.UNRECOGNIZED_CLIENT_TYPE, "client_type is unset, and no settings of this client say it")
+            raise Declined(
+                pb.UNRECOGNIZED_CLIENT_TYPE, "client_type is unset, and this client has sent no settings with it"
+            )
         if kind in _CONSUMERS and request.group.name:
             name = group_name(request.group, call.namespace)
             access_keys.check(access_keys.Need("receive", "", name))
