@@ -7,7 +7,7 @@
     │   └── Later             a marker: the broker runs the entry again in the next commit; no caller sees it
     ├── Declined            a refusal with a code of apache.rocketmq.v2 (api/rocketmq/status.py)
     ├── StartError          the broker cannot start: one sentence with the cure, exit code 78 (EX_CONFIG)
-    │   └── UnreadableRow     a row of the store cannot be read: run `popmq check` (storage/rows.py)
+    │   └── UnreadableRow     a row of the store cannot be read: run `popmq check` (storage/rows.py, datafile/seals.py)
     └── CommitFailed        a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
 
     internal, always caught     raised by               becomes
@@ -40,6 +40,19 @@ class BrokerError(Exception):
 
 class StartError(BrokerError):
     """The broker cannot start; the message names the cure."""
+
+
+class UnreadableRow(StartError):
+    """A row of a table is damaged."""
+
+    def __init__(self, table: str, key: bytes, why: str) -> None:
+        row = f"row {key.hex()} of table {table!r}" if key else f"a row of table {table!r}"
+        super().__init__(
+            f"{row} cannot be read ({why}): the store is damaged; start on a backup, with the release that wrote this "
+            "store if it is a later one, or without the row: `popmq check --repair`"
+        )
+        self.table = table
+        self.key = key
 
 
 class CommitFailed(BrokerError):

@@ -2,8 +2,9 @@
 
     python fill.py FOLDER NUMBER      with PYTHONPATH at the release (make.py)
 
-`first` is what format 1 knew, `second` what format 2 added: its imports stand in functions, since the release of
-format 1 has none of them. Time moves by some hours, so that something is in every state at the end.
+`first` is what format 1 knew, `second` what format 2 added, `aged` and `third` what came until format 4: imports stand
+in functions, since the release of format 1 has none of them. Time moves by some hours, so that something is in every
+state at the end.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def damaged(rig: Rig) -> None:
 
     def flip(kv: Any) -> None:
         for key, value in rows:
-            kv.put("log", key, value[:-1] + b"!")
+            kv.put("log", key, value.replace(b"d1", b"d!"))
 
     rig.write(flip)
     rig.ack(rig.pop(3, "bad", "careful")[:1], "careful")
@@ -174,12 +175,35 @@ def pulled(rig: Rig) -> None:
     rig.do(ask.SendBack("events", "puller", (ask.SentBack(0, 0, delay_ms=9 * HOUR, reason="later"),)))
 
 
+def aged(rig: Rig) -> None:
+    """A topic that lost its first messages by their age."""
+    rig.topic("aged", by_age=True, keep_ms=HOUR)
+    rig.send("old", topic="aged")
+    rig.advance(3 * HOUR)
+    rig.send("young", topic="aged")
+
+
+def third(rig: Rig) -> None:
+    """A schedule; a stage that waits for its batch; a batch that was committed."""
+    from tests.engine.stages import commit, stage
+
+    rig.topic("staged")
+    rig.do(ask.CreateSchedule("nightly", "0 3 * * *", "UTC", "staged", "ONCE", ask.NewMessage(b"tick", "", "nightly")))
+    stage(rig, "done", "s0", "s1", topic="staged", batch=1)
+    commit(rig, ("done", 2), batch=1, topic="staged")
+    stage(rig, "waits", "s2", topic="staged", batch=2)
+
+
 def main() -> None:
     folder, number = Path(sys.argv[1]), int(sys.argv[2])
     rig = Rig(folder)
+    if number >= 3:
+        aged(rig)
     first(rig)
     if number >= 2:
         second(rig)
+    if number >= 3:
+        third(rig)
     removing(rig)
     assert rig.findings() == [], rig.findings()
     rig.core.close()

@@ -103,8 +103,9 @@ def check_free_list(handle: int, page_bytes: int) -> str:
     return next(wrong, "")
 
 
-def rescue(handle: int, page_bytes: int) -> Iterator[tuple[str, bytes, bytes] | str]:
+def rescue(handle: int, page_bytes: int, only: str = "") -> Iterator[tuple[str, bytes, bytes] | str]:
     """The readable part of a damaged file: (database, key, value) of each entry, and a sentence for each page left out.
+    `only`: of one database.
 
     A value may be damaged: its user has to check it.
     """
@@ -116,7 +117,7 @@ def rescue(handle: int, page_bytes: int) -> Iterator[tuple[str, bytes, bytes] | 
     databases: list[tuple[str, Root]] = []
     yield from _each("the main table", walk.tree(meta.main), lambda *at: databases.append(_database(*at)))
     for name, root in databases:
-        for found in walk.tree(root):
+        for found in walk.tree(root) if only in ("", name) else ():
             if isinstance(found, str):
                 yield f"database {name!r}: {found}"
             else:
@@ -237,7 +238,7 @@ class _Walk:
     def _page(self, number: int, kind: int) -> Page:
         """Reads a page of a tree, once. Raises Damaged."""
         page = self._read(number)
-        if page.number != number or page.flags & (BRANCH | LEAF | LONG) != kind:
+        if page.number != number or page.flags != kind:
             raise Damaged(f"page {number} is not a page of this tree")
         sound = HEAD < page.lower <= page.upper <= self.page_bytes and not page.lower % 2
         if not sound or page.upper != min(places(page)):
@@ -273,7 +274,7 @@ class _Walk:
         page = self._read(node.page)
         # A shorter value that replaced a long one keeps its pages.
         needed = (HEAD + node.size + self.page_bytes - 1) // self.page_bytes
-        if page.number != node.page or not page.flags & LONG or page.longs < needed:
+        if page.number != node.page or page.flags != LONG or page.longs < needed:
             raise Damaged(f"page {node.page} does not begin a value of {node.size} bytes")
         self._take(node.page + 1, page.longs - 1)
         return page.longs

@@ -177,7 +177,7 @@ def is_gone(kv: Transaction, topic_id: int, queue: int, offset: int) -> bool:
 
 def gone(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> Iterator[int]:
     """The offsets of redriven dead letters in a queue, from `first` up to but not including `stop`."""
-    for key, _ in kv.scan("gone", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, first)):
+    for key in kv.scan_keys("gone", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, first)):
         offset: int = CQ_KEY.unpack(key)[2]
         if offset >= stop:
             return

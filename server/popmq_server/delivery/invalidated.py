@@ -64,7 +64,7 @@ def stays(tx: Tx, where: GroupTopic, queue: int, offset: int) -> bool:
 
     Only chunks of redriven messages can outlive the queue entries of their messages, so other topics are not checked.
     """
-    if tx.kv.first("bare", U32.pack(where[1])) is None:
+    if next(tx.kv.scan_keys("bare", U32.pack(where[1])), None) is None:
         return False
     covering = [void for void in tx.state.sweeps.get(where, _NONE).voids if void.covers(queue, offset)]
     return all(void.keeps(queue, offset) for void in covering) and not is_readable(tx.kv, where[1], queue, offset)

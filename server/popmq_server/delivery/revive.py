@@ -80,10 +80,10 @@ class Reviving(Job):
         """Each commit asks, so it looks at one key only, unless something is postponed."""
         if self._from or self.postponed:
             return self._next_of_all_ms(tx)
-        first = next(tx.kv.scan("due"), None)
+        first = next(tx.kv.scan_keys("due"), None)
         if first is None:
             return None
-        due_ms, ck_id, sub = DUE_KEY.unpack(first[0])
+        due_ms, ck_id, sub = DUE_KEY.unpack(first)
         if not tx.state.leases.is_at(due_ms, (ck_id, sub)):
             return tx.now_ms
         return due_ms if due_ms < NEVER else None
@@ -100,7 +100,7 @@ class Reviving(Job):
     def _keys(self, tx: Tx) -> Iterator[_Due]:
         """The keys of `due` that are not postponed, as committed or flushed, in the order of the store."""
         leases, postponed = tx.state.leases, self.postponed
-        for key, _ in tx.kv.scan("due", b"", self._from):
+        for key in tx.kv.scan_keys("due", b"", self._from):
             due_ms, ck_id, sub = DUE_KEY.unpack(key)
             if not postponed or (key not in postponed and (ck_id, sub) not in postponed):
                 yield _Due(key, due_ms, (ck_id, sub), leases.is_at(due_ms, (ck_id, sub)))
@@ -198,7 +198,7 @@ def _mend(tx: Tx, entry: _Due) -> None:
 
 def too_late(kv: Transaction, saved_ms: int) -> Iterator[tuple[int, int, int]]:
     """(due ms, ck_id, sub) of the leases whose deadline is too far away for any lease: `due` is damaged."""
-    for key, _ in kv.scan("due", b"", DUE_KEY.pack(saved_ms + AHEAD_MS_MAX + 1, 0, 0)):
+    for key in kv.scan_keys("due", b"", DUE_KEY.pack(saved_ms + AHEAD_MS_MAX + 1, 0, 0)):
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
         if due_ms >= NEVER:
             return

@@ -76,7 +76,7 @@ def _keep(tx: Tx, ck: CheckPoint, bits: int) -> int:
 
 def _tell_dropped(tx: Tx, where: GroupTopic, places: list[tuple[int, int]]) -> None:
     """Writes history rows in topics with redriven messages: nothing else records that the group lost those."""
-    if places and tx.kv.first("bare", U32.pack(where[1])) is not None:
+    if places and next(tx.kv.scan_keys("bare", U32.pack(where[1])), None) is not None:
         history.note(tx, where, places, history.RELEASED, MOVED)
 
 

@@ -5,6 +5,7 @@
                          dropped, quarantined; a released member is in the retry topic and in one live CheckPoint
     for each lease       it has its CheckPoint, its parts do not overlap, an owner's has its owner and its token
     counters             retry entries, pins and passed messages equal a scan
+    checksums            each row matches its own, if the store has them (check_rows.py)
     not visible yet      check_timing.py, check_staging.py
     lite topics          check_lite.py
     schedules            check_schedules.py
@@ -28,6 +29,7 @@ from popmq_server.fsck import (
     check_history,
     check_lite,
     check_log,
+    check_rows,
     check_schedules,
     check_staging,
     check_timing,
@@ -76,6 +78,10 @@ def check(kv: Transaction) -> Iterator[str]:
 
     The state is loaded as at a start. A row that stops the start is one finding; the rest cannot be checked then.
     """
+    rows = check_rows.check(kv)
+    yield from rows.sentences
+    if not rows.readable:
+        return
     lost = list(_check_lost(kv))
     yield from lost
     if lost:  # nor could a broker start on it
@@ -119,7 +125,7 @@ def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
 
 def _check_lost(kv: Transaction) -> Iterator[str]:
     """Each lease in the revive topic has its CheckPoint."""
-    for key, _ in kv.scan("due"):
+    for key in kv.scan_keys("due"):
         _, ck_id, sub = DUE_KEY.unpack(key)
         if sub != SUB_OWNER and kv.get("ck", U64.pack(ck_id)) is None:
             yield f"a lease in the revive topic names CheckPoint {ck_id}, which is gone"
@@ -289,7 +295,7 @@ def _count_retries(
 def _check_unsubscribed(kv: Transaction, state: State) -> Iterator[str]:
     """A group without counters in a topic has no other rows there, also after its subscription expired."""
     for name in ("poff", "begin", "sub", "rq", "fwait"):
-        for key, _ in kv.scan(name):
+        for key in kv.scan_keys(name):
             where = (U32.unpack_from(key)[0], U32.unpack_from(key, U32.size)[0])
             known = where[0] in state.groups and state.alive(where[1])
             if known and where not in state.stat:

@@ -41,7 +41,7 @@ def _check_gone(kv: Transaction, state: State) -> Iterator[str]:
     """A mark belongs to a dead letter in its queue, or to one that was there until its chunk left a hole."""
     counted: Counter[int] = Counter()
     log = Log(kv)
-    for key, _ in kv.scan("gone"):
+    for key in kv.scan_keys("gone"):
         topic_id, queue, offset = CQ_KEY.unpack(key)
         topic = state.topics.get(topic_id)
         if topic is None:
@@ -104,7 +104,7 @@ def _held(kv: Transaction, state: State, where: GroupTopic) -> set[tuple[int, in
 
 def _check_chunks(kv: Transaction, state: State) -> Iterator[str]:
     """Chunks that no queue names are marked as such, and each belongs to a topic: otherwise no job would drop them."""
-    bare = {key for key, _ in kv.scan("bare")}
+    bare = set(kv.scan_keys("bare"))
     known = {*state.topics, *state.purges, *state.lite_ids.values()}
     for key, value in kv.scan("idx"):
         topic_id, position = TOPIC_AT.unpack(key)

@@ -122,4 +122,4 @@ def _has_kept_chunk(kv: Transaction, topic_id: int, position: int) -> bool:
     if found is None or kv.get("log", found[0][4:]) is not None:
         return False
     stop = TOPIC_AT.unpack(found[0])[1] + IDX_HEAD.unpack_from(found[1])[1]
-    return any(U64.unpack(key)[0] < stop for key, _ in itertools.islice(kv.scan("kept", b"", found[0][4:]), 1))
+    return any(U64.unpack(key)[0] < stop for key in itertools.islice(kv.scan_keys("kept", b"", found[0][4:]), 1))

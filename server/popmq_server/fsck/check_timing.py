@@ -63,7 +63,7 @@ def _check_delayed(kv: Transaction, state: State, counted: Counter[int]) -> Iter
             yield f"{where} does not match its checksum"
         elif found is None or found != hash8(message.message_id):
             yield f"{where} is not among those of its topic"
-    for key, _ in kv.scan("tsched"):
+    for key in kv.scan_keys("tsched"):
         topic_id, clock, due_ms, number = TSCHED_KEY.unpack(key)
         if kv.get("sched", SCHED_KEY.pack(clock, due_ms, number, topic_id)) is None:
             yield f"topic {topic_id} has a delayed message {number}, which is not there"
@@ -94,7 +94,7 @@ def _check_halves(kv: Transaction, state: State, halves: dict[tuple[int, int], H
 
 def _check_strays(kv: Transaction, halves: dict[tuple[int, int], Half]) -> Iterator[str]:
     """Bytes and checks have their half message."""
-    for key, _ in kv.scan("hmsg"):
+    for key in kv.scan_keys("hmsg"):
         if HALF_KEY.unpack(key) not in halves:
             yield f"the bytes of {HALF_KEY.unpack(key)} belong to no half message"
     for key, value in kv.scan("hdue"):
@@ -107,7 +107,7 @@ def _check_strays(kv: Transaction, halves: dict[tuple[int, int], Half]) -> Itera
 def _check_ended(kv: Transaction, halves: dict[tuple[int, int], Half]) -> Iterator[str]:
     """An ended transaction has no half message."""
     open_ids = {txn_id for _, txn_id in halves}
-    for key, _ in kv.scan("tdone"):
+    for key in kv.scan_keys("tdone"):
         txn_id = TDONE_KEY.unpack(key)[1]
         if txn_id in open_ids:
             yield f"the transaction {txn_id} has ended, and its half message is still there"

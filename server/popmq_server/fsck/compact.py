@@ -128,7 +128,7 @@ def _progress(handle: int, progress: Callable[[int], None]) -> Iterator[None]:
 def _replace(kv: Transaction, copy: pathlib.Path, data: pathlib.Path) -> None:
     """Replaces the original by the copy, if both have the same entries. Raises StartError."""
     try:
-        with reading_copy(copy) as copied:
+        with reading_copy(copy, kv.bare) as copied:
             odd = next(_differences(kv, copied), None)
         if odd is not None:
             raise StartError(f"the copy differs from {DATA_FILE}, which is as it was: {odd}")

@@ -72,5 +72,5 @@ def _name(kv: Transaction, kind: str, key: bytes) -> str:
 
 def _queues(kv: Transaction, key: bytes) -> int:
     """How many queues of a topic have messages: at least 1."""
-    keys = (found for table in ("queue", "cq") for found, _ in kv.scan(table, key))
+    keys = (found for table in ("queue", "cq") for found in kv.scan_keys(table, key))
     return max((QUEUE_KEY.unpack(found[: QUEUE_KEY.size])[1] + 1 for found in keys), default=1)

@@ -4,8 +4,9 @@
                             │                                       │
                             └── a sentence for each page left out   └── a sentence for each row dropped
 
-Each entry that can be read is kept as it is: the messages carry checksums, so a broker finds a damaged one when it
-reads it, and puts it into quarantine. The damaged file stays beside the new one, as `popmq.mdb.damaged`. Killed before
+Each entry that can be read is kept as it is; one wrong bit of a row is corrected (datafile/seals.py). Messages carry
+checksums, so a broker finds a damaged one when it reads it, and puts it into quarantine. The new store has the newest
+format. The damaged file stays beside the new one, as `popmq.mdb.damaged`. Killed before
 the swap, a repair has changed nothing.
 """
 
@@ -13,10 +14,11 @@ import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
+from popmq_server.datafile import seals
 from popmq_server.datafile.walk import rescue
-from popmq_server.errors import CommitFailed, StartError
+from popmq_server.errors import CommitFailed, StartError, UnreadableRow
 from popmq_server.fsck.check import CHECK_MAP_BYTES, check
 from popmq_server.fsck.mended_rows import mended
 from popmq_server.model.checkpoint import decode
@@ -26,13 +28,17 @@ from popmq_server.storage import keys
 from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE, REPAIR_FOLDER, lock_folder, sync_folder
 from popmq_server.storage.keys import DUE_KEY, LITE_INDEX, SUB_OWNER, U32, U64
 from popmq_server.storage.lmdb import DiskFault, MapFull
-from popmq_server.storage.rows import RowReader, UnreadableRow
-from popmq_server.storage.store import Store, reading
+from popmq_server.storage.rows import RowReader
+from popmq_server.storage.store import FORMAT_ROW, Store, reading
 
 #: Bytes of entries in one commit of the new store.
 _COMMIT_BYTES = 64 << 20
 #: Room of the new store's map, as a multiple of the damaged file, and beside it.
 _MAP_FACTOR, _MAP_MARGIN = 2, CHECK_MAP_BYTES
+#: Databases of which every store in use has a row.
+_FIRST = ("meta", "topic", "group", "name")
+#: Rows that are kept although several bits are wrong: without them more would be lost than is damaged.
+_KEPT = frozenset({"meta", "topic", "group", "queue", "poff", "stat", "tstat", "cq", "due"})
 
 
 def repair_folder(folder: pathlib.Path) -> list[str]:
@@ -81,6 +87,7 @@ def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
     kv, size = store.begin(), 0
     kv.delete("meta", LITE_INDEX)
     with open(data, "rb") as file:
+        is_sealed = _is_sealed(file.fileno(), store.page_bytes)
         for found in rescue(file.fileno(), store.page_bytes):
             if isinstance(found, str):
                 yield found
@@ -89,14 +96,42 @@ def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
             if name not in keys.DATABASES or not key:
                 yield f"database {name!r} is unknown: its entry {key.hex()} is left out"
                 continue
-            if name == "lidx" or (name, key) == ("meta", LITE_INDEX):
-                continue  # entries of it may be missing: the next start builds it again
+            if name == "lidx" or (name == "meta" and key in (LITE_INDEX, FORMAT_ROW)):
+                continue  # entries of `lidx` may be missing: the next start builds it again
+            if is_sealed and not seals.is_bare(name, key):
+                row = yield from _unsealed(name, key, value)
+                if row is None:
+                    continue
+                key, value = row
             kv.put(name, key, value)
             size += len(key) + len(value)
             if size > _COMMIT_BYTES:
                 kv.commit()
                 kv, size = store.begin(), 0
     kv.commit()
+
+
+def _is_sealed(handle: int, page_bytes: int) -> bool:
+    """Whether the rows of a file have checksums: a row of the first databases matches its own.
+
+    The format number says it too, and may be damaged.
+    """
+    rows = (found for name in _FIRST for found in rescue(handle, page_bytes, name))
+    return any(not isinstance(found, str) and seals.is_whole(*found[1:]) for found in rows)
+
+
+def _unsealed(name: str, key: bytes, stored: bytes) -> Generator[str, None, tuple[bytes, bytes] | None]:
+    """(key, value) of a row with a checksum; None if it is dropped. Yields a sentence about a damaged one."""
+    if seals.is_whole(key, stored):
+        return key, stored[: -seals.BYTES]
+    if (row := seals.corrected(key, stored)) is not None:
+        yield f"corrected one bit in {'the key' if row[0] != key else 'a row'}: {row[0].hex()} of {name!r}"
+        return row
+    if name in _KEPT:
+        yield f"a row does not match its checksum, and is kept; compare what it says: {key.hex()} of {name!r}"
+        return key, stored[: -seals.BYTES]
+    yield f"dropped a row that does not match its checksum: {key.hex()} of {name!r}"
+    return None
 
 
 def _drop_unreadable_checkpoints(store: Store) -> Iterator[str]:
@@ -119,7 +154,7 @@ def _drop_lost_leases(store: Store) -> Iterator[str]:
     with reading(store) as kv:
         lost = [
             key
-            for key, _ in kv.scan("due")
+            for key in kv.scan_keys("due")
             if len(key) == DUE_KEY.size
             and DUE_KEY.unpack(key)[2] != SUB_OWNER
             and kv.get("ck", U64.pack(DUE_KEY.unpack(key)[1])) is None
@@ -166,7 +201,7 @@ def _mend_names(store: Store) -> Iterator[str]:
 def _drop_lost_schedules(store: Store) -> Iterator[str]:
     """Drops schedules without a message, and messages without a schedule."""
     with reading(store) as kv:
-        named, whole = {bytes(key) for key, _ in kv.scan("cron")}, {bytes(key) for key, _ in kv.scan("cronmsg")}
+        named, whole = {bytes(key) for key in kv.scan_keys("cron")}, {bytes(key) for key in kv.scan_keys("cronmsg")}
     for key in sorted(named - whole):
         yield from _drop(store, "cron", key, "a schedule whose message is gone")
     for key in sorted(whole - named):

@@ -220,7 +220,7 @@ def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, str]
     group, topic = tx.group(query.group) if query.group else None, tx.topic(query.topic) if query.topic else None
     shown, met, left = list[LeaseNumbers](), 0, LEASES_PIECE
     begin, listed = _lease_place(query.after)
-    for key, _ in tx.kv.scan("due", b"", begin):
+    for key in tx.kv.scan_keys("due", b"", begin):
         if left <= 0:
             return shown, met, key.hex()
         left -= 1
@@ -300,7 +300,7 @@ def owners(tx: Tx, query: queries.Owners) -> Rows[OwnerNumbers]:
     named = tx.group(query.group) if query.group else None
     prefix = U32.pack(named.group_id) if named else b""
     found, budget = Rows[OwnerNumbers](), names.Budget()
-    for key, _ in tx.kv.scan("own", prefix, place_of(query.after)):
+    for key in tx.kv.scan_keys("own", prefix, place_of(query.after)):
         owner = tx.state.owners.get((U32.unpack_from(key)[0], key[U32.size :]))
         group = tx.state.groups.get(owner.group_id) if owner else None
         if owner is not None and group is not None:

@@ -184,7 +184,7 @@ class Retention:
     def _drop_bare(self, tx: Tx) -> bool:
         """Drops bare chunks that nothing points into; returns whether all were checked."""
         ripe, done = list[tuple[Topic, Chunk]](), True
-        for key, _ in tx.kv.scan("bare", b"", self._bare_at):
+        for key in tx.kv.scan_keys("bare", b"", self._bare_at):
             if self._left <= 0:
                 self._bare_at, done = key, False
                 break

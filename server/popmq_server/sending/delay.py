@@ -231,7 +231,7 @@ def total(tx: Tx, topic: Topic | None) -> int:
 
 def drop(tx: Tx, topic_id: int, messages_max: int) -> int:
     """Removes up to `messages_max` delayed messages of a deleted topic; returns how many more may be removed."""
-    keys = [key for key, _ in itertools.islice(tx.kv.scan("tsched", U32.pack(topic_id)), messages_max)]
+    keys = list(itertools.islice(tx.kv.scan_keys("tsched", U32.pack(topic_id)), messages_max))
     for key in keys:
         remove(tx, key[4:] + key[:4])
     return messages_max - len(keys)

@@ -36,11 +36,11 @@ class Publishing(Job):
 
     def next_ms(self, tx: Tx) -> int | None:
         """Now, while there is a stage in the list; later if each of them is postponed."""
-        if tx.kv.first("publish") is None:  # the usual case, and every commit asks
+        if next(tx.kv.scan_keys("publish"), None) is None:  # the usual case, and every commit asks
             return None
         if self._first(tx) is not None:
             return tx.now_ms
-        return min((self.not_before(PUBLISH_KEY.unpack(key)[0]) for key, _ in tx.kv.scan("publish")), default=None)
+        return min((self.not_before(PUBLISH_KEY.unpack(key)[0]) for key in tx.kv.scan_keys("publish")), default=None)
 
     def step(self, tx: Tx, work: Timed) -> None:
         key = self._first(tx)
@@ -53,7 +53,7 @@ class Publishing(Job):
 
     def _first(self, tx: Tx) -> bytes | None:
         """The first stage that is not postponed. Stages are postponed one by one only after a fault."""
-        keys = (key for key, _ in tx.kv.scan("publish"))
+        keys = (key for key in tx.kv.scan_keys("publish"))
         return next((key for key in keys if not self.waits(tx, PUBLISH_KEY.unpack(key)[0])), None)
 
     def _piece(self, tx: Tx, key: bytes) -> bool:
@@ -71,7 +71,7 @@ class Publishing(Job):
             _publish(tx, topic, number, blocks)
         for block, _ in blocks:
             tx.kv.delete("stage", block)
-        if tx.kv.first("stage", staging.pieces_of(number)) is None:
+        if next(tx.kv.scan_keys("stage", staging.pieces_of(number)), None) is None:
             tx.kv.delete("publish", key)
         return True
 

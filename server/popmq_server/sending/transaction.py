@@ -21,7 +21,7 @@ import itertools
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from popmq_server.commands import Ended, Place, queries
 from popmq_server.commands.numbers import HalfMessage, Rows
@@ -234,7 +234,7 @@ def ended(tx: Tx, transaction: TransactionId) -> tuple[bool, Ended] | None:
 def forget(tx: Tx) -> bool:
     """Drops one piece of outdated outcomes; returns whether there may be more."""
     stop = TDONE_KEY.pack(max(0, tx.now_ms // DONE_KEEP_MS - 1), 0)
-    old = [key for key, _ in itertools.islice(tx.kv.scan("tdone"), FORGET_MAX) if key < stop]
+    old = [key for key in itertools.islice(tx.kv.scan_keys("tdone"), FORGET_MAX) if key < stop]
     for key in old:
         tx.kv.delete("tdone", key)
     return len(old) == FORGET_MAX
@@ -280,7 +280,7 @@ def _of_all(tx: Tx, after: bytes) -> Iterator[tuple[bytes, memoryview]]:
     more = cursor.set_range(following(after) if after else b"\0")
     while more:
         key = bytes(cursor.key())
-        yield key, cast(memoryview, cursor.value())
+        yield key, tx.kv.value_of("half", key, cursor.value())
         topic_id, _ = HALF_KEY.unpack(key)
         more = cursor.next() if topic_id in tx.state.topics else cursor.set_range(U32.pack(topic_id + 1))
 

@@ -124,7 +124,7 @@ class Sweeping:
         left = SWEEP_MAX
         for topic in self._round.piece(tx):
             prefix, stale = U32.pack(topic.topic_id), list[bytes]()
-            for key, _ in tx.kv.scan("uid", prefix):
+            for key in tx.kv.scan_keys("uid", prefix):
                 if len(stale) == left or U32.unpack_from(key, 4)[0] * 1000 + topic.unique_ids_ms > tx.now_ms:
                     break
                 stale.append(key)

@@ -14,12 +14,12 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from popmq_server.errors import UnreadableRow
 from popmq_server.model import checkpoint
 from popmq_server.model.checkpoint import CheckPoint, Lease
 from popmq_server.model.ids import GroupId, GroupTopic, TopicId
 from popmq_server.storage.keys import DUE_KEY, SUB_OWNER, U64
 from popmq_server.storage.lmdb import Transaction
-from popmq_server.storage.rows import UnreadableRow
 from popmq_server.storage.sharded import Sharded
 from popmq_server.storage.table import StoredTable
 

@@ -36,7 +36,7 @@ def put(kv: Transaction, topic_id: int, now_ms: int, position: int) -> None:
     that was ahead wrote.
     """
     key = TOPIC_AT.pack(topic_id, now_ms)
-    for ahead in [found for found, _ in kv.scan("mark", U32.pack(topic_id), key)]:
+    for ahead in list(kv.scan_keys("mark", U32.pack(topic_id), key)):
         kv.delete("mark", ahead)
     kv.put("mark", key, U64.pack(position))
 
@@ -50,7 +50,7 @@ def limit(kv: Transaction, topic_id: int, since_ms: int) -> int:
     if row is None:
         return 0
     position = int(U64.unpack(row[1])[0])
-    older = itertools.takewhile(lambda key: key < row[0], (key for key, _ in kv.scan("mark", prefix)))
+    older = itertools.takewhile(lambda key: key < row[0], (key for key in kv.scan_keys("mark", prefix)))
     for key in list(itertools.islice(older, STALE_MAX)):
         kv.delete("mark", key)
     return position

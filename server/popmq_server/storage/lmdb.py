@@ -6,6 +6,7 @@ raises DiskFault and MapFull instead.
 
 import contextlib
 import errno
+import itertools
 import os
 import pathlib
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any, cast
 
 import lmdb
 
+from popmq_server.datafile import seals
 from popmq_server.errors import StartError
 from popmq_server.storage import keys
 from popmq_server.storage.folder import DATA_FILE
@@ -23,6 +25,10 @@ _ASCENDING = frozenset({"log"})
 #: The system's messages for a full disk, and for one that accepts no write. py-lmdb does not pass the error numbers on.
 _FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 _REFUSED = (*_FULL, *map(os.strerror, (errno.EIO, errno.EROFS, errno.EFBIG)))
+
+
+#: Rows whose checksums are verified together.
+_TOGETHER = 1024
 
 
 #: Any error of LMDB.
@@ -49,22 +55,36 @@ def _fault(error: lmdb.Error) -> DiskFault:
 
 
 class Transaction:
-    """One LMDB transaction over all databases. It returns values as views, which are valid until the next put."""
+    """One LMDB transaction over all databases. It returns values as views, which are valid until the next put.
 
-    __slots__ = ("_db", "_txn", "_views", "writes")
+    It adds checksums to rows and verifies them (seals.py), except in the databases `bare`. All methods that return
+    values raise UnreadableRow for a row that is damaged and cannot be corrected.
+    """
 
-    def __init__(self, txn: lmdb.Transaction, db: dict[str, Any], views: bool = True) -> None:
+    __slots__ = ("_db", "_txn", "_views", "bare", "writes")
+
+    def __init__(
+        self, txn: lmdb.Transaction, db: dict[str, Any], views: bool = True, bare: frozenset[str] = seals.BARE
+    ) -> None:
         self._txn = txn
         self._db = db
         self._views = views
+        self.bare = bare
         self.writes = 0
 
     def get(self, name: str, key: bytes) -> memoryview | None:
         """The value, or None. Valid until the next put."""
-        return cast("memoryview | None", self._txn.get(key, db=self._db[name]))
+        stored = cast("memoryview | None", self._txn.get(key, db=self._db[name]))
+        return stored if stored is None or name in self.bare else seals.opened(name, key, stored)
+
+    def value_of(self, name: str, key: bytes, stored: Any) -> Any:
+        """The value of a row that a cursor has read."""
+        return stored if name in self.bare else seals.opened(name, key, stored)
 
     def put(self, name: str, key: bytes, value: bytes) -> None:
         """Puts an entry. After MapFull the transaction must be aborted."""
+        if name not in self.bare:
+            value = seals.sealed(key, value)
         self.writes += 1
         try:
             if name in _ASCENDING and self._txn.put(key, value, append=True, db=self._db[name]):
@@ -72,6 +92,11 @@ class Transaction:
             self._txn.put(key, value, db=self._db[name])
         except lmdb.MapFullError as error:
             raise MapFull from error
+
+    def put_bare(self, name: str, key: bytes, value: bytes) -> None:
+        """`put` without a checksum: for the rows of seals.BARE_META."""
+        self.writes += 1
+        Transaction(self._txn, self._db, bare=frozenset({name})).put(name, key, value)
 
     def delete(self, name: str, key: bytes) -> bool:
         """Deletes an entry; returns whether it existed."""
@@ -91,14 +116,14 @@ class Transaction:
         while more and cursor.key() != before:
             more = cursor.next()
         if more:
-            value = bytes(cursor.value())
+            value = bytes(self.value_of(name, after, cursor.value()))
             self.writes += 1
             cursor.delete()
             if self.get(name, after) is None:
                 self.put(name, after, value)
 
     def cursor(self, name: str) -> lmdb.Cursor:
-        """A cursor over one database; its views are valid until the next put."""
+        """A cursor over one database; its views are valid until the next put. `value_of` reads its values."""
         return self._txn.cursor(db=self._db[name])
 
     def first(self, name: str, prefix: bytes = b"") -> tuple[bytes, memoryview] | None:
@@ -106,7 +131,7 @@ class Transaction:
         cursor = self.cursor(name)
         if not cursor.set_range(prefix) or not (key := bytes(cursor.key())).startswith(prefix):
             return None
-        return key, cast(memoryview, cursor.value())
+        return key, self.value_of(name, key, cursor.value())
 
     def last(self, name: str, prefix: bytes = b"") -> tuple[bytes, memoryview] | None:
         """The last entry whose key starts with `prefix`."""
@@ -123,7 +148,7 @@ class Transaction:
         elif not (cursor.prev() if cursor.key() else cursor.last()):
             return None
         found = bytes(cursor.key())
-        return (found, cast(memoryview, cursor.value())) if found.startswith(prefix) else None
+        return (found, self.value_of(name, found, cursor.value())) if found.startswith(prefix) else None
 
     def scan(self, name: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
         """Entries in key order from max(prefix, start), while they start with `prefix`. No put during the iteration.
@@ -136,7 +161,18 @@ class Transaction:
             key = bytes(cursor.key())
             if not key.startswith(prefix):
                 return
-            yield key, cast(memoryview, cursor.value())
+            yield key, self.value_of(name, key, cursor.value())
+            more = cursor.next()
+
+    def scan_keys(self, name: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[bytes]:
+        """The keys of `scan`. It reads no values, so a damaged one does not stop it. No put during the iteration."""
+        cursor = self.cursor(name)
+        more = cursor.set_range(max(prefix, start)) if prefix or start else cursor.first()
+        while more:
+            key = bytes(cursor.key())
+            if not key.startswith(prefix):
+                return
+            yield key
             more = cursor.next()
 
     def keys(self, name: str) -> Iterator[memoryview]:
@@ -148,7 +184,14 @@ class Transaction:
         """All entries of a database, copied. No put during the iteration."""
         cursor = self.cursor(name)
         entries = cast("Iterator[tuple[bytes, bytes]]", cursor.iternext() if cursor.first() else iter(()))
-        return entries if not self._views else ((bytes(key), bytes(value)) for key, value in entries)
+        copies = entries if not self._views else ((bytes(key), bytes(value)) for key, value in entries)
+        return copies if name in self.bare else itertools.chain.from_iterable(_opened(name, copies))
+
+    def broken(self, name: str) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of a database that do not match their checksum, as stored."""
+        for key, stored in self.cursor(name).iternext() if name not in self.bare else ():
+            if not seals.is_whole(key, stored) and not seals.is_bare(name, bytes(key)):
+                yield bytes(key), bytes(stored)
 
     def used_pages(self) -> int:
         """Pages with data, summed over the databases: free pages of the file are not counted."""
@@ -169,6 +212,13 @@ class Transaction:
 
     def abort(self) -> None:
         self._txn.abort()
+
+
+def _opened(name: str, entries: Iterator[tuple[bytes, bytes]]) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+    """The entries with their values, in pieces: verified together they cost no Python call each."""
+    while piece := list(itertools.islice(entries, _TOGETHER)):
+        keys_, stored = [key for key, _ in piece], [value for _, value in piece]
+        yield zip(keys_, seals.all_opened(name, keys_, stored), strict=True)
 
 
 def open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.Environment:
@@ -230,12 +280,13 @@ def copy_environment(folder: pathlib.Path, map_bytes: int, handle: int) -> None:
 
 
 @contextlib.contextmanager
-def reading_copy(path: pathlib.Path) -> Iterator[Transaction]:
-    """A read transaction over a copy that no other process uses."""
+def reading_copy(path: pathlib.Path, bare: frozenset[str]) -> Iterator[Transaction]:
+    """A read transaction over a copy that no other process uses. `bare`: as of a transaction over the original."""
     env = lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=len(keys.DATABASES), readahead=False)
     try:
         with env.begin(buffers=True) as txn:
-            yield Transaction(txn, {name: env.open_db(name.encode(), txn, create=False) for name in keys.DATABASES})
+            db = {name: env.open_db(name.encode(), txn, create=False) for name in keys.DATABASES}
+            yield Transaction(txn, db, bare=bare)
     finally:
         env.close()
 

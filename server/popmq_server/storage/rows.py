@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from popmq_server.errors import StartError
+from popmq_server.errors import UnreadableRow
 from popmq_server.storage.keys import I64, STAT_KEY, U32, U64
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.table import StoreChange
@@ -33,19 +33,6 @@ class Key(NamedTuple):
 ID = Key(U32.pack, lambda raw: U32.unpack(raw)[0])
 #: G, T.
 PAIR = Key(lambda key: STAT_KEY.pack(*key), STAT_KEY.unpack)
-
-
-class UnreadableRow(StartError):
-    """A row of a table is damaged."""
-
-    def __init__(self, table: str, key: bytes, why: str) -> None:
-        row = f"row {key.hex()} of table {table!r}" if key else f"a row of table {table!r}"
-        super().__init__(
-            f"{row} cannot be read ({why}): the store is damaged; start on a backup, with the release that wrote this "
-            "store if it is a later one, or without the row: `popmq check --repair`"
-        )
-        self.table = table
-        self.key = key
 
 
 class RowReader:

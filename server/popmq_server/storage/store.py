@@ -12,13 +12,13 @@ import shutil
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from popmq_server.datafile import free_pages, walk
+from popmq_server.datafile import free_pages, seals, walk
 from popmq_server.datafile.free_pages import FreePages
 from popmq_server.errors import CommitFailed, StartError
 from popmq_server.storage import keys, max_size
 from popmq_server.storage.fault_note import FaultNote
 from popmq_server.storage.folder import DATA_FILE, NoMapping, discard_unfinished, lock_folder, sync_folder, try_mapping
-from popmq_server.storage.formats import FORMAT, readable
+from popmq_server.storage.formats import FORMAT, newest, readable, without_checksums
 from popmq_server.storage.lmdb import (
     DiskFault,
     LmdbError,
@@ -41,7 +41,7 @@ DISK_FREE_SEND = 256 << 20
 #: The transaction number that LMDB gives a compacted copy.
 _TXN_OF_COPY = 1
 #: The key of the format number in `meta`.
-_FORMAT = b"format"
+FORMAT_ROW = b"format"
 
 
 class Reader(Protocol):
@@ -148,9 +148,10 @@ class Store:
             new = txn.stat()["entries"] == 0
             meta = self._env.open_db(b"meta", txn=txn)
             if new:
-                txn.put(_FORMAT, keys.U32.pack(FORMAT), db=meta)
-                txn.put(keys.LITE_INDEX, b"", db=meta)
-            self._format = self._read_format(txn.get(_FORMAT, db=meta))
+                txn.put(FORMAT_ROW, keys.U32.pack(FORMAT), db=meta)
+                txn.put(keys.LITE_INDEX, seals.sealed(keys.LITE_INDEX, b""), db=meta)
+            self._format = self._read_format(txn.get(FORMAT_ROW, db=meta))
+            self._bare = without_checksums(self._format)
             return {name: self._env.open_db(name.encode(), txn=txn) for name in keys.DATABASES}
 
     def _read_format(self, found: bytes | None) -> int:
@@ -162,14 +163,14 @@ class Store:
         return readable(str(self.folder), keys.U32.unpack(found)[0])
 
     def adopt(self) -> None:
-        """Sets the format number to this release's, and drops a size that no longer holds. Called once the state was
-        read, before other writes (but `rebase`).
+        """Sets the format number to the newest that the store can have, and drops a size that no longer holds. Called
+        once the state was read, before other writes (but `rebase`).
         """
-        if self._format != FORMAT:
+        if self._format != (number := newest(self._format)):
             tx = self.begin()
-            tx.put("meta", _FORMAT, keys.U32.pack(FORMAT))
+            tx.put_bare("meta", FORMAT_ROW, keys.U32.pack(number))
             tx.commit()
-            self._format = FORMAT
+            self._format = number
         if self._set_size is not None and not self._set_size.holds(self._named):
             self._forget_set_size()
 
@@ -196,7 +197,7 @@ class Store:
         tx = self.begin()
         try:
             row = max_size.SetSize(size, self._named)
-            tx.put("meta", max_size.ROW, row.packed())
+            tx.put_bare("meta", max_size.ROW, row.packed())
             tx.commit()
         except (MapFull, DiskFault):
             tx.abort()
@@ -227,7 +228,7 @@ class Store:
             txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
         except LmdbError as error:
             raise CommitFailed(f"the store takes no more transactions: {error}") from error
-        return Transaction(txn, self._db, views)
+        return Transaction(txn, self._db, views, self._bare)
 
     def used_pages(self, tx: Transaction) -> int:
         """Pages with data, of all databases."""

@@ -72,7 +72,7 @@ def _open_to_others(tx: Tx, group: Group) -> None:
 
 def _topics_of(tx: Tx, group_id: GroupId) -> list[TopicId]:
     """The topics that a group has named: from the store, and from this transaction."""
-    stored = [TopicId(STAT_KEY.unpack(key)[1]) for key, _ in tx.kv.scan("stat", U32.pack(group_id))]
+    stored = [TopicId(STAT_KEY.unpack(key)[1]) for key in tx.kv.scan_keys("stat", U32.pack(group_id))]
     return stored + [where[1] for where, stat in tx.state.stat.changed_items() if where[0] == group_id and stat]
 
 

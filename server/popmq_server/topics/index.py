@@ -104,6 +104,7 @@ def _walk(
         steps, last = steps - 1, at
         if len(value) <= SMALL_BYTES and only not in bytes(value):
             continue
+        value = kv.value_of("idx", at, value)
         position, raw = TOPIC_AT.unpack(at)[1], value[IDX_HEAD.size + IDX_HEAD.unpack_from(value)[2] * IDX_RANGE.size :]
         if names := _named(raw, NAME, wanted):
             places = sorted(((position + place, name) for name, place in names), reverse=True)

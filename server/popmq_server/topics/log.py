@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
+from popmq_server.errors import UnreadableRow
 from popmq_server.model.checkpoint import CheckPoint, Run, members_of
 from popmq_server.model.message import read_record
 from popmq_server.state.tx import Tx
@@ -35,10 +36,11 @@ def _pieces(
         return
     stop = offset + count
     while offset < stop:
-        block_topic, block_queue, first = CQ_KEY.unpack(cursor.key())
+        key = bytes(cursor.key())
+        block_topic, block_queue, first = CQ_KEY.unpack(key)
         if (block_topic, block_queue) != (topic_id, queue) or first > offset:
             break
-        raw = cursor.value()[(offset - first) * CQ_ENTRY.size : (stop - first) * CQ_ENTRY.size]
+        raw = kv.value_of("cq", key, cursor.value())[(offset - first) * CQ_ENTRY.size : (stop - first) * CQ_ENTRY.size]
         if not raw:
             break
         end = offset + len(raw) // CQ_ENTRY.size
@@ -167,7 +169,10 @@ class Log:
         """(stored ms, message bytes), or None if the record was dropped or is damaged. `read`: or `read_head`."""
         if self._start <= position < self._stop or self._load(position):
             return read(self._chunk[position - self._start : position - self._start + size], topic_id)
-        kept = self._kv.get("kept", U64.pack(position))
+        try:
+            kept = self._kv.get("kept", U64.pack(position))
+        except UnreadableRow:  # as a damaged record of the log: it goes to quarantine
+            return None
         return None if kept is None else read(kept[8:], topic_id)
 
 

@@ -44,6 +44,12 @@ def wrong_number(handle: int) -> tuple[int, bytes]:
     return page.number * PAGE, NUMBER.pack(page.number + 1)
 
 
+def odd_flag(handle: int) -> tuple[int, bytes]:
+    """That of a page which its transaction dropped again: LMDB never writes one, and would reuse it."""
+    page = first_leaf(handle, database(handle, b"cq")[0])
+    return page.number * PAGE + 11, b"\x40"
+
+
 def long_entry(handle: int) -> tuple[int, bytes]:
     page = first_leaf(handle, database(handle, b"cq")[0])
     return page.number * PAGE + places(page)[-1], struct.pack("=H", 60_000)
@@ -84,6 +90,7 @@ def free_page_in_use(handle: int) -> tuple[int, bytes]:
     ("how", "sentence"),
     [
         (wrong_number, "is not a page of this tree"),
+        (odd_flag, "is not a page of this tree"),
         (long_entry, "more than its page"),
         (swapped_keys, "do not ascend"),
         (wrong_bound, "a search does not find a key"),

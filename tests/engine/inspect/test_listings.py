@@ -25,7 +25,7 @@ from tests.engine.traffic.traffic_timing import later, timed_pair
 from tests.engine.work import calls, grows
 
 SMALL, LARGE = 60, 600
-GROWTH_MAX = 1.1
+GROWTH_MAX = 1.12
 
 
 @pytest.fixture(autouse=True)

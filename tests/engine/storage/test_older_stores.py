@@ -5,7 +5,6 @@ tests/stores has a store of each format, written by the last release of that for
 
 from __future__ import annotations
 
-import lzma
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,17 +14,17 @@ from popmq_server import commands as ask
 from popmq_server.commands import queries
 from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.compact import compact_folder
+from popmq_server.fsck.repair import repair_folder
 from popmq_server.model.leased import Leased
-from popmq_server.storage.formats import FORMATS
+from popmq_server.storage.formats import FORMATS, SEALED
 from popmq_server.storage.keys import DATABASES, U32
 from tests.engine.dead_letters import all_again
 from tests.engine.lives import why
 from tests.engine.pull_steps import committed, finish, pull, texts
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, message, numbered
 from tests.engine.traffic.traffic_timing import delayed, ending, halves
+from tests.stores.kept import KEPT, put
 
-STORES = Path(__file__).parents[2] / "stores"
-KEPT = {int(path.name.split(".")[0].removeprefix("format-")): path for path in sorted(STORES.glob("format-*.mdb.xz"))}
 SINCE_2 = [number for number in KEPT if number >= 2]
 #: What a store cannot show at rest: room for later work, what lasts for a moment, and what needs thousands of messages.
 NEVER_AT_REST = {"publish", "sweep", "widx"}
@@ -48,11 +47,6 @@ def rig(folder: Path, request: pytest.FixtureRequest) -> Iterator[Rig]:
     assert rig.findings() == []
     rig.core.close()
     assert check_folder(folder) == []
-
-
-def put(folder: Path, number: int) -> None:
-    folder.mkdir()
-    (folder / "popmq.mdb").write_bytes(lzma.decompress(KEPT[number].read_bytes()))
 
 
 every_format = pytest.mark.parametrize("rig", KEPT, indirect=True, ids="format-{}".format)
@@ -82,8 +76,18 @@ def test_the_store_of_the_newest_kept_format_has_something_in_every_database(fol
 
 
 @every_format
-def test_an_older_store_has_the_newest_format_once_it_was_opened(rig: Rig) -> None:
+def test_an_older_store_has_the_last_format_without_checksums_once_it_was_opened(rig: Rig) -> None:
+    assert dict(rig.read("meta"))[b"format"] == U32.pack(SEALED - 1)
+
+
+@every_format
+def test_a_repair_of_an_older_store_gives_it_the_newest_format_and_keeps_its_rows(rig: Rig) -> None:
+    before = {name: rig.read(name) for name in DATABASES if name not in ("meta", "lidx")}
+    rig.core.close()
+    assert repair_folder(rig.folder) == []
+    rig._start()
     assert dict(rig.read("meta"))[b"format"] == U32.pack(FORMATS[-1].number)
+    assert {name: rig.read(name) for name in before} == before
 
 
 @every_format
@@ -230,7 +234,7 @@ def test_a_switch_back_to_pop_delivers_messages_that_were_sent_back(rig: Rig) ->
     assert len(drain(rig, "events", "puller")) == 5
 
 
-@since_2
+@pytest.mark.parametrize("rig", [2], indirect=True)
 def test_the_chunks_of_lite_topics_are_indexed_in_the_background(rig: Rig) -> None:
     assert b"lite_index" not in dict(rig.read("meta"))
     rig.settle()

@@ -9,7 +9,7 @@ from tests.engine.rig import Rig, numbered, sending
 from tests.engine.work import calls
 
 #: Calls of a commit of one command, of one message each: as counted, and a twentieth more.
-SEND_MAX, POP_MAX, ACK_MAX = 474, 726, 577
+SEND_MAX, POP_MAX, ACK_MAX = 500, 766, 589
 
 
 @pytest.fixture
