@@ -39,6 +39,7 @@ BANNED = (
     Banned("told", r"(?i)\b(?:is|are|was|were) told\b", "reported, returned, answered"),
     Banned("handed out", r"(?i)\bhand(?:s|ed)? out\b", "deliver"),
     Banned("deal out", r"(?i)\bdeals? (?:\w+ ){0,2}out\b|\bdealt\b", "assign queues"),
+    Banned("waiting Pop", r"(?i)\bwaiting pops?\b", "a parked Pop: waiting are messages"),
 )
 #: Habits of a translated text, which a reader has to read twice. Names of tests are read by test_style.py.
 HABITS = (
@@ -144,13 +145,19 @@ def test_names_of_tests_use_words_in_their_one_meaning() -> None:
     assert used == []
 
 
-#: Identifiers of the server with a second meaning, as (folder, what reads so), and the word to use.
+#: Identifiers with a second meaning, as (folder, what reads so), and the word to use.
 IDENTIFIERS = (
     ("server/popmq_server/writer", r"_?group|_?(next|NEXT)_?(group|GROUP)|GROUP_(COMMANDS|BYTES|SHARE).*", "batch"),
     ("server/popmq_server", r"_?(next_group|NEXT_GROUP)", "batch: a group is a consumer group"),
     ("server/popmq_server", r"token_ms|no_token", "quota: a token is an owner's"),
     ("server/popmq_server", r"(?i).*bur(y|ied|ial)(_.*)?", "dead letter"),
     ("server/popmq_server", r"(?i)(.*_)?hand(s|ed)?_?out", "deliver"),
+    ("server/popmq_server", r"(?i)(.*_)?g(ive|iving|iven|ave)_?back", "release"),
+    ("server/popmq_server/state", r"_?[Ll]ines?", "ready: message groups, or lite topics"),
+    ("server/popmq_server/delivery", r"_?[Ll]ines?", "ready: message groups"),
+    ("server/popmq_server/lite", r"_?[Ll]ines?", "ready: lite topics"),
+    ("sdk/popmq", r"(?i)(.*_)?hand(s|ed)?_?out", "deliver"),
+    ("sdk/popmq", r"(?i)(.*_)?g(ive|iving|iven|ave)_?back", "release"),
     ("server/popmq_server/operate", r"_?[Ll]ot", "page: a lot has the calls that wait"),
 )
 #: Names of the contract that stay as they were released.
@@ -181,7 +188,7 @@ def counts_places(tree: ast.AST) -> list[str]:
     ]
 
 
-def test_identifiers_of_the_server_use_words_in_their_one_meaning() -> None:
+def test_identifiers_use_words_in_their_one_meaning() -> None:
     used = [
         f"{path.relative_to(ROOT)}: {name}: {instead}"
         for folder, pattern, instead in IDENTIFIERS
@@ -222,6 +229,7 @@ def test_a_second_meaning_in_a_name_is_noticed(tmp_path: Path) -> None:
         ("the letter is marked", ["letter"]),
         ("the handler checks the request", ["check"]),
         ("the message is given back", ["given back"]),
+        ("a waiting Pop, a message that waits", ["waiting Pop"]),
     ],
 )
 def test_a_second_meaning_is_noticed(text: str, words: list[str]) -> None:

@@ -184,7 +184,7 @@ class Delivery(Referable):
         object.__setattr__(self, "_renamed", handle)
 
     @property
-    def line(self) -> str:
+    def order_key(self) -> str:
         """The message group or lite topic in which it is ordered; "": not ordered."""
         return self.message_group or self.lite_topic
 

@@ -34,7 +34,7 @@ def register(spark: "SparkSession") -> None:
 def drain(spark: "SparkSession", name: str, **options: Any) -> "Drain":
     """A `with` block that empties a topic once: `drain.rows` are acked when the block ends without an error.
 
-    `name` names the job: an unfinished drain is repeated by the next one of its name. `options` are
+    `name` names the job: an unfinished drain is repeated by the next one of its name and limits. `options` are
     those of `mode=lease`. What is promised, and what is not: `popmq_spark.lease.draining`.
     """
     from popmq_spark.lease.draining import Drain

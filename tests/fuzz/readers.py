@@ -121,7 +121,7 @@ def _sound_rows() -> list[list[bytes]]:
         runs=(checkpoint.Run(*[0] * len(checkpoint.Run._fields))._replace(length=1),),
         members=1,
         chunks=(),
-        groups=(bytes(8),),
+        message_groups=(bytes(8),),
         part=1,
     )
     row = history_rows.Row(2, 0, 3, 1, 0, 1, 5, 6, 7, 3, "client", "reason", 1)

@@ -126,7 +126,7 @@ async def test_the_next_message_of_a_message_group_comes_when_the_last_one_is_se
         await client.send(FIFO, bodies_of("a", "a0", "a1"))
         first = await consumer.__anext__()
         second = asyncio.ensure_future(consumer.__anext__())
-        await waiting_pop(client)
+        await parked_pop(client)
         assert not second.done()
         first.ack()
         assert (await second).text() == "a1"
@@ -188,7 +188,7 @@ async def test_a_lost_lease_drops_later_messages_of_its_message_group_and_waits_
             await client.extend(lost, 1.0)  # an operator's hand: the lease ends before the client renews it
             await advance(120.0)
             again = asyncio.ensure_future(consumer.__anext__())
-            await waiting_pop(client)
+            await parked_pop(client)
             assert not again.done()
         first = await again
         assert (first.text(), first.attempt) == ("a0", 2)
@@ -204,7 +204,7 @@ async def test_two_consumers_of_one_client_wait_for_each_others_handlers(client:
             await advance(120.0)
             again = asyncio.ensure_future(other.__anext__())
             await eventually(lambda: held_twice(client))
-            await waiting_pop(client)
+            await parked_pop(client)
             assert not again.done()
         assert ((await again).text(), again.result().attempt) == ("a0", 2)
 
@@ -217,7 +217,7 @@ async def test_a_delivery_dropped_without_settling_comes_again_in_order_and_is_l
         await client.send(FIFO, bodies_of("a", "a0", "a1"))
         assert (await consumer.__anext__()).text() == "a0"
         again = asyncio.ensure_future(consumer.__anext__())
-        await waiting_pop(client)
+        await parked_pop(client)
         await advance(60.0)
         assert ((await again).text(), again.result().attempt) == ("a0", 2)
         again.result().ack()
@@ -287,7 +287,7 @@ async def held_twice(client: Any) -> bool:
     return any(lease.undone for lease in (await client.leases(GROUP, FIFO)).leases)
 
 
-async def waiting_pop(client: Any) -> None:
+async def parked_pop(client: Any) -> None:
     """Waits until a pop of the group is parked in the broker."""
     while not (groups := (await client.stats(FIFO, GROUP)).groups) or not groups[0].waiters:
         pass

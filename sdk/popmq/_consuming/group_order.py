@@ -3,8 +3,8 @@
     buffered ──▶ delivered ──┬─ acked, or dead-lettered ───────────────▶ the next one may be delivered
                               └─ released, lost, dropped unsettled ─────▶ the later ones of its batch are forgotten
 
-When a message fails, the broker takes back the later ones and delivers them again in order: their handles are no
-longer valid.
+When a message fails, the broker releases the later ones and delivers them again in order: their handles are no longer
+valid.
 """
 
 import weakref
@@ -14,7 +14,8 @@ from typing import Literal
 from popmq._consuming.leased_batches import Batch, LeasedBatches
 from popmq.message import Delivery
 
-#: May a buffered delivery be delivered? "later": another of its message group is out. "never": its lease is lost.
+#: May a buffered delivery be delivered? "later": a handler has another of its message group. "never": its lease is
+#: lost.
 When = Literal["now", "later", "never"]
 
 #: Topic, group, message group.
@@ -22,14 +23,14 @@ Key = tuple[str, str, str]
 
 
 @dataclass(eq=False, slots=True)
-class _HandedOut:
+class _Delivered:
     """The delivery of a message group that a handler has."""
 
     key: Key
     handle: str
     batch: Batch
     delivery: weakref.ref[Delivery]
-    settling: bool = False  # the broker has been told the outcome and has not answered yet
+    settling: bool = False  # its outcome was sent to the broker, which has not answered yet
     waiting: set[Batch] = field(default_factory=set)  # batches of other pops that wait for it
 
 
@@ -38,17 +39,17 @@ class MessageGroupOrder:
 
     def __init__(self, leased_batches: LeasedBatches) -> None:
         self._leased_batches = leased_batches
-        self._by_key: dict[Key, _HandedOut] = {}
-        self._by_handle: dict[str, _HandedOut] = {}
+        self._by_key: dict[Key, _Delivered] = {}
+        self._by_handle: dict[str, _Delivered] = {}
 
-    def hand_out(self, delivery: Delivery) -> When:
-        """Hands a delivery out if its message group allows it.
+    def may_deliver(self, delivery: Delivery) -> When:
+        """Whether a delivery may go to a handler; with "now" it counts as delivered.
 
-        A delivery that is out and no longer referenced has failed: it cannot be settled.
+        A delivered one that is no longer referenced has failed: it cannot be settled.
         """
-        if not delivery.line:
+        if not delivery.order_key:
             return "now" if self._leased_batches.batch_of(delivery.handle) else "never"
-        key = (delivery.topic, delivery.group, delivery.line)
+        key = (delivery.topic, delivery.group, delivery.order_key)
         out = self._by_key.get(key)
         if out is not None:
             if out.settling or out.delivery() is not None:
@@ -60,12 +61,12 @@ class MessageGroupOrder:
         if batch is None:
             return "never"
         if batch.runs:
-            handed_out = _HandedOut(key, delivery.handle, batch, weakref.ref(delivery))
-            self._by_key[key] = self._by_handle[delivery.handle] = handed_out
+            delivered = _Delivered(key, delivery.handle, batch, weakref.ref(delivery))
+            self._by_key[key] = self._by_handle[delivery.handle] = delivered
         return "now"
 
     def settling(self, handle: str) -> None:
-        """The broker is being told how a delivery ended; `settled` follows with its answer."""
+        """The outcome of a delivery is being sent to the broker; `settled` follows with its answer."""
         if out := self._by_handle.get(handle):
             out.settling = True
 
@@ -82,7 +83,7 @@ class MessageGroupOrder:
         self._end(out, failed)
         return {out.batch, *out.waiting}
 
-    def _end(self, out: _HandedOut, failed: bool) -> None:
+    def _end(self, out: _Delivered, failed: bool) -> None:
         del self._by_handle[out.handle], self._by_key[out.key]
         if failed:
             self._leased_batches.drop_behind(out.batch, out.handle)

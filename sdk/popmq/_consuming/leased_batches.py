@@ -49,8 +49,8 @@ class Batch:
         self.members = {delivery.handle: weakref.ref(delivery) for delivery in deliveries}
         self.runs: dict[str, list[str]] = {}
         for delivery in deliveries if ordered else ():
-            if delivery.line:
-                self.runs.setdefault(delivery.line, []).append(delivery.handle)
+            if delivery.order_key:
+                self.runs.setdefault(delivery.order_key, []).append(delivery.handle)
         self.renew_at = 0.0
         self.renewed(since)
 

@@ -27,4 +27,5 @@ class Reject:
 Outcome = Ack | Release | Reject
 
 ACK = Ack()
-GIVE_BACK = Release(delay=0.0, count=False)
+#: The outcome of a message that no handler has seen: visible at once, and the attempt is free.
+UNREAD = Release(delay=0.0, count=False)

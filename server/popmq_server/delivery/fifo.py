@@ -14,8 +14,8 @@
 
 A message group is locked while any of its messages is under a lease or in backoff, so at most one batch of it is leased
 at a time. A batch may hold several of its messages, in order. A pop lets messages wait that it cannot deliver yet, so
-the position moves and the pop finds other message groups after them. `state.lines` keeps the ready message groups,
-those with waiting messages and no lock or stop, in the order in which they became ready.
+the position moves and the pop finds other message groups after them. `state.ready_groups` keeps the ready message
+groups, those with waiting messages and no lock or stop, in the order in which they became ready.
 
 fifo_pick.py chooses the messages to take and to let wait. The broker identifies a message group by 8 bytes of its
 hash, which also gives the queue. Two message groups with one hash share a lock and a place among the ready ones: they
@@ -95,7 +95,7 @@ def _hashed(message_group: bytes) -> bytes:
 
 def keeps_order(tx: Tx, ck: CheckPoint) -> bool:
     """Whether returned members wait in their message groups: in FIFO topics, unless the group pulls."""
-    if not ck.groups:
+    if not ck.message_groups:
         return False
     return not tx.state.subscriptions.get((ck.group_id, ck.topic_id), _PLAIN).pulls
 
@@ -134,7 +134,7 @@ def _moved(tx: Tx, where: GroupTopic, entry: Waiting, count: int) -> None:
     if entry.stopped:
         _note_stop(tx, key, entry, count)
     tx.count(where, waiting=count)
-    if tx.state.lines.judge(key) and count > 0:
+    if tx.state.ready_groups.judge(key) and count > 0:
         tx.wake(*where)
 
 
@@ -191,7 +191,7 @@ def put_back(
     tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
     where = (ck.group_id, ck.topic_id)
     for (run, offset, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
-        key = FWAIT_KEY.pack(*where, ck.groups[member], offset)
+        key = FWAIT_KEY.pack(*where, ck.message_groups[member], offset)
         attempts = run.attempts - (not bound and not tried >> member & 1)
         tie = (ck.ck_id, member) if bound else (0, 0)
         halt = stopped >> member & 1
@@ -203,7 +203,7 @@ def take_back(tx: Tx, ck: CheckPoint, bits: int) -> None:
     """Removes the waiting entries of members of `ck`: they return to its lease, or are done."""
     where = (ck.group_id, ck.topic_id)
     for (_, offset, _, _), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
-        key = FWAIT_KEY.pack(*where, ck.groups[member], offset)
+        key = FWAIT_KEY.pack(*where, ck.message_groups[member], offset)
         value = tx.kv.get("fwait", key)
         if value is not None:
             remove(tx, where, waiting_of(key, value))
@@ -226,8 +226,8 @@ def heads(ck: CheckPoint, among: int) -> int:
     """The first member of each message group in `among`: the only one that counts as tried."""
     found, seen = 0, set()
     for member in members_of(among):
-        if ck.groups[member] not in seen:
-            seen.add(ck.groups[member])
+        if ck.message_groups[member] not in seen:
+            seen.add(ck.message_groups[member])
             found |= 1 << member
     return found
 
@@ -236,8 +236,8 @@ def followers(ck: CheckPoint, among: int, failed: int) -> int:
     """The members of `among` that follow a member of `failed` in its message group."""
     first: dict[bytes, int] = {}
     for member in members_of(failed):
-        first.setdefault(ck.groups[member], member)
-    return sum(1 << member for member in members_of(among) if first.get(ck.groups[member], member) < member)
+        first.setdefault(ck.message_groups[member], member)
+    return sum(1 << member for member in members_of(among) if first.get(ck.message_groups[member], member) < member)
 
 
 def stopped(tx: Tx, where: GroupTopic, message_group: bytes) -> list[Waiting]:

@@ -31,11 +31,11 @@ class FifoPick(Pick):
     def __init__(self, tx: Tx, group: Group, topic: Topic, bounds: Bounds) -> None:
         super().__init__(tx, group, topic, bounds)
         self.part = 0
-        self.groups: list[bytes] = []  # the message group of each row
+        self.message_groups: list[bytes] = []  # the message group of each row
         self.where = (group.group_id, topic.topic_id)
         self._mine: set[bytes] = set()  # message groups of the taken messages
         self._taken: dict[bytes, Waiting] = {}  # by key; includes messages that do not match or cannot be read
-        self._from_lines = 0
+        self._from_waiting = 0
         self._new_waiting: list[Waiting] = []
         self._still_waiting: dict[bytes, int] = {}  # waiting messages of a message group after this plan
         self._waiting = tx.state.stat[self.where].waiting if self.where in tx.state.stat else 0
@@ -46,16 +46,16 @@ class FifoPick(Pick):
 
     def allowed(self, queue: int) -> int:
         """As in Pick, less the waiting messages that an earlier step of this plan has taken."""
-        return super().allowed(queue) - (self._from_lines if queue == RETRY_QUEUE and self.in_flight_max else 0)
+        return super().allowed(queue) - (self._from_waiting if queue == RETRY_QUEUE and self.in_flight_max else 0)
 
     def has_retries(self) -> bool:
         """Whether a message group with waiting messages is ready."""
-        return self.tx.state.lines.count(self.where) > 0
+        return self.tx.state.ready_groups.count(self.where) > 0
 
     def take_retry(self) -> bool:
         """Takes from the ready message groups, the longest ready first; returns whether it took or dropped any."""
         share, before = max(1, self.messages_max // SHARE_OF_BATCH), len(self._taken)
-        for message_group in self.tx.state.lines.of(self.where):
+        for message_group in self.tx.state.ready_groups.of(self.where):
             if not self.room:
                 break
             self._take_waiting(message_group, min(share, self.room))
@@ -93,9 +93,9 @@ class FifoPick(Pick):
         attempt = entry.attempts + 1
         self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
         self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
-        self.groups.append(message_group)
+        self.message_groups.append(message_group)
         self._mine.add(message_group)
-        self._from_lines += 1
+        self._from_waiting += 1
         return True
 
     def _waits(self, message_group: bytes) -> int:
@@ -165,7 +165,7 @@ class FifoPick(Pick):
             self._let_wait(message_group, queue, offset, position, size)
             return False
         self._take(position, size, read, queue, offset, 1)
-        self.groups.append(message_group)
+        self.message_groups.append(message_group)
         self._mine.add(message_group)
         return True
 
@@ -185,7 +185,7 @@ class FifoPick(Pick):
 
     def more_retries(self) -> bool:
         """Whether an applied pick left ready message groups whose front is not tied to the requesting owner."""
-        for message_group in self.tx.state.lines.of(self.where):
+        for message_group in self.tx.state.ready_groups.of(self.where):
             entry = fifo.front(self.tx, self.where, message_group)
             if entry is not None and not self._is_tied(entry) and self._is_below(entry):
                 return True
@@ -193,7 +193,7 @@ class FifoPick(Pick):
 
     def rest(self, queues: range | tuple[int, ...]) -> int:
         """Unread messages, and one for each ready message group: its other messages wait for the first one."""
-        return super().rest(queues) + self.tx.state.lines.count(self.where)
+        return super().rest(queues) + self.tx.state.ready_groups.count(self.where)
 
     def apply(self) -> None:
         """Removes taken entries and adds waiting ones; the lease sets the locks."""

@@ -224,7 +224,7 @@ def _apply(
     runs it again. It is refused when the store has no room for it.
     """
     ck, sub = founds[0][1].ck, founds[0][1].sub
-    if ck.groups:
+    if ck.message_groups:
         founds = _still_held(tx, founds, results)
     if entry.kind != "extend":
         founds = _with_room(tx, group, entry, founds, results)
@@ -261,18 +261,18 @@ def _with_room(
     ck, bits = founds[0][1].ck, sum(found.bit for _, found in founds)
     dying = bits
     if entry.kind != "reject":
-        tried = fifo.heads(ck, bits) if ck.groups else bits
-        stops = entry.uncounted or (ck.groups and group.stop_on_failure)
+        tried = fifo.heads(ck, bits) if ck.message_groups else bits
+        stops = entry.uncounted or (ck.message_groups and group.stop_on_failure)
         dying = 0 if stops else exhausted(ck, tried, group.max_attempts)
     budget = deadletter.budget(tx)
     staying = dying & ~budget.fitting(ck, dying) if dying else 0
     if not staying:
         return founds
-    locked = {ck.groups[member] for member in members_of(staying)} if ck.groups else set()
+    locked = {ck.message_groups[member] for member in members_of(staying)} if ck.message_groups else set()
     refused = budget.refusal()
     going: list[tuple[int, Found]] = []
     for index, found in founds:
-        if found.bit & staying or (locked and ck.groups[found.bit.bit_length() - 1] in locked):
+        if found.bit & staying or (locked and ck.message_groups[found.bit.bit_length() - 1] in locked):
             results[index] = refused
         else:
             going.append((index, found))
@@ -303,7 +303,7 @@ def _release(
     tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
 ) -> dict[int, tuple[int, bool]]:
     """Moves members without an attempt left to the dead letter topic, the others to backoff or the retry topic."""
-    if ck.groups:
+    if ck.message_groups:
         return _release_in_order(tx, group, entry, ck, sub, bits, founds)
     dead = 0 if entry.uncounted else exhausted(ck, bits, group.max_attempts)
     part = tx.state.leases[(ck.ck_id, sub)]

@@ -263,7 +263,7 @@ def _take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
     """Removes the retry entries (FIFO: waiting entries) of all members that are still released."""
     if not part.released:
         return
-    if ck.groups:
+    if ck.message_groups:
         fifo.take_back(tx, ck, part.released)
         tx.loosen(ck.owner_id, -part.released.bit_count())
         return

@@ -174,9 +174,9 @@ def lease(
 ) -> CheckPoint:
     """Leases the picked messages under one CheckPoint until `due_ms`, or with `session` as long as the client lives."""
     kind = RETRY if len(pick.retries) == len(pick.runs) and pick.retries else NORMAL
-    groups, part = tuple[bytes, ...](), 0
+    message_groups, part = tuple[bytes, ...](), 0
     if isinstance(pick, FifoPick):
-        kind, groups, part = FIFO, tuple(pick.groups), pick.part
+        kind, message_groups, part = FIFO, tuple(pick.message_groups), pick.part
     ck = tx.new_checkpoint(
         (pick.group.group_id, pick.topic.topic_id),
         kind,
@@ -186,7 +186,7 @@ def lease(
         owner_id=owner_id,
         attempt_id=attempt_id,
         client=client,
-        groups=groups,
+        message_groups=message_groups,
         part=part,
         session=session,
     )

@@ -36,7 +36,7 @@ def back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, re
         take_chunks(ck, bits),
         client=ck.client,
         reason=reason,
-        groups=tuple(ck.groups[member] for member in members_of(bits)) if ck.groups else (),
+        message_groups=tuple(ck.message_groups[member] for member in members_of(bits)) if ck.message_groups else (),
     )
     tx.new_lease(waiting, due_ms)
 

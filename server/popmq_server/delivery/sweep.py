@@ -137,14 +137,14 @@ class _Piece:
     def run(self) -> Sweep:
         """Does the piece, void messages first, since they must not be moved; returns the remaining work."""
         sweep = self.sweep
-        if sweep.clear_lines and self.clear_lines():
+        if sweep.clear_lines and self.clear_waiting():
             sweep = sweep._replace(clear_lines=False)
         if sweep.voids and not sweep.clear_lines and self.drop_leases() and self.drop_retries():
             sweep = sweep._replace(voids=())
             self.tx.state.walked.pop(self.where)
         if sweep.to_retry and not sweep.voids and self.leased_to_retry() and self.waiting_to_retry():
             sweep = sweep._replace(to_retry=False)
-        if sweep.to_lines and not sweep.voids and self.retry_to_lines():
+        if sweep.to_lines and not sweep.voids and self.retry_to_waiting():
             sweep = sweep._replace(to_lines=False)
         return sweep._replace(looked_at=self.looked_at if sweep.voids else 0)
 
@@ -205,7 +205,7 @@ class _Piece:
         self.left -= len(stale)
         return done
 
-    def clear_lines(self) -> bool:
+    def clear_waiting(self) -> bool:
         """Removes void waiting entries. Pops return nothing meanwhile, so they add none during the sweep."""
         found, done = self._waiting(
             lambda entry: (
@@ -227,7 +227,7 @@ class _Piece:
         """
         for ck, sub, part in () if self._walked() else self._leases():
             bits = part.undone & ~part.released
-            if not part.undone or (ck.kind == BACKOFF and not ck.groups):
+            if not part.undone or (ck.kind == BACKOFF and not ck.message_groups):
                 continue
             if ck.owner_id:
                 _disown(self.tx, ck, part.undone)
@@ -268,15 +268,15 @@ class _Piece:
         self.left -= min(len(taken), allowed)
         return taken[:allowed], len(taken) <= allowed
 
-    def retry_to_lines(self) -> bool:
+    def retry_to_waiting(self) -> bool:
         """Moves retry entries to wait in their message groups: pops of FIFO topics do not read the retry topic."""
         scan = self.tx.kv.scan("rq", STAT_KEY.pack(*self.where))
         found, done = self._allowed((key, bytes(value)) for key, value in scan)
         for key, value in found:
-            self._to_line(key, value)
+            self._to_waiting(key, value)
         return done
 
-    def _to_line(self, key: bytes, value: bytes) -> None:
+    def _to_waiting(self, key: bytes, value: bytes) -> None:
         """Moves one entry. Removes and counts an unreadable one, whose message group is unknown."""
         tx, log = self.tx, Log(self.tx.kv)
         position, size, attempts, queue, offset, first_pop_ms, *_ = RQ_VALUE.unpack_from(value)

@@ -217,7 +217,7 @@ def available(tx: Tx, command: Available) -> tuple[int, Position]:
     permission.check_read(group, topic)
     bind(tx, group, topic)
     state, where = tx.state, (group.group_id, topic.topic_id)
-    ready, queues = retries_below(tx, where, command.upto) + state.lines.count(where), {}
+    ready, queues = retries_below(tx, where, command.upto) + state.ready_groups.count(where), {}
     for queue in range(topic.queues):
         queues[queue] = stop = state.queue_max.get((topic.topic_id, queue), 0)
         least = state.queue_min.get((topic.topic_id, queue), 0)

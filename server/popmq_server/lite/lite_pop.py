@@ -1,6 +1,6 @@
 """Pop of lite topics: one batch from several ready lite topics of a client, each under its own CheckPoint.
 
-    line of the watch:  bob, alice, zoe        bob ──▶ LitePick ──▶ CheckPoint, its message group locked ┐
+    ready in the watch: bob, alice, zoe        bob ──▶ LitePick ──▶ CheckPoint, its message group locked ┐
                                                alice ──▶ …                                                ├─▶ one answer
                                                … until the batch is full                                  ┘
 
@@ -113,13 +113,13 @@ def _watch(tx: Tx, key: Key, names: tuple[str, ...]) -> None:
 def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int) -> list[Leased]:
     """Returns a part for each lite topic that gave messages, or in which the search was cut short."""
     watches, parts, bytes_left = tx.state.watches, list[Leased](), command.max_bytes
-    line = list(watches.line(key))
+    ready = list(watches.ready(key))
     due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
-    for index, name in enumerate(line):
+    for index, name in enumerate(ready):
         if not room or bytes_left <= 0:
             break
         topic = lite_topics.find(tx, parent, name)
-        share = -(-room // min(SHARE_OF_BATCH, len(line) - index))
+        share = -(-room // min(SHARE_OF_BATCH, len(ready) - index))
         if topic is not None and tx.state.deliverable(group.name, topic.topic_id):
             bind(tx, group, topic)
             pick = LitePick(tx, group, topic, share, bytes_left, first=not parts)

@@ -85,7 +85,7 @@ class CheckPoint:
     attempt_id: str = ""
     client: str = ""
     reason: str = ""
-    groups: tuple[bytes, ...] = ()  # FIFO topics: the message group of each member, hashed
+    message_groups: tuple[bytes, ...] = ()  # FIFO topics: the message group of each member, hashed
     part: int = 0  # of the token, in FIFO topics: its later chunks may have more of these message groups
     session: bool = False  # the lease is bound to its client's session
 
@@ -179,7 +179,7 @@ def encode(ck: CheckPoint) -> bytes:
     """head · runs · chunks · in FIFO topics part and message groups · JSON of [attempt id, client, reason]."""
     texts = texts_of(ck.attempt_id, ck.client, ck.reason)
     head = HEAD.pack(
-        VERSION_FIFO if ck.groups else VERSION,
+        VERSION_FIFO if ck.message_groups else VERSION,
         ck.group_id,
         ck.topic_id,
         ck.kind | SESSION if ck.session else ck.kind,
@@ -190,8 +190,8 @@ def encode(ck: CheckPoint) -> bytes:
         len(ck.chunks),
     )
     runs, chunks = (_RUN.pack(*run) for run in ck.runs), (_CHUNK.pack(*chunk) for chunk in ck.chunks)
-    groups = (U32.pack(ck.part), *ck.groups) if ck.groups else ()
-    return b"".join((head, *runs, *chunks, *groups, texts))
+    message_groups = (U32.pack(ck.part), *ck.message_groups) if ck.message_groups else ()
+    return b"".join((head, *runs, *chunks, *message_groups, texts))
 
 
 def decode(ck_id: int, raw: memoryview) -> CheckPoint:
@@ -204,11 +204,11 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
     runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[HEAD.size : stop]))
     chunks = tuple(_CHUNK.iter_unpack(raw[stop:end]))
     members = sum(run.length for run in runs)
-    groups, part = tuple[bytes, ...](), 0
+    message_groups, part = tuple[bytes, ...](), 0
     if version == VERSION_FIFO:
         part, start = U32.unpack_from(raw, end)[0], end + U32.size
         end = start + 8 * members
-        groups = tuple(bytes(raw[at : at + 8]) for at in range(start, end, 8))
+        message_groups = tuple(bytes(raw[at : at + 8]) for at in range(start, end, 8))
     attempt_id, client, reason = json.loads(bytes(raw[end:]))
     return CheckPoint(
         ck_id=ck_id,
@@ -224,7 +224,7 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
         attempt_id=attempt_id,
         client=client,
         reason=reason,
-        groups=groups,
+        message_groups=message_groups,
         part=part,
         session=bool(kind & SESSION),
     )

@@ -49,7 +49,7 @@ def step(tx: Tx, walk: Walk) -> Walk:
         if left <= 0:
             return walk._replace(at=ck_id, found=tuple(found))
         if (ck := tx.state.ck.get(ck_id)) is not None:
-            left -= len(ck.runs) + len(ck.groups) + 1
+            left -= len(ck.runs) + len(ck.message_groups) + 1
             found += [ck_id] if any(_members(ck, offsets)) else []
     return walk._replace(at=after, found=tuple(found))
 

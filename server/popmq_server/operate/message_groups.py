@@ -139,7 +139,11 @@ class _Page:
             if self._full:
                 return f"{ck_id}.0"
             self._left -= 1
-            if self._is_there(*checkpoint.pair_of(value)) and (ck := tx.state.ck.get(ck_id)) is not None and ck.groups:
+            if (
+                self._is_there(*checkpoint.pair_of(value))
+                and (ck := tx.state.ck.get(ck_id)) is not None
+                and ck.message_groups
+            ):
                 member = self._add_leased(ck, skipped if ck_id == start else 0)
                 if member < ck.members:
                     return f"{ck_id}.{member}"
@@ -152,7 +156,7 @@ class _Page:
         state, first = self._tx.state, dict[MessageGroup, int]()
         self._left -= ck.members
         for member in members_of(fifo.undone(self._tx, ck)):
-            first.setdefault((ck.group_id, ck.topic_id, ck.groups[member]), member)
+            first.setdefault((ck.group_id, ck.topic_id, ck.message_groups[member]), member)
         for key, member in first.items():
             if member >= begin and key in state.locks and key not in state.waiting:
                 if len(self.rows) >= self._rows_max:

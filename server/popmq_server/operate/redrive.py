@@ -263,7 +263,7 @@ def _deliver(tx: Tx, group: Group, origin: Topic, dead_letters: list[DeadLetter]
     tx.count(where, dead=-len(dead_letters), start=len(dead_letters) - len(fresh))
     places = topic.append_bare(tx, origin, tuple(dead_letter.message for dead_letter in fresh))
     if in_order:
-        _line_up(tx, where, fresh, places)
+        _put_waiting(tx, where, fresh, places)
     else:
         _to_retry(tx, where, fresh, places)
     history.note(tx, where, [dead_letter.origin[1:3] for dead_letter in dead_letters], history.REDRIVEN)
@@ -297,7 +297,7 @@ def _to_retry(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], places:
     tx.count(where, retry=len(dead_letters))
 
 
-def _line_up(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], places: list[tuple[int, int]]) -> None:
+def _put_waiting(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], places: list[tuple[int, int]]) -> None:
     """FIFO: each waits at its old offset, before later messages of its message group."""
     for dead_letter, (position, size) in zip(dead_letters, places, strict=True):
         key = _key(where, dead_letter)

@@ -43,7 +43,7 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, boo
     if after != before:
         tx.state.subscriptions[where] = after
     if after.mode != before.mode:
-        tx.wake(*where)  # waiting Pops and Pulls are refused now
+        tx.wake(*where)  # parked Pops and Pulls are refused now
         tx.arrive(topic.topic_id, None)
         if after.pulls:
             _to_pull(tx, where)

@@ -165,5 +165,5 @@ def _checkpoint(tx: Tx, where: GroupTopic, founds: list[Found], client: str, rea
         chunks,
         client=client,
         reason=reason,
-        groups=tuple(found.message_group for found in founds) if in_order else (),
+        message_groups=tuple(found.message_group for found in founds) if in_order else (),
     )

@@ -146,7 +146,7 @@ class AllTables:
         #: The offset that all groups are at or past, and the walks that find it: floors.py.
         self.floors: Table[TopicQueue, int] = transient(TOPIC, QUEUE)
         self.climbs: Table[int, tuple[int, int, tuple[int, ...]]] = transient(TOPIC)
-        #: Kind, T, G → tokens of a quota, in thousandths, and as of when: quotas.py. A restart fills them.
+        #: Kind, T, G → units of a quota, in thousandths, and as of when: quotas.py. A restart fills them.
         self.buckets: Table[tuple[int, int, int], tuple[int, int]] = transient(OTHER, TOPIC, GROUP)
         #: The next position of pops in a retry topic that a reset made void, with its voids: invalidated.py.
         self.void_begins: dict[GroupTopic, tuple[tuple[Void, ...], bytes]] = transient_dict(GROUP, TOPIC)

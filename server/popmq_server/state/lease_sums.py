@@ -61,9 +61,9 @@ def shifted(held: Held, kind: int, owner_id: int, count: int) -> Held:
 def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:
     """For each message group the number of members of `bits` that hold its lock; empty outside FIFO topics."""
     found: dict[bytes, int] = {}
-    if ck.groups:
+    if ck.message_groups:
         for member in members_of(bits):
-            message_group = ck.groups[member]
+            message_group = ck.message_groups[member]
             found[message_group] = found.get(message_group, 0) + 1
     return found
 

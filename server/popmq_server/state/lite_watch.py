@@ -1,14 +1,14 @@
 """Watches: the lite topics that each client reads, and which of them have deliverable messages.
 
     watch   group, topic, client → names, until when                      SyncLiteSubscription, or the names of a Pop
-    line    of each watch: its lite topics with deliverable messages, longest waiting first
+    ready   of each watch: its lite topics with deliverable messages, longest ready first
 
     Send ─▶ a lite topic has a message ─┐
-    Ack  ─▶ its lock is released ───────┼─▶ judge ─▶ updates the lines of its watchers, returns the keys to wake
+    Ack  ─▶ its lock is released ───────┼─▶ judge ─▶ updates the watches that have it, returns the keys to wake
     revive, release ─▶ it waits again ──┘
 
-A Pop visits only the lite topics in its line, not all 2,000 names. A line may contain a lite topic that has nothing
-deliverable any more; the Pop that finds it removes it. A line never lacks a lite topic with deliverable messages.
+A Pop visits only the ready lite topics, not all 2,000 names. Among these may be one that has nothing deliverable any
+more; the Pop that finds it removes it. None with deliverable messages is missing.
 
 Watches are in memory only. A watch ends if its client does not refresh it, and a restart drops all: clients send
 their set every half minute. An aborted commit undoes all changes (undo.py): a command that runs again must find the
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from popmq_server.errors import Refused
 from popmq_server.model.ids import TopicId
-from popmq_server.state.ready_groups import Line
+from popmq_server.state.ready_groups import Ordered
 from popmq_server.state.undo import Undo
 from popmq_server.storage.keys import hash16
 
@@ -51,16 +51,16 @@ def topic_of(key: str) -> str:
 
 
 class Watch:
-    """One set of names. `line` None: must be built from the tables. `evicted`: names that another client took over.
+    """One set of names. `ready` None: must be built from the tables. `evicted`: names that another client took over.
 
     Only `Watches` changes it.
     """
 
-    __slots__ = ("evicted", "line", "names", "until_ms")
+    __slots__ = ("evicted", "names", "ready", "until_ms")
 
-    def __init__(self, line: Line[str]) -> None:
+    def __init__(self, ready: Ordered[str]) -> None:
         self.names: dict[str, None] = {}
-        self.line: Line[str] | None = line
+        self.ready: Ordered[str] | None = ready
         self.until_ms = 0
         self.evicted: frozenset[str] = frozenset()
 
@@ -93,7 +93,7 @@ class Watches:
         watch = self.get(key, now_ms)
         if watch is None:
             self.drop(key)
-            watch = Watch(Line(self._undo))
+            watch = Watch(Ordered(self._undo))
             self._put(key, watch)
             self._undo.note(self._take, key)
         self._set(watch, "until_ms", now_ms + WATCH_MS)
@@ -136,8 +136,8 @@ class Watches:
         watch = self._watches.get(key)
         for name in list(names) if watch is not None else ():
             if watch is not None and name in watch.names:
-                if watch.line is not None:
-                    watch.line.set_ready(name, False)
+                if watch.ready is not None:
+                    watch.ready.set_ready(name, False)
                 self._take_name(key, watch, name)
                 self._undo.note(self._put_name, key, watch, name)
 
@@ -187,7 +187,7 @@ class Watches:
         return {(key[0], wake_key(*key[1:])) for key in found if group in (None, key[0])}
 
     def judge(self, group: str | None, topic: str, lite_topic: str) -> set[WakeKey]:
-        """Updates the lines after a change of a lite topic; returns the keys whose Pops can now get a message."""
+        """Updates the watches after a change of a lite topic; returns the keys whose Pops can now get a message."""
         woken = set[WakeKey]()
         for key in self._by_name.get((topic, lite_topic), ()):
             if group in (None, key[0]) and self._judge(key, self._watches[key], lite_topic):
@@ -195,33 +195,33 @@ class Watches:
         return woken
 
     def _judge(self, key: Key, watch: Watch, name: str) -> bool:
-        """Adds a name to the end of the line, or removes it; returns whether it has deliverable messages."""
+        """Adds a name as the last ready one, or removes it; returns whether it has deliverable messages."""
         topic_id = self._topic_id(key[1], name)
         has = topic_id is not None and self._deliverable(key[0], topic_id)
-        if watch.line is not None:
-            watch.line.set_ready(name, has)
+        if watch.ready is not None:
+            watch.ready.set_ready(name, has)
         return has
 
-    def line(self, key: Key) -> Iterator[str]:
-        """The names in the line of a watch, longest waiting first. The line may change during the iteration."""
+    def ready(self, key: Key) -> Iterator[str]:
+        """The ready names of a watch, the longest ready first. They may change during the iteration."""
         watch = self._watches.get(key)
         if watch is None:
             return iter(())
-        if watch.line is None:
-            self._set(watch, "line", Line[str](self._undo))
+        if watch.ready is None:
+            self._set(watch, "ready", Ordered[str](self._undo))
             for name in watch.names:
                 self._judge(key, watch, name)
-        return iter(list(watch.line or ()))
+        return iter(list(watch.ready or ()))
 
     def waiting(self, key: Key) -> int:
-        """Number of names in the line of a watch."""
-        return sum(1 for _ in self.line(key))
+        """Number of ready names of a watch."""
+        return sum(1 for _ in self.ready(key))
 
     def reset(self, group: str) -> None:
-        """Discards the lines of a deleted group: a new group of that name has read nothing."""
+        """Discards what was ready for a deleted group: a new group of that name has read nothing."""
         for key, watch in self._watches.items():
             if key[0] == group:
-                self._set(watch, "line", None)
+                self._set(watch, "ready", None)
 
 
 def _leave(index: dict, value: object, key: Key) -> None:  # type: ignore[type-arg]  # each index has keys of its own type

@@ -26,7 +26,7 @@ HASH_SPAN_BITS, LITE_SPAN_BITS = 52, 10
 M = TypeVar("M")
 
 
-class Line(Generic[M]):
+class Ordered(Generic[M]):
     """Members in the order of their arrival. An abort restores the order."""
 
     __slots__ = ("_came", "_next", "_sorted", "_undo")
@@ -54,7 +54,7 @@ class Line(Generic[M]):
         self._sorted = False
 
     def __iter__(self) -> Iterator[M]:
-        """Longest waiting first. The line must not change during the iteration."""
+        """In the order of their arrival. No change during the iteration."""
         if not self._sorted:
             self._came = dict(sorted(self._came.items(), key=lambda one: one[1]))
             self._sorted = True
@@ -64,7 +64,7 @@ class Line(Generic[M]):
         return len(self._came)
 
 
-class Lines:
+class ReadyGroups:
     """The ready message groups of each group in each topic."""
 
     def __init__(
@@ -78,39 +78,39 @@ class Lines:
         self._locks = locks
         self._stopped = stopped
         self._undo = undo
-        self._lines: dict[tuple[int, int], Line[bytes]] = {}
+        self._orders: dict[tuple[int, int], Ordered[bytes]] = {}
 
     def _ready(self, key: MessageGroup) -> bool:
         return key in self._waiting and key not in self._locks and key not in self._stopped
 
     def judge(self, key: MessageGroup) -> bool:
-        """Adds a message group to the end of its line, or removes it, by the tables; returns whether it is ready."""
+        """Adds a message group as the last ready one, or removes it, by the tables; returns whether it is ready."""
         ready, where = self._ready(key), key[:2]
-        line = self._lines.get(where)
-        if line is not None:
-            line.set_ready(key[2], ready)
+        order = self._orders.get(where)
+        if order is not None:
+            order.set_ready(key[2], ready)
         return ready
 
     def of(self, where: GroupTopic) -> Iterator[bytes]:
-        """The ready message groups, longest waiting first. The line must not change during the iteration."""
-        return iter(self._line(where))
+        """The ready message groups, the longest ready first. No change during the iteration."""
+        return iter(self._order(where))
 
-    def _line(self, where: GroupTopic) -> Line[bytes]:
-        """A line; the first access builds it from the tables."""
-        line = self._lines.get(where)
-        if line is None:
-            line = Line(self._undo, (key[2] for key in self._waiting if key[:2] == where and self._ready(key)))
-            self._lines[where] = line
-            self._undo.note(self._lines.pop, where, None)
-        return line
+    def _order(self, where: GroupTopic) -> Ordered[bytes]:
+        """The ready message groups in their order; the first access builds it from the tables."""
+        order = self._orders.get(where)
+        if order is None:
+            order = Ordered(self._undo, (key[2] for key in self._waiting if key[:2] == where and self._ready(key)))
+            self._orders[where] = order
+            self._undo.note(self._orders.pop, where, None)
+        return order
 
     def forget(self, where: GroupTopic) -> None:
-        """Drops a line; the next access builds it from the tables."""
-        self._lines.pop(where, None)
+        """Drops the order; the next access builds it from the tables."""
+        self._orders.pop(where, None)
 
     def count(self, where: GroupTopic) -> int:
         """Number of ready message groups."""
-        return len(self._line(where))
+        return len(self._order(where))
 
 
 # ── Stopped message groups ───────────────────────────────────────────────────────────────────────────────────────────

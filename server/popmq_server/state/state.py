@@ -33,7 +33,7 @@ from popmq_server.state import lease_sums
 from popmq_server.state.all_tables import AllTables, lite_hash
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.lite_watch import Watches
-from popmq_server.state.ready_groups import Lines, load_stopped
+from popmq_server.state.ready_groups import ReadyGroups, load_stopped
 from popmq_server.state.undo import Undo
 from popmq_server.storage.keys import (
     CQ_ENTRY,
@@ -67,7 +67,7 @@ class State(AllTables):
         super().__init__()
         #: Undo log for state that is not a table.
         self.undo = Undo()
-        self.lines = Lines(self.waiting, self.locks, self.stopped, self.undo)
+        self.ready_groups = ReadyGroups(self.waiting, self.locks, self.stopped, self.undo)
         self.watches = Watches(self.watched_id, self.deliverable, self.undo)
         #: The earliest next occurrence of all schedules; 0: there is none. Not a table, since every commit reads it.
         self.schedule_due = 0
@@ -105,7 +105,7 @@ class State(AllTables):
         for span in self.stopped_spans.get(where, ()):
             self.stopped_numbers.pop((*where, span))
         self.tables.forget_keys({GROUP: where[:1], TOPIC: where[1:], QUEUE: queues}, GROUP, TOPIC)
-        self.lines.forget(where)
+        self.ready_groups.forget(where)
 
     def forget_message_group(self, key: MessageGroup) -> None:
         """Removes a message group of a deleted topic or group, none of whose messages is leased."""

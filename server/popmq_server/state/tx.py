@@ -195,7 +195,7 @@ class Tx:
                 state.in_flight[(*where, queue)] = before + sign * count
                 if sign < 0 and before >= limit:
                     self.wake(*where)
-        if ck.groups:
+        if ck.message_groups:
             self._lock(ck, bits, sign)
         self._hold_chunks(ck, bits, sign, parent)
 
@@ -231,7 +231,7 @@ class Tx:
                 locks[key] = (left, ck.owner_id, ck.part)
             else:
                 locks.pop(key)
-            if (key in waiting and self.state.lines.judge(key)) or self.state.parent_of(topic_id):
+            if (key in waiting and self.state.ready_groups.judge(key)) or self.state.parent_of(topic_id):
                 self.wake(group_id, topic_id)
 
     def pin(self, chunk: int, count: int) -> None:

@@ -1,9 +1,9 @@
-"""Undo log for state in memory that is not a table: ordered lines, watches, turns of sends.
+"""Undo log for state in memory that is not a table: ready message groups and lite topics, watches, turns of sends.
 
 Tables (table.py) have an uncommitted layer. Ordered structures have none: they change at once and note here how to undo
 each change.
 
-    judge("bob")   line: ann, bob     note(remove bob)
+    judge("bob")   ready: ann, bob    note(remove bob)
     commit         keep(): drops the notes        abort    take_back(): runs the notes, the last one first
 
 A batch may run several times before it is committed: the same changes are made and undone each time.

@@ -206,7 +206,7 @@ def end(kv: Transaction, topic_id: int) -> int:
 # ── Wide blocks ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def said_up_to(kv: Transaction, topic_id: int) -> int:
+def covered_up_to(kv: Transaction, topic_id: int) -> int:
     """The position up to which wide blocks cover a topic."""
     last = kv.last("widx", U32.pack(topic_id))
     return int(WIDE_HEAD.unpack_from(last[1])[0]) if last else 0
@@ -214,7 +214,7 @@ def said_up_to(kv: Transaction, topic_id: int) -> int:
 
 def merge_blocks(tx: Tx, topic_id: int) -> bool:
     """Puts a wide block over the blocks after the last one, if there are enough; returns whether it did."""
-    start = said_up_to(tx.kv, topic_id)
+    start = covered_up_to(tx.kv, topic_id)
     names: list[bytes] = []
     blocks, begin, stop = 0, 0, 0
     for position, size, raw in blocks_from(tx, topic_id, start):

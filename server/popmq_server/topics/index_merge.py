@@ -65,7 +65,7 @@ class MergingBlocks(Job):
         if tail is not None and tail.total == total:
             return False
         if tail is None:
-            tail = Tail(total, index.said_up_to(tx.kv, topic_id))
+            tail = Tail(total, index.covered_up_to(tx.kv, topic_id))
         seen, blocks, names = tail[1:]
         for position, size, raw in index.blocks_from(tx, topic_id, seen):
             seen, blocks, names = position + size, blocks + 1, names + len(raw) // index.NAME.size

@@ -1,16 +1,16 @@
 """Quotas: limits of the send and pop rates of a topic, and of the message size.
 
-                    rate × ms            a token is a message, or a byte
+                    rate × ms            a unit is a message, or a byte
     ──────────▶ ┌──────────────┐
                 │ ≤ one second │ ──▶ Send: as many as it stores · Pop: as many as it delivers, for each group
                 └──────────────┘
 
-A full bucket has the tokens of one second. A larger request passes when the bucket is full, and leaves a debt: this
-keeps the rate, and no request is refused forever. Tokens are counted in thousandths on the engine's clock, so a
+A full bucket has the units of one second. A larger request passes when the bucket is full, and leaves a debt: this
+keeps the rate, and no request is refused forever. Units are counted in thousandths on the engine's clock, so a
 refusal has the exact time after which the same request passes. Buckets are in memory: they are full after a restart,
 and after a change of the quota.
 
-A Pop that finds messages, but no token, leases nothing and returns the time of the next token. Such Pops wait apart
+A Pop that finds messages, but no unit, leases nothing and returns the time of the next unit. Such Pops wait apart
 from others: sends do not wake them, and the broker wakes one at that time (broker.py).
 """
 
@@ -28,7 +28,7 @@ RATES = ("send_messages_per_s", "send_bytes_per_s", "pop_messages_per_s")
 
 
 def _level(tx: Tx, key: Key, rate: int) -> int:
-    """Available tokens in thousandths; below zero in debt."""
+    """Available units in thousandths; below zero in debt."""
     bucket = tx.state.buckets.get(key)
     return rate * 1000 if bucket is None else min(rate * 1000, bucket[0] + rate * (tx.now_ms - bucket[1]))
 
@@ -38,12 +38,12 @@ def _take(tx: Tx, key: Key, rate: int, count: int) -> None:
 
 
 def _wait_ms(tx: Tx, key: Key, rate: int, count: int) -> int:
-    """Time until `count` tokens may be taken; 0 = now."""
+    """Time until `count` units may be taken; 0 = now."""
     return max(0, -((_level(tx, key, rate) - min(count, rate) * 1000) // rate))
 
 
 def check_send(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
-    """Raises Refused RATE_LIMITED if the quota has too few tokens; takes none."""
+    """Raises Refused RATE_LIMITED if the quota has too few units; takes none."""
     if not (topic.send_messages_per_s or topic.send_bytes_per_s):
         return
     asked = (
@@ -61,7 +61,7 @@ def check_send(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
 
 
 def sent(tx: Tx, topic: Topic, stored: list[Outgoing]) -> None:
-    """Takes tokens for the messages that a Send stored."""
+    """Takes units for the messages that a Send stored."""
     if topic.send_messages_per_s and stored:
         _take(tx, (SENT_MESSAGES, topic.topic_id, 0), topic.send_messages_per_s, len(stored))
     if topic.send_bytes_per_s and stored:
@@ -90,7 +90,7 @@ def pop_room(tx: Tx, group: Group, topic: Topic) -> int | None:
 
 
 def popped(tx: Tx, group: Group, topic: Topic, messages: int) -> None:
-    """Takes tokens for the messages that a Pop delivered."""
+    """Takes units for the messages that a Pop delivered."""
     if topic.pop_messages_per_s and messages:
         _take(tx, _popped(group, topic), topic.pop_messages_per_s, messages)
 
@@ -102,7 +102,7 @@ def next_ms(tx: Tx, group: Group, topic: Topic) -> int:
 
 
 def no_quota(tx: Tx, group: Group, topic: Topic) -> Refused:
-    """The refusal of a Pop that finds messages, but no token."""
+    """The refusal of a Pop that finds messages, but no unit."""
     why = f"topic {topic.name!r} gives group {group.name!r} {topic.pop_messages_per_s} messages a second"
     return _limited(why, next_ms(tx, group, topic) - tx.now_ms)
 

@@ -8,7 +8,7 @@ messages are acked at the end of the block. It follows that:
 
 - Nothing is lost. A block that raises, or a process that dies in it, acks nothing.
 - Every action in the block sees the same messages, in the same order.
-- An unfinished drain is repeated by the next one of the same name, with the same messages under the
+- An unfinished drain is repeated by the next one of the same name and limits, with the same messages under the
   same `epoch`, as long as no other consumer of the group popped them after the lease. Rows that are stored under their
   epoch, as above, are therefore stored once also when the process dies between the action and the ack.
 - Rows that are appended without their epoch may then be stored twice.

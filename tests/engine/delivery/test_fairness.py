@@ -142,12 +142,12 @@ class Watching:
         named = client.queues or range(self.scene.queues)
         before = {queue: self.position(queue) for queue in named}
         could = [queue for queue in named if before[queue] < end[(self.where[1], queue)] and self.may_lease(queue)]
-        line = list(self.state.lines.of(self.where))
+        line = list(self.state.ready_groups.of(self.where))
         retries = self.state.stat.get(self.where, Stat()).retry
         could_retry = bool(line or retries) and self.may_lease(RETRY_QUEUE)
         rows = self.rig.pop(client.messages, queues=client.queues)
         served = {queue for queue in named if self.position(queue) > before[queue]}
-        left = list(self.state.lines.of(self.where))
+        left = list(self.state.ready_groups.of(self.where))
         retried = self.state.stat[self.where].retry < retries or line != left
         if line and retried:
             assert line[0] not in left, "the message group that waits longest comes first"

@@ -103,7 +103,7 @@ def test_a_dead_letter_of_a_dead_letter_is_the_dead_letter_that_it_was(rig: Rig)
     assert parsed(after[0]).dead_letter.reason == "first"
 
 
-def test_a_waiting_pop_is_woken(rig: Rig) -> None:
+def test_a_parked_pop_is_woken(rig: Rig) -> None:
     rig.pair()
     died(rig, "a")
     assert rig.commit(ask.RedrivePiece("g")).woken == {("g", "t")}

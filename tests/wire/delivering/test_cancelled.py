@@ -65,7 +65,7 @@ def test_messages_of_a_cancelled_pop_come_back_at_once_without_counting_an_attem
     assert shop.ack(*handles(again)) == [""] * 3
 
 
-def test_messages_of_a_cancelled_pop_go_to_the_next_waiting_pop(
+def test_messages_of_a_cancelled_pop_go_to_the_next_parked_pop(
     shop: Stubs, gate: Gate, gone: Gone, parked: Parked
 ) -> None:
     shop.send(b"a")

@@ -57,7 +57,7 @@ def test_a_message_without_a_message_group_is_refused_by_its_place(ledger: Stubs
     assert bodies(ledger.pop(LEDGER)) == [b"a"]
 
 
-def test_a_waiting_pop_is_woken_when_its_message_group_is_free(ledger: Stubs, parked: Parked) -> None:
+def test_a_parked_pop_is_woken_when_its_message_group_is_free(ledger: Stubs, parked: Parked) -> None:
     send(ledger, "a1", "a2")
     first = ledger.pop(LEDGER, max_messages=1)
     waiting = ledger.pop_later(LEDGER)

@@ -144,7 +144,7 @@ def test_a_parked_pop_is_not_answered_by_messages_that_do_not_match(shop: Stubs,
     assert bodies(call.result(timeout=CALL_S)) == [b"red0"]
 
 
-def test_a_waiting_pop_is_woken_for_its_whole_filter_and_not_for_its_tag_alone(shop: Stubs, parked: Parked) -> None:
+def test_a_parked_pop_is_woken_for_its_whole_filter_and_not_for_its_tag_alone(shop: Stubs, parked: Parked) -> None:
     call = shop.pop_later(filter=pb.Filter(sql92="TAGS = 'red' AND size > 5"))
     parked.wait_for(1)
     for place, size in enumerate([1, 5]):

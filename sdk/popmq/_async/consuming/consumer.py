@@ -15,7 +15,7 @@ from popmq._calls.pop_calls import Popped
 from popmq._consuming.consume_options import TICK_S, ConsumeOptions
 from popmq._consuming.guard import Guard
 from popmq._consuming.leased_batches import Batch
-from popmq._consuming.outcome import GIVE_BACK
+from popmq._consuming.outcome import UNREAD
 from popmq._consuming.pop_size import PopSize
 from popmq._transport.call_retries import Stopped
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
@@ -47,7 +47,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._attempt_id = ""
         self._stop = Stop()
         self._freed = Event()
-        self._parked: Stop | None = None  # ends a long poll while buffered deliveries wait for their message group
+        self._poll_end: Stop | None = None  # ends a long poll while buffered deliveries wait for their message group
         self._turn = Mutex()
         self._fifo = False  # the group takes one message after another
         self._last = ""  # the handle of what was delivered last
@@ -111,7 +111,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         later: list[Delivery] = []
         while self._buffer and found is None:
             delivery = self._buffer.popleft()
-            when = self._parts.leases.hand_out(delivery)
+            when = self._parts.leases.may_deliver(delivery)
             if when == "now":
                 found = delivery
             elif when == "later":
@@ -157,13 +157,13 @@ class AsyncConsumer(AsyncDeliveryLoop):
         if self._idle_since is None:
             self._idle_since = self._parts.clock.now()
         # While buffered deliveries wait for their message groups, the pop ends as soon as one may be delivered.
-        self._parked = until = Stop() if self._buffer else None
+        self._poll_end = until = Stop() if self._buffer else None
         if until is not None and self._freed.is_set():
             until.set()
         try:
             popped = await self._pop(list(queues), self._size.next(room, time.monotonic()), until)
         finally:
-            self._parked = None
+            self._poll_end = None
         self._size.popped(len(popped.deliveries), time.monotonic())
         if popped.deliveries:
             self._hold(popped)
@@ -178,7 +178,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         settler, now = self._parts.settler, self._parts.clock.now()
         if self._idle_since is None or settler.due() is not None:
             return 0.0
-        return now - max(self._idle_since, settler.told_at)
+        return now - max(self._idle_since, settler.answered_at)
 
     async def _room(self) -> int:
         """How many more deliveries may be delivered. When none, waits for a handler to settle one."""
@@ -269,9 +269,9 @@ class AsyncConsumer(AsyncDeliveryLoop):
         """A delivery was settled: there is room, and another one of its message group may be delivered."""
         self._freed.set()
         self._session.wake()
-        if (parked := self._parked) is not None:
-            parked.set()
+        if (poll_end := self._poll_end) is not None:
+            poll_end.set()
 
     def _release_unread(self, delivery: Delivery) -> None:
         if self._parts.leases.forget_run(delivery):
-            self._parts.settler.settle(delivery, GIVE_BACK, False)
+            self._parts.settler.settle(delivery, UNREAD, False)

@@ -58,10 +58,10 @@ class Leases:
                 self._batches.drop_behind(batch, delivery.handle)
         return batch is not None
 
-    def hand_out(self, delivery: Delivery) -> When:
+    def may_deliver(self, delivery: Delivery) -> When:
         """Hands a buffered delivery out if its message group allows it."""
         with self._lock:
-            return self._order.hand_out(delivery)
+            return self._order.may_deliver(delivery)
 
     def settling(self, handle: str) -> None:
         """The broker is being told how a delivery ended; its message group waits for the answer."""

@@ -22,7 +22,7 @@ log = logging.getLogger("popmq.consumer")
 
 #: An entry of a request (a handle to ack, or a change), its ticket, the delivery whose message group waits, and the
 #: span that it ends in.
-Told = tuple[Any, Ticket | None, Delivery | None, Any]
+Outgoing = tuple[Any, Ticket | None, Delivery | None, Any]
 
 
 class Settler(BackgroundSender):
@@ -31,9 +31,9 @@ class Settler(BackgroundSender):
     def __init__(self, wire: Wire, clock: Clock, leases: Leases) -> None:
         super().__init__("popmq-settler", wire, clock)
         self._leases = leases
-        self._acks: defaultdict[str, list[Told]] = defaultdict(list)
-        self._changes: defaultdict[str, list[Told]] = defaultdict(list)
-        self.told_at = clock.now()  # when the broker last had all outcomes
+        self._acks: defaultdict[str, list[Outgoing]] = defaultdict(list)
+        self._changes: defaultdict[str, list[Outgoing]] = defaultdict(list)
+        self.answered_at = clock.now()  # when the broker last had all outcomes
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
         """Renews the lease of a single delivery, unless its consumer does so already."""
@@ -43,7 +43,7 @@ class Settler(BackgroundSender):
     def forget(self, delivery: Delivery) -> bool:
         """Stops renewing it. False: it was settled or lost before."""
         held = self._leases.forget(delivery.handle)
-        if not held and delivery.line:
+        if not held and delivery.order_key:
             self._leases.left(delivery.handle)
         return held
 
@@ -55,7 +55,7 @@ class Settler(BackgroundSender):
         """
         ticket = Ticket() if confirm else None
         span = self._wire.telemetry.current()
-        waits = delivery if delivery.line and not isinstance(outcome, Ack) else None
+        waits = delivery if delivery.order_key and not isinstance(outcome, Ack) else None
         if waits:
             self._leases.settling(delivery.handle)
         with self._lock:
@@ -65,7 +65,7 @@ class Settler(BackgroundSender):
             else:
                 self._changes[delivery.group].append((_change(delivery.current_handle, outcome), ticket, waits, span))
         self._worker.wake()
-        if delivery.line and not waits:
+        if delivery.order_key and not waits:
             self._leases.settled(delivery.handle, failed=False)
         return ticket
 
@@ -78,18 +78,20 @@ class Settler(BackgroundSender):
         with self._lock:
             acks, self._acks = self._acks, defaultdict(list)
             changes, self._changes = self._changes, defaultdict(list)
-        for group, told in acks.items():
-            await self._tell(group, told, pop_calls.ack)
-        for group, told in changes.items():
-            await self._tell(group, told, pop_calls.change)
+        for group, outgoing in acks.items():
+            await self._send(group, outgoing, pop_calls.ack)
+        for group, outgoing in changes.items():
+            await self._send(group, outgoing, pop_calls.change)
         with self._lock:
             if not self._acks and not self._changes:
-                self.told_at = self._clock.now()
+                self.answered_at = self._clock.now()
                 self._emptied()
         return None
 
-    async def _tell(self, group: str, told: list[Told], build: Callable[[str, list[Any]], Call[list[Any]]]) -> None:
-        rest = iter(told)
+    async def _send(
+        self, group: str, outgoing: list[Outgoing], build: Callable[[str, list[Any]], Call[list[Any]]]
+    ) -> None:
+        rest = iter(outgoing)
         while some := list(islice(rest, pop_calls.ENTRIES_MAX)):
             try:
                 with self._wire.telemetry.settling(_name(some), group, len(some), [each[3] for each in some]):
@@ -98,7 +100,7 @@ class Settler(BackgroundSender):
                 results = [error] * len(some)
             self._answer(group, zip(some, results, strict=True))
 
-    def _answer(self, group: str, answered: Iterable[tuple[Told, Any]]) -> None:
+    def _answer(self, group: str, answered: Iterable[tuple[Outgoing, Any]]) -> None:
         for (_, ticket, waits, _), result in answered:
             if waits is not None:
                 self._leases.settled(waits.handle, pop_calls.failed(result))
@@ -115,12 +117,12 @@ class Settler(BackgroundSender):
                 log.warning("the broker refused an outcome of group %s, its message comes back: %s", group, error)
 
 
-def _name(told: list[Told]) -> str:
+def _name(outgoing: list[Outgoing]) -> str:
     """What a request does."""
-    entry = told[0][0]
+    entry = outgoing[0][0]
     if isinstance(entry, str):
         return "ack"
-    return "reject" if all(change.HasField("reject") for change, *_ in told) else "release"
+    return "reject" if all(change.HasField("reject") for change, *_ in outgoing) else "release"
 
 
 def _change(handle: str, outcome: Outcome) -> Any:
