@@ -93,14 +93,19 @@ def _disown(tx: Tx, ck: CheckPoint, bits: int) -> int:
 
 
 def drop_members(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> int:
-    """Removes void members from one part of a lease; returns their number."""
+    """Removes void members from one part of a lease; returns their number.
+
+    History tells that they were moved: the message of a member that was acked before may be in no queue any more.
+    """
     part = tx.state.leases[(ck.ck_id, sub)]
     tx.hold(ck, bits, -1)
     kept = _keep(tx, ck, bits)
-    if kept and ck.kind != BACKOFF:
-        history.write_members(tx, ck, kept, part, history.RELEASED, MOVED)
-    tx.count((ck.group_id, ck.topic_id), start=(bits & ~kept).bit_count())
     left = part.undone & ~bits
+    if left and ck.kind != BACKOFF:
+        history.write_members(tx, ck, bits, part, history.RELEASED, MOVED)
+    elif ck.kind != BACKOFF:
+        history.write(tx, ck, part, sub, history.RELEASED, MOVED)
+    tx.count((ck.group_id, ck.topic_id), start=(bits & ~kept).bit_count())
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
     return bits.bit_count()
 

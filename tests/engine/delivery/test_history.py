@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from popmq_server import commands as ask
 from popmq_server.delivery import history, revive
 from popmq_server.delivery.history import ACKED, DEAD, EXPIRED, REJECTED, RELEASED
 from popmq_server.storage import history_rows
@@ -72,6 +73,31 @@ def test_the_history_of_an_ended_lease_has_the_acks_before_its_end(rig: Rig) -> 
     rig.ack(rig.pop()[1:2])
     rig.advance(MINUTE)
     assert [(row.how, row.done) for row in rows(rig)] == [(EXPIRED, [False, True, False])]
+
+
+def test_the_history_of_a_lease_that_a_reset_ended_has_the_acks_before_it(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a", "b", "c")
+    rig.ack(rig.pop()[1:2])
+    rig.do(ask.ResetOffsets("t", "g", ("EARLIEST", 0)))
+    rig.settle()
+    assert [(row.how, row.done, row.reason) for row in rows(rig)] == [
+        (RELEASED, [False, True, False], "the group was moved")
+    ]
+
+
+def test_members_that_a_reset_took_out_of_a_lease_are_not_told_as_acked(rig: Rig) -> None:
+    rig.topic(queues=2)
+    rig.group()
+    rig.send("a", "b")
+    rig.send("c")
+    popped = rig.pop()
+    rig.do(ask.ResetOffsets("t", "g", offsets={0: 0}))
+    rig.settle()
+    rig.ack(popped[2:])
+    found = [(row.queue, row.first, row.sub, row.how) for row in rows(rig)]
+    moved = [(0, 0, 1, RELEASED), (0, 1, 2, RELEASED)]
+    assert set(found) == {(0, 0, 0, ACKED), *moved, (1, 0, 0, ACKED)}  # the row of a member wins
 
 
 def test_a_member_that_was_released_has_a_row_of_its_own_with_the_reason(rig: Rig) -> None:
