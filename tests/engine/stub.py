@@ -25,9 +25,9 @@ from popmq_server.commands.numbers import (
     TopicNumbers,
 )
 from popmq_server.commands.sessions import Assignment
-from popmq_server.engine.capabilities import CAPABILITIES
 from popmq_server.errors import Refused, bad_handle, group_not_found, lapsed, topic_not_found
 from popmq_server.model.records import Group, Terms, Topic
+from popmq_server.seam.capabilities import CAPABILITIES
 
 #: The capabilities that it has.
 HAS = frozenset({"peek", "look_up"})

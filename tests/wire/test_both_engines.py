@@ -19,8 +19,8 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.server import Server
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.engine.capabilities import CAPABILITIES
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.seam.capabilities import CAPABILITIES
 from tests.engine.stub import HAS, StubEngine
 from tests.wire.rocketmq.v2 import V2, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal

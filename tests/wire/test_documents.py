@@ -15,12 +15,12 @@ from popmq_server.commands import sessions
 from popmq_server.delivery import owner, token_pop
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.engine import rebalance, waiters
-from popmq_server.engine.capabilities import CAPABILITIES
 from popmq_server.errors import RETRYABLE
 from popmq_server.filters.errors import TEXT_BYTES_MAX
 from popmq_server.filters.parts import LIST_MAX
 from popmq_server.filters.sql92 import DEPTH_MAX
 from popmq_server.model import limits, message, records
+from popmq_server.seam.capabilities import CAPABILITIES
 from popmq_server.sending import dedup, staging, transaction
 from tests.wire.contract import PAGE, documented, errors_of_contract, errors_of_page, table
 

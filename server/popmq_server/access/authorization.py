@@ -42,10 +42,11 @@ from popmq_server.commands.numbers import Consumer, EngineInfo, Rows, StoreNumbe
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
-from popmq_server.engine.engine import Engine, ProducerStream
 from popmq_server.errors import Refused
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Subscription
+from popmq_server.seam.engine import Engine
+from popmq_server.seam.parts import ProducerStream
 
 Needs = tuple[Need, ...]
 

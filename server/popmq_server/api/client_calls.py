@@ -14,9 +14,9 @@ from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
 from popmq_server.commands import queries
-from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.model.message import check_range, check_text
+from popmq_server.seam.engine import Engine
 
 
 class ClientCallsService:

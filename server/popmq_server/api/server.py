@@ -42,12 +42,13 @@ from popmq_server.api.native.timing import ScheduleService, TimingService
 from popmq_server.api.rocketmq.service import SERVICE, RocketmqService
 from popmq_server.api.transport import PythonTransport, tls_context
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.engine.engine import Core, Engine
-from popmq_server.engine.limited import limited
 from popmq_server.errors import Refused, StartError
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT, address
+from popmq_server.seam.core import Core
+from popmq_server.seam.engine import Engine
+from popmq_server.seam.limited import limited
 
 if TYPE_CHECKING:
     from popmq_server.access.certificate import Certificate, Pair

@@ -1,6 +1,6 @@
 """Answers to queries: statistics of topics and groups, and the rows of lists. All times are ms.
 
-They belong to the seam (engine/engine.py): every engine answers with them, whatever it stores.
+They belong to the seam (seam/engine.py): every engine answers with them, whatever it stores.
 """
 
 from collections.abc import Iterable, Sequence
@@ -219,7 +219,7 @@ class CommitNumbers(NamedTuple):
 
 
 class EngineInfo(NamedTuple):
-    """What keeps the messages. `lacking`: names of capabilities (engine/capabilities.py) that it does not have."""
+    """What keeps the messages. `lacking`: names of capabilities (seam/capabilities.py) that it does not have."""
 
     engine: str
     lacking: frozenset[str] = frozenset()

@@ -1,1 +1,1 @@
-"""The Engine interface and the embedded broker; both run on the event loop."""
+"""The embedded broker, an engine behind the seam: its part on the event loop."""

@@ -31,7 +31,6 @@ from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
 from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
-from popmq_server.engine.engine import ProducerStream
 from popmq_server.engine.hashes import with_hashes
 from popmq_server.engine.held_pulls import HeldPulls
 from popmq_server.engine.in_pieces import REPEATED, InPieces
@@ -44,6 +43,7 @@ from popmq_server.model.handles import read_transaction
 from popmq_server.model.leased import Leased
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options, Unnamed
+from popmq_server.seam.parts import ProducerStream
 from popmq_server.storage.store import Store
 from popmq_server.writer.batch import Committed
 from popmq_server.writer.core import Core

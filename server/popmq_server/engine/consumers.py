@@ -12,12 +12,12 @@ from popmq_server.clock import Clock
 from popmq_server.commands import Attend, queries
 from popmq_server.commands.numbers import Consumer
 from popmq_server.commands.sessions import Assignment
-from popmq_server.engine.engine import Commands
 from popmq_server.engine.queue_locks import QueueLocks
 from popmq_server.engine.rebalance import Sessions, allocate, assign
 from popmq_server.errors import invalid, no_queue, topic_not_found
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Terms
+from popmq_server.seam.core import Commands
 
 #: How often the writer learns that a group has members (well below any expiry), and how many entries are remembered.
 ATTEND_EVERY_MS = 600_000

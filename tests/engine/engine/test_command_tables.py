@@ -12,8 +12,8 @@ from popmq_server.access.authorization import ASKING, NEEDS
 from popmq_server.clock import FakeClock
 from popmq_server.commands.lanes import NEED_ROOM
 from popmq_server.commands.queries import Listing
-from popmq_server.engine.capabilities import CAPABILITIES
 from popmq_server.engine.in_pieces import REPEATED
+from popmq_server.seam.capabilities import CAPABILITIES
 from popmq_server.storage.store import Store
 from popmq_server.writer.core import Core
 from popmq_server.writer.handlers import HANDLERS

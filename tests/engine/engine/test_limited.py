@@ -11,10 +11,10 @@ from popmq_server import commands as ask
 from popmq_server.access.authorization import ASKING, NEEDS
 from popmq_server.commands import queries
 from popmq_server.commands.numbers import EngineInfo
-from popmq_server.engine.capabilities import CAPABILITIES, NEEDED, needed
-from popmq_server.engine.engine import Engine
-from popmq_server.engine.limited import limited
 from popmq_server.errors import Refused
+from popmq_server.seam.capabilities import CAPABILITIES, NEEDED, needed
+from popmq_server.seam.engine import Engine
+from popmq_server.seam.limited import limited
 
 #: What every engine serves.
 EVERY = {

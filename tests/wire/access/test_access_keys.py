@@ -18,8 +18,8 @@ from popmq_server.access.key_file import read, stanza
 from popmq_server.access.known_keys import Keys
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Ack, Pop, Query, Send, SetMaxSize, queries
-from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused, StartError
+from popmq_server.seam.engine import Engine
 from popmq_server.writer import handlers
 from tests.wire.access.signing import DATE_TIME, KEYS, secret_of, signed, write_keys
 

@@ -10,7 +10,6 @@ from popmq_server.api.native.requests import read
 from popmq_server.commands import queries
 from popmq_server.commands.filtering import EVERY_MESSAGE
 from popmq_server.commands.numbers import TopicNumbers
-from popmq_server.engine.engine import Admin
 from popmq_server.errors import invalid, not_one_of
 from popmq_server.model import limits
 from popmq_server.model.message import (
@@ -25,6 +24,7 @@ from popmq_server.model.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
+from popmq_server.seam.parts import Admin
 
 #: Entries of one backoff table.
 DELAYS_MAX = 64

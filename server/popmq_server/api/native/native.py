@@ -21,11 +21,11 @@ from popmq_server.commands import (
 )
 from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.commands.sessions import HEARTBEAT_MS
-from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.model.message import check_range, check_text
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
+from popmq_server.seam.engine import Engine
 
 #: Types of entries that were not refused; other entries are examined one by one.
 _ACCEPTED = {NewMessage, Place, type(None)}

@@ -9,10 +9,10 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands
 from popmq_server.api.native import requests
 from popmq_server.api.native.requests import read
-from popmq_server.engine.capabilities import CAPABILITIES
-from popmq_server.engine.engine import Admin
 from popmq_server.model.message import check_range
 from popmq_server.monitoring.metrics import release
+from popmq_server.seam.capabilities import CAPABILITIES
+from popmq_server.seam.parts import Admin
 
 #: Bytes per second. A slower backup would keep freed pages from reuse for days.
 RATE_MIN, RATE_DEFAULT, RATE_MAX = 1 << 20, 64 << 20, 1 << 40

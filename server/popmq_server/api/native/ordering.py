@@ -6,8 +6,8 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests
 from popmq_server.api.native.requests import read
 from popmq_server.commands import EndLease, ResumeMessageGroup, queries
-from popmq_server.engine.engine import Commands
 from popmq_server.model.message import MESSAGE_GROUP_BYTES_MAX, check_range, check_text
+from popmq_server.seam.core import Commands
 
 MESSAGE_GROUPS_DEFAULT = 100
 

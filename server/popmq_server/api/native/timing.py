@@ -25,11 +25,11 @@ from popmq_server.commands import (
     RunSchedule,
     queries,
 )
-from popmq_server.engine.engine import Commands
 from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.model.message import PROPERTIES_MAX, check_name, check_range, check_text
 from popmq_server.model.records import Schedule
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.seam.core import Commands
 
 #: Default number of rows in a list.
 ROWS_DEFAULT = 100

@@ -27,10 +27,10 @@ from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Finished, Held
 from popmq_server.api.rocketmq.status import OK, OK_ENCODED, Declined, status_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, Renewed, queries
-from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused, lapsed
 from popmq_server.model.message import length_prefixed, varint
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.seam.engine import Engine
 
 _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
 #: A shorter delay counts as none: Node's push consumers send the seconds of a backoff as milliseconds.

@@ -26,9 +26,10 @@ from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
 from popmq_server.clock import Clock
 from popmq_server.commands import Check
-from popmq_server.engine.engine import CheckStreams, Engine, ProducerStream
 from popmq_server.errors import Refused, unavailable
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.seam.engine import Engine
+from popmq_server.seam.parts import CheckStreams, ProducerStream
 
 log = logging.getLogger("popmq.api")
 

@@ -12,7 +12,7 @@ import functools
 
 from popmq_server.access import access_keys
 from popmq_server.commands import ReleaseSession, RenewSession
-from popmq_server.engine.engine import Commands
+from popmq_server.seam.core import Commands
 
 #: The lease ends this long after the client's last call; then other clients get the message.
 LEASE_MS = 60_000

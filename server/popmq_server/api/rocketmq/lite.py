@@ -24,8 +24,8 @@ from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, not_one_of
 from popmq_server.commands import LiteSynced, Pop, Popped, SyncLite
-from popmq_server.engine.engine import Polling
 from popmq_server.errors import Refused
+from popmq_server.seam.parts import Polling
 
 _ACTIONS = {
     pb.PARTIAL_ADD: "ADD",

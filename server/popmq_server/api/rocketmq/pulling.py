@@ -36,9 +36,9 @@ from popmq_server.commands import (
     bytes_of,
     queries,
 )
-from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.seam.engine import Engine
 
 T = TypeVar("T")
 

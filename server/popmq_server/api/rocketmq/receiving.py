@@ -38,10 +38,10 @@ from popmq_server.api.rocketmq.remembered import Filters, Held
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.clock import Clock
 from popmq_server.commands import Change, ChangeInvisibleTime, Pop, Popped, PoppedRow, bytes_of
-from popmq_server.engine.engine import Engine
 from popmq_server.filters import filter as filters
 from popmq_server.model.message import length_prefixed
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.seam.engine import Engine
 
 MESSAGES_MAX = 32
 BYTES_MAX = 16 << 20

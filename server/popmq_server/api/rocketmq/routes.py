@@ -18,9 +18,9 @@ from popmq_server.api.rocketmq.messages import TYPE_NUMBERS
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.commands import queries
-from popmq_server.engine.engine import Sessions
 from popmq_server.model import permission
 from popmq_server.model.records import Topic
+from popmq_server.seam.parts import Sessions
 
 #: The broker's name in routes: clients tell brokers apart by it.
 BROKER = "popmq"

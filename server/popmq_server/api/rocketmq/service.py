@@ -35,9 +35,9 @@ from popmq_server.api.rocketmq.sending import SendService
 from popmq_server.api.rocketmq.status import Declined, status_of
 from popmq_server.api.rocketmq.telemetry import TelemetryService
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.seam.engine import Engine
 
 log = logging.getLogger("popmq.api")
 

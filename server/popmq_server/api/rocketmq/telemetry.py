@@ -31,11 +31,11 @@ from popmq_server.api.rocketmq.clients import TOPICS_MAX, Client, Clients, Outle
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
 from popmq_server.commands import queries
-from popmq_server.engine.engine import Sessions
 from popmq_server.errors import Refused
 from popmq_server.model import limits
 from popmq_server.model.message import BODY_BYTES_MAX
 from popmq_server.model.records import Group
+from popmq_server.seam.parts import Sessions
 
 log = logging.getLogger("popmq.api")
 

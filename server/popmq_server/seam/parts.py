@@ -1,19 +1,4 @@
-"""The Engine: the one interface between the protocols (api/) and the message store.
-
-A protocol turns requests into commands (commands/) and answers into responses; it holds no rules. The embedded engine
-(broker.py) runs commands on the local store.
-
-    Commands       execute, ask                                        every part of api/
-    Core           the same, pop, sessions, numbers                    what every engine has
-    Polling        wait_available, pull                                calls that wait
-    Inspection     peek, look_up, why                                  single messages
-    Sessions       locks of queues                                     consumers that pull
-    CheckStreams   producers that are asked about their transactions
-    Admin          redrive, consume mode, offsets, backup              operators
-
-A part of api/ takes the protocol that it uses where that is less than all. Every method raises `Refused` for a request
-that the engine refuses. Handles, recall handles and transaction ids are texts that the engine makes and reads.
-"""
+"""The parts of an engine that belong to capabilities, which one may lack (capabilities.py)."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
@@ -25,8 +10,6 @@ from popmq_server.commands import (
     LookedUp,
     LookUp,
     Peek,
-    Pop,
-    Popped,
     Pull,
     Pulled,
     ReadRow,
@@ -37,58 +20,10 @@ from popmq_server.commands import (
     Why,
 )
 from popmq_server.commands.inspection import MessageLife
-from popmq_server.commands.numbers import Consumer, EngineInfo, StoreNumbers, StreamNumbers
-from popmq_server.commands.queries import A, Query
-from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
 from popmq_server.errors import Refused
 from popmq_server.model.records import Subscription
-
-
-class Commands(Protocol):
-    """Commands and queries, one at a time."""
-
-    async def execute(self, command: Any) -> Any:
-        """Runs one command; the answer has been committed."""
-
-    async def ask(self, query: Query[A]) -> A:
-        """Answers one query; nothing changes. Of a list it joins the pieces, up to its `rows_max`."""
-
-
-class Core(Commands, Protocol):
-    """What every engine has. The other methods of Engine belong to capabilities, which an engine may lack."""
-
-    def info(self) -> EngineInfo:
-        """The engine's name, and the capabilities that it lacks; always the same."""
-
-    async def pop(self, command: Pop, wait_ms: int) -> Popped:
-        """Pops, waiting up to `wait_ms` while no message is deliverable."""
-
-    async def heartbeat(
-        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
-    ) -> int:
-        """Renews or ends a session; returns the version of the group's assignments, or 0 with `versioned` False."""
-
-    async def assignment(
-        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
-    ) -> Assignment:
-        """Returns the queues assigned to a client; `strategy` applies where its group pulls."""
-
-    async def clients(
-        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
-    ) -> tuple[list[Consumer], list[StreamNumbers]]:
-        """Consumers with a session, and streams of producers. At most `rows_max` (0 = all) of the consumers after a
-        (group, client), by name; streams come after the last of them.
-        """
-
-    def forget(self, *, group: str = "", topic: str = "") -> None:
-        """Drops in-memory state of a deleted group or topic."""
-
-    async def store_numbers(self) -> StoreNumbers:
-        """The size of the store, and its free space."""
-
-    def gauges(self, group: str, topic: str) -> tuple[int, int]:
-        """(parked Pops, sessions) of a group in a topic."""
+from popmq_server.seam.core import Commands, Core
 
 
 class Polling(Core, Protocol):
@@ -166,7 +101,3 @@ class Admin(Core, Protocol):
 
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """A copy of everything stored now, in pieces."""
-
-
-class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Protocol):
-    """An engine with all capabilities, or one that refuses those that it lacks (limited.py): what api/ serves."""

@@ -10,8 +10,9 @@ from popmq_server.commands import Pop, Popped
 from popmq_server.commands.numbers import EngineInfo
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.store import Piece
-from popmq_server.engine.capabilities import NEEDED, needed, unsupported
-from popmq_server.engine.engine import Core, Engine
+from popmq_server.seam.capabilities import NEEDED, needed, unsupported
+from popmq_server.seam.core import Core
+from popmq_server.seam.engine import Engine
 
 
 def limited(engine: Core) -> Engine:

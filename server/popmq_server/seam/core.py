@@ -1,0 +1,54 @@
+"""What every engine has: commands and queries, pops, sessions, numbers. The rest of an engine is in parts.py."""
+
+from typing import Any, Protocol
+
+from popmq_server.commands import Pop, Popped
+from popmq_server.commands.numbers import Consumer, EngineInfo, StoreNumbers, StreamNumbers
+from popmq_server.commands.queries import A, Query
+from popmq_server.commands.sessions import Assignment
+
+
+class Commands(Protocol):
+    """Commands and queries, one at a time."""
+
+    async def execute(self, command: Any) -> Any:
+        """Runs one command; the answer has been committed."""
+
+    async def ask(self, query: Query[A]) -> A:
+        """Answers one query; nothing changes. Of a list it joins the pieces, up to its `rows_max`."""
+
+
+class Core(Commands, Protocol):
+    """What every engine has. The other methods of Engine belong to capabilities, which an engine may lack."""
+
+    def info(self) -> EngineInfo:
+        """The engine's name, and the capabilities that it lacks; always the same."""
+
+    async def pop(self, command: Pop, wait_ms: int) -> Popped:
+        """Pops, waiting up to `wait_ms` while no message is deliverable."""
+
+    async def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
+    ) -> int:
+        """Renews or ends a session; returns the version of the group's assignments, or 0 with `versioned` False."""
+
+    async def assignment(
+        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
+    ) -> Assignment:
+        """Returns the queues assigned to a client; `strategy` applies where its group pulls."""
+
+    async def clients(
+        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
+    ) -> tuple[list[Consumer], list[StreamNumbers]]:
+        """Consumers with a session, and streams of producers. At most `rows_max` (0 = all) of the consumers after a
+        (group, client), by name; streams come after the last of them.
+        """
+
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Drops in-memory state of a deleted group or topic."""
+
+    async def store_numbers(self) -> StoreNumbers:
+        """The size of the store, and its free space."""
+
+    def gauges(self, group: str, topic: str) -> tuple[int, int]:
+        """(parked Pops, sessions) of a group in a topic."""

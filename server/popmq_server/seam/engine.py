@@ -1,0 +1,24 @@
+"""The Engine: the one interface between the protocols (api/) and the message store.
+
+A protocol turns requests into commands (commands/) and answers into responses; it holds no rules. The embedded engine
+(engine/broker.py) runs commands on the local store; tests/engine/stub.py is a second one.
+
+    core.py    Commands       execute, ask                                        every part of api/
+               Core           the same, pop, sessions, numbers                    what every engine has
+    parts.py   Polling        wait_available, pull                                calls that wait
+               Inspection     peek, look_up, why                                  single messages
+               Sessions       locks of queues                                     consumers that pull
+               CheckStreams   producers that are asked about their transactions
+               Admin          redrive, consume mode, offsets, backup              operators
+
+A part of api/ takes the protocol that it uses where that is less than all. Every method raises `Refused` for a request
+that the engine refuses. Handles, recall handles and transaction ids are texts that the engine makes and reads.
+"""
+
+from typing import Protocol
+
+from popmq_server.seam.parts import Admin, CheckStreams, Inspection, Polling, Sessions
+
+
+class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Protocol):
+    """An engine with all capabilities, or one that refuses those that it lacks (limited.py): what api/ serves."""
