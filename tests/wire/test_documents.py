@@ -14,7 +14,7 @@ from popmq_server.api.native import admin, entries, pulling, requests
 from popmq_server.commands import sessions
 from popmq_server.delivery import owner, token_pop
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.engine import rebalance, waiters
+from popmq_server.engine import heartbeats, waiters
 from popmq_server.errors import RETRYABLE
 from popmq_server.filters.errors import TEXT_BYTES_MAX
 from popmq_server.filters.parts import LIST_MAX
@@ -83,7 +83,7 @@ LIMITS = {
     "leased to a group in a queue, to an owner": f"{count(records.IN_FLIGHT_MAX)}, {count(token_pop.OWNED_MAX)}",
     "parked calls of a group on a topic, Pulls of a queue": count(waiters.WAITERS_PER_KEY_MAX),
     "request numbers are remembered": f"{dedup.DEDUP_KEEP_MS // 60_000} min",
-    "a session without a heartbeat, a lock of a queue": f"{rebalance.SESSION_MS // 1_000} s, "
+    "a session without a heartbeat, a lock of a queue": f"{heartbeats.SESSION_MS // 1_000} s, "
     f"{sessions.LOCK_MS // 1_000} s",
     "kept without a call: an owner, a subscription": f"{owner.OWNER_KEEP_MS // 86_400_000} days, "
     f"{limits.EXPIRY_MS_MIN // 3_600_000} h – {limits.EXPIRY_MS_MAX // (365 * 86_400_000)} years by the group "

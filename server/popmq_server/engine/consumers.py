@@ -1,9 +1,9 @@
 """The live consumers of groups: their sessions, queue assignments and queue locks.
 
-    Heartbeat ──▶ sessions ─┐
-    SetConsumeMode,         ├─▶ QueryAssignment     computed on request: no client waits for another
-    queues, share number ───┘
-    LockQueues ──▶ locks
+    Heartbeat ──▶ sessions (heartbeats.py) ─┐
+    SetConsumeMode,                         ├─▶ QueryAssignment (rebalance.py), computed on request: no client waits
+    queues, share number ───────────────────┘   for another
+    LockQueues ──▶ locks (queue_locks.py)
 
 For one event loop, all in memory. The engine answers whatever depends on the store.
 """
@@ -12,8 +12,9 @@ from popmq_server.clock import Clock
 from popmq_server.commands import Attend, queries
 from popmq_server.commands.numbers import Consumer
 from popmq_server.commands.sessions import Assignment
+from popmq_server.engine.heartbeats import Sessions
 from popmq_server.engine.queue_locks import QueueLocks
-from popmq_server.engine.rebalance import Sessions, allocate, assign
+from popmq_server.engine.rebalance import allocate, assign
 from popmq_server.errors import invalid, no_queue, topic_not_found
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Terms

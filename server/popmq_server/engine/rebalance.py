@@ -1,4 +1,4 @@
-"""Queue assignment: the strategies, as pure functions, and the client sessions that they work on.
+"""Queue assignment: the strategies, as pure functions.
 
     consume mode POP     assign       a share number s: each queue is read by 1 + s clients (S1.27–S1.34); 0: by all
     consume mode PULL    allocate     each queue belongs to one client, by the requested strategy (S3.19–S3.23)
@@ -9,23 +9,16 @@
                              MACHINE_ROOM                            equal shares of rooms, then of their clients
                              CONFIG                                  a list of the client's own: never requested
 
-The result depends only on the input: both lists are sorted. "Not known" differs from "no queues" (S1.22): a client
-that gets it keeps its queues. Sessions live in memory. After a restart clients send heartbeats again; until then Pops
-work all the same, since assignment balances load and grants no ownership.
+The clients are those with a session (heartbeats.py). The result depends only on the input: both lists are sorted. "Not
+known" differs from "no queues" (S1.22): a client that gets it keeps its queues.
 """
 
 import bisect
-import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
-from popmq_server.clock import Clock
 from popmq_server.commands.sessions import Assignment
-from popmq_server.model.records import Terms
 from popmq_server.storage.keys import hash8
 
-SESSION_MS = 120_000
 #: Places of each client on the ring of CONSISTENT_HASH.
 VIRTUAL_NODES = 10
 
@@ -154,136 +147,3 @@ STRATEGIES: dict[str, Strategy] = {
     "CONSISTENT_HASH": by_consistent_hash,
     "MACHINE_ROOM": by_machine_room,
 }
-
-
-# ── Sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Session(NamedTuple):
-    """One client of one group."""
-
-    topics: frozenset[str]
-    last_ms: int
-
-
-class _Members:
-    """The sessions of one group, least recently renewed first, with their topics and a digest.
-
-    Both are updated incrementally: 2,000 clients send a heartbeat every 30 s each, and recomputing them from all
-    sessions every time took a third of the event loop.
-    """
-
-    __slots__ = ("_names", "digest", "sessions", "topics")
-
-    def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
-        #: The clients by name, if none has joined or left since they were sorted.
-        self._names: list[str] | None = None
-        self.topics: Counter[str] = Counter()
-        #: The sum of a hash of each client and its topics: identifies the members, independent of their order.
-        self.digest = 0
-
-    def names(self) -> list[str]:
-        """The clients, sorted. A returned list stays as it is; a change of the members makes another one."""
-        if self._names is None:
-            self._names = sorted(self.sessions)
-        return self._names
-
-    def put(self, client: str, session: Session) -> None:
-        names = self._names if client in self.sessions else None
-        self.remove(client)
-        self.sessions[client], self._names = session, names
-        self.topics.update(session.topics)
-        self.digest += _hash(client, session.topics)
-
-    def remove(self, client: str) -> None:
-        session = self.sessions.pop(client, None)
-        if session is not None:
-            self._names = None
-            self.topics -= Counter(session.topics)
-            self.digest -= _hash(client, session.topics)
-
-
-def _hash(client: str, topics: frozenset[str]) -> int:
-    return int.from_bytes(hash8(repr((client, sorted(topics)))), "big")
-
-
-_NOBODY = _Members()
-
-
-class Sessions:
-    """Live clients by group. For one event loop."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._groups: dict[str, _Members] = {}
-        #: The groups by name, if none has come or gone since they were sorted.
-        self._names: list[str] | None = None
-
-    def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> None:
-        """Renews or ends a session."""
-        members = self._alive(group)
-        if goodbye:
-            members.remove(client)
-        else:
-            if group not in self._groups:
-                self._groups[group], self._names = _Members(), None
-            members = self._groups[group]
-            members.put(client, Session(topics, self._clock.now_ms()))
-
-    def version(self, group: str, terms: Mapping[str, Terms]) -> int:
-        """A number that changes whenever an assignment may change; a restart does not change it."""
-        members = self._alive(group)
-        known = [(topic, terms.get(topic)) for topic in sorted(members.topics)]
-        text = repr((len(members.sessions), members.digest, known))
-        return int.from_bytes(hash8(text), "big") >> 1
-
-    def _alive(self, group: str) -> _Members:
-        """The members of a group, without sessions that have timed out: these are dropped here."""
-        members = self._groups.get(group, _NOBODY)
-        oldest_ms = self._clock.now_ms() - SESSION_MS
-        while members.sessions:
-            client, session = next(iter(members.sessions.items()))
-            if session.last_ms > oldest_ms:
-                return members
-            members.remove(client)
-        if self._groups.pop(group, None) is not None:
-            self._names = None
-        return _NOBODY
-
-    def clients(self, group: str, topic: str) -> list[str]:
-        """Live clients of a group that read a topic."""
-        return [client for client, session in self._alive(group).sessions.items() if topic in session.topics]
-
-    def topics(self, group: str) -> tuple[str, ...]:
-        """All topics that live clients of a group read."""
-        return tuple(self._alive(group).topics)
-
-    def count(self, group: str) -> int:
-        """The number of live clients of a group."""
-        return len(self._alive(group).sessions)
-
-    def listed(
-        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
-    ) -> list[tuple[str, str, Session]]:
-        """(group, client, session) of the live clients of one group, or of all, by name.
-
-        At most `rows_max` of those after a (group, client); 0 = all. A page costs its rows, and a sort of the clients
-        if one has joined or left.
-        """
-        found = []
-        for name in self._from(behind[0]) if not group else [group][: group >= behind[0]]:
-            members = self._alive(name)
-            names = members.names()
-            for place in range(bisect.bisect_right(names, behind[1]) if name == behind[0] else 0, len(names)):
-                found.append((name, names[place], members.sessions[names[place]]))
-                if len(found) == rows_max:
-                    return found
-        return found
-
-    def _from(self, group: str) -> Iterator[str]:
-        """The names of the groups from one on, as they are now."""
-        if self._names is None:
-            self._names = sorted(self._groups)
-        names = self._names
-        return itertools.islice(names, bisect.bisect_left(names, group), None)

@@ -1,7 +1,7 @@
 """Turns: the order in which a pop visits the queues of a topic, and when it visits the retry topic first.
 
     NORMAL, FIFO   the least recently served queue first
-    PRIORITY       high to low; one pop in ten the least recently served queue first
+    PRIORITY       high to low; one pop in ten the least recently served queue first (priority.py)
     retries        one pop in five begins with the retry topic; in FIFO topics one in two with the ready message
                    groups. A queue gives way to them once, then it is served
 
@@ -24,12 +24,11 @@ Turns are in a table in memory, so a pop that runs again has the same turn. A re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from popmq_server.model import priority
 from popmq_server.model.records import Topic
 
 #: One pop in this many begins with the retry topic; in FIFO topics with ready message groups.
 RETRY_FIRST_EVERY, READY_FIRST_EVERY = 5, 2
-#: PRIORITY: one pop in this many begins with the least recently served queue.
-LOW_FIRST_EVERY = 10
 
 
 class Turns(NamedTuple):
@@ -46,17 +45,11 @@ class Turns(NamedTuple):
         order = self._whole(topic)
         if not isinstance(queues, range):
             order = tuple(queue for queue in order if queue in queues)
-        if topic.type != "PRIORITY" or self._low_first(order):
-            return order
-        return sorted(order, reverse=True)
+        return priority.visits(self.passed, order) if topic.type == "PRIORITY" else order
 
     def _whole(self, topic: Topic) -> tuple[int, ...]:
         known = len(self.order)
         return self.order if known == topic.queues else (*range(known, topic.queues), *self.order)
-
-    def _low_first(self, queues: Sequence[int]) -> bool:
-        known = len(self.passed)
-        return any(queue < known and self.passed[queue] >= LOW_FIRST_EVERY - 1 for queue in queues)
 
     def retries_due(self, topic: Topic) -> bool:
         """Whether the next pop begins with retries."""
@@ -76,15 +69,8 @@ class Turns(NamedTuple):
             self.turn + 1 if retried else self.retried,
             _moved_to_end(self._whole(topic), served),
             waiting.difference(served) if waiting else waiting,
-            self._passed(topic, visits) if served and topic.type == "PRIORITY" else self.passed,
+            priority.after(self.passed, visits, topic.queues) if served and topic.type == "PRIORITY" else self.passed,
         )
-
-    def _passed(self, topic: Topic, visits: Sequence[int]) -> tuple[int, ...]:
-        low_first = self._low_first(visits)
-        passed = [*self.passed, *[0] * (topic.queues - len(self.passed))]
-        for queue in visits:
-            passed[queue] = 0 if low_first else passed[queue] + 1
-        return tuple(passed)
 
 
 def _moved_to_end(order: tuple[int, ...], served: Sequence[int]) -> tuple[int, ...]:

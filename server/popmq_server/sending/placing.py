@@ -2,7 +2,7 @@
 
     plain                     the next queue in turn, together with its request (topic.py does this itself)
     message group   FIFO      the queue of the group's hash: one group, one queue, one order
-    priority        PRIORITY  the queue of its number; higher numbers go to the last queue
+    priority        PRIORITY  the queue of its number; higher numbers go to the last queue (priority.py)
     lite topic      LITE      the one queue of the lite topic, created if it does not exist (lite_topics.py)
     delayed         all types but NORMAL and LITE: `sched`, until it is due (delay.py)
     half message    all types but NORMAL and LITE: `half`, until it is committed (transaction.py), then as any other
@@ -14,6 +14,7 @@ A topic refuses entries that its type does not support; the other entries of the
 from popmq_server.commands import Place
 from popmq_server.errors import Refused, invalid
 from popmq_server.lite import lite_topics
+from popmq_server.model import priority
 from popmq_server.model.message import Extra, check_lite_topic
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic
@@ -143,7 +144,7 @@ def append(tx: Tx, topic: Topic, messages: list[tuple[int, Outgoing]]) -> list[P
         if topic.type == "FIFO":
             queue = queue_of(extra.message_group, topic.queues)
         elif topic.type == "PRIORITY":
-            queue = min(extra.priority, topic.queues - 1)
+            queue = priority.queue_of(extra.priority, topic.queues)
         else:
             queue = turn = turn if turn >= 0 else rotate(tx, topic)
         queues.setdefault(queue, []).append(rank)

@@ -9,7 +9,7 @@ import pytest
 from popmq_server.api.native import admin
 from popmq_server.delivery import owner, revive, token_pop
 from popmq_server.engine import waiters
-from popmq_server.model import limits, records, turns
+from popmq_server.model import limits, priority, records, turns
 from popmq_server.retention import kept
 from popmq_server.sending import dedup
 from popmq_server.state import space
@@ -32,7 +32,7 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
         (core.SAVE_TIME_MS, SECOND),
         (revive.REVIVE_MEMBERS_MAX, 1000),
         (turns.RETRY_FIRST_EVERY, 5),
-        (turns.LOW_FIRST_EVERY, 10),
+        (priority.LOW_FIRST_EVERY, 10),
         (limits.QUEUES_PRIORITY, 10),
         (limits.UNIQUE_IDS_MS_MAX, DAY),
         (limits.BYTES_MAX_MIN, MIB),

@@ -1,0 +1,176 @@
+"""Sessions: what a heartbeat, a goodbye and silence do, and the version of an assignment (S3.25–S3.27)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from popmq_server.clock import FakeClock
+from popmq_server.engine.heartbeats import SESSION_MS, Sessions
+from popmq_server.model.records import Terms
+from tests.engine.rig import SECOND
+from tests.engine.work import grows
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def sessions(clock: FakeClock) -> Sessions:
+    return Sessions(clock)
+
+
+def test_a_session_ends_120_seconds_after_its_last_heartbeat(sessions: Sessions, clock: FakeClock) -> None:
+    sessions.heartbeat("g", "a", frozenset({"t"}), False)
+    clock.advance(SESSION_MS - 1)
+    sessions.heartbeat("g", "b", frozenset({"t"}), False)
+    assert sessions.clients("g", "t") == ["a", "b"]
+    clock.advance(1)
+    assert sessions.clients("g", "t") == ["b"]
+    assert SESSION_MS == 120_000
+
+
+def test_a_goodbye_ends_a_session_at_once(sessions: Sessions) -> None:
+    sessions.heartbeat("g", "a", frozenset({"t"}), False)
+    sessions.heartbeat("g", "a", frozenset(), True)
+    assert (sessions.clients("g", "t"), sessions.count("g")) == ([], 0)
+    sessions.heartbeat("g", "a", frozenset(), True)
+
+
+def test_a_client_counts_for_the_topics_and_the_group_that_it_named(sessions: Sessions) -> None:
+    sessions.heartbeat("a", "c", frozenset({"t"}), False)
+    sessions.heartbeat("a_b", "d", frozenset({"t", "u"}), False)
+    assert sessions.clients("a", "t") == ["c"]
+    assert sessions.clients("a", "u") == []
+    assert sessions.clients("a_b", "u") == ["d"]
+    assert sessions.clients("b", "t") == []
+
+
+def test_the_version_changes_with_what_an_assignment_depends_on_and_with_nothing_else(
+    sessions: Sessions, clock: FakeClock
+) -> None:
+    def version(share: int = 1, queues: int = 8, mode: str = "POP") -> int:
+        return sessions.version("g", {"t": Terms(queues, mode, share), "u": Terms(1, "POP", 1)})
+
+    seen = [version()]
+    sessions.heartbeat("g", "a", frozenset({"t"}), False)
+    seen.append(version())
+    sessions.heartbeat("g", "a", frozenset({"t"}), False)
+    clock.advance(1)
+    assert version() == seen[-1]
+    sessions.heartbeat("g", "a", frozenset({"t", "u"}), False)
+    seen.append(version())
+    seen += [version(share=2), version(queues=9), version(mode="PULL")]
+    sessions.heartbeat("g", "a", frozenset(), True)
+    sessions.heartbeat("g", "b", frozenset({"t", "u"}), False)
+    seen.append(version())
+    clock.advance(SESSION_MS)
+    assert version() == seen[0]
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_heartbeat_costs_the_same_beside_two_hundred_and_two_thousand_clients() -> None:
+    """Each of them sends one every 30 s, and asks for the version of the assignments."""
+
+    def beats(count: int) -> Callable[[], None]:
+        clock = FakeClock()
+        sessions = Sessions(clock)
+        topics = frozenset(f"t{number}" for number in range(10))
+        terms = {topic: Terms(8, "POP", 1) for topic in topics}
+        for number in range(count):
+            sessions.heartbeat("g", f"c{number}", topics, False)
+
+        def beat() -> None:
+            for number in range(10):
+                clock.advance(SECOND)
+                sessions.heartbeat("g", f"c{number}", topics, False)
+                sessions.topics("g")
+                sessions.version("g", terms)
+                sessions.count("g")
+
+        return beat
+
+    assert grows(beats(200), beats(2000)) < 1.1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_sessions_have_equal_versions_and_others_different_ones(seed: int) -> None:
+    """Two brokers whose sessions are the same give one version, others give others."""
+    chance, clock = random.Random(seed), FakeClock()
+    sessions, seen = Sessions(clock), dict[tuple[tuple[str, frozenset[str]], ...], int]()
+    terms = {name: Terms(4, "POP", 1) for name in "tuv"}
+    for _ in range(300):
+        topics = frozenset(chance.sample("tuv", chance.randint(1, 2)))
+        sessions.heartbeat("g", chance.choice("abc"), topics, chance.random() < 0.4)
+        clock.advance(chance.choice([0, 0, SECOND, SESSION_MS // 2]))
+        now = tuple((client, session.topics) for _, client, session in sessions.listed("g"))
+        assert sessions.version("g", terms) == seen.setdefault(now, sessions.version("g", terms))
+        assert set(sessions.topics("g")) == set[str]().union(*(found for _, found in now))
+    assert len(set(seen.values())) == len(seen) > 10
+
+
+def paged(sessions: Sessions, group: str, size: int) -> list[tuple[str, str]]:
+    """All pages of a list, joined."""
+    found: list[tuple[str, str]] = []
+    while rows := sessions.listed(group, found[-1] if found else ("", ""), size):
+        assert len(rows) <= size
+        found += [row[:2] for row in rows]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_pages_of_a_list_of_sessions_join_to_the_whole_while_clients_come_and_go(seed: int) -> None:
+    chance, clock = random.Random(seed), FakeClock()
+    sessions = Sessions(clock)
+    for _ in range(200):
+        group, client = chance.choice("fgh"), chance.choice(["a", "b", "c d", "e"])
+        sessions.heartbeat(group, client, frozenset("t"), chance.random() < 0.3)
+        clock.advance(chance.choice([0, SECOND, SESSION_MS // 4]))
+        for named in ("", "g"):
+            whole = [row[:2] for row in sessions.listed(named)]
+            assert whole == sorted(whole)
+            assert paged(sessions, named, chance.randint(1, 4)) == whole
+        assert {name for name, _ in paged(sessions, "", 2)} == {name for name in "fgh" if sessions.count(name)}
+
+
+class Name(str):
+    """A name whose comparisons are counted, also those of a sort."""
+
+    def __lt__(self, other: str) -> bool:
+        return str.__lt__(self, other)
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("groups", [1, 20])
+def test_a_page_of_sessions_costs_the_same_among_ten_times_as_many(groups: int) -> None:
+    """Between two pages clients renew their sessions; none joins or leaves."""
+
+    def page(count: int) -> Callable[[], object]:
+        sessions = Sessions(FakeClock())
+        for number in range(count):
+            sessions.heartbeat(Name(f"g{number % groups}"), Name(f"c{number}"), frozenset("t"), False)
+        sessions.listed("")
+
+        def listed() -> None:
+            sessions.heartbeat("g0", Name("c0"), frozenset("t"), False)
+            assert len(sessions.listed("", ("g0", "c0"), 20)) == 20
+
+        return listed
+
+    assert grows(page(200), page(2000)) < 1.1
+
+
+def test_a_group_without_sessions_leaves_nothing_in_memory() -> None:
+    clock = FakeClock()
+    sessions = Sessions(clock)
+    for number in range(50):
+        sessions.heartbeat(f"g{number}", "c", frozenset("t"), False)
+        assert sessions.count(f"never{number}") == 0
+    clock.advance(SESSION_MS)
+    assert sessions.listed("") == []
+    assert sessions._groups == {}
