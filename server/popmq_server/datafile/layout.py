@@ -28,6 +28,7 @@ _PAGE = struct.Struct("=QHHHH")
 _LONG_COUNT = struct.Struct("=I")
 #: low and high half of the value's size (in a branch: of the page number), flags, bytes of the key.
 _NODE = struct.Struct("=HHHH")
+NODE_HEAD = _NODE.size
 NUMBER = struct.Struct("=Q")
 
 #: Flags of a page.
@@ -112,7 +113,11 @@ class Page(NamedTuple):
 
 def read_page(handle: int, page_bytes: int, number: int) -> Page:
     """One page. Raises struct.error beyond the end of the file."""
-    raw = os.pread(handle, page_bytes, number * page_bytes)
+    return page_of(os.pread(handle, page_bytes, number * page_bytes))
+
+
+def page_of(raw: bytes) -> Page:
+    """A page of these bytes. Raises struct.error if they are too few."""
     found, _, flags, lower, upper = _PAGE.unpack_from(raw)
     return Page(found, flags, lower, upper, raw)
 

@@ -36,9 +36,12 @@ from popmq_server.datafile.layout import (
     read_page,
     root_of,
 )
+from popmq_server.datafile.mending import is_sound, mended
 
 #: Pages of the free list that a start checks: 30 ms. `popmq check` checks all of them.
 FREE_CHECKED_AT_START = 1 << 18
+#: Damaged pages of which a repair looks for the wrong bit: up to a second each.
+MENDED_MAX = 100
 #: Pages 0 and 1 are the meta pages.
 _METAS = 2
 #: Bytes of a long value that are read at once.
@@ -113,7 +116,7 @@ def rescue(handle: int, page_bytes: int, only: str = "") -> Iterator[tuple[str, 
     if meta is None:
         yield "no meta page can be read"
         return
-    walk = _Walk(handle, page_bytes, meta.last_page)
+    walk = _Walk(handle, page_bytes, meta.last_page, mends=MENDED_MAX)
     databases: list[tuple[str, Root]] = []
     yield from _each("the main table", walk.tree(meta.main), lambda *at: databases.append(_database(*at)))
     for name, root in databases:
@@ -160,9 +163,10 @@ def _by_number(key: bytes) -> bytes:
 
 
 class _Walk:
-    """One walk over a file: which pages were seen."""
+    """One walk over a file: which pages were seen. `mends`: how many damaged pages it may try to correct."""
 
-    def __init__(self, handle: int, page_bytes: int, last_page: int) -> None:
+    def __init__(self, handle: int, page_bytes: int, last_page: int, mends: int = 0) -> None:
+        self.mends = mends
         self.handle = handle
         self.page_bytes = page_bytes
         self.last_page = last_page
@@ -199,10 +203,12 @@ class _Walk:
         """
         leaf, below = levels == 1, list[Node]()
         try:
-            page = self._page(number, LEAF if leaf else BRANCH)
+            page, is_mended = self._mended(number, LEAF if leaf else BRANCH)
         except Damaged as damaged:
             yield damaged.sentence
             return
+        if is_mended:
+            yield f"corrected one bit of page {number}"
         counts["leaves" if leaf else "branches"] += 1
         for node in self._nodes(page, leaf, counts):
             if isinstance(node, str):
@@ -224,6 +230,9 @@ class _Walk:
         for place in places(page):
             try:
                 node = node_at(page, place)
+                if leaf and self.mends and (sized := self._sized(node)) is not node:
+                    yield f"corrected the size of an entry of page {page.number}"
+                    node = sized
                 counts["longs"] += self._long(node) if leaf else 0
             except Damaged as damaged:
                 yield damaged.sentence
@@ -235,9 +244,17 @@ class _Walk:
         if taken != self.page_bytes - page.upper:
             yield f"the entries of page {page.number} take {taken:,} bytes, not {self.page_bytes - page.upper:,}"
 
-    def _page(self, number: int, kind: int) -> Page:
-        """Reads a page of a tree, once. Raises Damaged."""
+    def _mended(self, number: int, kind: int) -> tuple[Page, bool]:
+        """Reads a page of a tree, once; whether it was damaged, and is corrected. Raises Damaged."""
         page = self._read(number)
+        if self.mends > 0 and not is_sound(page, number, kind, self.page_bytes):
+            self.mends -= 1
+            if (found := mended(page, number, kind, self.page_bytes)) is not None:
+                return found, True
+        return self._of_tree(page, number, kind), False
+
+    def _of_tree(self, page: Page, number: int, kind: int) -> Page:
+        """The page, if its head is right. Raises Damaged."""
         if page.number != number or page.flags != kind:
             raise Damaged(f"page {number} is not a page of this tree")
         sound = HEAD < page.lower <= page.upper <= self.page_bytes and not page.lower % 2
@@ -263,6 +280,20 @@ class _Walk:
             raise Damaged(f"page {number} is used twice")
         self.used[number : number + count] = b"\1" * count
 
+    def _sized(self, node: Node) -> Node:
+        """The node with the size that its long pages have room for, if one wrong bit makes it larger."""
+        if node.page is None or not _METAS <= node.page <= self.last_page:
+            return node
+        page = read_page(self.handle, self.page_bytes, node.page)
+        if page.number != node.page or page.flags != LONG or self._pages_of(node.size) <= page.longs:
+            return node
+        fitting = [size for bit in range(32) if self._pages_of(size := node.size ^ 1 << bit) == page.longs]
+        return node._replace(stop=node.start + fitting[0]) if len(fitting) == 1 else node
+
+    def _pages_of(self, size: int) -> int:
+        """The long pages that a value of this size needs."""
+        return (HEAD + size + self.page_bytes - 1) // self.page_bytes
+
     def _long(self, node: Node) -> int:
         """How many long pages the value of a leaf's node has. Raises Damaged."""
         if node.is_odd or (node.is_root and node.size != ROOT_BYTES):
@@ -273,11 +304,14 @@ class _Walk:
             return 0
         page = self._read(node.page)
         # A shorter value that replaced a long one keeps its pages.
-        needed = (HEAD + node.size + self.page_bytes - 1) // self.page_bytes
-        if page.number != node.page or page.flags != LONG or page.longs < needed:
-            raise Damaged(f"page {node.page} does not begin a value of {node.size} bytes")
-        self._take(node.page + 1, page.longs - 1)
-        return page.longs
+        needed = self._pages_of(node.size)
+        longs = page.longs
+        if page.number != node.page or page.flags != LONG or longs < needed:
+            if not self.mends or (page.number ^ node.page).bit_count() + (page.flags ^ LONG).bit_count() > 1:
+                raise Damaged(f"page {node.page} does not begin a value of {node.size} bytes")
+            longs = needed  # its value has a checksum, or its records have
+        self._take(node.page + 1, longs - 1)
+        return longs
 
     def value(self, page: Page, node: Node) -> bytes:
         """The bytes of a value. Raises Damaged."""
