@@ -85,7 +85,7 @@ class FakeClock:
             self.broker_clock.advance(math.ceil(next_ms) - self.now_ms())
             self._run_due()
         self.broker_clock.advance(end_ms - self.now_ms())
-        self._run_due()  # what an answer of the broker made due at once, while nothing else was
+        self._run_due()  # an answer of the broker may have made something due just now
 
     def _next_ms(self) -> float:
         """When the next waiter is due. A waiter that is still due was run without effect (its broker is stopped, for

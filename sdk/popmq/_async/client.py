@@ -56,7 +56,7 @@ class AsyncClient(
     AsyncRequests,
     AsyncClosing,
 ):
-    """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
+    """A connection to one broker; cheap, and safe to share between threads (asynchronous: tasks of one event loop).
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; unset: of host, process and a random part.
     The other parameters: docs/sdk.md. After a fork make a new one. Raises InvalidField.

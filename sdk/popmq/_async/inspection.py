@@ -32,7 +32,7 @@ else:
 
 
 class AsyncInspection:
-    """Looks without touching, but for `redrive`."""
+    """Looks without touching, but for `end_lease` and `redrive`; `verify_message` has a consumer's handler run."""
 
     _wire: Wire
 
@@ -121,7 +121,7 @@ class AsyncInspection:
     async def redrive(
         self, group: str, offsets: Sequence[int] = (), topic: str = "", message_ids: Sequence[str] = ()
     ) -> Redriven:
-        """Delivers dead letters of a group again, their attempts from 0: all, or only these (≤ 4,096 of each).
+        """Delivers dead letters of a group again, as for the first time: all, or only these (≤ 4,096 of each).
 
         `offsets` are places in the dead-letter topic, `topic` is where they came from. An empty group: half messages
         that were given up are committed. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.

@@ -56,7 +56,7 @@ class AsyncTransaction:
         Raises what `client.send` raises.
         """
         if self._ended:
-            raise RuntimeError("this transaction is over: its messages need another one")
+            raise RuntimeError("this transaction has ended: send in a new one")
         given, one = send_calls.listed(messages)
         try:
             sent: list[SendReceipt] = await self._client.send(self.topic, [_half(message) for message in given])
@@ -89,7 +89,9 @@ class AsyncTransaction:
             await self.rollback()
         except PopMQError as refused:
             # The handler's own error says more. These messages stay uncommitted, and the broker asks about them.
-            log.warning("a transaction of %s was not rolled back, its checker is asked: %s", self.topic, refused)
+            log.warning(
+                "a transaction of %s could not be rolled back; the broker will ask its checker: %s", self.topic, refused
+            )
 
     async def _end(self, resolution: Resolution) -> None:
         self._ended = True

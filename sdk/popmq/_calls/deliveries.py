@@ -7,7 +7,7 @@ from popmq.message import DeadLetter, Delivery, DeliveryGuard, Referable, TraceC
 from popmq_proto.v1 import popmq_pb2 as pb
 
 #: A Delivery before it is frozen, with the same slots, so that its class can be changed. A frozen dataclass sets each
-#: field through object.__setattr__: 2.6 µs for these twenty, against 0.4 µs here. This runs for every message.
+#: field through object.__setattr__: 2.6 µs for all of them, against 0.4 µs here. This runs for every message.
 _Thawed: Any = make_dataclass(
     "_Thawed", [(each.name, each.type) for each in fields(Delivery)], bases=(Referable,), eq=False, slots=True
 )

@@ -14,7 +14,7 @@ from popmq.errors import DeadlineExceeded, InvalidField, RequestFailed
 from popmq.message import BODY_TYPES, Body, Delivery, Message, wrong_body
 
 REPLY_TO, CORRELATION_ID, ERROR = "popmq_reply_to", "popmq_correlation_id", "popmq_error"
-#: The LITE topic of replies, and the group that reads it, unless a caller names another topic.
+#: The LITE topic of replies, and the group that reads it.
 REPLIES = "popmq-replies"
 #: A lite topic whose client is gone is removed after this many seconds.
 REPLY_TTL_S = 3600.0

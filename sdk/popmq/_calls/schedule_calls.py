@@ -1,4 +1,4 @@
-"""Requests about schedules, as pure functions. Each builds a Call, like those of _calls."""
+"""Requests about schedules, as pure functions."""
 
 from collections.abc import Iterable
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Requests of sending, as pure functions: messages, delays, transactions. Each builds a Call, like those of _calls."""
+"""Requests of sending, as pure functions: messages, delays, transactions."""
 
 from __future__ import annotations
 

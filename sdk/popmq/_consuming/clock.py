@@ -1,4 +1,6 @@
-"""The clock of lease renewal. A parameter, so that tests can move it (popmq.testing)."""
+"""The clock of what a client does in the background, such as lease renewal. A parameter, so that tests can move it
+(popmq.testing).
+"""
 
 import time
 from collections.abc import Callable
@@ -6,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the scheduler needs of a clock."""
+    """What consumers and their background jobs need of a clock."""
 
     def now(self) -> float:
         """Seconds since some moment; never goes back."""

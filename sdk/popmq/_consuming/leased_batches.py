@@ -1,4 +1,4 @@
-"""The batches whose leases a client renews: when each is due, and which deliveries are settled. Pure: no clock.
+"""The batches whose leases a client renews: when each is due, and which deliveries are settled. It has no clock.
 
 A batch is renewed at a random point of its lease, so that a thousand clients that popped at the same moment do not all
 renew at the same moment. Deliveries are held by weak references: when a handler drops a delivery without settling it,
@@ -98,7 +98,7 @@ class LeasedBatches:
         return batch
 
     def drop_behind(self, batch: Batch, handle: str) -> None:
-        """Forgets the deliveries after this one in its message group: the broker has taken them back."""
+        """Forgets the deliveries after this one in its message group: the broker has released them."""
         for each in batch.behind(handle):
             self.drop(each)
 

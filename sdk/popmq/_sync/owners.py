@@ -51,7 +51,8 @@ class Owners:
         return self._wire.run(owner_calls.ack_up_to(group, owner, generation, epoch))
 
     def release_owner(self, group: str, owner: str, generation: int = 0) -> int:
-        """Ends the owner's lease now; returns the number of its messages. Its tokens take back those not popped.
+        """Ends the owner's lease now; returns the number of its messages. A token that is popped again leases
+        its messages again, but for those that other clients have popped.
 
         `generation` 0: whatever it is, an operator's call. Raises OwnerNotFound, Fenced.
         """

@@ -57,7 +57,7 @@ class Transaction:
         Raises what `client.send` raises.
         """
         if self._ended:
-            raise RuntimeError("this transaction is over: its messages need another one")
+            raise RuntimeError("this transaction has ended: send in a new one")
         given, one = send_calls.listed(messages)
         try:
             sent: list[SendReceipt] = self._client.send(self.topic, [_half(message) for message in given])
@@ -90,7 +90,9 @@ class Transaction:
             self.rollback()
         except PopMQError as refused:
             # The handler's own error says more. These messages stay uncommitted, and the broker asks about them.
-            log.warning("a transaction of %s was not rolled back, its checker is asked: %s", self.topic, refused)
+            log.warning(
+                "a transaction of %s could not be rolled back; the broker will ask its checker: %s", self.topic, refused
+            )
 
     def _end(self, resolution: Resolution) -> None:
         self._ended = True

@@ -1,4 +1,4 @@
-"""fsck for FIFO topics: waiting entries, their message groups, offsets and counts."""
+"""`popmq check` for FIFO topics: waiting entries, their message groups, offsets and counts."""
 
 from collections import Counter
 from collections.abc import Iterator

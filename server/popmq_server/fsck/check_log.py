@@ -77,7 +77,7 @@ def _why_unread(record: memoryview, version: int) -> str:
 
 
 def queues(kv: Transaction, state: State) -> Iterator[str]:
-    """Blocks of a queue begin at its first readable offset and leave no hole (by age they may)."""
+    """Blocks of a queue begin at its first readable offset and do not overlap."""
     log = Log(kv)
     yield from _foreign_blocks(kv, state)
     for topic in state.topics.values():

@@ -42,8 +42,8 @@ _KEPT = frozenset({"meta", "topic", "group", "queue", "poff", "stat", "tstat", "
 
 
 def repair_folder(folder: pathlib.Path) -> list[str]:
-    """Replaces the data file by one with all readable entries; returns a sentence for each dropped entry, then for
-    each invariant that is still broken.
+    """Replaces the data file by one with all readable entries; returns a sentence for each entry that was dropped or
+    changed, then for each invariant that is still broken.
 
     Raises StartError: no data folder, in use, no room. Then nothing has changed.
     """

@@ -1,1 +1,1 @@
-"""What an AsyncClient runs beside its calls: gathered sends, checks of half messages, waiting replies."""
+"""What an AsyncClient runs beside its calls: gathered sends, checks of half messages, requests."""

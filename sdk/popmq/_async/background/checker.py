@@ -2,7 +2,7 @@
 
 hello (topics) ──▶ welcome ──▶ check ──▶ the topic's callback ──▶ checked ──▶ the next check …
    ▲                                                                             │
-   └─────── a pause, longer each time, whenever the stream ends ◀────────────────┘
+   └─────── a pause whenever the stream ends: longer each time, 5 s if refused ◀─┘
 """
 
 from __future__ import annotations

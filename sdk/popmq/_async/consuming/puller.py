@@ -66,9 +66,8 @@ class Puller:
         self.number = number
         self.queue: ProcessQueue[Delivery] = ProcessQueue(place.offset, place.max_offset, options.orderly)
         self.told = place.offset  # what is committed
-        self.correction: tuple[str, int] | None = (
-            None  # status of an offset that cannot be read, and the offset to continue at
-        )
+        #: To pull again elsewhere: the status of the pull that could not read its offset, or "", and the offset.
+        self.correction: tuple[str, int] | None = None
         self.leave_by = 0.0  # once it leaves: when it is released at the latest
         self._context = context
         self._retry = number == RETRY

@@ -1,4 +1,6 @@
-"""Tells the broker how deliveries ended: in the background, all waiting outcomes of a group in one request."""
+"""Tells the broker how deliveries ended, in the background: the acks that wait in a group in one request, its other
+outcomes in another, of at most ENTRIES_MAX each.
+"""
 
 import logging
 from collections import defaultdict

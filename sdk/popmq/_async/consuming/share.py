@@ -32,10 +32,10 @@ BEGIN_AGAIN_S = 0.05
 
 
 class Share(Protocol):
-    """What an upkeep asks. All but `open` may raise TryLater and are tried again; `stop` ends them with Stopped."""
+    """What an upkeep asks. What calls the broker may raise TryLater and is tried again; `stop` ends it with Stopped."""
 
     async def open(self, changed: Callable[[], object], stop: Stop) -> None:
-        """Called once, first. The share calls `changed` when `queues` may have another answer."""
+        """Called first. The share calls `changed` when `queues` may have another answer."""
 
     async def queues(self, stop: Stop) -> set[int] | None:
         """The queues to read; None: not known now, keep those of before."""

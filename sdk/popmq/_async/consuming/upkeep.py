@@ -235,7 +235,7 @@ class Upkeep:
         return mine
 
     async def _correct(self, pullers: list[Puller]) -> None:
-        """Restarts queues whose offset could not be read, at the offset that the broker gave."""
+        """Restarts queues: at the offset that the broker gave, or where messages are to be pulled again."""
         for puller in pullers:
             status, offset = puller.correction or ("", 0)
             await self._give_up([puller])

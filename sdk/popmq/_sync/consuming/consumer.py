@@ -105,7 +105,7 @@ class Consumer(DeliveryLoop):
             return None
 
     def _next(self) -> Delivery | None:
-        """The first buffered delivery that may be delivered. Drops those that were lost or taken back meanwhile."""
+        """The first buffered delivery that may be delivered. Drops those whose lease has ended meanwhile."""
         if self._one_is_out():
             return None
         found = None
@@ -193,7 +193,7 @@ class Consumer(DeliveryLoop):
         # A replayed pop does not tell how much of its lease has passed: renew it at once.
         now = self._parts.clock.now()
         since = now - popped.lease if popped.replay else now
-        # Dead letters keep their message groups but have no order: the broker takes no later messages back.
+        # Dead letters keep their message groups but have no order: the broker releases no later messages.
         ordered = not self._options.topic.startswith(DEAD_LETTER_PREFIX)
         batch = Batch(popped.deliveries, popped.lease, since, freed=self._wake, ordered=ordered)
         self._parts.leases.hold(batch)

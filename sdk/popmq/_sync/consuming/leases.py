@@ -49,7 +49,7 @@ class Leases:
         return batch is not None
 
     def forget_run(self, delivery: Delivery) -> bool:
-        """Stops renewing a delivery and the later ones of its message group, which the broker takes back with it.
+        """Stops renewing a delivery and the later ones of its message group, which the broker releases with it.
 
         False: it was not held.
         """
@@ -60,7 +60,7 @@ class Leases:
         return batch is not None
 
     def may_deliver(self, delivery: Delivery) -> When:
-        """Hands a buffered delivery out if its message group allows it."""
+        """Whether a buffered delivery may go to a handler; with "now" it counts as delivered."""
         with self._lock:
             return self._order.may_deliver(delivery)
 
@@ -77,7 +77,7 @@ class Leases:
             batch.freed()
 
     def settled(self, handle: str, failed: bool) -> None:
-        """The broker has answered how a delivery ended. `failed`: it takes back the later ones."""
+        """The broker has answered how a delivery ended. `failed`: it releases the later ones of its message group."""
         with self._lock:
             batches = self._order.settled(handle, failed)
         for batch in batches:

@@ -1,5 +1,7 @@
 # Written by sdk/twin.py from popmq/_async/consuming/settler.py: change that one.
-"""Tells the broker how deliveries ended: in the background, all waiting outcomes of a group in one request."""
+"""Tells the broker how deliveries ended, in the background: the acks that wait in a group in one request, its other
+outcomes in another, of at most ENTRIES_MAX each.
+"""
 
 import logging
 from collections import defaultdict
