@@ -9,10 +9,10 @@ DEFAULT_ENDPOINT = "127.0.0.1:8081"
 #: Messages of one pull, as in the reference: a slow handler does not make others wait for a thousand of them.
 PULL_MESSAGES = 32
 
-#: Of every connection. An answer is at most 16 MiB and one message of 4 MiB (Pop.max_bytes is soft). A broker that
-#: disappeared is noticed by a ping within 40 s, and only while a call is under way: an idle client sends nothing. One
-#: that restarts is found again within a second: gRPC's own default backs off up to 2 minutes. `min_reconnect` is, in
-#: spite of its name, how long one attempt to connect may take.
+#: Of connections over grpcio. An answer is at most 16 MiB and one message of 4 MiB (Pop.max_bytes is soft). A broker
+#: that disappeared is noticed by a ping within 40 s, and only while a call is under way: an idle client sends nothing.
+#: One that restarts is found again within a second: gRPC's own default backs off up to 2 minutes. `min_reconnect` is,
+#: in spite of its name, how long one attempt to connect may take.
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 32 * 1024 * 1024),
     ("grpc.max_send_message_length", 32 * 1024 * 1024),

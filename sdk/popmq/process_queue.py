@@ -5,7 +5,7 @@
       done   │ in hand │ done │ ready │ later │ ready … (cached)         │ not pulled yet
              └ smallest offset that is still cached
 
-`add` caches messages in the order of their offsets, `take` hands them out. A message stays cached until `done`, so the
+`add` caches messages in the order of their offsets, `take` delivers them. A message stays cached until `done`, so the
 committed offset cannot pass a stuck message, and the consumer that takes over starts at it. `later` are messages that
 `again` has delayed. An orderly queue delivers one message at a time, and a delayed one blocks the later ones.
 """

@@ -282,6 +282,6 @@ class ClientStats:
 
     calls: int  # requests, retries not counted
     retries: int
-    sent: int  # messages stored
+    sent: int  # messages that were answered, refused ones too
     send_requests: int  # requests that took; sent ÷ send_requests is what gathering made of them
     sends_waiting: int  # calls of `send` that wait, for a request in flight or for company

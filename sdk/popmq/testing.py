@@ -137,7 +137,7 @@ class Broker:
         return AsyncClient(self.endpoint, **self._with_clock(options))
 
     def declare(self, worker: Worker) -> None:
-        """Creates the topics and groups of a worker's handlers that are not there, with the settings of a default."""
+        """Creates the topics and groups of a worker's handlers that are not there, with default settings."""
         client = self.client()
         topics, groups = ({each.name for each in found} for found in (client.list_topics(), client.list_groups()))
         for handler in worker.handlers:

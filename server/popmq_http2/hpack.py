@@ -61,7 +61,7 @@ class TooManyHeaders(Exception):
 
 
 class Decoder:
-    """Decodes the header blocks of one connection, with the dynamic table of its client's encoder."""
+    """Decodes the header blocks of one connection, with the dynamic table of the other side's encoder."""
 
     # Entries are appended, and the index counts from the end: no entry moves when one is added.
     __slots__ = ("_bytes", "_bytes_max", "_table", "version")

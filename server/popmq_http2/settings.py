@@ -1,7 +1,8 @@
 """Reads and validates SETTINGS (RFC 9113, section 6.5.2).
 
-The server needs three of them: how much it may send ahead, the frame size, and the size of the client's header table.
-The others concern pushed streams, which gRPC does not use, or are advice.
+A server needs three of them: how much it may send ahead, the frame size, and the size of the client's header table. A
+client also needs how many calls it may have open. The others concern pushed streams, which gRPC does not use, or are
+advice.
 """
 
 from popmq_http2.frames import (

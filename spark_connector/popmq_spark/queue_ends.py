@@ -1,6 +1,6 @@
 """The first and last offsets of the queues of a query, and positions in them.
 
-The request names no group, so that nothing about the query is stored and every key that may read the topic may call it.
+Without a group the request stores nothing about the query, and every key that may read the topic may call it.
 """
 
 import logging
@@ -30,7 +30,9 @@ def lose(fail: bool, text: str) -> None:
 
 
 def topics_of(client: popmq.Client, wanted: Topics) -> list[str]:
-    """The names of the topics; of a pattern those that exist now, dead-letter topics included."""
+    """The names of the topics. Of a pattern those that exist now: no LITE topics, dead-letter topics only if it begins
+    with %DLQ%.
+    """
     if wanted.pattern is None:
         return sorted(set(wanted.names))
     return [

@@ -22,7 +22,8 @@ Positions = dict[str, dict[int, int]]
 class Span(NamedTuple):
     """Messages of one queue, from `start` on and below `end`.
 
-    Offsets are assigned without gaps, so the length of a span is the number of its messages.
+    Offsets are assigned without gaps, so its length is the number of its messages, if none is gone; only retry topics,
+    and dead-letter topics after a redrive, have gaps.
     """
 
     topic: str

@@ -11,7 +11,8 @@ How a call ends when it is not answered, in the codes that retries of gRPC clien
     the next calls during the pause after such an attempt     the same at once
     refused (REFUSED_STREAM), or after the last of a GOAWAY    once more, on the next connection; then UNAVAILABLE
     the connection breaks, or is silent and answers no PING   UNAVAILABLE: it may have been carried out
-    the server breaks the protocol                            UNAVAILABLE for all calls of the connection
+    the server breaks the protocol                            UNAVAILABLE for all calls of the connection; on one
+                                                              stream: INTERNAL for its call
     an answer that is not gRPC, reset, too large              as gRPC's documents map it: UNKNOWN, INTERNAL, …
     the deadline                                              DEADLINE_EXCEEDED, wherever the call is; a reset is sent
     cancelled, or the channel is closed                       CANCELLED; a reset is sent

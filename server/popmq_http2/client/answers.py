@@ -123,7 +123,7 @@ def goaway(payload: bytes) -> tuple[int, str]:
 
 
 def _refusal(found: dict[bytes, bytes]) -> Status | None:
-    """Why a head is not one of gRPC; "" if it is. Raises Malformed."""
+    """Why a head is not one of gRPC; None if it is. Raises Malformed."""
     if not found[b":status"].isdigit():
         raise Malformed(f":status {found[b':status']!r}")
     http = int(found[b":status"])

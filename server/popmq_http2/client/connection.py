@@ -8,7 +8,8 @@
 
 A call that the server certainly did not begin is given to `repeat`: it was refused (REFUSED_STREAM), or has a higher
 number than the last one of a GOAWAY. All others end with a status when the connection is lost.
-A violation of the protocol ends the connection, with GOAWAY, since it may concern any of its calls.
+A violation of the protocol that may concern any of its calls ends the connection, with GOAWAY; one that concerns a
+single stream resets that stream, and its call ends with INTERNAL.
 """
 
 from __future__ import annotations

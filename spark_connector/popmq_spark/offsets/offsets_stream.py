@@ -1,11 +1,11 @@
 """The streaming reader of `mode=offsets`: plans ranges of offsets in the driver, and lets tasks pull them.
 
-Spark's own log holds the ranges, and nothing else decides what is read: the broker keeps no state about the query. So
-nothing has to be acked, no lease expires, and two drivers on one checkpoint do no more harm than with any other
-source. A group's offsets are committed after Spark's log, so that operators see the lag and retention waits. In the
-order of Spark's calls (stream.py):
+Spark's own log holds the ranges, and from the first one on nothing else decides what is read. So nothing has to be
+acked, no lease expires, and two drivers on one checkpoint do no more harm than with any other source. A group's
+offsets are committed after Spark's log: operators see the lag, retention waits, and a new query of the group begins
+there. In the order of Spark's calls (stream.py):
 
-    latestOffset(start)      `start` is in Spark's commit log: a group's offsets are committed here, for lag only
+    latestOffset(start)      `start` is in Spark's commit log: a group's offsets are committed here
       → offsets/N            the ranges are durable
     partitions(start, end)   → read() × parts, as often as Spark likes: the same offsets
 """
@@ -148,7 +148,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             lose(fail, gone)
         return {queue: max(at.get(queue, 0), first) for queue, first in firsts.items()}
 
-    # ── The group: for lag and retention only ────────────────────────────────────────────────────────────────────
+    # ── The group: for lag, retention and the start of a new query ───────────────────────────────────────────────────
 
     def _join(self, ends: Ends, start: Place, positions: Positions | None = None) -> None:
         """Makes the group one that pulls the topics; one that is new to a topic begins at `start`, or at `positions`.

@@ -70,7 +70,7 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
         return self._stop.is_set()
 
     def pause(self) -> None:
-        """Pulls nothing and hands nothing out until `resume`. Its queues stay its own, and progress is committed."""
+        """Pulls nothing and delivers nothing until `resume`. Its queues stay its own, and progress is committed."""
         self._context.paused = True
 
     def resume(self) -> None:
