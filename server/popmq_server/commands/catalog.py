@@ -94,6 +94,10 @@ class DeleteGroup(NamedTuple):
 
 @command(LANE_ACK)
 class PurgeTopic(NamedTuple):
-    """→ the number of dropped messages: those readable by position, the delayed and the half ones."""
+    """→ (the number of dropped messages: those readable by position, the delayed and the half ones, `after`).
+
+    `after`: that of the last answer: the groups of the topic are moved in pieces, until it is 0.
+    """
 
     name: str
+    after: int = 0

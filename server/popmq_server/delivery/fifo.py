@@ -164,7 +164,7 @@ def _add(table: Table[MessageGroup, int], key: MessageGroup, count: int) -> None
 def tear(tx: Tx, where: GroupTopic, taken: Waiting) -> None:
     """Tears a taken entry from its owner's CheckPoint, and all tied entries of the message group after it."""
     if taken.bound_ck:
-        tx.tear(taken.bound_ck, taken.bound_member)
+        tear_member(tx, taken.bound_ck, taken.bound_member)
     if not tx.state.tied.get((*where, taken.message_group)):
         return
     prefix = prefix_of(where, taken.message_group)
@@ -174,7 +174,7 @@ def tear(tx: Tx, where: GroupTopic, taken: Waiting) -> None:
         if (entry := waiting_of(key, value)).bound_ck and key != taken.key
     ]
     for entry in bound:
-        tx.tear(entry.bound_ck, entry.bound_member)
+        tear_member(tx, entry.bound_ck, entry.bound_member)
         loose = entry._replace(bound_ck=0, bound_member=0)
         tx.kv.put("fwait", entry.key, FWAIT_VALUE.pack(*loose[1:9]) + entry.reason.encode())
         _add(tx.state.tied, (*where, taken.message_group), -1)
@@ -252,3 +252,15 @@ def front(tx: Tx, where: GroupTopic, message_group: bytes) -> Waiting | None:
     """The first waiting entry of a message group."""
     found = tx.kv.first("fwait", prefix_of(where, message_group))
     return None if found is None else waiting_of(*found)
+
+
+def tear_member(tx: Tx, ck_id: int, member: int) -> None:
+    """Marks a released member of an owner's CheckPoint as torn: another reader pops it from where it waits."""
+    lease = tx.state.leases.get((ck_id, 0))
+    bit = 1 << member
+    if lease is None or not lease.released & bit:
+        return
+    tx.loosen(tx.state.ck[ck_id].owner_id, -1)
+    tx.state.leases[(ck_id, 0)] = lease._replace(
+        undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
+    )

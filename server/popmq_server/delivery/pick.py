@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.commands import Position
-from popmq_server.delivery import deadletter, invalidated
+from popmq_server.delivery import deadletter, fifo, invalidated
 from popmq_server.filters.filter import EVERYTHING, Filter
 from popmq_server.model.checkpoint import Run
 from popmq_server.model.ids import GroupTopic
@@ -378,7 +378,7 @@ def take_retry_entry(tx: Tx, where: GroupTopic, entry: RetryEntry) -> None:
     unpin_retry(tx, entry.position)
     tx.count(where, retry=-1)
     if entry.bound_ck:
-        tx.tear(entry.bound_ck, entry.bound_member)
+        fifo.tear_member(tx, entry.bound_ck, entry.bound_member)
 
 
 def unpin_retry(tx: Tx, position: int) -> None:

@@ -22,6 +22,7 @@ from popmq_server.commands import (
     LookUpPiece,
     Peek,
     PeekPiece,
+    PurgeTopic,
     ReadRow,
     Redrive,
     Redriven,
@@ -52,7 +53,9 @@ from popmq_server.model.records import Subscription
 Run = Callable[[Any], Awaitable[Any]]
 
 #: Commands that one commit may not finish.
-REPEATED = frozenset({ChangeInvisibleTime, SendBack, ResumeMessageGroup, UpdateOffsets, RenewSession, ReleaseSession})
+REPEATED = frozenset(
+    {ChangeInvisibleTime, SendBack, ResumeMessageGroup, UpdateOffsets, RenewSession, ReleaseSession, PurgeTopic}
+)
 #: Places of one id that a Why examines. Its first piece and its last one read each of them, some 20 µs for 1 KB: ids
 #: should be unique, and it reports the newest 100 messages only.
 SPOTS_MAX = 200

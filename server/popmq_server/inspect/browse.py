@@ -17,6 +17,7 @@ from popmq_server.delivery import deadletter, fifo
 from popmq_server.errors import no_queue, topic_not_found
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Group, Subscription, Topic
+from popmq_server.pulling.offsets import retry_topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.topics.log import Log, entries, over_hole
@@ -32,7 +33,7 @@ def browse(tx: Tx, query: queries.Browse) -> Page:
     name, queue = query.topic, query.queue
     bounds = query.offset, query.messages_max, query.bytes_max
     if name.startswith(RETRY_PREFIX):
-        group, topic = tx.retry_topic(name)
+        group, topic = retry_topic(tx, name)
         how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
         read = _waiting if topic.in_order and not how.pulls else _retries
         return read(tx, group, topic, *bounds)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from popmq_server.errors import group_not_found, not_a_page, topic_not_found
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Group, Topic
+from popmq_server.pulling.offsets import retry_topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import U32
 
@@ -68,7 +69,7 @@ def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Pair
     exist. A retry topic has one pair: its group and its topic.
     """
     if topic_name.startswith(RETRY_PREFIX):
-        group, topic = tx.retry_topic(topic_name)
+        group, topic = retry_topic(tx, topic_name)
         if (group.group_id, topic.topic_id) in tx.state.stat and group_name in ("", group.name):
             yield Pair(group, topic, "")
         return

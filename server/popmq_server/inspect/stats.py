@@ -23,6 +23,7 @@ from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.model.records import Group, Held, Lites, Owner, Stat, Subscription, Topic, TopicStat
 from popmq_server.operate import expiry
+from popmq_server.pulling.offsets import retry_topic
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DUE_KEY, FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER, U32
@@ -139,7 +140,7 @@ def topic_names(tx: Tx, query: queries.TopicNames) -> dict[int, str]:
 
 def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
     """A retry topic as a topic of one queue with entry numbers as offsets. It has no bytes of its own."""
-    group, topic = tx.retry_topic(name)
+    group, topic = retry_topic(tx, name)
     stat = tx.state.stat.get((group.group_id, topic.topic_id), Stat())
     page = browse(tx, queries.Browse(name, 0, 0, 0, 0))
     ends = [(0, page.min_offset, page.max_offset)]
@@ -248,7 +249,7 @@ def _lease_place(token: str) -> tuple[bytes, int]:
 def _must_exist(tx: Tx, topic_name: str, group_name: str) -> None:
     """Raises Refused for names that do not exist; empty ones are allowed."""
     if topic_name.startswith(RETRY_PREFIX):
-        tx.retry_topic(topic_name)
+        retry_topic(tx, topic_name)
     elif topic_name and tx.topic(topic_name) is None:
         raise topic_not_found(topic_name)
     if group_name and tx.group(group_name) is None:

@@ -5,8 +5,9 @@ The delete has removed the name, and ids are never reused, so no client can reac
 
 PurgeTopic replaces a topic by a new one with its name and settings. The old topic's messages go as those of a deleted
 topic and cannot return, whether delayed, half, leased or sent again. Offsets continue: queues begin where the old ones
-ended, and groups keep their counters and filters, with their positions at these ends. A sealed token of an owner stays
-sealed: a reader that repeats it learns that its messages are lost, and gets no new ones for them.
+ended, and groups keep their counters and filters, with their positions at these ends. They are moved in pieces; a group
+that a command names meanwhile is moved first (Tx.group). A sealed token of an owner stays sealed: a reader that repeats
+it learns that its messages are lost, and gets no new ones for them.
 
          queue      0 ───────────────────────────▶ 17          17
          topic 3    ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪  in `purge`    topic 9     empty: the same name, queues, groups, retention …
@@ -26,61 +27,91 @@ from popmq_server.state.checkpoints import DONE
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import U32
 from popmq_server.topics import backlog, quotas, removal, topic
-from popmq_server.topics.removal import drop_range
+from popmq_server.topics.removal import SUBSCRIPTION_COST, drop_range
 
 PURGE_KEYS_MAX = 1000
+#: Positions that one piece of a purge moves; a group counts SUBSCRIPTION_COST of them more.
+POSITIONS_MAX = 1000
+#: The kind of a purged topic in `purge` while groups have to be moved from it, before the id of the new topic.
+PURGED = "purged"
+#: In the answer to a purge: the groups of an earlier purge are moved first.
+NOT_BEGUN = -1
 
 
-def purge_topic(tx: Tx, command: PurgeTopic) -> int:
-    """Drops all messages of a topic for all groups at once; returns their number. Parked Pops keep waiting."""
-    old = tx.topic(command.name)
-    if old is None:
+def purge_topic(tx: Tx, command: PurgeTopic) -> tuple[int, int]:
+    """Drops all messages of a topic for all groups at once; returns their number, and `after` for the next piece.
+
+    Parked Pops keep waiting. A purge of a topic whose groups are still being moved waits for them.
+    """
+    topic = tx.topic(command.name)
+    if command.after > 0:
+        moves = topic is not None and topic.topic_id == command.after and _move_groups(tx, topic)
+        return 0, command.after if moves else 0
+    if topic is None:
         raise topic_not_found(command.name, "name")
+    if topic.moving_from and _move_groups(tx, topic):
+        return 0, NOT_BEGUN
+    dropped, new = _replace(tx, tx.state.topics[topic.topic_id])
+    return dropped, new.topic_id if _move_groups(tx, new) else 0
+
+
+def _replace(tx: Tx, old: Topic) -> tuple[int, Topic]:
+    """Replaces a topic by an empty one; returns the number of its messages, and the new topic."""
     topic.flush(tx)  # messages that this commit appended belong to the old topic
     state, waiting = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
     dropped = backlog.stored(state, old) + waiting.delayed + waiting.half
-    new = old._replace(topic_id=TopicId(tx.next("entity")))
+    new = old._replace(topic_id=TopicId(tx.next("entity")), moving_from=old.topic_id)
     tx.drop_topic(old)
-    state.purges[old.topic_id] = "topic"
+    state.purges[old.topic_id] = f"{PURGED} {new.topic_id}"
     state.topics[new.topic_id] = new
     state.ids[("t", new.name)] = new.topic_id
+    state.set_moving(new.topic_id, old.topic_id)
     for queue in range(new.queues):
         end = state.queue_max.get((old.topic_id, queue), 0)
         state.queue_max[(new.topic_id, queue)] = state.queue_min[(new.topic_id, queue)] = end
     state.total[new.topic_id] = state.total.get(old.topic_id, 0)
-    for group_id in state.topic_groups.get(old.topic_id, ()):
-        if group_id in state.groups:
-            _bind_again(tx, group_id, old, new)
-    _keep_tokens(tx, old, new)
     tx.wake(None, new.topic_id)
     tx.arrive(new.topic_id, None)
-    return dropped
+    return dropped, new
 
 
-def _bind_again(tx: Tx, group_id: GroupId, old: Topic, new: Topic) -> None:
-    """Moves a group to the ends of the new topic. Its counters stay; its start moves past unfinished messages."""
-    state, where = tx.state, (group_id, new.topic_id)
-    ends = [state.queue_max[(new.topic_id, queue)] for queue in range(new.queues)]
-    for queue, end in enumerate(ends):
-        tx.pass_to((*where, queue), end)
-    stat = state.stat[(group_id, old.topic_id)]
-    done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered
-    state.stat[where] = stat._replace(retry=0, waiting=0, start=sum(ends) - done)
-    state.topic_groups[new.topic_id] = (*state.topic_groups.get(new.topic_id, ()), group_id)
-    subscription = state.subscriptions.get((group_id, old.topic_id))
-    if subscription is not None:
-        state.subscriptions[where] = subscription
+def _move_groups(tx: Tx, new: Topic) -> bool:
+    """Moves some groups from a purged topic to where it began again; returns whether there are more.
+
+    A group of which a command speaks meanwhile has been moved before (Tx.group). The walk goes from the last group to
+    the first: those that leave it meanwhile do not make it skip any.
+    """
+    state, old_id = tx.state, new.moving_from
+    groups = state.topic_groups.get(old_id, ())
+    stop = min(state.walked.get((old_id,), len(groups)), len(groups))
+    start = max(0, stop - max(1, POSITIONS_MAX // (new.queues + SUBSCRIPTION_COST)))
+    left = [
+        group_id
+        for group_id in groups[start:stop]
+        if group_id in state.groups and (group_id, new.topic_id) not in state.stat
+    ]
+    for group_id in left:
+        tx.rebind(group_id, new)
+    if left:
+        state.topic_groups[new.topic_id] = (*state.topic_groups.get(new.topic_id, ()), *left)
+    if start:
+        state.walked[(old_id,)] = start
+        return True
+    state.walked.pop((old_id,))
+    state.topics[new.topic_id] = new._replace(moving_from=TopicId(0))
+    state.set_moving(new.topic_id, TopicId(0))
+    state.purges[old_id] = "topic"
+    return False
 
 
-def _keep_tokens(tx: Tx, old: Topic, new: Topic) -> None:
-    """Binds each open token to the new topic, sealed and without messages."""
-    state = tx.state
-    for key, token in list(state.tokens.items()):
-        if key[1] == old.topic_id and key[0] in state.groups:
-            kept = (key[0], new.topic_id, key[2])
-            state.tokens[kept] = token._replace(ck_id=0)
-            keys = state.owner_tokens.get(token.owner_id, ())
-            state.owner_tokens[token.owner_id] = tuple(kept if one == key else one for one in keys)
+def _go_on(tx: Tx, old_id: int, kind: str) -> bool:
+    """Moves some groups of a purged topic; returns whether any were left to be moved."""
+    new = tx.state.topics.get(int(kind.removeprefix(PURGED)))
+    if new is None or new.moving_from != old_id:
+        tx.state.purges[old_id] = "topic"
+        return False
+    _move_groups(tx, new)
+    return True
 
 
 def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> None:
@@ -88,6 +119,10 @@ def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> N
 
     The tables forget the entity only after its ranges are removed, so a restart in between finds the same job.
     """
+    if kind.startswith(PURGED):
+        if _go_on(tx, entity_id, kind):
+            return
+        kind = "topic"
     if kind.startswith(lite_removal.KIND):
         left = lite_removal.step(tx, TopicId(entity_id), keys_max, lite_removal.parent_of(kind))
     else:

@@ -35,9 +35,19 @@ ENTRIES_MAX = 4096
 TOLD_MAX = 8
 
 
+def retry_topic(tx: Tx, name: str) -> tuple[Group, Topic]:
+    """The group and the topic of `%RETRY%group+topic`, or Refused."""
+    group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
+    group, topic = tx.group(group_name), tx.topic(topic_name)
+    if group is None or topic is None:
+        missing = f"group create {group_name}" if group is None else f"topic create {topic_name}"
+        raise Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field="topic", action=f"popmq {missing}")
+    return group, topic
+
+
 def own_retry_topic(tx: Tx, name: str, group_name: str) -> tuple[Group, Topic]:
     """The group and topic in the name of a retry topic. Refuses any other group; "" names none."""
-    group, topic = tx.retry_topic(name)
+    group, topic = retry_topic(tx, name)
     if group_name not in ("", group.name):
         raise invalid(
             f"{name!r} is the retry topic of group {group.name!r}, not of {group_name!r}",

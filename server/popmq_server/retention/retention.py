@@ -84,8 +84,8 @@ class Retention:
     def _look_at(self, tx: Tx, topic_id: int) -> bool:
         """Continues in one topic; returns whether it is done. A lite topic has its parent's retention."""
         topic = tx.state.topics.get(topic_id)
-        if topic is None or not tx.state.alive(topic_id):
-            return True
+        if topic is None or not tx.state.alive(topic_id) or topic.moving_from:
+            return True  # groups that will be moved to this topic are at its beginning
         if topic.parent_id:
             if tx.state.queue_min.get((topic.topic_id, 0), 0) == tx.state.queue_max.get((topic.topic_id, 0), 0):
                 return True

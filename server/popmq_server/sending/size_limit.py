@@ -82,8 +82,11 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
     """Droppable chunks, oldest first, until they have `wanted` bytes; fewer if there are no more.
 
     Looks at CHUNKS_MAX chunks; the next search continues where this one stopped, remembered in memory. In a LITE topic
-    an undroppable chunk does not end the search, since each lite topic has its own positions.
+    an undroppable chunk does not end the search, since each lite topic has its own positions. A topic to which groups
+    have to be moved has none: those groups have read nothing of it.
     """
+    if topic.moving_from:
+        return []
     state, topic_id = tx.state, topic.topic_id
     found = list[tuple[Topic, Chunk]]()
     for looked, (owner, chunk) in enumerate(chunks.chunks_of(tx, topic, state.looked.pop(topic_id, 0))):

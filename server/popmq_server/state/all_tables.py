@@ -154,6 +154,9 @@ class AllTables:
         #: their number by group and topic. The revive meets them again after a restart.
         self.dead_blocked: Table[tuple[int, int], int] = transient()
         self.dead_blocked_count: Table[GroupTopic, int] = transient()
+        #: Topics to which groups have to be moved → the purged one (Topic.moving_from); a start loads them from it. A
+        #: dict, since every command of a group reads it; `set_moving` notes how to undo its changes.
+        self.moving: dict[TopicId, TopicId] = transient_dict(TOPIC)
         #: Sizes: size_limit.py, which restores them within a minute.
         self.trims: dict[int, int] = transient_dict(TOPIC)
         self.looked: dict[int, int] = transient_dict(TOPIC)

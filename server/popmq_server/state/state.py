@@ -44,6 +44,7 @@ from popmq_server.storage.keys import (
     NEVER,
     QUEUE_ENDS,
     QUEUE_KEY,
+    STAT_KEY,
     SUB_OWNER,
     U32,
     U64,
@@ -80,6 +81,39 @@ class State(AllTables):
         self.searched: set[int] = set()
         self.transactional = self.tables.transactional()
         self.counters.load("", Counters())
+
+    def set_moving(self, topic_id: TopicId, old_id: TopicId) -> None:
+        """Notes from which purged topic groups have to be moved to a topic; 0 = they have all been moved."""
+        before = self.moving.pop(topic_id, TopicId(0))
+        if before:
+            self.undo.note(self.moving.__setitem__, topic_id, before)
+        if old_id:
+            self.moving[topic_id] = old_id
+            self.undo.note(self.moving.pop, topic_id, None)
+
+    def move_subscription(self, old: GroupTopic, new: GroupTopic, ends: int) -> None:
+        """Moves a group's counters, filter and tokens from a purged topic to the one that replaces it.
+
+        `ends`: the sum of its positions there. The counters stay; its start moves past unfinished messages. Each token
+        stays sealed, and has no messages.
+        """
+        stat = self.stat[old]
+        done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered
+        self.stat[new] = stat._replace(retry=0, waiting=0, start=ends - done)
+        if (subscription := self.subscriptions.get(old)) is not None:
+            self.subscriptions[new] = subscription
+        for key in self._tokens_of(old) if self.owner_count.get(old[0]) else ():
+            token, kept = self.tokens[key], (*new, key[2])
+            self.tokens[kept] = token._replace(ck_id=0)
+            keys = self.owner_tokens.get(token.owner_id, ())
+            self.owner_tokens[token.owner_id] = tuple(kept if one == key else one for one in keys)
+
+    def _tokens_of(self, where: GroupTopic) -> list[tuple[int, int, bytes]]:
+        """The tokens of a group in a topic: from the store, and from this transaction."""
+        assert self.ck.kv is not None
+        stored = ((*where, key[STAT_KEY.size :]) for key, _ in self.ck.kv.scan("tok", STAT_KEY.pack(*where)))
+        made = (key for key, _ in self.tokens.changed_items() if key[:2] == where)
+        return [key for key in dict.fromkeys((*stored, *made)) if key in self.tokens]
 
     def forget_topic(self, topic_id: TopicId) -> None:
         """Removes a deleted topic from all tables. Its leases and subscriptions must have ended."""
@@ -190,6 +224,8 @@ class State(AllTables):
         self.tables.load(reader)
         for topic in self.topics.values():
             self._load_ends(tx, reader, topic)
+            if topic.moving_from:
+                self.moving[topic.topic_id] = topic.moving_from
         for where, offset in self.poff.items():
             self.passed.load(where[:2], self.passed.get(where[:2], 0) + offset)
         readers: dict[int, list[GroupId]] = {}

@@ -8,12 +8,10 @@ the changes of the tables, `merge` makes them visible, `abort` drops them.
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from popmq_server.errors import Refused
 from popmq_server.model import unseen
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
 from popmq_server.model.handles import nonce
-from popmq_server.model.ids import GroupQueue, GroupTopic, TopicId
-from popmq_server.model.message import RETRY_PREFIX
+from popmq_server.model.ids import GroupId, GroupQueue, GroupTopic, TopicId
 from popmq_server.model.records import IN_FLIGHT_MAX, Counters, Group, Held, Lites, Stat, Topic, TopicStat
 from popmq_server.state import marks, oldest_leased, session_ids
 from popmq_server.state.events import Event
@@ -95,18 +93,29 @@ class Tx:
         return None if topic_id is None else self.state.topics[topic_id]
 
     def group(self, name: str) -> Group | None:
-        """A group by name, as this transaction sees it."""
+        """A group by name, as this transaction sees it, moved from purged topics first (purge.py)."""
         group_id = self.state.ids.get(("g", name))
-        return None if group_id is None else self.state.groups[group_id]
+        if group_id is None:
+            return None
+        if self.state.moving:
+            self._follow(GroupId(group_id))
+        return self.state.groups[group_id]
 
-    def retry_topic(self, name: str) -> tuple[Group, Topic]:
-        """The group and the topic of `%RETRY%group+topic`, or Refused."""
-        group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
-        group, topic = self.group(group_name), self.topic(topic_name)
-        if group is None or topic is None:
-            missing = f"group create {group_name}" if group is None else f"topic create {topic_name}"
-            raise Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field="topic", action=f"popmq {missing}")
-        return group, topic
+    def _follow(self, group_id: GroupId) -> None:
+        """Moves a group from each purged topic that it has not been moved from yet."""
+        state = self.state
+        for topic_id, old_id in list(state.moving.items()):
+            if (group_id, old_id) in state.stat and (group_id, topic_id) not in state.stat:
+                self.rebind(group_id, state.topics[topic_id])
+                state.topic_groups[topic_id] = (*state.topic_groups.get(topic_id, ()), group_id)
+
+    def rebind(self, group_id: GroupId, new: Topic) -> None:
+        """Moves a group from a purged topic to where the topic began again. The caller adds it to `topic_groups`."""
+        where = GroupId(group_id), new.topic_id
+        ends = [self.state.queue_min.get((new.topic_id, queue), 0) for queue in range(new.queues)]
+        for queue, end in enumerate(ends):
+            self.pass_to((*where, queue), end)
+        self.state.move_subscription((group_id, new.moving_from), where, sum(ends))
 
     def wake(self, group_id: int | None, topic_id: int) -> None:
         """After the commit one parked Pop of the group (None: of each group) on the topic is tried again."""
@@ -159,6 +168,7 @@ class Tx:
         for where in ((topic.topic_id, queue) for queue in range(topic.queues)):
             if where not in self.state.queue_max:
                 self.state.queue_max[where] = 0
+        self.state.set_moving(topic.topic_id, TopicId(0))
         self.state.topics.pop(topic.topic_id)
 
     def count_lites(self, parent_id: int, topics: int, messages: int) -> None:
@@ -294,17 +304,6 @@ class Tx:
         self.state.ck[ck.ck_id] = ck
         self.set_lease(ck, 0, Lease(due_ms, bits))
         self.hold(ck, bits, 1)
-
-    def tear(self, ck_id: int, member: int) -> None:
-        """Marks a released member of an owner's CheckPoint as torn: another reader pops it from where it waits."""
-        lease = self.state.leases.get((ck_id, 0))
-        bit = 1 << member
-        if lease is None or not lease.released & bit:
-            return
-        self.loosen(self.state.ck[ck_id].owner_id, -1)
-        self.state.leases[(ck_id, 0)] = lease._replace(
-            undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
-        )
 
     def set_lease(self, ck: CheckPoint, sub: int, lease: Lease | None) -> None:
         """Puts or removes one part of a CheckPoint's lease; removing the last part removes the CheckPoint.

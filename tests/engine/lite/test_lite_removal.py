@@ -69,7 +69,7 @@ def test_a_purged_topic_has_no_lite_topics_and_nothing_of_them_comes_back(rig: R
     send(rig, "ann:1", "bob:1", "bob:2", "zoe:1")
     rows = pop(rig, client_id="c", max_messages=2)
     rig.release([row for row in rows if row.body == "bob:1"], delay_ms=SECOND)
-    assert rig.do(ask.PurgeTopic("chat")) == 4
+    assert rig.do(ask.PurgeTopic("chat")) == (4, 0)
     assert refusals(rig.ack(rows)) == ["HANDLE_LAPSED"] * 2
     assert lites(rig) == 0
     rig.crash()

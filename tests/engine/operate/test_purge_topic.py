@@ -217,7 +217,7 @@ def test_an_aborted_purge_has_not_happened(rig: Rig, lived: Lived, monkeypatch: 
     def fail(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(purge, "_keep_tokens", fail)
+    monkeypatch.setattr(purge, "_move_groups", fail)
     assert refusal(rig.run(ask.PurgeTopic("t"))[0]) == "INTERNAL"
     assert rig.numbers() == before
     assert rig.findings() == []

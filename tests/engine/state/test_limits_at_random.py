@@ -75,7 +75,9 @@ class Witness:
     def saw(self, sent_before: int, commands: list[Any], results: list[Any]) -> None:
         """Purges of a commit come before its sends, and pops last."""
         for command, result in zip(commands, results, strict=True):
-            if isinstance(command, ask.PurgeTopic) and not isinstance(result, Refused) and command.name in TOPICS:
+            if not isinstance(command, ask.PurgeTopic) or isinstance(result, Refused):
+                continue
+            if result[1] != purge.NOT_BEGUN and command.name in TOPICS:
                 self.purged[command.name] = sent_before
                 self.purges += 1
         for command, result in zip(commands, results, strict=True):
@@ -101,7 +103,12 @@ def test_everything_holds_under_random_commands_crashes_and_failing_commits(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "popmq")
-    for module, name, few in ((purge, "PURGE_KEYS_MAX", 5), (retention, "LOOKS_MAX", 40), (unique, "SWEEP_MAX", 7)):
+    for module, name, few in (
+        (purge, "PURGE_KEYS_MAX", 5),
+        (purge, "POSITIONS_MAX", 1),
+        (retention, "LOOKS_MAX", 40),
+        (unique, "SWEEP_MAX", 7),
+    ):
         monkeypatch.setattr(module, name, few)
     rig, traffic = Rig(tmp_path / "data", map_bytes=1 << 27), LimitedTraffic(seed)
     rig.run(*traffic.first())

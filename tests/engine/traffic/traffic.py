@@ -118,5 +118,8 @@ def group(name: str, max_attempts: int) -> ask.CreateGroup:
 
 def emptied(rig: Rig, name: str = "t") -> int:
     """Purges a topic; returns the number of messages removed."""
-    dropped: int = rig.do(ask.PurgeTopic(name))
-    return dropped
+    dropped, after = rig.do(ask.PurgeTopic(name))
+    while after:
+        more, after = rig.do(ask.PurgeTopic(name, after))
+        dropped += more
+    return int(dropped)
