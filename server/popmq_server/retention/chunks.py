@@ -6,10 +6,11 @@ retention.py drops chunks by time, size_limit.py drops them earlier to make room
 """
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from popmq_server.delivery import deadletter
+from popmq_server.model.ids import GroupQueue
 from popmq_server.model.records import Topic
 from popmq_server.state.events import Event
 from popmq_server.state.tx import Tx
@@ -48,17 +49,6 @@ def chunks_of(tx: Tx, topic: Topic, start: int) -> Iterator[tuple[Topic, Chunk]]
         owner, chunk = tx.state.topics.get(topic_id), next(chunks(tx, topic_id, position), None)
         if owner is not None and chunk is not None:  # else it is being removed
             yield owner, chunk
-
-
-def passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
-    """Whether every group of the topic has popped (or skipped) all messages of a chunk."""
-    for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
-        if group_id not in tx.state.groups:
-            continue
-        for queue, first, count in chunk.ranges:
-            if tx.state.poff.get((group_id, topic.topic_id, queue), 0) < first + count:
-                return False
-    return True
 
 
 def pinned(tx: Tx, chunk: Chunk) -> bool:
@@ -131,14 +121,38 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
 
 def _skip(tx: Tx, topic: Topic, queue: int, least: int, gone: list[int]) -> None:
     """Moves the groups that are before an offset to it, and counts what they lose; `gone`: redriven dead letters."""
-    where = (topic.topic_id, queue)
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
-        offset = tx.state.poff.get((group_id, *where), 0)
-        if offset < least and (group_id, topic.topic_id) in tx.state.stat:
-            tx.pass_to((group_id, *where), least)
-            skipped = len(gone) - bisect.bisect_left(gone, offset)
-            tx.count((group_id, topic.topic_id), dropped=least - offset - skipped, start=skipped)
-            _tell_dropped(tx, group_id, topic, queue, offset, least, least - offset - skipped)
+        skip(tx, topic, (group_id, topic.topic_id, queue), least, gone)
+
+
+def skip(tx: Tx, topic: Topic, where: GroupQueue, least: int, gone: Sequence[int]) -> None:
+    """Moves a group to `least` in a queue if it is before it, and counts what it loses."""
+    offset = tx.state.poff.get(where, 0)
+    if offset < least and where[:2] in tx.state.stat:
+        tx.pass_to(where, least)
+        skipped = bisect.bisect_left(gone, least) - bisect.bisect_left(gone, offset)
+        tx.count(where[:2], dropped=least - offset - skipped, start=skipped)
+        _tell_dropped(tx, where[0], topic, where[2], offset, least, least - offset - skipped)
+
+
+def next_start(tx: Tx, topic: Topic, queue: int, offset: int) -> int:
+    """Where a queue begins once it has no message before an offset: chunks that follow may have been dropped."""
+    where = (topic.topic_id, queue)
+    block = next(tx.kv.scan("cq", QUEUE_KEY.pack(*where), CQ_KEY.pack(*where, offset)), None)
+    return int(CQ_KEY.unpack(block[0])[2]) if block else written(tx, *where)
+
+
+def begins_after(tx: Tx, topic: Topic, dropped: list[Chunk]) -> dict[int, int]:
+    """Where each queue will begin after these chunks, in their order, are dropped; without queues that stay.
+
+    A chunk after another one that stays does not move the beginning.
+    """
+    begins: dict[int, int] = {}
+    for chunk in dropped:
+        for queue, first, count in chunk.ranges:
+            if first <= begins.get(queue, tx.state.queue_min.get((topic.topic_id, queue), 0)):
+                begins[queue] = next_start(tx, topic, queue, first + count)
+    return begins
 
 
 def _tell_dropped(tx: Tx, group_id: int, topic: Topic, queue: int, offset: int, least: int, lost: int) -> None:

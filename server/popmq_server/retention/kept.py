@@ -73,6 +73,8 @@ class Keeping:
         """Notes a chunk that is pinned past its time, if copying it may free space."""
         if tx.now_ms < max(self._not_before_ms, chunk.stored_ms + topic.keep_ms + KEEP_COPY_AFTER_MS):
             return
+        if chunk.position in self._sizes:  # a piece that is repeated meets it again
+            return
         leased, entries = pins(tx, chunk.position)
         messages = sum(count for _, _, count in chunk.ranges)
         most = messages * len(tx.state.topic_groups.get(topic.topic_id, ())) // 2

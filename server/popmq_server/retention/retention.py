@@ -23,7 +23,7 @@ from popmq_server.delivery import deadletter
 from popmq_server.model.limits import KEEP_MS_DEFAULT
 from popmq_server.model.records import Topic
 from popmq_server.retention import floors
-from popmq_server.retention.chunks import Chunk, chunks, drop, pinned
+from popmq_server.retention.chunks import Chunk, begins_after, chunks, drop, pinned
 from popmq_server.retention.kept import Keeping
 from popmq_server.state import marks
 from popmq_server.state.tx import Tx
@@ -107,11 +107,21 @@ class Retention:
 
     def _passed(self, tx: Tx, topic: Topic, chunk: Chunk) -> bool | None:
         """Whether every group has passed a chunk; None if the piece ends before that is known."""
-        if floors.cover(tx, topic, chunk):
+        return self._climbed(tx, topic, floors.ends_of(chunk), move=False)
+
+    def _climbed(self, tx: Tx, topic: Topic, ends: dict[int, int], *, move: bool) -> bool | None:
+        """Whether every group has passed these offsets; None if the piece ends before that is known.
+
+        `move`: groups that have not are moved there.
+        """
+        if floors.reach(tx, topic, ends):
             return True
         positions = topic.queues + 1
-        passed, looked_at = floors.climb(tx, topic, chunk, 1 + max(0, self._left) * POSITIONS_PER_LOOK // positions)
+        groups_max = 1 + max(0, self._left) * POSITIONS_PER_LOOK // positions
+        passed, looked_at = floors.climb(tx, topic, ends, groups_max, move=move)
         self._left -= looked_at * positions // POSITIONS_PER_LOOK
+        if passed and not floors.reach(tx, topic, ends):
+            passed = None  # the walk began for other offsets: another one follows
         if passed is None:
             self._left = 0
         return passed
@@ -143,25 +153,56 @@ class Retention:
 
     def _drop(self, tx: Tx, topic: Topic) -> bool:
         """Drops due chunks and notes pinned ones; returns whether the topic is done."""
-        since_ms, ripe, done = tx.now_ms - topic.keep_ms, list[Chunk](), True
-        limit = 0 if topic.by_age else marks.limit(tx.kv, topic.topic_id, since_ms)
+        if topic.by_age:
+            return self._drop_by_age(tx, topic)
+        ripe, done = list[Chunk](), True
+        limit = marks.limit(tx.kv, topic.topic_id, tx.now_ms - topic.keep_ms)
         for chunk in chunks(tx, topic.topic_id, self._resume):
-            if chunk.stored_ms > since_ms if topic.by_age else chunk.position >= limit:
+            if chunk.position >= limit:
                 break
             passed = self._passed(tx, topic, chunk) if self._pay() else None
             if passed is None:
                 self._resume, done = chunk.position, False
-            if not (passed or (topic.by_age and done)):
+            if not passed:
                 break
-            if pinned(tx, chunk):
-                self._left -= PINNED_COST
-                self._keeping.note(tx, topic, chunk)
-            else:
+            if self._is_ripe(tx, topic, chunk):
                 self._left -= DROP_COST
                 ripe.append(chunk)
         for chunk in ripe:
             drop(tx, topic, chunk)
         return done
+
+    def _drop_by_age(self, tx: Tx, topic: Topic) -> bool:
+        """The same by age. Groups that have not passed the chunks are moved first, in a walk that may take more pieces;
+        then a drop looks at no group.
+        """
+        begin, ripe, done = self._resume, list[Chunk](), True
+        for chunk in chunks(tx, topic.topic_id, begin):
+            if chunk.stored_ms > tx.now_ms - topic.keep_ms:
+                break
+            if len(ripe) * DROP_COST >= LOOKS_MAX or not self._pay():
+                self._resume, done = chunk.position, False
+                break
+            if self._is_ripe(tx, topic, chunk):
+                ripe.append(chunk)
+        begins, cost = begins_after(tx, topic, ripe), DROP_COST * len(ripe)
+        if not floors.reach(tx, topic, begins):
+            moved = self._climbed(tx, topic, begins, move=True)
+            if not moved or self._left < cost:
+                self._resume = begin
+                return False
+        self._left -= cost
+        for chunk in ripe:
+            drop(tx, topic, chunk)
+        return done
+
+    def _is_ripe(self, tx: Tx, topic: Topic, chunk: Chunk) -> bool:
+        """Whether nothing points into a chunk; notes it otherwise."""
+        if pinned(tx, chunk):
+            self._left -= PINNED_COST
+            self._keeping.note(tx, topic, chunk)
+            return False
+        return True
 
     def _drop_redriven(self, tx: Tx, topic: Topic) -> bool:
         """Once an hour, drops chunks whose dead letters were all redriven; returns whether the topic is done."""

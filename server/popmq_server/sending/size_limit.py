@@ -16,7 +16,7 @@ from popmq_server.errors import Refused, invalid, storage_full
 from popmq_server.model.message import RECORD_HEAD_BYTES
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic, TopicStat
-from popmq_server.retention import chunks
+from popmq_server.retention import chunks, floors
 from popmq_server.retention.chunks import Chunk
 from popmq_server.state.tx import Tx
 from popmq_server.topics import backlog
@@ -27,6 +27,8 @@ from popmq_server.topics.topic_round import TopicRound
 CHUNKS_MAX = 200
 #: Minimum time between two searches, beyond one piece, of a topic without droppable chunks.
 TRIM_AGAIN_MS = 1000
+#: More groups than a topic has.
+EVERY_GROUP = 1 << 62
 
 
 def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
@@ -59,8 +61,7 @@ def _free(tx: Tx, topic: Topic, size: int) -> None:
         found = spare(tx, topic, over)
     if _sum(found) < over:
         raise _full(tx, topic, size)
-    for owner, chunk in found:
-        chunks.drop(tx, owner, chunk)
+    _drop(tx, found)
 
 
 def _over(tx: Tx, topic: Topic, size: int) -> int:
@@ -95,13 +96,36 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
         if looked == CHUNKS_MAX:
             state.looked[topic_id] = chunk.position
             return found
-        may_go = topic.by_age or chunks.passed(tx, owner, chunk)
+        may_go = topic.by_age or _passed(tx, owner, chunk)
         if not (may_go or topic.type == "LITE"):
             return found
         if may_go and not chunks.pinned(tx, chunk):
             found.append((owner, chunk))
             wanted -= chunk.bytes
     return found
+
+
+def _passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
+    """Whether every group has passed a chunk. A walk over the groups that finds so holds for other chunks too."""
+    return floors.cover(tx, topic, chunk) or _walk(tx, topic, floors.ends_of(chunk), move=False)
+
+
+def _walk(tx: Tx, topic: Topic, ends: dict[int, int], *, move: bool) -> bool:
+    """Walks over all groups of a topic; returns whether they have passed these offsets."""
+    return bool(floors.climb(tx, topic, ends, EVERY_GROUP, move=move)[0]) and floors.reach(tx, topic, ends)
+
+
+def _drop(tx: Tx, found: list[tuple[Topic, Chunk]]) -> None:
+    """Drops chunks. By age it moves the groups that have not passed them first, in one walk for all chunks."""
+    by_owner: dict[int, tuple[Topic, list[Chunk]]] = {}
+    for owner, chunk in found:
+        by_owner.setdefault(owner.topic_id, (owner, []))[1].append(chunk)
+    for owner, those in by_owner.values():
+        begins = chunks.begins_after(tx, owner, those)
+        if not floors.reach(tx, owner, begins):
+            _walk(tx, owner, begins, move=True)
+        for chunk in those:
+            chunks.drop(tx, owner, chunk)
 
 
 def _full(tx: Tx, topic: Topic, size: int) -> Refused:
@@ -126,9 +150,9 @@ def trim(tx: Tx) -> bool:
         topic = state.topics.get(topic_id)
         missing = _over(tx, topic, size) if topic is not None and topic.bytes_max else 0
         if topic is not None and missing > 0:
-            for owner, chunk in spare(tx, topic, missing):
-                chunks.drop(tx, owner, chunk)
-                missing -= chunk.bytes
+            found = spare(tx, topic, missing)
+            _drop(tx, found)
+            missing -= _sum(found)
         if missing <= 0 or topic_id not in state.looked:
             state.trims.pop(topic_id)
             state.trimmed[topic_id] = tx.now_ms

@@ -146,6 +146,8 @@ class AllTables:
         #: The offset that all groups are at or past, and the walks that find it: floors.py.
         self.floors: Table[TopicQueue, int] = transient(TOPIC, QUEUE)
         self.climbs: Table[int, tuple[int, int, tuple[int, ...]]] = transient(TOPIC)
+        #: The group at which such a walk ended. Only a hint, so an abort need not undo it.
+        self.laggards: dict[int, GroupId] = transient_dict(TOPIC)
         #: Kind, T, G → units of a quota, in thousandths, and as of when: quotas.py. A restart fills them.
         self.buckets: Table[tuple[int, int, int], tuple[int, int]] = transient(OTHER, TOPIC, GROUP)
         #: The next position of pops in a retry topic that a reset made void, with its voids: invalidated.py.

@@ -43,14 +43,17 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def read_by(rig: Rig, groups: int, chunks: int = 3, by_age: bool = False) -> Rig:
-    """Chunks that each group has acked."""
+def read_by(rig: Rig, groups: int, chunks: int = 3, by_age: bool = False, lag: bool = False, pad: int = 0) -> Rig:
+    """Chunks that each group has acked; `lag`: that no group has read."""
     rig.topic("t", by_age=by_age)
     for text in numbered("m", chunks):
-        rig.send(text)
+        rig.send(text + "." * pad)
     for name in numbered("g", groups):
         rig.group(name)
-        rig.ack(rig.pop(group=name), group=name)
+        if lag:
+            rig.do(ask.Available("t", name))
+        else:
+            rig.ack(rig.pop(group=name), group=name)
     return rig
 
 
@@ -94,6 +97,74 @@ def test_the_groups_are_walked_over_once_and_not_for_each_chunk(make_rig: MakeRi
         """What ten chunks cost more than one."""
         one, ten = (sum(work(read_by(make_rig(f"{groups}-{n}"), groups, chunks=n), counts)) for n in (1, 10))
         return ten - one
+
+    assert more(100) < 1.1 * more(10)
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_a_piece_of_retention_by_age_costs_the_same_however_many_groups_lag(
+    make_rig: MakeRig, counts: list[int]
+) -> None:
+    few, many = (max(work(read_by(make_rig(str(n)), n, by_age=True, lag=True), counts)) for n in (30, 300))
+    assert many < 1.1 * few
+
+
+def test_groups_that_lag_are_moved_once_and_not_for_each_chunk(make_rig: MakeRig, counts: list[int]) -> None:
+    def more(groups: int) -> int:
+        """What ten chunks cost more than one."""
+        rigs = (read_by(make_rig(f"{groups}-{n}"), groups, chunks=n, by_age=True, lag=True) for n in (1, 10))
+        one, ten = (sum(work(rig, counts)) for rig in rigs)
+        return ten - one
+
+    assert more(100) < 1.1 * more(10)
+
+
+def test_groups_that_lag_lose_what_retention_drops_by_age_each_once(rig: Rig) -> None:
+    read_by(rig, 5, chunks=10, by_age=True, lag=True)
+    held = rig.pop(1, group="g3", invisible_ms=KEEP + 5 * MINUTE)
+    rig.advance(KEEP + MINUTE)
+    assert [rig.numbers(f"g{number}").dropped for number in range(5)] == [0] * 5, "the first chunk is held"
+    assert chunks(rig) == 1
+    rig.ack(held, group="g3")
+    rig.advance(MINUTE)
+    assert chunks(rig) == 0
+    assert [rig.numbers(f"g{number}").dropped for number in range(5)] == [10, 10, 10, 9, 10]
+
+
+def test_a_group_that_lags_is_found_again_without_a_walk(make_rig: MakeRig) -> None:
+    def again(groups: int) -> int:
+        rig = read_by(make_rig(str(groups)), groups)
+        rig.group("slow")
+        rig.do(ask.Available("t", "slow"))
+        rig.advance(MINUTE)
+        tx = Tx(rig.core.state, rig.store, rig.now)
+        topic = tx.topic("t")
+        assert topic is not None
+        ends, found = floors.ends_of(next(chunks_of(tx, topic.topic_id, 0))), list[object]()
+        work = calls(lambda: found.append(floors.climb(tx, topic, ends, 1000)))
+        tx.abort()
+        assert found == [(False, 1)]
+        return work
+
+    assert again(300) == again(30)
+
+
+@pytest.mark.parametrize("by_age", [False, True])
+def test_a_send_into_a_full_topic_walks_over_the_groups_once_and_not_for_each_chunk(
+    make_rig: MakeRig, by_age: bool
+) -> None:
+    def cost(groups: int, needed: int) -> int:
+        """The calls of a Send for which that many chunks have to go; by age no group has read them."""
+        rig = read_by(make_rig(f"{groups}-{needed}"), groups, chunks=12, by_age=by_age, lag=by_age, pad=200)
+        size = rig.core.state.topic_stat[rig.core.state.ids["t", "t"]].bytes
+        rig.do(ask.UpdateTopic("t", 0, None, (("bytes_max", size),)))
+        text = "x" * ((size // 12 * needed - 100) // 2)
+        found = calls(lambda: rig.send(text))
+        assert chunks(rig) == 13 - needed
+        return found
+
+    def more(groups: int) -> int:
+        return cost(groups, 10) - cost(groups, 2)
 
     assert more(100) < 1.1 * more(10)
 
@@ -144,7 +215,8 @@ def test_a_walk_leaves_no_group_out_when_those_before_its_place_are_gone(rig: Ri
     topic = tx.topic("t")
     assert topic is not None
     last = list(chunks_of(tx, topic.topic_id, 0))[-1]
-    assert floors.climb(tx, topic, last, 10) == (None, 10)
+    ends = floors.ends_of(last)
+    assert floors.climb(tx, topic, ends, 10) == (None, 10)
     state.topic_groups[topic.topic_id] = state.topic_groups[topic.topic_id][3:]
-    assert floors.climb(tx, topic, last, 100) == (False, 8), "it begins again, and meets the slow group"
+    assert floors.climb(tx, topic, ends, 100) == (False, 8), "it begins again, and meets the slow group"
     tx.abort()
