@@ -41,16 +41,16 @@ class _Groups:
         for topic in ("rest", "small"):
             self.core.run([ask.CreateTopic(topic, 4, False, 72 * HOUR_MS)])
         self.core.run([_group("small")])
-        self.core.run([ask.Send("rest", tuple(map(message, range(100))))])
         self.core.run([ask.Send("small", tuple(map(message, range(1000))))])
         self.core.run([ask.Pop("small", "small", (), 1)])
 
     def grow(self, count: int) -> None:
-        while self.count < count:
-            names = [f"g{number}" for number in range(self.count, min(count, self.count + COMMIT))]
+        self.core.run([ask.Send("rest", tuple(map(message, range(100))))])
+        for first in range(0, count, COMMIT):  # those that were there lost their leases in the purge of `rest`
+            names = [f"g{number}" for number in range(first, min(count, first + COMMIT))]
             self.core.run([_group(name) for name in names])
             self.core.run([ask.Pop("rest", name, (), 1, client_id="c") for name in names])
-            self.count += len(names)
+        self.count = count
         self.core.close()
         self.core = Core(Store(self.folder, MAP_BYTES, "none"), self.clock)
 
@@ -95,6 +95,17 @@ def _beside_groups(bench: _Groups) -> Resting:
             pieces.append(timed()[0])
         return max(pieces)
 
+    def removed(*commands: Any) -> float:
+        """The longest of the commands, and of the pieces of the removal that follows."""
+        costs = [timed(*commands)[0]]
+        while next(iter(bench.core.state.purges), None) is not None:
+            costs.append(timed()[0])
+        return max(costs)
+
+    def one_removed() -> float:
+        bench.core.run([ask.CreateTopic("gone", 1, False, HOUR_MS), _group("gone"), ask.Available("gone", "gone")])
+        return removed(ask.DeleteGroup("gone"), ask.DeleteTopic("gone"))
+
     def scraped() -> float:
         """One piece of the list of all groups, in the middle of it."""
         return timed(queries.Groups(after=f"{bench.count // 2} rest"))[0]
@@ -106,6 +117,7 @@ def _beside_groups(bench: _Groups) -> Resting:
         "heartbeat": lambda: timed(queries.GroupSettings("small"))[0],
         "send to their topic": lambda: timed(ask.Send("rest", (message(1),)))[0],
         "retention, piece": minute,
+        "delete of a small topic and its group, piece": one_removed,
     }
     for name, operation in operations.items():
         found.costs_us[name] = statistics.median(operation() for _ in range(TIMES)) * 1e6
@@ -116,6 +128,7 @@ def _beside_groups(bench: _Groups) -> Resting:
         pairs.append((took, timed(ask.Ack("small", (handle,)))[0]))
     found.costs_us |= {"pop": statistics.median(pop for pop, _ in pairs) * 1e6}
     found.costs_us |= {"ack": statistics.median(ack for _, ack in pairs) * 1e6}
+    found.costs_us["purge of their topic, piece"] = removed(ask.PurgeTopic("rest")) * 1e6
     found.longest_ms = max(longest) * 1e3
     return found
 

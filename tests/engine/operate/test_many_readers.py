@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -52,6 +53,22 @@ def test_a_purge_and_each_of_its_pieces_cost_the_same_beside_many_groups(
     few, many = (pieces(read_by(make_rig(str(groups)), groups), ask.PurgeTopic("t")) for groups in (FEW, MANY))
     assert many[0] < GROWTH_MAX * few[0]
     assert max(many[1]) < GROWTH_MAX * max(few[1])
+
+
+def test_a_piece_ends_a_quarter_as_many_leases_as_it_removes_keys(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease costs some four times as much as a key."""
+    monkeypatch.setattr(purge, "PURGE_KEYS_MAX", 100)
+    rig = read_by(make_rig(), FEW)
+    for name in numbered("g", FEW):
+        assert len(rig.pop(1, group=name)) == 1
+    rig.do(ask.DeleteTopic("t"))
+    left = [len(rig.read("ck"))]
+    while list(rig.core.state.purges):
+        rig.run()
+        left.append(len(rig.read("ck")))
+    assert [before - after for before, after in itertools.pairwise(left)][:3] == [25, 15, 0]
 
 
 @pytest.fixture
