@@ -267,11 +267,6 @@ class Broker(Holds):
         self.last = before, committed, early
         return result.code if isinstance(result, Refused) else result
 
-    def purge(self, topic: str) -> None:
-        """Purges a topic; its groups are moved in pieces, as the timed work that follows."""
-        answer = self.one(ask.PurgeTopic(topic))
-        self.model.purge_topic(topic, answer if isinstance(answer, str) else answer[0])
-
     def after(self) -> None:
         """After a command: timed work in engine and model. An owner's new deadline counts from the next commit on."""
         before, committed, early = self.last

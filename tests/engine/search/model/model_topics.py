@@ -75,14 +75,14 @@ class Topics:
         self.delayed = {handle: one for handle, one in self.delayed.items() if one.topic != name}
         self.halves = {key: half for key, half in self.halves.items() if half.topic != name}
 
-    def purge_topic(self, name: str, answer: int | str) -> None:
+    def purge_topic(self, name: str, answer: tuple[int, int] | str) -> None:
         """Drops all messages; groups are at the ends of the queues, and sealed sets stay sealed."""
         found = self.topics.get(name)
         if found is None:
             return must(answer == "TOPIC_NOT_FOUND", "purge", answer)
         ends = list(map(len, found.queues))
         waiting = [one.topic for one in self.delayed.values()] + [one.topic for one in self.halves.values()]
-        must(answer == sum(ends) - sum(found.begin) + waiting.count(name), "purge", answer, waiting)
+        must(answer[0] == sum(ends) - sum(found.begin) + waiting.count(name), "purge", answer, waiting)
         self.numbers_given += 1
         found.number, found.begin, found.ids = self.numbers_given, ends, {}
         found.lost, found.indexed = set(), set()

@@ -40,7 +40,7 @@ class Operators(Broker):
     @rule(name=draws.topics)
     def purge_a_topic(self, name: str) -> None:
         if self.operated:
-            self.purge(name)
+            self.model.purge_topic(name, self.one(ask.PurgeTopic(name)))
             self.after()
 
     @rule(

@@ -163,7 +163,7 @@ class Staging(Clients, Broker):
         if killed == "staged":
             self.restart(False)
         if purged and killed and topic in self.model.topics and self.operated:
-            self.purge(topic)
+            self.model.purge_topic(topic, self.one(ask.PurgeTopic(topic)))
             self.after()
             self.settle()
         self.run_group([CommitStep(sink, 1, "without" if flaw == "without" else "")], Fault.NONE)
