@@ -18,6 +18,7 @@ from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.producer import DEALS
 from tests.wire.rocketmq.v2 import V2
+from tests.wire.served import Served
 from tests.wire.stubs import Stubs
 
 
@@ -56,6 +57,28 @@ def shop(stubs: Stubs) -> Stubs:
     stubs.create_topic(queues=1)
     stubs.create_group()
     return stubs
+
+
+@pytest.fixture
+def second(clock: FakeClock) -> Iterator[Served]:
+    with Served(clock) as served:
+        yield served
+
+
+@pytest.fixture(params=["embedded", "stub"])
+def engine(request: pytest.FixtureRequest) -> EmbeddedBroker | Served:
+    """A broker in front of one of the engines."""
+    served: EmbeddedBroker | Served = request.getfixturevalue("broker" if request.param == "embedded" else "second")
+    return served
+
+
+@pytest.fixture
+def either_shop(engine: EmbeddedBroker | Served) -> Iterator[Stubs]:
+    """The shop over each engine: for what the contract says of all of them."""
+    with Stubs(engine.endpoint) as stubs:
+        stubs.create_topic(queues=1)
+        stubs.create_group()
+        yield stubs
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """Both protocols over two engines, the embedded one and a stub (tests/engine/stub.py): the seam is all that they need.
 
-Tests with the fixture `shop` run on both; those with `second` show what the stub lacks, and its handles.
+Tests with the fixture `shop` run on both, as do those of other files with `either_shop` (sending/test_send.py); those
+with `second` show what the stub lacks, and its handles.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -16,65 +15,20 @@ import popmq
 from popmq_cli.commands import popmq as command_line
 from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.server import Server
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.monitoring.metrics import Metrics
 from popmq_server.seam.capabilities import CAPABILITIES
-from tests.engine.stub import HAS, StubEngine
+from tests.engine.stub import HAS
 from tests.wire.rocketmq.v2 import V2, message, resource
+from tests.wire.served import Served
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal
 
 SECOND = 1_000
 
 
-class Served:
-    """A server in front of the stub, in an event loop of its own."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock = clock
-        self._open, self._loop = threading.Event(), asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
-
-    async def _serve(self) -> None:
-        self._done = asyncio.Event()
-        server = Server(StubEngine(self.clock), self.clock, Metrics())
-        self.endpoint = f"127.0.0.1:{server.open('127.0.0.1', 0)}"
-        await server.start()
-        self._open.set()
-        await self._done.wait()
-        await server.stop(0)
-
-    def __enter__(self) -> Served:
-        self._thread.start()
-        assert self._open.wait(CALL_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._done.set)
-        self._thread.join()
-        self._loop.close()
-
-
 @pytest.fixture
-def second(clock: FakeClock) -> Iterator[Served]:
-    with Served(clock) as served:
-        yield served
-
-
-@pytest.fixture(params=["embedded", "stub"])
-def engine(request: pytest.FixtureRequest) -> EmbeddedBroker | Served:
-    """A broker in front of one of the engines, with a topic of one queue and a group."""
-    served: EmbeddedBroker | Served = request.getfixturevalue("broker" if request.param == "embedded" else "second")
-    return served
-
-
-@pytest.fixture
-def shop(engine: EmbeddedBroker | Served) -> Iterator[Stubs]:
-    with Stubs(engine.endpoint) as stubs:
-        stubs.create_topic(queues=1)
-        stubs.create_group()
-        yield stubs
+def shop(either_shop: Stubs) -> Stubs:
+    return either_shop
 
 
 @pytest.fixture

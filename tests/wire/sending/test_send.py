@@ -34,7 +34,7 @@ def test_requests_rotate_over_the_queues(stubs: Stubs) -> None:
     assert sorted(queues) == sorted([0, 1, 2, 3] * 2)
 
 
-def test_a_message_is_delivered_as_it_was_sent(shop: Stubs, clock: FakeClock) -> None:
+def test_a_message_is_delivered_as_it_was_sent(either_shop: Stubs, clock: FakeClock) -> None:
     sent = pb.Message(
         message_id="é" * 64,
         body=b"\0\xff" * 500,
@@ -46,27 +46,27 @@ def test_a_message_is_delivered_as_it_was_sent(shop: Stubs, clock: FakeClock) ->
         born_ms=123,
         born_host="h" * 256,
     )
-    (result,) = send(shop, sent).results
-    (delivery,) = shop.pop().deliveries
+    (result,) = send(either_shop, sent).results
+    (delivery,) = either_shop.pop().deliveries
     assert delivery.message == sent
     assert (delivery.queue, delivery.offset, delivery.attempt) == (result.queue, result.offset, 1)
     assert result.message_id == sent.message_id
     assert delivery.stored_ms == clock.now_ms()
 
 
-def test_fields_of_a_later_contract_travel_with_the_message(shop: Stubs) -> None:
+def test_fields_of_a_later_contract_travel_with_the_message(either_shop: Stubs) -> None:
     raw = pb.Message(message_id="m", body=b"b").SerializeToString() + b"\xa2\x06\x03new"  # field 100, "new"
     whole = pb.SendRequest(topic=TOPIC).SerializeToString() + b"\x12" + bytes([len(raw)]) + raw + b"\xaa\x06\x01!"
-    shop.raw("Broker/Send", whole)
-    (delivery,) = shop.pop().deliveries
+    either_shop.raw("Broker/Send", whole)
+    (delivery,) = either_shop.pop().deliveries
     assert delivery.message.SerializeToString() == raw
 
 
-def test_the_broker_makes_ids_for_messages_without_one(shop: Stubs) -> None:
-    results = send(shop, *(pb.Message(body=b"same") for _ in range(100))).results
+def test_the_broker_makes_ids_for_messages_without_one(either_shop: Stubs) -> None:
+    results = send(either_shop, *(pb.Message(body=b"same") for _ in range(100))).results
     made = [result.message_id for result in results]
     assert len(set(made)) == 100
-    popped = shop.pop(max_messages=100)
+    popped = either_shop.pop(max_messages=100)
     assert [delivery.message.message_id for delivery in popped.deliveries] == made
 
 
@@ -149,27 +149,27 @@ def test_a_message_just_within_the_limits_is_stored_and_delivered_unchanged(shop
     assert delivery.message == message
 
 
-def test_a_request_of_nothing_but_bad_messages_stores_nothing(shop: Stubs) -> None:
-    assert codes(send(shop, pb.Message(), pb.Message()).results) == ["INVALID_FIELD"] * 2
-    assert bodies(shop.pop()) == []
+def test_a_request_of_nothing_but_bad_messages_stores_nothing(either_shop: Stubs) -> None:
+    assert codes(send(either_shop, pb.Message(), pb.Message()).results) == ["INVALID_FIELD"] * 2
+    assert bodies(either_shop.pop()) == []
 
 
-def test_4096_messages_fit_into_a_request_and_4097_do_not(shop: Stubs) -> None:
+def test_4096_messages_fit_into_a_request_and_4097_do_not(either_shop: Stubs) -> None:
     messages = [pb.Message(body=b"x")] * 4097
-    refused = refusal(shop.broker.Send, pb.SendRequest(topic=TOPIC, messages=messages))
+    refused = refusal(either_shop.broker.Send, pb.SendRequest(topic=TOPIC, messages=messages))
     assert (refused.code, refused.info.field) == ("INVALID_FIELD", "messages")
-    assert len(send(shop, *messages[:4096]).results) == 4096
-    assert refusal(shop.broker.Send, pb.SendRequest(topic=TOPIC)).info.field == "messages"
+    assert len(send(either_shop, *messages[:4096]).results) == 4096
+    assert refusal(either_shop.broker.Send, pb.SendRequest(topic=TOPIC)).info.field == "messages"
 
 
-def test_sixteen_mebibytes_fit_into_a_request_and_a_byte_more_does_not(shop: Stubs) -> None:
+def test_sixteen_mebibytes_fit_into_a_request_and_a_byte_more_does_not(either_shop: Stubs) -> None:
     overhead = pb.Message(message_id="m", body=b"x" * (4 << 20)).ByteSize() - (4 << 20)
     full = [pb.Message(message_id="m", body=b"x" * (4 << 20)) for _ in range(4)]
     full[3].body = full[3].body[: -4 * overhead]
     assert sum(message.ByteSize() for message in full) == 16 << 20
-    assert codes(send(shop, *full).results) == [""] * 4
+    assert codes(send(either_shop, *full).results) == [""] * 4
     full[3].body += b"x"
-    refused = refusal(shop.broker.Send, pb.SendRequest(topic=TOPIC, messages=full))
+    refused = refusal(either_shop.broker.Send, pb.SendRequest(topic=TOPIC, messages=full))
     assert (refused.code, refused.info.field) == ("INVALID_FIELD", "messages")
 
 
@@ -195,9 +195,9 @@ def test_a_repeated_request_is_answered_with_the_first_result_and_stores_nothing
     assert stored == [result.message_id for result in first.results if result.message_id]
 
 
-def test_ids_that_the_broker_makes_for_numbered_requests_differ(shop: Stubs) -> None:
+def test_ids_that_the_broker_makes_for_numbered_requests_differ(either_shop: Stubs) -> None:
     answers = [
-        send(shop, *[pb.Message(body=b"same")] * 3, producer_id=producer, request_number=number)
+        send(either_shop, *[pb.Message(body=b"same")] * 3, producer_id=producer, request_number=number)
         for producer in ("p", "q")
         for number in (1, 2)
     ]
@@ -213,10 +213,10 @@ def test_a_request_number_is_remembered_for_ten_minutes(shop: Stubs, clock: Fake
     assert len(bodies(shop.pop())) == 2
 
 
-def test_producers_do_not_share_numbers(shop: Stubs) -> None:
-    assert not numbered(shop, 1, pb.Message(body=b"x")).duplicate
-    assert not send(shop, pb.Message(body=b"x"), producer_id="q", request_number=1).duplicate
-    assert not numbered(shop, 2**64 - 1, pb.Message(body=b"x")).duplicate
+def test_producers_do_not_share_numbers(either_shop: Stubs) -> None:
+    assert not numbered(either_shop, 1, pb.Message(body=b"x")).duplicate
+    assert not send(either_shop, pb.Message(body=b"x"), producer_id="q", request_number=1).duplicate
+    assert not numbered(either_shop, 2**64 - 1, pb.Message(body=b"x")).duplicate
 
 
 def test_a_number_used_for_something_else_is_refused(shop: Stubs) -> None:
