@@ -1,9 +1,10 @@
-"""Measures a broker process through its ports, and compares the figures with the floors of floors.py.
+"""Measures a broker, and compares the figures with the floors of floors.py.
 
     make bench                          the whole bench, some minutes
     python -m bench --quick             under two minutes
 
-Exit code 1 when a floor does not hold. Close other programs first: they change the figures.
+Parts measure a broker process through its ports; `resting` alone runs the engine in this process. Exit code 1 when a
+floor does not hold. Close other programs first: they change the figures.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
 
 For each attack one process sends it as fast as it can, and connects again when the broker ends the connection. The
 table has the latency of the neighbour's calls in milliseconds before and during it, the broker's memory before,
-during and after it and its CPU, and how many pieces the attacker sent on how many connections.
+during and after it and its CPU, and how many pieces the attacker sent on how many connections. Without a name of an
+attack two more rows have CONNECTIONS that make no calls, before and after their greeting.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
     python -m bench.check --write           writes today's counts as the budget
 
 Requests go one after the other, as frames in memory, through the transport `python`, the handlers, the writer and LMDB.
-Nothing is timed, so the counts are the same on a busy machine: calls of Python and C functions that the server's own
-modules make, puts and deletes in LMDB, commits (each is one fsync), and the most memory that one request takes.
+Nothing is timed, so the counts are the same on a busy machine: calls of the server's own Python functions and of the C
+functions that they call, puts and deletes in LMDB, commits (with sync = full each is an fsync), and the most memory
+that one request takes.
 """
 
 from __future__ import annotations

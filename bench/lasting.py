@@ -4,9 +4,8 @@
     python -m bench.lasting 1 --messages 100000 --leases 1000        a trial, which writes nothing
 
 - **Start**: two load processes send the messages, then each of the leases is a Pop of one message that is never acked.
-The
-  broker is killed (SIGKILL), and the time from exec to the open port is measured, the median of STARTS. Before the
-  second figure counts, the broker has to tell the same numbers of messages and leases as before.
+  The broker is killed (SIGKILL), and the time from exec to the open port is measured, the median of STARTS. The figure
+  counts only if the broker then reports the same numbers of messages and leases as before.
 - **Half an hour**: callers in a closed loop send a batch, pop as many messages, and ack them; retention drops them a
   minute later. The rate of the last quarter is divided by that of the first minute, both medians of samples; and the
   size of the data file by the bytes of the messages that are stored, in the last quarter.
@@ -91,7 +90,7 @@ def _numbers(broker: Subject) -> tuple[int, int]:
 
 
 async def lasting(broker: BrokerProcess, folder: Path, seconds: float) -> list[Sample]:
-    """Sends, pops and acks for `minutes`, with samples of the broker's numbers."""
+    """Sends, pops and acks for `seconds`, with samples of the broker's numbers."""
     samples: list[Sample] = []
     moved = 0
     async with popmq.AsyncClient(broker.endpoint) as client:

@@ -1,4 +1,4 @@
-"""Writes deploy/monitoring/dashboard.json, the Grafana dashboard: rows of panels, two or three to a row.
+"""Writes deploy/monitoring/dashboard.json, the Grafana dashboard: three panels in a line, or four of one number each.
 
 python scripts/dashboard.py            write the file
 python scripts/dashboard.py --check    write nothing; exit 1 when the file differs

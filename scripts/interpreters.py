@@ -1,4 +1,4 @@
-"""Runs the quick tests on every Python that this machine has: the wheel of this clone in an environment for each.
+"""Runs some quick tests on every Python that this machine has: the wheel of this clone in an environment for each.
 
     python scripts/interpreters.py             all of them; exit code 1 if one fails
     python scripts/interpreters.py --list      which there are

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,9 @@ RIDDLE = re.compile(
     r"|under|over|through|among|beyond)_"
     r"|_(?:anew|nobody|nobodys|somebody)(?:_|$)"
 )
+
+#: A sentence that was true of a module until it moved into a package of the wheel.
+NOT_IN_THE_WHEEL = re.compile(r"(?i)\bnot (?:part of|in)\s+the\s+wheel\b")
 
 #: A rule of the type checker that is switched off, with its code and a reason.
 IGNORED = re.compile(r"# type: ignore\b(?!\[[\w, -]+\]  # \w)")
@@ -122,6 +126,23 @@ def test_a_fifth_to_a_third_of_the_lines_say_why(room: str) -> None:
 def test_every_module_says_what_it_is_for() -> None:
     silent = [path for path in sources(*ROOMS, "tests") if not facts(path).documented]
     assert silent == []
+
+
+def misplaced(path: Path) -> bool:
+    """Whether the docstring of a module says that the wheel does not have it."""
+    return bool(NOT_IN_THE_WHEEL.search(ast.get_docstring(tree_of(path)) or ""))
+
+
+def test_no_module_of_the_wheel_says_that_it_is_not_in_the_wheel() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert "server/popmq_verify" in wheel["packages"]
+    assert [path for path in sources(*wheel["packages"]) if misplaced(path)] == []
+
+
+def test_a_module_that_says_so_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "kills.py"
+    path.write_text('"""Kills brokers. Not part of\nthe wheel."""\n')
+    assert misplaced(path)
 
 
 def test_names_say_what_a_thing_is() -> None:

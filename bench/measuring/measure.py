@@ -48,7 +48,7 @@ class Leg:
 
 @dataclass
 class Resting:
-    """One number of resting objects: µs of CPU by operation, and the longest. For leases also the time of a start."""
+    """A number of resting objects: µs of CPU by operation, the longest; of leases also a start, and their memory."""
 
     count: int
     what: str = "leases"

@@ -1,4 +1,4 @@
-"""The measurements. Each uses a new topic or group, so that none depends on another."""
+"""Measurements of one broker: rates, latencies, a backlog, late leases, starts. Each has topics of its own."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def backlog(subject: Subject, effort: Effort, results: Results) -> None:
 
 
 def fill(subject: Subject, topic: str, size: int) -> Spec:
-    """Sends about `messages` messages: the callers of a process stop when their share has been answered."""
+    """Sends about `size` messages: the callers of a process stop when their share has been answered."""
     batch = 500
     share = size // PROCESSES - 2 * batch
     spec = Spec("raw_send", subject.endpoint, subject.topic(topic), batch=batch, callers=4, messages=share)

@@ -91,7 +91,7 @@ class _Bench:
         self.core.run([ask.Pop(name, name, (), 1)])
         return name
 
-    # ── Operations: CPU seconds of the longest commit batch of each ─────────────────────────────────────────────
+    # ── Operations: CPU seconds of one commit batch, of the longest where there are several ─────────────────────────
 
     def scrape(self) -> float:
         """All pieces of the lists that a scrape asks for, together."""

@@ -25,7 +25,7 @@ LEASE_MS = 3_600_000
 
 
 def prepare(folder: Path, clock: FakeClock, checkpoints: int) -> None:
-    """Pops `count` messages one by one, each under a CheckPoint of its own, all with the same deadline."""
+    """Pops `checkpoints` messages one by one, each under a CheckPoint of its own, all with the same deadline."""
     core = Core(Store(folder, 4 << 30, "none"), clock)
     core.run([ask.CreateTopic("storm", 8, False, 72 * LEASE_MS)])
     core.run([ask.CreateGroup("storm", 17, (10_000,), 60_000, 0, "EARLIEST", 0, False, in_flight_max=1_000_000)])

@@ -1,4 +1,4 @@
-"""Installs what the comparison needs into build/bench, without root: programs on the PATH are used as they are.
+"""Installs what the comparison needs into build/bench, without root; a redis-server on the PATH is used as it is.
 
     RocketMQ, Kafka     Maven, their published jars (rocketmq/pom.xml, kafka/pom.xml)
     NATS, loadgen       Go modules (nats/go.mod, bench/loadgen)

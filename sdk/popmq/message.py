@@ -52,9 +52,9 @@ class Message:
         Message("later", delay="90s")    # or seconds, or a timedelta; or deliver_at=datetime(2030, 1, 1, tzinfo=UTC)
 
     The broker stores it byte for byte and never looks into `body` (1 byte – 4 MiB). Any other type of body is a
-    TypeError. What it may ask for depends on the
-    type of its topic: a FIFO topic wants a `message_group`, a PRIORITY topic knows `priority`, a LITE topic wants a
-    `lite_topic`, and all but NORMAL and LITE ones take delayed messages and transactions.
+    TypeError. What it may ask for depends on the type of its topic: a FIFO topic wants a `message_group`, a PRIORITY
+    topic knows `priority`, a LITE topic wants a `lite_topic`, and all but NORMAL and LITE ones take delayed messages
+    and transactions.
     """
 
     body: Body

@@ -7,8 +7,7 @@ every answer                                            ──▶ HEADERS: own s
 Names are compared because an address like 127.0.0.1 is reachable from every page that the person's browser has open: a
 foreign page may let its own name point here, and would then count as the same origin. An address in the URL cannot be
 such a name. Cookies are SameSite=Strict, forms carry a token, and browsers say where a form comes from; each of the
-three
-would be enough.
+three would be enough.
 """
 
 import ipaddress

@@ -74,8 +74,7 @@ class Logins:
         """The token of the forms of one browser.
 
         It is computed from the cookie with a key of this process: nothing has to be stored for browsers that only
-        look at
-        the login, and a token of one browser is of no use in another.
+        look at the login, and a token of one browser is of no use in another.
         """
         return hmac.new(self._key, cookie.encode(), "sha256").hexdigest()
 
@@ -124,8 +123,7 @@ class Logins:
         """The cookie of a new login. Raises Unauthenticated, and other refusals of the broker.
 
         The key proves itself by a call that every key may make. The cookie is always a new one: an id that an attacker
-        planted
-        in the browser before never becomes a login.
+        planted in the browser before never becomes a login.
         """
         login = self._made(name, secret)
         try:

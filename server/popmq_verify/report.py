@@ -14,7 +14,7 @@ from pathlib import Path
 
 from popmq_verify.stages import CUTS, LOAD_S, Outcome
 
-#: The kind of a finding by its claim (checker.py); other claims are about the broker's numbers.
+#: Kind of a defect → the claims (checker.py) whose findings are of it. A claim that is not here is of the last kind.
 KINDS = {
     "lost": ("lost", "changed"),
     "repeated": ("doubled", "after ack", "phantom", "sealed"),

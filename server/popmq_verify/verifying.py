@@ -10,7 +10,7 @@ from pathlib import Path
 from popmq_server.settings import SettingError, load
 from popmq_verify.stages import STAGES, Plan
 
-#: Settings that change how a broker handles messages; the others are about its ports, TLS and keys.
+#: Settings of the user that a scratch broker gets too. The others are about ports, TLS, keys, logs and the console.
 TAKEN = ("sync", "transport", "max_size", "connections_per_address")
 
 

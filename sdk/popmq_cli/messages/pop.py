@@ -47,9 +47,9 @@ def pop(
     """Lease messages and print them.
 
     With --ack it prints bodies, a line each, and finishes them; when the reader of a pipe ends, what it did not get is
-    visible again at once. Without, messages stay leased, and come back unless they are settled
-    by the handle that is printed: see `popmq ack`, `extend`, `release`, `reject`. The first pop of a group in a topic
-    fixes its filter; `popmq group update --filter` replaces it.
+    visible again at once. Without, messages stay leased, and come back unless they are settled by the
+    handle that is printed: see `popmq ack`, `extend`, `release`, `reject`. The first pop of a group in a topic fixes
+    its filter; `popmq group update --filter` replaces it.
 
     \b
     Examples:
@@ -83,7 +83,7 @@ def pop(
 def _batches(
     pop: Callable[[int, float], list[popmq.Delivery]], most: int, wait: float
 ) -> Iterator[list[popmq.Delivery]]:
-    """Batches until there are `count` messages, or none is left; only the first pop waits."""
+    """Batches until there are `most` messages, or none is left; only the first pop waits."""
     while most > 0:
         batch = pop(min(most, BATCH), wait)
         if not batch:

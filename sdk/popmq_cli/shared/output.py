@@ -112,7 +112,7 @@ def plain(value: Any) -> Any:
 
 
 def told(error: errors.PopMQError) -> dict[str, Any]:
-    """An answer of the broker as JSON values."""
+    """A refusal of the broker as JSON values."""
     return {name: getattr(error, name) for name in ("message", "code", "field", "action", "retryable")}
 
 

@@ -1,8 +1,7 @@
 """Groups: the list, one of them with its numbers in each topic, and the operator's actions.
 
 The numbers of a group are those of its topics, summed where that means something; dead letters are the group's own,
-since
-it has one dead-letter topic for all topics.
+since it has one dead-letter topic for all topics.
 """
 
 from datetime import UTC, datetime

@@ -1,8 +1,7 @@
 """Topics: the list, one of them with its queues and groups, and the operator's actions.
 
 Pausing is the permission of the topic: READ_ONLY stops producers, WRITE_ONLY consumers. What cannot be undone asks
-for the
-name, and the server compares it, not only the script.
+for the name, and the server compares it, not only the script.
 """
 
 from collections.abc import Callable
@@ -77,7 +76,7 @@ async def create(ask: Ask) -> Outcome:
 
 
 async def change(ask: Ask) -> Outcome:
-    """Changes queues, retention, quota and permission. Raises InvalidField, TopicNotFound."""
+    """Changes queues, retention and quota. Raises InvalidField, TopicNotFound."""
     name = ask.given("name")
     hours, most = ask.number("keep_h", 1), ask.number("max_mib")
     before = await ask.client.get_topic(name)

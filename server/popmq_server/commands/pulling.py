@@ -41,9 +41,9 @@ class Pull(NamedTuple):
 class Pulled(NamedTuple):
     """What a Pull found: `status` is a name of popmq.v1.PullStatus.
 
-    `rows`: ReadRow each. `next_offset`: after everything examined. `more`: the
-    queue has messages after it. `acked`: messages that `commit_offset` moved past. `left`: entries of a retry topic
-    are left below it: finish them with UpdateOffsets.
+    `rows`: ReadRow each. `next_offset`: after everything examined. `more`: the queue has messages after it.
+    `acked`: messages that `commit_offset` moved past. `left`: entries of a retry topic are left below it: finish them
+    with UpdateOffsets.
     """
 
     status: str

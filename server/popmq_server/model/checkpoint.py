@@ -1,6 +1,7 @@
 """CheckPoints: the messages that one Pop leased, and those of them that are not done yet.
 
-    ck    ck_id → G, T, kind, owner, nonce, popped ms, runs, chunks, attempt id, client, reason     immutable
+    ck    ck_id → G, T, kind, owner, nonce, popped ms, runs, chunks,                                immutable
+          FIFO: part, message groups; attempt id, client, reason
           a bit of `kind` marks a lease bound to its client's session (session_lease.py)
     due   due ms + ck_id + sub → done bitmap                                                        mutable
 

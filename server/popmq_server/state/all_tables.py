@@ -159,7 +159,8 @@ class AllTables:
         #: Topics to which groups have to be moved → the purged one (Topic.moving_from); a start loads them from it. A
         #: dict, since every command of a group reads it; `set_moving` notes how to undo its changes.
         self.moving: dict[TopicId, TopicId] = transient_dict(TOPIC)
-        #: Sizes: size_limit.py, which restores them within a minute.
+        #: Of size_limit.py: topics to trim → bytes that a request still needs; the chunk at which an incomplete search
+        #: continues; when a trim last ended, ms. After a restart housekeeping marks the topics within a minute.
         self.trims: dict[int, int] = transient_dict(TOPIC)
         self.looked: dict[int, int] = transient_dict(TOPIC)
         self.trimmed: dict[int, int] = transient_dict(TOPIC)

@@ -10,7 +10,7 @@ log = logging.getLogger("popmq.core")
 
 
 class Timetable:
-    """All jobs, in the order in which they run."""
+    """Decides when the writer has to wake for a job, and which jobs then run a piece."""
 
     def __init__(self, jobs: tuple[Job, ...]) -> None:
         self.jobs = jobs

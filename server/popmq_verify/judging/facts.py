@@ -112,7 +112,7 @@ class DeadLetter:
 
 @dataclass
 class Survey:
-    """The stored messages by position, and the numbers, after everything came to rest.
+    """The stored messages with their positions, the dead letters and the numbers, after everything came to rest.
 
     `stats`: the numbers of GetStats for each group and topic. `max_attempts`: of each group, as it was created.
     """

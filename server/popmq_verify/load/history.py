@@ -6,11 +6,13 @@ have happened. Times are CLOCK_MONOTONIC, which all processes of a machine share
 
 The fields of each kind, as lists to keep long campaigns small:
 
-    send    topic, ids, producer, number      → results [[queue, offset], …], duplicate
+    send    topic, ids, producer, number      → results [[queue, offset], …], duplicate, codes [0 or Code, …]
     pop     topic, group, attempt_id          → popped_ms, until_ms, replay,
                                                 rows [[id, handle, attempt, queue, offset, body is intact], …]
     ack     group, handles                    → codes [0 or Code, …]
     change  group, changes [[handle, kind, milliseconds, uncounted], …] → results [[Code, visible_ms, dead], …]
+
+reader.py and scratch.py list the fields of their kinds. A call that failed has code and details instead.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Recorder:
     """
 
     def __init__(self, folder: Path, client: str) -> None:
-        """Appends to FOLDER/CLIENT.jsonl, line by line: a client that is killed leaves all its earlier lines."""
+        """Appends to FOLDER/CLIENT.jsonl, and begins with a `clock` line."""
         self.client = client
         self._file = (folder / f"{client}.jsonl").open("a", buffering=1)
         self._write({"clock": time.time_ns() - time.monotonic_ns()})

@@ -8,6 +8,7 @@ reader ends with the first empty epoch after the file FOLDER/last appeared. `sea
     attach   {}                                        → generation, acked_epoch
     token    generation, epoch, part, chunk            → rows [[id, queue, offset], …], end, torn
     ack_upto generation, epoch                         → acked_epoch
+    renew    {}                                        → {}
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs `popmq serve` as a process of its own: starts it, waits until it is ready, kills it, restarts it, reads its log.
 
-For tests, bench/ and demo/ that need a broker which can be killed. Tests that only need a broker use
-`popmq.testing`, which runs one inside the test's process. Not part of the wheel.
+For the stages of `popmq verify`, and for tests, bench/ and demo/ that need a broker which can be killed. Tests that
+only need a broker use `popmq.testing`, which runs one inside the test's process.
 """
 
 from __future__ import annotations

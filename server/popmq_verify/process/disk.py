@@ -1,6 +1,6 @@
 """Replays the log of the shim (shim.c) to make the files that a power cut would leave.
 
-The model: a write is in the page cache until a sync of its file returned, or at once if its descriptor had O_DSYNC.
+The model: a write is on the disk once a later sync of its file has returned, or at once if its descriptor had O_DSYNC.
 At a cut every 512-byte sector of every unsynced write is on the disk or not, at random and in any order; one sector is
 never half written. The writes that were durable are there, whole.
 """

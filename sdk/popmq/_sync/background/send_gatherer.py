@@ -42,7 +42,11 @@ class SendGatherer:
         return send.results
 
     def send_all(self, topic: str, rows: Sequence[pb.Message]) -> list[Any]:
-        """Sends any number of rows, in as many requests as it takes. A SendReceipt or the error of each, in order."""
+        """Sends any number of rows, in as many requests as it takes. A SendReceipt or the error of each, in order.
+
+        Sends nothing after a request that fails: its rows and all later ones get its error. Raises it if that is the
+        first request.
+        """
         results: list[Any] = []
         for run, size in send_calls.cut(rows):
             try:
