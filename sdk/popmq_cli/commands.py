@@ -59,7 +59,7 @@ ROWS = {
         "message_groups",
         "Show message groups of FIFO topics, and resume those that a failure stopped.",
     ),
-    "revive": Row("readers.revive", "revive", "Show leases and their deadlines, and end them."),
+    "leases": Row("readers.leases", "leases", "Show leases and their deadlines, and end them."),
     "sessions": Row("messages.looking", "sessions", "Show the clients that read for GROUP, or for any."),
     "client": Row("readers.client", "client", "Ask a connected RocketMQ 5 client."),
     "owners": Row("readers.owners", "owners", "Show owners and their messages, and release them."),

@@ -1,4 +1,4 @@
-"""`popmq stats`, `dlq`, `revive`, `owners`: looking without touching."""
+"""`popmq stats`, `dlq`, `leases`, `owners`: looking without touching."""
 
 import popmq
 from popmq.testing import FakeClock
@@ -50,16 +50,16 @@ def test_a_group_without_dead_letters_differs_from_one_that_is_not_there(run: Cl
     assert run("dlq", "show", "nobody").code == 1
 
 
-def test_the_revive_topic_shows_each_lease_with_its_client_and_deadline(
+def test_leases_are_shown_each_with_its_client_and_deadline(
     run: Cli, client: popmq.Client, popmq_clock: FakeClock
 ) -> None:
     client.send("orders", ["a", "b"])
     first, _ = client.pop("orders", "billing", invisible=30.0)
     client.ack(first)
-    (lease,) = run("revive", "list", "--json").objects
+    (lease,) = run("leases", "list", "--json").objects
     assert (lease["client_id"], lease["undone"], lease["messages"]) == (client.client_id, 1, 2)
     assert lease["due_ms"] == popmq_clock.now_ms() + 30_000
-    row = run("revive", "list", "--group", "billing").out.splitlines()[1].split("\t")
+    row = run("leases", "list", "--group", "billing").out.splitlines()[1].split("\t")
     assert row[:5] == ["billing", "orders", "normal", client.client_id, "1/2"]
 
 
@@ -67,7 +67,7 @@ def test_more_leases_than_shown_are_counted(run: Cli, client: popmq.Client) -> N
     client.send("orders", ["a", "b", "c"])
     for _ in range(3):
         client.pop("orders", "billing", 1)
-    assert run("revive", "list", "--max", "1").err == "2 more: raise --max\n"
+    assert run("leases", "list", "--max", "1").err == "2 more: raise --max\n"
 
 
 def test_an_owner_is_listed_and_released(run: Cli, client: popmq.Client) -> None:

@@ -1,4 +1,4 @@
-"""`popmq revive …`: the revive topic: leases, their clients and their deadlines."""
+"""`popmq leases …`: leases, their clients and their deadlines, and how an operator ends one."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ COLUMNS = ["GROUP", "TOPIC", "KIND", "BY", "UNDONE#", "POPPED", "DUE", "LEFT#"]
 
 
 @click.group()
-def revive() -> None:
+def leases() -> None:
     """Show leases and their deadlines, and end them.
 
-    The revive topic holds every leased batch under the time at which it comes back.
+    A lease covers the messages of one pop: those that are not done by its deadline come again.
     """
 
 
-@revive.command("end")
+@leases.command("end")
 @click.argument("group")
 @click.argument("lease_id")
 @asks
 def end(client: popmq.Client, output: Output, group: str, lease_id: str) -> None:
     """End a lease of GROUP now, as if its deadline had come: unfinished messages come again.
 
-    LEASE_ID is of `popmq revive list --json`. An owner's lease ends by `popmq owners release`.
+    LEASE_ID is of `popmq leases list --json`. An owner's lease ends by `popmq owners release`.
 
     \b
     Examples:
-      popmq revive list --group billing --json | jq -r .lease_id
-      popmq revive end billing 17
+      popmq leases list --group billing --json | jq -r .lease_id
+      popmq leases end billing 17
     """
     output.note(f"ended; {client.end_lease(group, lease_id)} messages come again")
 
 
-@revive.command("list")
+@leases.command("list")
 @click.option("--group", default="", help="Only this group.")
 @click.option("--topic", default="", help="Only this topic.")
 @click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Rows at most.")
@@ -52,8 +52,8 @@ def list_(client: popmq.Client, output: Output, group: str, topic: str, most: in
 
     \b
     Examples:
-      popmq revive list
-      popmq revive list --group billing --json
+      popmq leases list
+      popmq leases list --group billing --json
     """
     shown = client.leases(group, topic, most)
     output.listing("Leased", COLUMNS, shown.leases, _row)
