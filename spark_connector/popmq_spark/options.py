@@ -106,16 +106,15 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def mode(*modes: str) -> Callable[[str], str]:
-    """One of the modes of a read; for what users look for here, where it is."""
-    elsewhere = {
-        "browse": "offsets: it leases nothing",
-        "drain": "nothing: popmq_spark.drain empties a topic",
-    }
+    """One of the modes of a read. `browse` is another word for `offsets`."""
 
     def parse(text: str) -> str:
         asked = text.strip().lower()
+        asked = "offsets" if asked == "browse" else asked
+        if asked == "drain":
+            raise ValueError("nothing: popmq_spark.drain empties a topic")
         if asked not in modes:
-            raise ValueError(elsewhere.get(asked, " or ".join(modes)))
+            raise ValueError(" or ".join(modes))
         return asked
 
     return parse
@@ -123,7 +122,7 @@ def mode(*modes: str) -> Callable[[str], str]:
 
 def _offsets_only(text: str) -> None:
     """An option of the other mode: always refused, with the mode that has it."""
-    raise ValueError("nothing with mode=lease: use mode=offsets")
+    raise ValueError("nothing with mode=lease, which reads whatever its group is given: use mode=offsets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,9 @@ CONNECTION = (
 )
 
 #: The mode decides which table the other options are looked up in.
-MODE = Option("mode", mode("lease", "offsets"), "lease", "`lease`, or `offsets`: reads by offset, leases nothing")
+MODE = Option(
+    "mode", mode("lease", "offsets"), "lease", "`lease`, or `offsets` (or `browse`): reads by offset, leases nothing"
+)
 
 #: Options that select topics and messages, in both modes.
 TOPICS = (

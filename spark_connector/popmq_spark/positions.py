@@ -12,12 +12,17 @@ Place = Start | Offsets
 
 LATEST, EARLIEST = -1, -2
 _TIME = "earliest, latest, a time with its zone like 2026-01-31T12:00:00Z, or milliseconds since 1970"
+_OFFSETS_OF_A_GROUP = (
+    "offsets as JSON need mode=offsets, or move the group by `popmq offsets reset TOPIC GROUP --queue 0=4711`"
+)
 _OFFSETS = '{"topic": {"queue": offset}}, in which -2 is the first message and -1 the end'
 
 
 def start(text: str) -> Start:
     """A start position. Raises ValueError with the valid forms."""
     word = text.strip()
+    if word.startswith("{"):
+        raise ValueError(f"{_TIME}; {_OFFSETS_OF_A_GROUP}")
     if word.lower() == "earliest":
         return "earliest"
     if word.lower() == "latest":

@@ -70,12 +70,24 @@ def test_a_value_is_read_in_its_unit(name: str, text: str, value: Any) -> None:
         ("maxPartitions", "1025"),
         ("failOnDataLoss", "yes"),
         ("endingOffsets", "latest"),  # with the other mode
-        ("mode", "browse"),
+        ("mode", "drain"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_with_what_could_stand_there(name: str, text: str) -> None:
     with pytest.raises(OptionError, match=f"option {name} = '{text}'; expected".replace("|", r"\|")):
         parse(**{name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("startingOffsets", "mode=offsets, or move the group by `popmq offsets reset"),
+        ("endingOffsets", "reads whatever its group is given: use mode=offsets"),
+    ],
+)
+def test_offsets_with_a_lease_are_refused_with_the_way_to_have_them(name: str, way: str) -> None:
+    with pytest.raises(OptionError, match=way):
+        parse(**{name: '{"orders": {"0": 4711}}'})
 
 
 @pytest.mark.parametrize("missing", ["endpoint", "group"])

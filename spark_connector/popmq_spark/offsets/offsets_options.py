@@ -1,8 +1,8 @@
 """The options of `mode=offsets`, for streams and for batch reads.
 
 A stream and a batch read have a table each, so that an option which would do nothing is refused: a batch read has no
-triggers and no group, a stream has no end. Spark asks for a schema before it says which of the two it makes; until
-then either table will do.
+triggers and no group, a stream takes no conditions of its query. Spark asks for a schema before it says which of the
+two it makes; until then either table will do.
 """
 
 from collections.abc import Mapping
@@ -30,6 +30,9 @@ _SAME = {option.name: option for option in OPTIONS}
 # Without a group the broker stores nothing about the query. A batch read has none: it would have nothing to commit.
 _GROUP = Option("group", word, "", "commits its progress as this group, for lag displays and retention")
 _START = Option("startingOffsets", place, "earliest", "where to begin: earliest, latest, a time, or offsets as JSON")
+_END = Option(
+    "endingOffsets", place, "latest", "where to end; the message there is not read. latest: a stream has no end"
+)
 _TASKS = tuple(_SAME[name] for name in ("minPartitions", "maxRecordsPerPartition", "maxPartitions"))
 _TOLERANCE = (
     Option("failOnDataLoss", _SAME["failOnDataLoss"].parse, "true", "fail when messages of a range no longer exist"),
@@ -44,19 +47,20 @@ STREAM_OPTIONS = (
     *TOPICS,
     _GROUP,
     _START,
+    _END,
     *(_SAME[name] for name in ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger", "maxTriggerDelay")),
     *_TASKS,
     _SAME["longPollTimeout"],
     *_TOLERANCE,
 )
 
-#: The options of a batch read, which has an end, but no triggers.
+#: The options of a batch read, which has no triggers.
 BATCH_OPTIONS = (
     *CONNECTION,
     Option("mode", mode("offsets"), "offsets", "a batch read leases nothing; popmq_spark.drain empties a topic"),
     *TOPICS,
     _START,
-    Option("endingOffsets", place, "latest", "where to end; the message there is not read"),
+    _END,
     *_TASKS,
     Option("pushFilters", _SAME["failOnDataLoss"].parse, "false", "let the broker apply conditions of the query"),
     *_TOLERANCE,
@@ -68,7 +72,7 @@ class OffsetsOptions(Reading):
     """The options of one query of `mode=offsets`. The tables tell what each does."""
 
     starting_offsets: Place
-    ending_offsets: Place = "latest"
+    ending_offsets: Place
     push_filters: bool = False
 
     @classmethod

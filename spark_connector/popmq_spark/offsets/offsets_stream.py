@@ -23,7 +23,7 @@ import popmq
 from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.offsets.range_part import RangePart, read_ranges
 from popmq_spark.options import OptionError
-from popmq_spark.positions import Place
+from popmq_spark.positions import LATEST, Place
 from popmq_spark.queue_ends import Ends, ends_of, lose, place_in, topics_of
 from popmq_spark.ranges import Positions, Ranges, Span, admitted, parts_of
 from popmq_spark.triggered import LOOK_SECONDS, TriggeredReader
@@ -203,22 +203,25 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
     # ── The next micro-batch ──────────────────────────────────────────────────────────────────────────
 
     def _backlog(self, positions: Positions, ends: Ends) -> Backlog:
-        """Messages of each queue that may be planned; in a bounded run those below its bound."""
+        """Messages of each queue that may be planned: below endingOffsets, in a bounded run also below its bound.
+
+        A time is looked up at each trigger, after the ends: messages that are stored before it may still come.
+        """
+        stops = place_in(self._connected(), self._options.ending_offsets, ends, LATEST)
+        self._report(positions, stops)
         backlog = {}
-        for topic, rows in ends.items():
-            for queue, row in rows.items():
-                end = row.max_offset
+        for topic, queues in stops.items():
+            for queue, stop in queues.items():
                 if self._bound is not None:
-                    end = min(end, self._bound.get(topic, {}).get(queue, 0))
-                backlog[topic, queue] = max(end - positions[topic][queue], 0)
-        self._report(positions, ends)
+                    stop = min(stop, self._bound.get(topic, {}).get(queue, 0))
+                backlog[topic, queue] = max(stop - positions[topic][queue], 0)
         return backlog
 
-    def _report(self, positions: Positions, ends: Ends) -> None:
+    def _report(self, positions: Positions, stops: Positions) -> None:
         """Remembers the backlog: Spark asks for it right after latestOffset, so another request is not needed."""
         topics = {
-            topic: sum(row.max_offset - positions[topic][queue] for queue, row in rows.items())
-            for topic, rows in ends.items()
+            topic: sum(max(stop - positions[topic][queue], 0) for queue, stop in queues.items())
+            for topic, queues in stops.items()
         }
         self._progress = {"behind": sum(topics.values()), "topics": topics}
 

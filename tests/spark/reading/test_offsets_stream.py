@@ -1,6 +1,7 @@
 """mode=offsets, called as Spark calls it: ranges in Spark's own log, read by offset, exactly the same again."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -175,6 +176,40 @@ def test_a_stream_begins_where_its_option_says(broker: Broker, query: Make, star
     stream = query(startingOffsets=str(since) if start == "a time" else start)
     stream.run()
     assert bodies(stream.rows()) == read
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_stream_ends_at_a_time_also_at_one_that_comes_later(broker: Broker, query: Make, available_now: bool) -> None:
+    until = broker.clock.now_ms() + 1_000
+    sent = broker.send(10)
+    stream = query(endingOffsets=str(until), maxRowsPerTrigger=4)
+    stream.start(available_now=available_now)
+    stream.run()
+    assert sorted(ids(stream.rows())) == sorted(sent)
+    sent += broker.send(10)
+    broker.clock.advance(1_000)
+    broker.send(10)
+    stream.start(available_now=available_now)
+    stream.run()
+    assert sorted(ids(stream.rows())) == sorted(sent)
+    assert stream.reader
+    assert stream.reader.reportLatestOffset() == {"behind": 0, "topics": {TOPIC: 0}}, "what it never reads"
+
+
+def test_a_stream_ends_at_offsets_and_reads_other_queues_on(broker: Broker, query: Make) -> None:
+    broker.send(40)
+    stream = query(endingOffsets='{"orders": {"0": 3, "1": -2, "2": -1}}')
+    stream.run()
+    broker.send(40)
+    stream.run()
+    read = Counter(row["queue_id"] for row in stream.rows())
+    ends = {row.queue: row.max_offset for row in broker.client.query_offsets(TOPIC)}
+    assert read == {0: 3, 2: ends[2], 3: ends[3]}
+
+
+def test_a_stream_that_ends_at_offsets_of_another_topic_is_refused(broker: Broker, query: Make) -> None:
+    with pytest.raises(OptionError, match="topic 'payments', which this query does not read"):
+        query(endingOffsets='{"payments": {"0": 3}}').trigger()
 
 
 def _all(query: Make) -> list[Row]:

@@ -179,6 +179,27 @@ def test_a_new_group_can_start_at_the_end(broker: Broker) -> None:
     assert sorted(ids(query.rows())) == sorted(late)
 
 
+def test_a_new_group_can_start_at_a_time(broker: Broker) -> None:
+    broker.send(10)
+    broker.clock.advance(1_000)
+    since = broker.clock.now_ms()
+    late = broker.send(5)
+    query = broker.query(startingOffsets=str(since))
+    query.run()
+    assert sorted(ids(query.rows())) == sorted(late)
+
+
+def test_a_group_that_was_moved_to_offsets_starts_there(broker: Broker) -> None:
+    broker.send(40)
+    broker.client.create_group("spark")
+    broker.client.reset_offsets(TOPIC, "spark", {0: 7, 1: 10})
+    query = broker.query()
+    query.run()
+    firsts = {queue: min(row["queue_offset"] for row in query.rows() if row["queue_id"] == queue) for queue in (0, 2)}
+    assert firsts == {0: 7, 2: 0}
+    assert {row["queue_id"] for row in query.rows()} == {0, 2, 3}
+
+
 def test_the_progress_tells_what_the_group_has_to_do(broker: Broker) -> None:
     broker.send(25)
     query = broker.query(maxRowsPerTrigger=10)
