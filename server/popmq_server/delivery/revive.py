@@ -260,7 +260,7 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budg
     bits = _some(part.undone & ~fate.dead, members_max, last=in_order)
     if bits == part.undone & ~fate.dead:  # dead letters come last: the others need no such room
         dead = budget.fitting(ck, _some(fate.dead, members_max - bits.bit_count()))
-        tx.note_dead_blocked(ck, sub, fate.dead & ~dead if budget.no_room else 0)
+        tx.state.note_dead_blocked(ck, sub, fate.dead & ~dead if budget.no_room else 0)
         bits |= dead
     if bits:
         _leave(tx, ck, sub, part, bits)

@@ -39,6 +39,7 @@ def _retire(tx: Tx, topic: Topic) -> None:
     stored = state.queue_max.get(where, 0) - state.queue_min.get(where, 0)
     tx.count_lites(topic.parent_id, -1, -stored)
     tx.count_topic(topic.parent_id, bytes=-state.topic_stat.get(topic.topic_id, TopicStat()).bytes)
+    state.set_lagging(topic.topic_id, False)
     state.topics.pop(topic.topic_id)
     state.purges[topic.topic_id] = f"{KIND} {topic.parent_id}"
 

@@ -44,6 +44,7 @@ class Topic(NamedTuple):
     idle_ms: int = 0  # since when a lite topic is idle; 0 = in use, or not checked yet
     permission: str = "READ_WRITE"  # or READ_ONLY, WRITE_ONLY, NO_ACCESS: permission.py
     moving_from: TopicId = TopicId(0)  # the purged topic with groups that have to be moved to this one: purge.py
+    lagging: bool = False  # groups have to be moved past dropped chunks: retention/floors.py
 
     @property
     def is_dead_letter(self) -> bool:

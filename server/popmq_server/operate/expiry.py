@@ -163,6 +163,7 @@ class Expiry:
     def _remove(self, tx: Tx, group: Group, topic: Topic) -> bool:
         """Removes one piece; returns whether there is more. A LITE topic's lite topics go first."""
         where = (group.group_id, topic.topic_id)
+        tx.group(group.name)  # first counts what retention dropped
         if topic.type == "LITE":
             if where not in self._lites:
                 ids = (lite for (parent, _), lite in tx.state.lite_ids.items() if parent == topic.topic_id)

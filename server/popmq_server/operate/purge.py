@@ -22,6 +22,7 @@ from popmq_server.errors import topic_not_found
 from popmq_server.lite import lite_removal
 from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Topic, TopicStat
+from popmq_server.retention import floors
 from popmq_server.sending import delay, transaction
 from popmq_server.state.checkpoints import DONE
 from popmq_server.state.tx import Tx
@@ -53,8 +54,18 @@ def purge_topic(tx: Tx, command: PurgeTopic) -> tuple[int, int]:
         raise topic_not_found(command.name, "name")
     if topic.moving_from and _move_groups(tx, topic):
         return 0, NOT_BEGUN
+    if _lags(tx, topic):
+        return 0, NOT_BEGUN
     dropped, new = _replace(tx, tx.state.topics[topic.topic_id])
     return dropped, new.topic_id if _move_groups(tx, new) else 0
+
+
+def _lags(tx: Tx, topic: Topic) -> bool:
+    """Whether groups are still before dropped chunks of a topic or its lite topics; moves some of them."""
+    state = tx.state
+    if state.lagging:
+        floors.go_on(tx, floors.POSITIONS_MAX)
+    return any(topic.topic_id in (topic_id, state.parent_of(topic_id)) for topic_id in state.lagging)
 
 
 def _replace(tx: Tx, old: Topic) -> tuple[int, Topic]:

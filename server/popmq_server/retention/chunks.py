@@ -5,14 +5,11 @@ redriven dead letters (`gone`); the first readable offset of each of its queues 
 retention.py drops chunks by time, size_limit.py drops them earlier to make room.
 """
 
-import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.delivery import deadletter
-from popmq_server.model.ids import GroupQueue
 from popmq_server.model.records import Topic
-from popmq_server.state.events import Event
 from popmq_server.state.tx import Tx
 from popmq_server.storage import history_rows
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, NEVER, QUEUE_KEY, TOPIC_AT, U32, U64
@@ -63,7 +60,7 @@ def pins(tx: Tx, position: int) -> tuple[int, int]:
 
 
 def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
-    """Removes a chunk and all that belongs to it; unread messages of groups are counted as `dropped`."""
+    """Removes a chunk and all that belongs to it. Groups that have not read it are moved later: floors.drop."""
     tx.kv.delete("log", U64.pack(chunk.position))
     tx.kv.delete("idx", TOPIC_AT.pack(topic.topic_id, chunk.position))
     lite_chunks.remove(tx, topic.parent_id, chunk.position)
@@ -102,8 +99,9 @@ def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) 
 
 
 def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
-    """Moves the first readable offset up to the first remaining block; groups before it lose messages, counted as
-    dropped.
+    """Moves the first readable offset up to the first remaining block.
+
+    Redriven dead letters are not lost to groups, so where there are any, all groups are moved before the marks go.
     """
     where = (topic.topic_id, queue)
     first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
@@ -114,56 +112,9 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
         return
     tx.count_lites(topic.parent_id, 0, before - least)
     gone = list(deadletter.gone(tx.kv, *where, 0, least)) if deadletter.has_gone(tx, topic.topic_id) else []
-    if tx.state.floors.get(where, 0) < least:
-        _skip(tx, topic, queue, least, gone)
+    for group_id in tx.state.topic_groups.get(topic.topic_id, ()) if gone else ():
+        tx.pass_dropped((group_id, *where), least, gone)
     deadletter.forget_gone(tx, topic.topic_id, queue, gone)
-
-
-def _skip(tx: Tx, topic: Topic, queue: int, least: int, gone: list[int]) -> None:
-    """Moves the groups that are before an offset to it, and counts what they lose; `gone`: redriven dead letters."""
-    for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
-        skip(tx, topic, (group_id, topic.topic_id, queue), least, gone)
-
-
-def skip(tx: Tx, topic: Topic, where: GroupQueue, least: int, gone: Sequence[int]) -> None:
-    """Moves a group to `least` in a queue if it is before it, and counts what it loses."""
-    offset = tx.state.poff.get(where, 0)
-    if offset < least and where[:2] in tx.state.stat:
-        tx.pass_to(where, least)
-        skipped = bisect.bisect_left(gone, least) - bisect.bisect_left(gone, offset)
-        tx.count(where[:2], dropped=least - offset - skipped, start=skipped)
-        _tell_dropped(tx, where[0], topic, where[2], offset, least, least - offset - skipped)
-
-
-def next_start(tx: Tx, topic: Topic, queue: int, offset: int) -> int:
-    """Where a queue begins once it has no message before an offset: chunks that follow may have been dropped."""
-    where = (topic.topic_id, queue)
-    block = next(tx.kv.scan("cq", QUEUE_KEY.pack(*where), CQ_KEY.pack(*where, offset)), None)
-    return int(CQ_KEY.unpack(block[0])[2]) if block else written(tx, *where)
-
-
-def begins_after(tx: Tx, topic: Topic, dropped: list[Chunk]) -> dict[int, int]:
-    """Where each queue will begin after these chunks, in their order, are dropped; without queues that stay.
-
-    A chunk after another one that stays does not move the beginning.
-    """
-    begins: dict[int, int] = {}
-    for chunk in dropped:
-        for queue, first, count in chunk.ranges:
-            if first <= begins.get(queue, tx.state.queue_min.get((topic.topic_id, queue), 0)):
-                begins[queue] = next_start(tx, topic, queue, first + count)
-    return begins
-
-
-def _tell_dropped(tx: Tx, group_id: int, topic: Topic, queue: int, offset: int, least: int, lost: int) -> None:
-    """Reports the messages that a group lost by retention."""
-    group = tx.state.groups.get(group_id)
-    if group is not None and lost:
-        text = (
-            f"retention moved group {group.name!r} in queue {queue} of topic {topic.name!r} from offset {offset} "
-            f"to {least}: retention dropped {lost} messages that it had not read"
-        )
-        tx.tell(Event("messages_dropped", group.name, topic.name, lost, text))
 
 
 def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:

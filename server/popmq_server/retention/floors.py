@@ -3,27 +3,33 @@
     floors    T, Q → offset    every group of T is at this offset or past it
     climbs    T → Climb        a walk over the groups of T that has not ended
     laggards  T → G            the group that the last walk found before the chunk: the next one looks at it first
+    lagging   T                topics with groups before the first offset of a queue (Topic.lagging)
 
 A chunk that ends at or before the floors of its queues has been passed by every group. When the floors do not show it,
 a walk looks for the first group that has not passed the chunk. If there is none, the least offset of each queue becomes
 its floor. A group that moves back, or is new to the topic, lowers the floor and ends the walk (tx.pass_to).
 
-Where retention drops messages that groups have not read, the walk moves these groups past the chunks that will be
-dropped (`move`): then no drop has to look at the groups.
-The tables are in memory only: a restart begins without floors.
+Where retention drops messages that groups have not read, these groups have to be moved to the first offset that is
+left. A drop moves some of them; a job moves the others in pieces, and a command that names a group moves that one first
+(Tx.group).
+
+    drop: floor < first offset ──▶ some groups are moved ──▶ lagging ──▶ pieces of the job ──▶ floor ≥ first offset
+
+All but `lagging` is in memory only: a restart begins without floors.
 """
 
 from typing import NamedTuple
 
-from popmq_server.delivery import deadletter
 from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Topic
 from popmq_server.retention import chunks
 from popmq_server.retention.chunks import Chunk
 from popmq_server.state.tx import Tx
 
-#: What it costs to move a group, in groups looked at: some 50 µs.
-MOVE_COST = 20
+#: What it costs to move a group in a queue, in positions looked at: some 10 µs.
+MOVE_COST = 40
+#: Positions of groups that a piece looks at: some 4 ms.
+POSITIONS_MAX = 8000
 
 
 class Climb(NamedTuple):
@@ -49,35 +55,32 @@ def cover(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
     return reach(tx, topic, ends_of(chunk))
 
 
-def climb(
-    tx: Tx, topic: Topic, ends: dict[int, int], groups_max: int, *, move: bool = False
-) -> tuple[bool | None, int]:
+def climb(tx: Tx, topic: Topic, ends: dict[int, int], groups_max: int) -> tuple[bool | None, int]:
     """Looks at `groups_max` groups more. Returns whether all groups have passed the offsets `ends` of queues, None =
     not known yet, and the number of groups looked at.
 
-    `move`: moves the groups that have not; each move counts MOVE_COST groups.
+    Moves groups that are before the first offset of a queue to it; each move counts as much as MOVE_COST positions.
     """
     state, topic_id = tx.state, topic.topic_id
-    if not move and _lags(tx, topic_id, ends):
+    if _lags(tx, topic_id, ends):
         return False, 1
-    groups = state.topic_groups.get(topic_id, ())
+    groups, begins = state.topic_groups.get(topic_id, ()), _begins(tx, topic)
     start, _, least = _continued(tx, topic, groups)
     lows: list[int] = list(least)
-    gone = _gone(tx, topic, ends) if move else {}
     place, looks = start, 0
     while place < len(groups) and looks < groups_max:
         group_id, place, looks = groups[place], place + 1, looks + 1
         if group_id not in state.groups:
             continue
-        for queue in range(topic.queues):
-            offset, end = state.poff.get((group_id, topic_id, queue), 0), ends.get(queue, 0)
-            if offset < end and not move:
+        for queue, begin in begins.items():
+            offset = state.poff.get((group_id, topic_id, queue), 0)
+            if offset < begin:
+                tx.pass_dropped((group_id, topic_id, queue), begin)
+                looks, offset = looks + 1 + MOVE_COST // (topic.queues + 1), begin
+            if offset < ends.get(queue, 0):
                 state.climbs.pop(topic_id)
                 state.laggards[topic_id] = group_id
                 return False, looks
-            if offset < end:
-                chunks.skip(tx, topic, (group_id, topic_id, queue), end, gone.get(queue, ()))
-                looks, offset = looks + MOVE_COST, end
             lows[queue] = min(lows[queue], offset)
     if place < len(groups):
         state.climbs[topic_id] = Climb(place, groups[place - 1], tuple(lows))
@@ -86,19 +89,20 @@ def climb(
     return True, looks
 
 
+def _begins(tx: Tx, topic: Topic) -> dict[int, int]:
+    """The first offset of each queue."""
+    return {queue: tx.state.queue_min.get((topic.topic_id, queue), 0) for queue in range(topic.queues)}
+
+
 def _lags(tx: Tx, topic_id: TopicId, ends: dict[int, int]) -> bool:
     """Whether the group that the last walk found has still not passed these offsets."""
     state, group_id = tx.state, tx.state.laggards.get(topic_id, GroupId(0))
     if group_id not in state.groups or (group_id, topic_id) not in state.stat:
         return False
-    return any(state.poff.get((group_id, topic_id, queue), 0) < end for queue, end in ends.items())
-
-
-def _gone(tx: Tx, topic: Topic, ends: dict[int, int]) -> dict[int, list[int]]:
-    """The offsets of redriven dead letters before these ends, by queue: groups do not lose them."""
-    if not deadletter.has_gone(tx, topic.topic_id):
-        return {}
-    return {queue: list(deadletter.gone(tx.kv, topic.topic_id, queue, 0, end)) for queue, end in ends.items()}
+    return any(
+        max(state.poff.get((group_id, topic_id, queue), 0), state.queue_min.get((topic_id, queue), 0)) < end
+        for queue, end in ends.items()
+    )
 
 
 def _continued(tx: Tx, topic: Topic, groups: tuple[int, ...]) -> Climb:
@@ -118,3 +122,31 @@ def _raise(tx: Tx, topic: Topic, lows: list[int]) -> None:
     for queue, offset in enumerate(lows):
         if tx.state.floors.get((topic.topic_id, queue), 0) != offset:
             tx.state.floors[(topic.topic_id, queue)] = offset
+
+
+def drop(tx: Tx, topic: Topic, those: list[Chunk], positions_max: int) -> int:
+    """Drops chunks, and moves groups as `catch_up` does; returns the positions looked at."""
+    for chunk in those:
+        chunks.drop(tx, topic, chunk)
+    return catch_up(tx, topic, positions_max)
+
+
+def catch_up(tx: Tx, topic: Topic, positions_max: int) -> int:
+    """Moves groups that are before the first offset of a queue to it; returns the positions looked at.
+
+    What it does not reach is left to `go_on`.
+    """
+    begins, left = _begins(tx, topic), positions_max
+    while left > 0 and not reach(tx, topic, begins):
+        _, looked_at = climb(tx, topic, begins, 1 + left // (topic.queues + 1))
+        left -= looked_at * (topic.queues + 1)
+    tx.state.set_lagging(topic.topic_id, not reach(tx, topic, begins))
+    return positions_max - left
+
+
+def go_on(tx: Tx, positions_max: int) -> None:
+    """Moves groups of the lagging topics: one piece."""
+    for topic_id in list(tx.state.lagging):
+        if positions_max <= 0:
+            break
+        positions_max -= 1 + catch_up(tx, tx.state.topics[topic_id], positions_max)

@@ -23,7 +23,7 @@ from popmq_server.delivery import deadletter
 from popmq_server.model.limits import KEEP_MS_DEFAULT
 from popmq_server.model.records import Topic
 from popmq_server.retention import floors
-from popmq_server.retention.chunks import Chunk, begins_after, chunks, drop, pinned
+from popmq_server.retention.chunks import Chunk, chunks, drop, pinned
 from popmq_server.retention.kept import Keeping
 from popmq_server.state import marks
 from popmq_server.state.tx import Tx
@@ -107,21 +107,14 @@ class Retention:
 
     def _passed(self, tx: Tx, topic: Topic, chunk: Chunk) -> bool | None:
         """Whether every group has passed a chunk; None if the piece ends before that is known."""
-        return self._climbed(tx, topic, floors.ends_of(chunk), move=False)
-
-    def _climbed(self, tx: Tx, topic: Topic, ends: dict[int, int], *, move: bool) -> bool | None:
-        """Whether every group has passed these offsets; None if the piece ends before that is known.
-
-        `move`: groups that have not are moved there.
-        """
-        if floors.reach(tx, topic, ends):
+        if floors.cover(tx, topic, chunk):
             return True
         positions = topic.queues + 1
         groups_max = 1 + max(0, self._left) * POSITIONS_PER_LOOK // positions
-        passed, looked_at = floors.climb(tx, topic, ends, groups_max, move=move)
+        passed, looked_at = floors.climb(tx, topic, floors.ends_of(chunk), groups_max)
         self._left -= looked_at * positions // POSITIONS_PER_LOOK
-        if passed and not floors.reach(tx, topic, ends):
-            passed = None  # the walk began for other offsets: another one follows
+        if passed and not floors.cover(tx, topic, chunk):
+            passed = None  # the walk began for another chunk: another one follows
         if passed is None:
             self._left = 0
         return passed
@@ -168,33 +161,29 @@ class Retention:
             if self._is_ripe(tx, topic, chunk):
                 self._left -= DROP_COST
                 ripe.append(chunk)
-        for chunk in ripe:
-            drop(tx, topic, chunk)
+        self._drop_all(tx, topic, ripe)
         return done
 
     def _drop_by_age(self, tx: Tx, topic: Topic) -> bool:
-        """The same by age. Groups that have not passed the chunks are moved first, in a walk that may take more pieces;
-        then a drop looks at no group.
-        """
-        begin, ripe, done = self._resume, list[Chunk](), True
-        for chunk in chunks(tx, topic.topic_id, begin):
+        """The same by age, whether groups have passed the chunks or not."""
+        ripe, done = list[Chunk](), True
+        for chunk in chunks(tx, topic.topic_id, self._resume):
             if chunk.stored_ms > tx.now_ms - topic.keep_ms:
                 break
-            if len(ripe) * DROP_COST >= LOOKS_MAX or not self._pay():
+            if not self._pay():
                 self._resume, done = chunk.position, False
                 break
             if self._is_ripe(tx, topic, chunk):
+                self._left -= DROP_COST
                 ripe.append(chunk)
-        begins, cost = begins_after(tx, topic, ripe), DROP_COST * len(ripe)
-        if not floors.reach(tx, topic, begins):
-            moved = self._climbed(tx, topic, begins, move=True)
-            if not moved or self._left < cost:
-                self._resume = begin
-                return False
-        self._left -= cost
-        for chunk in ripe:
-            drop(tx, topic, chunk)
+        self._drop_all(tx, topic, ripe)
         return done
+
+    def _drop_all(self, tx: Tx, topic: Topic, ripe: list[Chunk]) -> None:
+        """Drops chunks; the looks that are left move groups that have not read them."""
+        if ripe:
+            moved = floors.drop(tx, topic, ripe, self._left * POSITIONS_PER_LOOK)
+            self._left -= moved // POSITIONS_PER_LOOK
 
     def _is_ripe(self, tx: Tx, topic: Topic, chunk: Chunk) -> bool:
         """Whether nothing points into a chunk; notes it otherwise."""
@@ -216,8 +205,7 @@ class Retention:
             if chunk.ranges and not pinned(tx, chunk) and _is_redriven(tx, topic, chunk):
                 self._left -= DROP_COST
                 ripe.append(chunk)
-        for chunk in ripe:
-            drop(tx, topic, chunk)
+        self._drop_all(tx, topic, ripe)
         if done:
             self._dead_letters[topic.topic_id] = tx.now_ms + LOOK_AGAIN_MS
         return done

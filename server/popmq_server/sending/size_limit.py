@@ -107,25 +107,19 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
 
 def _passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
     """Whether every group has passed a chunk. A walk over the groups that finds so holds for other chunks too."""
-    return floors.cover(tx, topic, chunk) or _walk(tx, topic, floors.ends_of(chunk), move=False)
-
-
-def _walk(tx: Tx, topic: Topic, ends: dict[int, int], *, move: bool) -> bool:
-    """Walks over all groups of a topic; returns whether they have passed these offsets."""
-    return bool(floors.climb(tx, topic, ends, EVERY_GROUP, move=move)[0]) and floors.reach(tx, topic, ends)
+    if floors.cover(tx, topic, chunk):
+        return True
+    return bool(floors.climb(tx, topic, floors.ends_of(chunk), EVERY_GROUP)[0]) and floors.cover(tx, topic, chunk)
 
 
 def _drop(tx: Tx, found: list[tuple[Topic, Chunk]]) -> None:
-    """Drops chunks. By age it moves the groups that have not passed them first, in one walk for all chunks."""
+    """Drops chunks. By age it moves some of the groups that have not passed them; a job moves the others."""
     by_owner: dict[int, tuple[Topic, list[Chunk]]] = {}
     for owner, chunk in found:
         by_owner.setdefault(owner.topic_id, (owner, []))[1].append(chunk)
+    left = floors.POSITIONS_MAX
     for owner, those in by_owner.values():
-        begins = chunks.begins_after(tx, owner, those)
-        if not floors.reach(tx, owner, begins):
-            _walk(tx, owner, begins, move=True)
-        for chunk in those:
-            chunks.drop(tx, owner, chunk)
+        left -= floors.drop(tx, owner, those, left)
 
 
 def _full(tx: Tx, topic: Topic, size: int) -> Refused:

@@ -159,6 +159,8 @@ class AllTables:
         #: Topics to which groups have to be moved → the purged one (Topic.moving_from); a start loads them from it. A
         #: dict, since every command of a group reads it; `set_moving` notes how to undo its changes.
         self.moving: dict[TopicId, TopicId] = transient_dict(TOPIC)
+        #: Topics with groups that have to be moved past dropped chunks (Topic.lagging); as with `moving`.
+        self.lagging: dict[TopicId, bool] = transient_dict(TOPIC)
         #: Of size_limit.py: topics to trim → bytes that a request still needs; the chunk at which an incomplete search
         #: continues; when a trim last ended, ms. After a restart housekeeping marks the topics within a minute.
         self.trims: dict[int, int] = transient_dict(TOPIC)

@@ -26,6 +26,15 @@ class Event(NamedTuple):
     level: int = logging.WARNING
 
 
+def dropped(group: str, topic: str, queue: int, offset: int, least: int, lost: int) -> Event:
+    """Retention moved a group from an offset to `least`, and dropped messages that it had not read."""
+    text = (
+        f"retention moved group {group!r} in queue {queue} of topic {topic!r} from offset {offset} "
+        f"to {least}: retention dropped {lost} messages that it had not read"
+    )
+    return Event("messages_dropped", group, topic, lost, text)
+
+
 class Reporter:
     """Writes events to the log. Used by the writer thread only."""
 

@@ -91,6 +91,34 @@ class State(AllTables):
             self.moving[topic_id] = old_id
             self.undo.note(self.moving.pop, topic_id, None)
 
+    def set_lagging(self, topic_id: TopicId, lags: bool) -> None:
+        """Notes whether groups have to be moved past dropped chunks of a topic."""
+        if lags == (topic_id in self.lagging):
+            return
+        if lags:
+            self.lagging[topic_id] = True
+            self.undo.note(self.lagging.pop, topic_id, None)
+        else:
+            self.lagging.pop(topic_id)
+            self.undo.note(self.lagging.__setitem__, topic_id, True)
+        if (topic := self.topics.get(topic_id)) is not None:
+            self.topics[topic_id] = topic._replace(lagging=lags)
+
+    def note_dead_blocked(self, ck: CheckPoint, sub: int, bits: int) -> None:
+        """Sets the members of a part whose dead letters wait for room."""
+        key = (ck.ck_id, sub)
+        change = bits.bit_count() - self.dead_blocked.get(key, 0).bit_count()
+        if bits:
+            self.dead_blocked[key] = bits
+        else:
+            self.dead_blocked.pop(key)
+        for topic_id in filter(None, (ck.topic_id, self.parent_of(ck.topic_id))):
+            where = (ck.group_id, topic_id)
+            if left := self.dead_blocked_count.get(where, 0) + change:
+                self.dead_blocked_count[where] = left
+            else:
+                self.dead_blocked_count.pop(where)
+
     def move_subscription(self, old: GroupTopic, new: GroupTopic, ends: int) -> None:
         """Moves a group's counters, filter and tokens from a purged topic to the one that replaces it.
 
@@ -226,6 +254,8 @@ class State(AllTables):
             self._load_ends(tx, reader, topic)
             if topic.moving_from:
                 self.moving[topic.topic_id] = topic.moving_from
+            if topic.lagging:
+                self.lagging[topic.topic_id] = True
         for where, offset in self.poff.items():
             self.passed.load(where[:2], self.passed.get(where[:2], 0) + offset)
         readers: dict[int, list[GroupId]] = {}

@@ -5,7 +5,8 @@ the commit. Handlers (handlers.py) take it as their first argument and change th
 the changes of the tables, `merge` makes them visible, `abort` drops them.
 """
 
-from collections.abc import Iterable
+import bisect
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from popmq_server.model import unseen
@@ -13,7 +14,7 @@ from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
 from popmq_server.model.handles import nonce
 from popmq_server.model.ids import GroupId, GroupQueue, GroupTopic, TopicId
 from popmq_server.model.records import IN_FLIGHT_MAX, Counters, Group, Held, Lites, Stat, Topic, TopicStat
-from popmq_server.state import marks, oldest_leased, session_ids
+from popmq_server.state import events, marks, oldest_leased, session_ids
 from popmq_server.state.events import Event
 from popmq_server.state.lease_sums import attempt_key, locked_counts, queue_counts, shifted
 from popmq_server.state.space import unlimited
@@ -93,21 +94,24 @@ class Tx:
         return None if topic_id is None else self.state.topics[topic_id]
 
     def group(self, name: str) -> Group | None:
-        """A group by name, as this transaction sees it, moved from purged topics first (purge.py)."""
+        """A group by name. First moves it from purged topics (purge.py) and past dropped chunks (floors.py)."""
         group_id = self.state.ids.get(("g", name))
         if group_id is None:
             return None
-        if self.state.moving:
+        if self.state.moving or self.state.lagging:
             self._follow(GroupId(group_id))
         return self.state.groups[group_id]
 
     def _follow(self, group_id: GroupId) -> None:
-        """Moves a group from each purged topic that it has not been moved from yet."""
+        """Moves a group from each purged topic that it has not been moved from yet, and past dropped chunks."""
         state = self.state
         for topic_id, old_id in list(state.moving.items()):
             if (group_id, old_id) in state.stat and (group_id, topic_id) not in state.stat:
                 self.rebind(group_id, state.topics[topic_id])
                 state.topic_groups[topic_id] = (*state.topic_groups.get(topic_id, ()), group_id)
+        for topic_id in list(state.lagging):
+            for queue in range(state.topics[topic_id].queues if (group_id, topic_id) in state.stat else 0):
+                self.pass_dropped((group_id, topic_id, queue), state.queue_min.get((topic_id, queue), 0))
 
     def rebind(self, group_id: GroupId, new: Topic) -> None:
         """Moves a group from a purged topic to where the topic began again. The caller adds it to `topic_groups`."""
@@ -169,6 +173,7 @@ class Tx:
             if where not in self.state.queue_max:
                 self.state.queue_max[where] = 0
         self.state.set_moving(topic.topic_id, TopicId(0))
+        self.state.set_lagging(topic.topic_id, False)
         self.state.topics.pop(topic.topic_id)
 
     def count_lites(self, parent_id: int, topics: int, messages: int) -> None:
@@ -271,6 +276,19 @@ class Tx:
             if offset < self.state.floors.get(where[1:], 0):
                 self.state.floors[where[1:]] = offset
 
+    def pass_dropped(self, where: GroupQueue, least: int, gone: Sequence[int] = ()) -> None:
+        """Moves a group to an offset if it is before it, and counts what it loses; `gone`: redriven dead letters."""
+        state, offset = self.state, self.state.poff.get(where, 0)
+        if offset >= least or where[:2] not in state.stat:
+            return
+        self.pass_to(where, least)
+        skipped = bisect.bisect_left(gone, least) - bisect.bisect_left(gone, offset)
+        lost = least - offset - skipped
+        self.count(where[:2], dropped=lost, start=skipped)
+        group, topic = state.groups.get(where[0]), state.topics.get(where[1])
+        if group is not None and topic is not None and lost:
+            self.tell(events.dropped(group.name, topic.name, where[2], offset, least, lost))
+
     def loosen(self, owner_id: int, count: int) -> None:
         """Adds to the number of an owner's members in the retry topic, tied to their CheckPoint."""
         self.state.loose[owner_id] = self.state.loose.get(owner_id, 0) + count
@@ -314,7 +332,7 @@ class Tx:
         state, key = self.state, (ck.ck_id, sub)
         had = key in state.leases
         if (waiting := state.dead_blocked.get(key)) is not None:
-            self.note_dead_blocked(ck, sub, waiting & lease.undone if lease and lease.due_ms <= self.now_ms else 0)
+            state.note_dead_blocked(ck, sub, waiting & lease.undone if lease and lease.due_ms <= self.now_ms else 0)
         if lease is not None:
             state.leases[key] = lease
             if sub and not had:
@@ -328,21 +346,6 @@ class Tx:
                 state.subs.pop(ck.ck_id)
             else:
                 self._drop(ck)
-
-    def note_dead_blocked(self, ck: CheckPoint, sub: int, bits: int) -> None:
-        """Sets the members of a part whose dead letters wait for room."""
-        state, key = self.state, (ck.ck_id, sub)
-        change = bits.bit_count() - state.dead_blocked.get(key, 0).bit_count()
-        if bits:
-            state.dead_blocked[key] = bits
-        else:
-            state.dead_blocked.pop(key)
-        for topic_id in filter(None, (ck.topic_id, state.parent_of(ck.topic_id))):
-            where = (ck.group_id, topic_id)
-            if left := state.dead_blocked_count.get(where, 0) + change:
-                state.dead_blocked_count[where] = left
-            else:
-                state.dead_blocked_count.pop(where)
 
     def _drop(self, ck: CheckPoint) -> None:
         self.state.ck.pop(ck.ck_id)

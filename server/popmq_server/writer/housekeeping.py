@@ -1,6 +1,6 @@
-"""Maintenance jobs: removal of deleted topics and groups, sweeps, trims; and once a minute retention, lite topic and
-size checks, the clock of schedules, and removal of old request numbers, unique ids, ended transactions, stages and idle
-subscriptions.
+"""Maintenance jobs: removal of deleted topics and groups, sweeps, trims, moves of groups past dropped chunks; and once
+a minute retention, lite topic and size checks, the clock of schedules, and removal of old request numbers, unique ids,
+ended transactions, stages and idle subscriptions.
 
 Each is a separate job (jobs.py), so a failing job does not stop the others. Each piece does a bounded amount of work in
 the transaction that it is given; the next piece runs in a later transaction, with the commands that wait by then.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable
 from popmq_server.delivery import sweep
 from popmq_server.lite import lite_topics
 from popmq_server.operate import expiry, purge
-from popmq_server.retention import retention
+from popmq_server.retention import floors, retention
 from popmq_server.schedules import occurrences
 from popmq_server.sending import size_limit, staging, transaction, unique
 from popmq_server.sending.dedup import DEDUP_KEEP_MS
@@ -40,7 +40,13 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         ("sizes of topics", size_limit.Watching().run),
         ("idle subscriptions", expiry.Expiry(now_ms).run),
     )
-    return (Purging(), Sweeping(), Trimming(), *(Minutely(name, piece, now_ms) for name, piece in minutely))
+    return (
+        Purging(),
+        Sweeping(),
+        Trimming(),
+        Following(),
+        *(Minutely(name, piece, now_ms) for name, piece in minutely),
+    )
 
 
 def _soonest(job: Job, tx: Tx, items: Iterable[Hashable]) -> int | None:
@@ -94,6 +100,18 @@ class Trimming(Job):
 
     def step(self, tx: Tx, work: Timed) -> None:
         size_limit.trim(tx)
+
+
+class Following(Job):
+    """Moves groups past dropped chunks that they had not read."""
+
+    name = "groups before dropped chunks"
+
+    def next_ms(self, tx: Tx) -> int | None:
+        return tx.now_ms if tx.state.lagging else None
+
+    def step(self, tx: Tx, work: Timed) -> None:
+        floors.go_on(tx, self.at_most(floors.POSITIONS_MAX))
 
 
 class Minutely(Job):

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.operate import purge
 from popmq_server.retention import floors, retention
 from popmq_server.retention.chunks import chunks as chunks_of
 from popmq_server.retention.retention import Retention
 from popmq_server.state.tx import Tx
 from tests.engine.conftest import MakeRig
-from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered
+from tests.engine.faults import Fault, failing
+from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered, sending
 from tests.engine.work import calls
 
 #: What goes, goes by chunks: these tests say which by sending one by one.
@@ -167,6 +169,95 @@ def test_a_send_into_a_full_topic_walks_over_the_groups_once_and_not_for_each_ch
         return cost(groups, 10) - cost(groups, 2)
 
     assert more(100) < 1.1 * more(10)
+
+
+@pytest.fixture
+def few_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece moves some five groups; that of retention moves none after a drop."""
+    monkeypatch.setattr(floors, "POSITIONS_MAX", 200)
+    monkeypatch.setattr(retention, "LOOKS_MAX", 20)
+
+
+def full(rig: Rig, groups: int, topic: str = "t") -> Rig:
+    """A topic without room, of which no group has read the three chunks that each group is before."""
+    read_by(rig, groups, by_age=True, lag=True, pad=200)
+    rig.do(ask.UpdateTopic(topic, 0, None, (("bytes_max", rig.core.state.topic_stat[1].bytes),)))
+    rig.settle()
+    return rig
+
+
+@pytest.mark.usefixtures("few_moves")
+def test_a_send_that_drops_messages_and_each_piece_after_it_cost_the_same_however_many_groups_lag(
+    make_rig: MakeRig,
+) -> None:
+    def pieces(groups: int) -> list[int]:
+        rig = full(make_rig(str(groups)), groups)
+        found = [calls(lambda: rig.send("m3" + "." * 200))]
+        while rig.due:
+            found.append(calls(rig.commit))
+        assert chunks(rig) == 3
+        assert set(rig.core.state.poff.values()) == {1}
+        return found
+
+    few, many = pieces(40), pieces(400)
+    assert many[0] < 1.1 * few[0]
+    assert max(many[1:]) < 1.1 * max(few[1:])
+
+
+@pytest.mark.usefixtures("few_moves")
+@pytest.mark.parametrize("again", [False, True], ids=["", "after a crash"])
+@pytest.mark.parametrize("how", ["by size", "by age"])
+def test_a_group_that_lags_is_moved_past_dropped_messages_by_the_command_that_names_it(
+    rig: Rig, how: str, again: bool
+) -> None:
+    if how == "by size":
+        full(rig, 20).send("m3" + "." * 200)
+    else:
+        read_by(rig, 20, chunks=1, by_age=True, lag=True)
+        rig.skip(KEEP + MINUTE)
+        while chunks(rig):
+            rig.commit()
+        rig.send("m3")
+    assert 0 in rig.core.state.poff.values(), "the last groups were not moved yet"
+    if again:
+        rig.crash()
+    assert rig.numbers("g19").dropped == 1
+    assert bodies(rig.pop(group="g19"))[-1].startswith("m3")
+    assert bodies(rig.pop(group="g18"))[-1].startswith("m3")
+    rig.settle()
+    assert [rig.numbers(f"g{number}").dropped for number in range(20)] == [1] * 20
+    assert not rig.core.state.topics[1].lagging
+
+
+@pytest.mark.usefixtures("few_moves")
+def test_a_purge_waits_until_each_group_has_counted_what_was_dropped(rig: Rig) -> None:
+    full(rig, 20).send("m3" + "." * 200)
+    answers = [rig.do(ask.PurgeTopic("t"))]
+    while answers[-1][1] == purge.NOT_BEGUN:
+        answers.append(rig.do(ask.PurgeTopic("t", purge.NOT_BEGUN)))
+    assert answers[0] == (0, purge.NOT_BEGUN)
+    assert sum(dropped for dropped, _ in answers) == 3
+    rig.settle()
+    assert [rig.numbers(f"g{number}").dropped for number in range(20)] == [1] * 20
+
+
+@pytest.mark.usefixtures("few_moves")
+@pytest.mark.parametrize("gone", [ask.DeleteTopic("t"), ask.DeleteGroup("g19")])
+def test_a_topic_or_group_deleted_while_groups_lag_is_gone(rig: Rig, gone: ask.DeleteTopic | ask.DeleteGroup) -> None:
+    full(rig, 20).send("m3" + "." * 200)
+    assert rig.core.state.lagging
+    rig.do(gone)
+    rig.settle()
+    assert not rig.core.state.lagging
+    assert len(rig.read("stat")) == (0 if isinstance(gone, ask.DeleteTopic) else 19)
+
+
+@pytest.mark.usefixtures("few_moves")
+def test_a_commit_that_fails_takes_back_that_groups_lag(rig: Rig) -> None:
+    full(rig, 20)
+    with failing(rig.store, Fault.MAP):
+        rig.run(sending("m3" + "." * 200))
+    assert (chunks(rig), dict(rig.core.state.lagging)) == (3, {})
 
 
 def goes_back(rig: Rig) -> str:

@@ -13,7 +13,7 @@ from popmq_server.errors import Refused
 from popmq_server.model.leased import Leased
 from popmq_server.model.message import Extra
 from popmq_server.operate import purge
-from popmq_server.retention import retention
+from popmq_server.retention import floors, retention
 from popmq_server.sending import unique
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import DAY, MINUTE, SECOND, Rig, message, parsed
@@ -106,6 +106,7 @@ def test_everything_holds_under_random_commands_crashes_and_failing_commits(
     for module, name, few in (
         (purge, "PURGE_KEYS_MAX", 5),
         (purge, "POSITIONS_MAX", 1),
+        (floors, "POSITIONS_MAX", 1),
         (retention, "LOOKS_MAX", 40),
         (unique, "SWEEP_MAX", 7),
     ):
