@@ -67,11 +67,15 @@ class UpdateOffsets(NamedTuple):
 
 @command(LANE_POP)
 class QueryOffsets(NamedTuple):
-    """→ a list of OffsetsOfQueue. `group` "": no committed offsets. `since_ms` None: no search by time."""
+    """→ Rows of OffsetsOfQueue. `group` "": no committed offsets. `since_ms` None: no search by time.
+
+    `after`: that of the last answer: `least_committed` covers some groups in each, until it is "".
+    """
 
     topic: str
     group: str = ""
     since_ms: int | None = None
+    after: str = ""
 
 
 class OffsetsOfQueue(NamedTuple):

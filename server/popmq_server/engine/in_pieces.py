@@ -20,9 +20,11 @@ from popmq_server.commands import (
     LookedUp,
     LookUp,
     LookUpPiece,
+    OffsetsOfQueue,
     Peek,
     PeekPiece,
     PurgeTopic,
+    QueryOffsets,
     ReadRow,
     Redrive,
     Redriven,
@@ -45,6 +47,7 @@ from popmq_server.commands import (
     bytes_of,
 )
 from popmq_server.commands.inspection import MessageLife
+from popmq_server.commands.numbers import Rows
 from popmq_server.commands.queries import A, Query
 from popmq_server.engine import lists
 from popmq_server.errors import Later, Refused
@@ -54,7 +57,16 @@ Run = Callable[[Any], Awaitable[Any]]
 
 #: Commands that one commit may not finish.
 REPEATED = frozenset(
-    {ChangeInvisibleTime, SendBack, ResumeMessageGroup, UpdateOffsets, RenewSession, ReleaseSession, PurgeTopic}
+    {
+        ChangeInvisibleTime,
+        SendBack,
+        ResumeMessageGroup,
+        UpdateOffsets,
+        RenewSession,
+        ReleaseSession,
+        PurgeTopic,
+        QueryOffsets,
+    }
 )
 #: Places of one id that a Why examines. Its first piece and its last one read each of them, some 20 µs for 1 KB: ids
 #: should be unique, and it reports the newest 100 messages only.
@@ -83,6 +95,8 @@ class InPieces(ABC):
         """The whole answer of a command of REPEATED, whose first commit answered with `first`."""
         if isinstance(command, ChangeInvisibleTime | SendBack):
             return await self._all_entries(command, first)
+        if isinstance(command, QueryOffsets):
+            return await self._of_all_groups(command, first)
         if isinstance(command, ResumeMessageGroup):
             while first:
                 first = await self.run_piece(command)
@@ -103,6 +117,17 @@ class InPieces(ABC):
             for index, result in zip(left, await self.run_piece(again), strict=True):
                 results[index] = result
         return results
+
+    async def _of_all_groups(self, command: QueryOffsets, rows: Rows[OffsetsOfQueue]) -> list[OffsetsOfQueue]:
+        """Finds the least committed offsets of the groups that the first piece did not look at."""
+        found, after = list(rows), rows.after
+        while after:
+            more = await self.run_piece(command._replace(since_ms=None, after=after))
+            for index, (row, other) in enumerate(zip(found, more, strict=False)):
+                known = [offset for offset in (row.least_committed, other.least_committed) if offset >= 0]
+                found[index] = row._replace(least_committed=min(known, default=-1))
+            after = more.after
+        return found
 
     async def peek(self, asked: Peek) -> list[ReadRow]:
         """The messages that the next Pop would deliver."""

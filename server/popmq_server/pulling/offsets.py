@@ -14,9 +14,11 @@ messages as torn, and never grows again.
 """
 
 import logging
+from collections.abc import Iterable
 
 from popmq_server.commands import CloneOffsets, OffsetsOfQueue, QueryOffsets, Reset, ResetOffsets, UpdateOffsets
 from popmq_server.commands import Sweep as SweepCommand
+from popmq_server.commands.numbers import Rows
 from popmq_server.delivery import invalidated, sweep
 from popmq_server.delivery.pick import RetryEntry, take_retry_entry
 from popmq_server.delivery.subscription import ALL_QUEUES, begin_at, bind, expect_mode, offset_at, resolve
@@ -31,6 +33,8 @@ from popmq_server.topics import backlog
 
 #: Entries of a retry topic that one command removes; the caller repeats the command for the rest.
 ENTRIES_MAX = 4096
+#: Positions of groups that one query looks at for the least committed offsets: some 5 ms.
+POSITIONS_MAX = 8000
 #: Queues that the log line of a reset names.
 TOLD_MAX = 8
 
@@ -146,8 +150,12 @@ def _update_retry(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
 # ── Queries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
-    """Answers for each queue of a topic, or the one of a retry topic. Does not fix the group's start."""
+def query(tx: Tx, command: QueryOffsets) -> Rows[OffsetsOfQueue]:
+    """Answers for each queue of a topic, or the one of a retry topic. Does not fix the group's start.
+
+    Looks at some groups for the least committed offsets, from the last one to the first: those that leave the topic
+    meanwhile do not make it skip any.
+    """
     if command.topic.startswith(RETRY_PREFIX):
         return _query_retry(tx, command)
     topic = tx.topic(command.topic)
@@ -155,7 +163,9 @@ def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
         raise topic_not_found(command.topic)
     group = resolve(tx, command.topic, command.group)[0] if command.group else None
     where = (group.group_id if group else GroupId(0), topic.topic_id)
-    found = []
+    groups, found = tx.state.topic_groups.get(topic.topic_id, ()), list[OffsetsOfQueue]()
+    stop = int(command.after or len(groups))
+    start = max(0, stop - max(1, POSITIONS_MAX // topic.queues))
     for queue in range(topic.queues):
         least, most = ends(tx, topic, queue)
         committed = tx.state.poff.get((*where, queue), least) if where in tx.state.stat else -1
@@ -163,19 +173,19 @@ def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
         if command.since_ms is not None:
             since = offset_at(tx, topic.topic_id, queue, command.since_ms, least, most)
         numbers = (
-            least_committed(tx, topic, queue),
+            least_committed(tx, topic, queue, groups[start:stop]),
             read_ms(tx, where, queue),
             backlog.bytes_of(tx.state, topic, most - max(committed, least)) if committed >= 0 or group is None else 0,
         )
         found.append(OffsetsOfQueue(queue, least, most, committed, since, *numbers))
-    return found
+    return Rows(found, str(start) if start else "")
 
 
-def least_committed(tx: Tx, topic: Topic, queue: int) -> int:
-    """The least committed offset of all groups that have named a topic; -1 = no group has (S2.50)."""
-    least = ends(tx, topic, queue)[0]
-    groups = (group_id for group_id in tx.state.topic_groups.get(topic.topic_id, ()) if group_id in tx.state.groups)
-    offsets = (tx.state.poff.get((group_id, topic.topic_id, queue), least) for group_id in groups)
+def least_committed(tx: Tx, topic: Topic, queue: int, groups: Iterable[GroupId]) -> int:
+    """The least committed offset of groups that have named a topic; -1 = there is none (S2.50)."""
+    least, poff = ends(tx, topic, queue)[0], tx.state.poff
+    known = (group_id for group_id in groups if group_id in tx.state.groups)
+    offsets = (poff.get((group_id, topic.topic_id, queue), least) for group_id in known)
     return min((max(offset, least) for offset in offsets), default=-1)
 
 
@@ -185,7 +195,7 @@ def read_ms(tx: Tx, where: GroupTopic, queue: int) -> int:
     return max(reads.get(queue, 0), reads.get(ALL_QUEUES, 0))
 
 
-def _query_retry(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
+def _query_retry(tx: Tx, command: QueryOffsets) -> Rows[OffsetsOfQueue]:
     """One queue, from the first remaining entry to the number of the next one."""
     group, topic = own_retry_topic(tx, command.topic, command.group)
     if command.since_ms is not None:
@@ -196,7 +206,7 @@ def _query_retry(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
         )
     least, most = retry_ends(tx, group, topic)
     known = bool(command.group) and (group.group_id, topic.topic_id) in tx.state.stat
-    return [OffsetsOfQueue(0, least, most, least if known else -1, -1)]
+    return Rows([OffsetsOfQueue(0, least, most, least if known else -1, -1)])
 
 
 # ── Operators move a group ───────────────────────────────────────────────────────────────────────────────────────────

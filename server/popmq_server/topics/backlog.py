@@ -1,8 +1,13 @@
 """Sizes: the messages that a topic stores, and a group's backlog of them."""
 
+import itertools
+
 from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Held, Lites, Topic, TopicStat
 from popmq_server.state.state import State
+
+#: Subscriptions among which a refusal looks for the greatest backlog: some 2 ms.
+SUBSCRIPTIONS_MAX = 1000
 
 
 def ready(state: State, group_id: GroupId, topic: Topic) -> int:
@@ -35,11 +40,14 @@ def stored(state: State, topic: Topic) -> int:
 def greatest_backlog(state: State, topic_id: int = 0) -> str:
     """The group with the largest backlog, in all topics or one: for the refusal of a full store or topic.
 
-    It walks over all groups, and runs only for a refusal.
+    Of more than SUBSCRIPTIONS_MAX it looks at the first ones, and at the group that holds the oldest messages of the
+    topic.
     """
     best = (0, "")
-    topics = [TopicId(topic_id)] if topic_id else [topic.topic_id for topic in state.named_topics()]
-    for where in ((group_id, each) for each in topics for group_id in state.topic_groups.get(each, ())):
+    topics = [TopicId(topic_id)] if topic_id else (topic.topic_id for topic in state.named_topics())
+    holder = [(state.laggards[topic_id], TopicId(topic_id))] if topic_id in state.laggards else []
+    pairs = ((group_id, each) for each in topics for group_id in state.topic_groups.get(each, ()))
+    for where in itertools.islice(itertools.chain(holder, pairs), SUBSCRIPTIONS_MAX):
         stat, group, topic = state.stat.get(where), state.groups.get(where[0]), state.topics.get(where[1])
         if stat is None or group is None or topic is None:
             continue

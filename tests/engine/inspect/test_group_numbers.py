@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.clock import FakeClock
 from popmq_server.commands import queries
+from popmq_server.engine.broker import Broker
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.options import Options
+from popmq_server.pulling import offsets
 from popmq_server.state import events
 from popmq_server.state.events import Event
 from tests.engine import work
 from tests.engine.conftest import MakeRig
 from tests.engine.pull_steps import commit, pull, pulling, reset
-from tests.engine.rig import DAY, MINUTE, SECOND, Rig, numbered, sealing
+from tests.engine.rig import DAY, MINUTE, SECOND, Rig, numbered, sealing, sending
+from tests.engine.traffic.traffic import group
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +58,42 @@ def test_the_least_offset_of_all_groups_is_reported_for_each_queue(rig: Rig) -> 
     assert [row.least_committed for row in rows(rig, "")] == [1, 0]
     rig.do(ask.DeleteGroup("h"))
     assert [row.least_committed for row in rows(rig, "")] == [2, 2]
+
+
+def test_a_query_of_offsets_costs_the_same_however_many_groups_read_the_topic(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "POSITIONS_MAX", 40)
+
+    def read_by(groups: int) -> Rig:
+        rig = make_rig(str(groups))
+        rig.topic("t", 2)
+        for name in numbered("g", groups):
+            rig.group(name)
+            rig.do(ask.Available("t", name))
+        return rig
+
+    few, many = read_by(30), read_by(300)
+    assert work.grows(lambda: rows(few, "g0"), lambda: rows(many, "g0")) < 1.1
+
+
+async def test_the_least_committed_offset_covers_all_groups_however_many_pieces_that_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "POSITIONS_MAX", 1)
+    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+    await broker.execute(ask.CreateTopic("t", 1, False, DAY))
+    for text in ("a", "b", "c"):
+        await broker.execute(sending(text))
+    assert [row.least_committed for row in await broker.execute(ask.QueryOffsets("t"))] == [-1]
+    for name, offset in (("slow", 1), ("fast", 3), ("gone", 0), ("last", 2)):
+        await broker.execute(group(name, 3))
+        await broker.set_consume_mode(ask.SetConsumeMode("t", name, "PULL"))
+        await broker.execute(ask.UpdateOffsets("t", name, {0: offset}))
+    await broker.execute(ask.DeleteGroup("gone"))
+    (row,) = await broker.execute(ask.QueryOffsets("t", "fast", 0))
+    assert (row.committed, row.at_timestamp, row.least_committed) == (3, 0, 1)
+    await broker.close()
 
 
 # ── When a queue was read ────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,10 +12,11 @@ from popmq_server.retention import floors, retention
 from popmq_server.retention.chunks import chunks as chunks_of
 from popmq_server.retention.retention import Retention
 from popmq_server.state.tx import Tx
+from popmq_server.topics import backlog
 from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered, sending
-from tests.engine.work import calls
+from tests.engine.work import calls, grows
 
 #: What goes, goes by chunks: these tests say which by sending one by one.
 pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
@@ -258,6 +259,24 @@ def test_a_commit_that_fails_takes_back_that_groups_lag(rig: Rig) -> None:
     with failing(rig.store, Fault.MAP):
         rig.run(sending("m3" + "." * 200))
     assert (chunks(rig), dict(rig.core.state.lagging)) == (3, {})
+
+
+def test_a_send_refused_by_a_full_topic_costs_the_same_however_many_groups_hold_it(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "SUBSCRIPTIONS_MAX", 20)
+
+    def held_by(groups: int) -> Rig:
+        """Only the last group has not read the topic."""
+        rig = read_by(make_rig(str(groups)), groups, pad=200)
+        rig.group("slow")
+        rig.do(ask.Available("t", "slow"))
+        rig.do(ask.UpdateTopic("t", 0, None, (("bytes_max", rig.core.state.topic_stat[1].bytes),)))
+        assert "group 'slow' has 3 messages" in str(rig.run(sending("m3"))[0])
+        return rig
+
+    few, many = held_by(30), held_by(300)
+    assert grows(lambda: few.run(sending("m3")), lambda: many.run(sending("m3"))) < 1.1
 
 
 def goes_back(rig: Rig) -> str:
