@@ -144,7 +144,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "1 = one core",
         ),
         Panel("Open files", "short", ((f"process_open_fds{{{BROKER}}}", "{{instance}}"),)),
-        Panel("Waiting calls", "short", ((f"popmq_waiters{{{BROKER}}}", "{{instance}}"),), "Long polls"),
+        Panel("Parked calls", "short", ((f"popmq_waiters{{{BROKER}}}", "{{instance}}"),), "Long polls"),
     ),
 }
 

@@ -36,10 +36,11 @@ BANNED = (
     Banned("nobody's", r"(?i)\bnobody's\b|\b(?:are|is) others'", "say who may have it"),
     Banned("what time", r"(?i)\bwhat time (?:asks|does|wants)\b", "periodic work"),
     Banned("given back", r"(?i)\bg(?:ives?|iven|ave) (?:it |them )?back\b(?! to the disk)", "release a message"),
-    Banned("told", r"(?i)\b(?:is|are|was|were) told\b", "reported, returned, answered"),
+    Banned("told", r"(?i)\b(?:is|are|was|were)(?: being)? told\b", "reported, returned, answered"),
     Banned("handed out", r"(?i)\bhand(?:s|ed)? out\b", "deliver"),
     Banned("deal out", r"(?i)\bdeals? (?:\w+ ){0,2}out\b|\bdealt\b", "assign queues"),
-    Banned("waiting Pop", r"(?i)\bwaiting pops?\b", "a parked Pop: waiting are messages"),
+    Banned("waiting Pop", r"(?i)\bwaiting (?:pops?|pulls?)\b", "a parked Pop: waiting are messages"),
+    Banned("held Pull", r"(?i)\bheld (?:pop|pull)s?\b|\bpulls? held\b", "a parked Pull, as a parked Pop"),
 )
 #: Habits of a translated text, which a reader has to read twice. Names of tests are read by test_style.py.
 HABITS = (
@@ -158,7 +159,14 @@ IDENTIFIERS = (
     ("server/popmq_server/lite", r"_?[Ll]ines?", "ready: lite topics"),
     ("sdk/popmq", r"(?i)(.*_)?hand(s|ed)?_?out", "deliver"),
     ("sdk/popmq", r"(?i)(.*_)?g(ive|iving|iven|ave)_?back", "release"),
-    ("server/popmq_server/operate", r"_?[Ll]ot", "page: a lot has the calls that wait"),
+    ("server/popmq_server/operate", r"_?[Ll]ot", "page: a lot has the parked calls"),
+    *(
+        (f"server/popmq_server/{room}", r"(?i)(.*_)?waiting(_.*)?", "waiting is a message of a FIFO topic")
+        for room in ("engine", "filters", "sending", "topics", "writer")
+    ),
+    ("server/popmq_server/engine", r"(?i)_?held_?pulls?", "parked"),
+    ("sdk/popmq", r"(?i)_?(told|tell)(_.*)?", "sent, saved, reported, progress"),
+    ("sdk/popmq_cli/readers", r"revive", "leases: the revive is what brings back expired ones"),
 )
 #: Names of the contract that stay as they were released.
 RELEASED = {"unburied"}
@@ -230,6 +238,8 @@ def test_a_second_meaning_in_a_name_is_noticed(tmp_path: Path) -> None:
         ("the handler checks the request", ["check"]),
         ("the message is given back", ["given back"]),
         ("a waiting Pop, a message that waits", ["waiting Pop"]),
+        ("Pulls held on a queue, a held pull, a parked Pull", ["held Pull"]),
+        ("the broker is being told how it ended", ["told"]),
     ],
 )
 def test_a_second_meaning_is_noticed(text: str, words: list[str]) -> None:

@@ -7,15 +7,15 @@ from popmq.errors import Incomplete
 from popmq_proto.v1 import popmq_pb2 as pb
 
 #: Called with (bytes written so far, about how many there will be).
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 class Backup:
     """Takes the responses of one Backup call."""
 
-    def __init__(self, write: Callable[[bytes], object], told: Told | None) -> None:
+    def __init__(self, write: Callable[[bytes], object], progress: Progress | None) -> None:
         self._write = write
-        self._told = told
+        self._progress = progress
         self._digest = hashlib.sha256()
         self._about = 0
         self._end: pb.BackupEnd | None = None
@@ -30,8 +30,8 @@ class Backup:
             self._write(response.data)
             self._digest.update(response.data)
             self.bytes += len(response.data)
-        if self._told:
-            self._told(self.bytes, max(self.bytes, self._about))
+        if self._progress:
+            self._progress(self.bytes, max(self.bytes, self._about))
 
     def whole(self) -> int:
         """The bytes of the file. Raises Incomplete."""

@@ -29,7 +29,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 if TYPE_CHECKING:
     from popmq._calls import backup as _backup
     from popmq._calls import inspection_calls
-    from popmq._calls.backup import Told
+    from popmq._calls.backup import Progress
     from popmq.stats import BrokerInfo, StoreStats
 else:
     inspection_calls = Later("popmq._calls.inspection_calls")
@@ -199,13 +199,13 @@ class Admin(Schedules, Subscriptions):
         """
         return self._wire.run(inspection_calls.set_max_size(size))
 
-    def backup(self, write: Callable[[bytes], object], rate: int = 0, told: Told | None = None) -> int:
+    def backup(self, write: Callable[[bytes], object], rate: int = 0, progress: Progress | None = None) -> int:
         """Gives `write` a consistent copy of the broker's store, piece by piece; returns its bytes when it is whole.
 
         Everything that was answered before this call is in it: start a broker on it, as file popmq.mdb of a folder.
-        `rate`: bytes a second, at most, from 1 MiB; 0: 64 MiB. `told` gets (bytes so far, about how many there will
+        `rate`: bytes a second, at most, from 1 MiB; 0: 64 MiB. `progress` gets (bytes so far, about how many there will
         be). Never tried again: after any error the written file is not a backup. Raises Busy, StorageFull, Incomplete.
         """
-        coming = _backup.Backup(write, told)
+        coming = _backup.Backup(write, progress)
         self._wire.listen("Admin.Backup", pb.BackupRequest(bytes_per_s=rate), coming.take)
         return coming.whole()

@@ -39,7 +39,7 @@ class Stop:
     def set(self) -> None:
         """Stops what watches."""
         self._set = True
-        threading.Thread(target=self._tell, name="popmq-stop", daemon=True).start()
+        threading.Thread(target=self._call_watchers, name="popmq-stop", daemon=True).start()
 
     def is_set(self) -> bool:
         """Whether it is set."""
@@ -56,7 +56,7 @@ class Stop:
             watcher()
         return lambda: self._watchers.remove(watcher)
 
-    def _tell(self) -> None:
+    def _call_watchers(self) -> None:
         self._event.set()
         for watcher in list(self._watchers):
             watcher()

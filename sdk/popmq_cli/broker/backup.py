@@ -17,8 +17,8 @@ from popmq_cli.shared.output import Output
 
 #: The name of a broker's data file, and the name until the copy is complete: no broker starts on the second one.
 FILE, PART = "popmq.mdb", "popmq.mdb.part"
-#: Called with the progress: (bytes so far, estimated total).
-Told = Callable[[int, int], None]
+#: Called with (bytes so far, estimated total).
+Report = Callable[[int, int], None]
 
 
 @click.command()
@@ -40,27 +40,27 @@ def backup(client: popmq.Client, output: Output, target: str, rate: int) -> None
       popmq backup - > popmq.mdb
       popmq backup - | zstd | ssh archive 'cat > popmq.mdb.zst'
     """
-    with _progress() as told:
+    with _progress() as report:
         if target == "-":
             if sys.stdout.isatty():
                 raise click.UsageError(
                     "a backup is binary: it is not written to a terminal; name a folder, or redirect it with > or |"
                 )
-            size = client.backup(sys.stdout.buffer.write, rate, told)
+            size = client.backup(sys.stdout.buffer.write, rate, report)
             sys.stdout.buffer.flush()
         else:
-            size = _into(client, pathlib.Path(target), rate, told)
+            size = _into(client, pathlib.Path(target), rate, report)
     output.note(f"{size:,} bytes written to {'standard output' if target == '-' else target}")
 
 
-def _into(client: popmq.Client, folder: pathlib.Path, rate: int, told: Told) -> int:
+def _into(client: popmq.Client, folder: pathlib.Path, rate: int, report: Report) -> int:
     """The file gets its name when it is complete and synced; then the folder is synced too."""
     if (folder / FILE).exists():
         raise click.UsageError(f"{folder / FILE} exists, and is not overwritten: name another folder")
     part = folder / PART
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        size = _write(client, part, rate, told)
+        size = _write(client, part, rate, report)
         os.rename(part, folder / FILE)
         _sync(folder)
     except OSError as error:
@@ -68,11 +68,11 @@ def _into(client: popmq.Client, folder: pathlib.Path, rate: int, told: Told) -> 
     return size
 
 
-def _write(client: popmq.Client, part: pathlib.Path, rate: int, told: Told) -> int:
+def _write(client: popmq.Client, part: pathlib.Path, rate: int, report: Report) -> int:
     """Removes the file if it is not complete."""
     with open(part, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         try:
-            size = client.backup(file.write, rate, told)
+            size = client.backup(file.write, rate, report)
             file.flush()
             os.fsync(file.fileno())
         except BaseException:
@@ -91,7 +91,7 @@ def _sync(folder: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Told]:
+def _progress() -> Iterator[Report]:
     """Shows progress on a terminal; nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda done, about: None

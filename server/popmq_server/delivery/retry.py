@@ -28,7 +28,7 @@ def back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, re
     The old handles lapse, and no client knows the nonce of the new CheckPoint, so no handle names its members.
     """
     tx.room.demand(MOVE, entries_bytes(bits.bit_count()))
-    waiting = tx.new_checkpoint(
+    backoff = tx.new_checkpoint(
         (ck.group_id, ck.topic_id),
         BACKOFF,
         bits.bit_count(),
@@ -38,7 +38,7 @@ def back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, re
         reason=reason,
         message_groups=tuple(ck.message_groups[member] for member in members_of(bits)) if ck.message_groups else (),
     )
-    tx.new_lease(waiting, due_ms)
+    tx.new_lease(backoff, due_ms)
 
 
 def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool = False, bound: bool = False) -> int:

@@ -32,8 +32,8 @@ from popmq_server.commands.store import Piece
 from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.hashes import with_hashes
-from popmq_server.engine.held_pulls import HeldPulls
 from popmq_server.engine.in_pieces import REPEATED, InPieces
+from popmq_server.engine.parked_pulls import ParkedPulls
 from popmq_server.engine.popped import release_of, waited, with_handles
 from popmq_server.engine.producers import Producers, Stream
 from popmq_server.engine.waiters import Key, Waiters
@@ -43,11 +43,11 @@ from popmq_server.model.handles import read_transaction
 from popmq_server.model.leased import Leased
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options, Unnamed
-from popmq_server.seam.parts import ProducerStream
+from popmq_server.seam.producers import ProducerStream
 from popmq_server.storage.store import Store
+from popmq_server.writer.admitted import Admitted
 from popmq_server.writer.batch import Committed
 from popmq_server.writer.core import Core
-from popmq_server.writer.waiting import Waiting
 from popmq_server.writer.writer import Writer
 
 log = logging.getLogger("popmq.broker")
@@ -83,12 +83,12 @@ class Broker(InPieces):
         self.watchers = Waiters(clock, wake_all=True)
         #: Pops of either kind that found messages while the topic's quota was used up; they wait until it permits one.
         self.quota_waiters = Waiters(clock, wake_all=False)
-        self.pulls = HeldPulls(clock, self.execute)
+        self.pulls = ParkedPulls(clock, self.execute)
         self.consumers = Consumers(clock, self)
         self.producers = Producers(self._tell_listened)
         self._listened: frozenset[str] | None = frozenset()
         self._writer = Writer(self._core, clock, self._deliver, self._failed)
-        self._waiting = Waiting()
+        self._admitted = Admitted()
         self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._unsubscribe = clock.subscribe(self._clock_moved)
@@ -101,7 +101,7 @@ class Broker(InPieces):
 
     def _answer(self, tickets: list[Any], committed: Committed) -> None:
         """Resolves the futures of one commit batch, then wakes the waiters that have to look again."""
-        self._waiting.leave(tickets)
+        self._admitted.leave(tickets)
         for ticket, result in zip(tickets, committed.results, strict=True):
             if ticket.future.done():
                 self._release_unheard(ticket.command, result)
@@ -134,9 +134,9 @@ class Broker(InPieces):
     async def execute(self, command: Any) -> Any:
         """Runs one command; the answer has been committed. Raises Refused.
 
-        The waiting commands are bounded (waiting.py): callers get BUSY before the process runs out of memory.
+        The admitted commands are bounded (admitted.py): callers get BUSY before the process runs out of memory.
         """
-        size = self._waiting.admit(command)
+        size = self._admitted.admit(command)
         if isinstance(command, Send | Stage):
             command = with_hashes(command)
         ticket = Ticket(self._loop.create_future(), size, command)
@@ -154,7 +154,7 @@ class Broker(InPieces):
 
     async def run_piece(self, command: Any) -> Any:
         """The answer of one commit to the rest of a call that was admitted: not refused with BUSY."""
-        ticket = Ticket(self._loop.create_future(), self._waiting.enter(command), command)
+        ticket = Ticket(self._loop.create_future(), self._admitted.enter(command), command)
         self._writer.submit(command, ticket)
         return await ticket.future
 
@@ -221,7 +221,7 @@ class Broker(InPieces):
         """Submits a command without awaiting its answer."""
         future = self._loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._writer.submit(command, Ticket(future, self._waiting.enter(command), command))
+        self._writer.submit(command, Ticket(future, self._admitted.enter(command), command))
         return future
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:

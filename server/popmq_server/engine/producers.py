@@ -33,7 +33,7 @@ class Stream:
         self.topics = topics
         self.since_ms = since_ms
         self.full = False
-        self._waiting: dict[str, Check] = {}  # by transaction, in order of arrival
+        self._queued: dict[str, Check] = {}  # by transaction, in order of arrival
         self._bytes = 0
         self._something = asyncio.Event()
         self._ended = False
@@ -43,16 +43,16 @@ class Stream:
         """Queues a check, unless the stream is full or ended. A check that is queued already takes no second place."""
         if self.full or self._ended:
             return False
-        if check.transaction not in self._waiting:
-            self._waiting[check.transaction] = check
+        if check.transaction not in self._queued:
+            self._queued[check.transaction] = check
             self._bytes += len(check.data)
             self._something.set()
-        self.full = len(self._waiting) >= CHECKS_QUEUED_MAX or self._bytes >= CHECKS_QUEUED_BYTES_MAX
+        self.full = len(self._queued) >= CHECKS_QUEUED_MAX or self._bytes >= CHECKS_QUEUED_BYTES_MAX
         return True
 
     def withdraw(self, transaction: str) -> None:
         """Removes a check that moved to another stream."""
-        if (check := self._waiting.pop(transaction, None)) is not None:
+        if (check := self._queued.pop(transaction, None)) is not None:
             self._freed(check)
 
     def _freed(self, check: Check) -> None:
@@ -60,19 +60,19 @@ class Stream:
         notified for every single place.
         """
         self._bytes -= len(check.data)
-        if len(self._waiting) <= CHECKS_QUEUED_MAX // 2 and self._bytes <= CHECKS_QUEUED_BYTES_MAX // 2:
+        if len(self._queued) <= CHECKS_QUEUED_MAX // 2 and self._bytes <= CHECKS_QUEUED_BYTES_MAX // 2:
             self.full = False
 
     async def next(self) -> Check | None:
         """The next check to write; None when the stream has ended. Raises the Refused that `end` was called with."""
-        while not self._ended and not self._waiting:
+        while not self._ended and not self._queued:
             self._something.clear()
             await self._something.wait()
         if self._refused is not None:
             raise self._refused
         if self._ended:
             return None
-        check = self._waiting.pop(next(iter(self._waiting)))
+        check = self._queued.pop(next(iter(self._queued)))
         self._freed(check)
         return check
 

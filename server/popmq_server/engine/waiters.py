@@ -1,4 +1,4 @@
-"""Long polls: parks calls that wait, wakes them after commits, and hands unused wakes on.
+"""Long polls: parks calls that found nothing, wakes them after commits, and hands unused wakes on.
 
 A Pop that found nothing parks only if nothing became deliverable since its look: each (group, topic) has a generation,
 which a commit that makes a message deliverable raises. Comparing the generation, parking and waking all happen in the
@@ -11,7 +11,7 @@ deliverable up to N, since sends and releases of a group run before its pops. Wh
 raises the generation in a later turn of the loop: either before the Pop compares it, and then it does not park, or
 after it parked, and then it is in the lot that is woken.
 
-A waiting call holds no read transaction and no thread; each lot has one timer, for its earliest deadline.
+A parked call holds no read transaction and no thread; each lot has one timer, for its earliest deadline.
 """
 
 import asyncio
@@ -114,11 +114,11 @@ class Waiters:
 
     def _parked_at(self, key: Key) -> OrderedDict[int, "asyncio.Future[bool]"]:
         """The waiters of a key. Raises Refused POLLING_FULL when it may take no more."""
-        waiting = len(self._parked.get(key, ()))
-        if waiting >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
+        count = len(self._parked.get(key, ()))
+        if count >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
             raise Refused(
                 "POLLING_FULL",
-                f"{waiting} {self._what} {key[0]!r} wait on topic {key[1]!r} already",
+                f"{count} {self._what} {key[0]!r} wait on topic {key[1]!r} already",
                 retry_after_ms=1000,
                 action="share one waiting call, or take larger batches",
             )

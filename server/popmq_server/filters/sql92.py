@@ -105,11 +105,11 @@ def _odd_character(text: str, offset: int) -> str:
 
 def _check_depth(text: str, tree: SyntaxTree) -> None:
     """Limits the recursion of the later steps; the parser itself does not recurse."""
-    waiting = [(tree, 1)]
-    while waiting:
-        node, depth = waiting.pop()
+    left = [(tree, 1)]
+    while left:
+        node, depth = left.pop()
         inner = [child for child in node.children if isinstance(child, Tree)]
         if inner and depth > DEPTH_MAX:
             why = f"more than {DEPTH_MAX} operators and parentheses are nested"
             raise refusal("sql92", text, node.meta.start_pos, why)
-        waiting += [(child, depth + 1) for child in inner]
+        left += [(child, depth + 1) for child in inner]

@@ -116,7 +116,7 @@ def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
     yield from _check_pins(kv, state)
     yield from _check_bytes(kv, state)
     yield from check_timing.check_deadlines(kv, state)
-    yield from check_timing.check_waiting(kv, state)
+    yield from check_timing.check_pending(kv, state)
     yield from check_staging.check(kv, state)
     yield from check_schedules.check(kv, state)
     yield from check_dead_letters.check(kv, state)

@@ -29,7 +29,7 @@ def check_deadlines(kv: Transaction, state: State) -> Iterator[str]:
             yield f"CheckPoint {ck_id}: part {sub} has the deadline {due_ms}, later than any lease: end it by EndLease"
 
 
-def check_waiting(kv: Transaction, state: State) -> Iterator[str]:
+def check_pending(kv: Transaction, state: State) -> Iterator[str]:
     """Every broken invariant of delayed and half messages."""
     delayed: Counter[int] = Counter()
     yield from _check_delayed(kv, state, delayed)

@@ -84,7 +84,7 @@ def pop(tx: Tx, command: Pop) -> Leased:
     quotas.popped(tx, group, parent, rows)
     if rows and command.attempt_id:
         tx.state.lite_attempts[tried] = tuple(part.ck_id for part in parts if part.rows)
-    rest = tx.state.watches.waiting(key)
+    rest = tx.state.watches.ready_count(key)
     if rest and rows:
         tx.woken.add((group.name, wake_key(*key[1:])))
     quota_ms = quotas.next_ms(tx, group, parent) if rest else 0

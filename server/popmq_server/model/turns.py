@@ -63,12 +63,12 @@ class Turns(NamedTuple):
 
         `gave_way`: the queue that would have been visited first, if retries had not come before it.
         """
-        waiting = self.gave_way if gave_way is None else self.gave_way | {gave_way}
+        passed_over = self.gave_way if gave_way is None else self.gave_way | {gave_way}
         return Turns(
             self.turn + 1,
             self.turn + 1 if retried else self.retried,
             _moved_to_end(self._whole(topic), served),
-            waiting.difference(served) if waiting else waiting,
+            passed_over.difference(served) if passed_over else passed_over,
             priority.after(self.passed, visits, topic.queues) if served and topic.type == "PRIORITY" else self.passed,
         )
 

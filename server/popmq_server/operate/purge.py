@@ -44,7 +44,7 @@ NOT_BEGUN = -1
 def purge_topic(tx: Tx, command: PurgeTopic) -> tuple[int, int]:
     """Drops all messages of a topic for all groups at once; returns their number, and `after` for the next piece.
 
-    Parked Pops keep waiting. A purge of a topic whose groups are still being moved waits for them.
+    Parked Pops stay parked. A purge of a topic whose groups are still being moved waits for them.
     """
     topic = tx.topic(command.name)
     if command.after > 0:
@@ -71,8 +71,8 @@ def _lags(tx: Tx, topic: Topic) -> bool:
 def _replace(tx: Tx, old: Topic) -> tuple[int, Topic]:
     """Replaces a topic by an empty one; returns the number of its messages, and the new topic."""
     topic.flush(tx)  # messages that this commit appended belong to the old topic
-    state, waiting = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
-    dropped = backlog.stored(state, old) + waiting.delayed + waiting.half
+    state, stat = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
+    dropped = backlog.stored(state, old) + stat.delayed + stat.half
     new = old._replace(topic_id=TopicId(tx.next("entity")), moving_from=old.topic_id)
     tx.drop_topic(old)
     state.purges[old.topic_id] = f"{PURGED} {new.topic_id}"

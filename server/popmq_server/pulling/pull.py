@@ -20,7 +20,7 @@ examined, matching or not, so that no message is filtered twice (S0.41).
 The offset of a message in `%RETRY%group+topic` is the number of its entry. Numbers have gaps, so a pull may start at
 any number up to the next one, and no offset is too small.
 
-The event loop holds Pulls that wait for messages: held_pulls.py.
+The event loop parks Pulls at the end of a queue: parked_pulls.py.
 """
 
 from popmq_server.commands import Pull, Pulled, UpdateOffsets

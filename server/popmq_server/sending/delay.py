@@ -162,14 +162,14 @@ def recall(tx: Tx, command: Recall) -> str:
     kept = bytes(raw)
     message_id = packed_message_id(memoryview(kept)[_MESSAGE_AT:])
     if read(kept) is None:
-        quarantine.set_aside_waiting(tx, topic.topic_id, handle.number, kept)
+        quarantine.set_aside_pending(tx, topic.topic_id, handle.number, kept)
     remove(tx, key)
     tx.count_topic(topic.topic_id, delayed=-1)
     unique.forget(tx, topic, message_id, command.handle)
     return message_id
 
 
-def waiting(kv: Transaction, clock: int) -> Iterator[Entry]:
+def pending(kv: Transaction, clock: int) -> Iterator[Entry]:
     """Delayed messages of one clock, soonest first. Do not put while it runs."""
     return kv.scan("sched", bytes((clock,)))
 

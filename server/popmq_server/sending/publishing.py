@@ -116,5 +116,5 @@ def _messages(tx: Tx, topic: Topic, number: int, raw: bytes) -> list[Outgoing]:
     """The messages of a block; a damaged block goes to quarantine, so that it does not block the others."""
     messages = staging.read_block(raw)
     if messages is None:
-        quarantine.set_aside_waiting(tx, topic.topic_id, number, raw)
+        quarantine.set_aside_pending(tx, topic.topic_id, number, raw)
     return messages or []

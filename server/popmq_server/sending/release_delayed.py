@@ -79,7 +79,7 @@ def _release(tx: Tx, due: list[_Due]) -> list[int]:
         gone[topic_id] += 1
         message = delay.read(raw)
         if message is None:
-            quarantine.set_aside_waiting(tx, topic_id, number, raw)
+            quarantine.set_aside_pending(tx, topic_id, number, raw)
             continue
         ready.setdefault(topic_id, []).append(message)
         late_ms.append(delay.due_by(tx, clock) - due_ms)
@@ -109,4 +109,4 @@ def _due(tx: Tx, messages_max: int, bytes_max: int) -> list[_Due]:
 def _due_by(tx: Tx, clock: int) -> Iterator[delay.Entry]:
     """The due entries of one clock."""
     until_ms = delay.due_by(tx, clock)
-    return itertools.takewhile(lambda entry: SCHED_KEY.unpack(entry[0])[1] <= until_ms, delay.waiting(tx.kv, clock))
+    return itertools.takewhile(lambda entry: SCHED_KEY.unpack(entry[0])[1] <= until_ms, delay.pending(tx.kv, clock))

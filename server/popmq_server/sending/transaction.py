@@ -147,7 +147,7 @@ def remove(tx: Tx, half: Half) -> None:
 def set_aside(tx: Tx, half: Half) -> None:
     """Moves an unreadable half message to quarantine, which reports it, so that it does not block others."""
     raw = tx.kv.get("hmsg", half.key)
-    quarantine.set_aside_waiting(tx, half.topic_id, half.txn_id, b"" if raw is None else bytes(raw))
+    quarantine.set_aside_pending(tx, half.topic_id, half.txn_id, b"" if raw is None else bytes(raw))
     remove(tx, half)
 
 

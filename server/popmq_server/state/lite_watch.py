@@ -213,7 +213,7 @@ class Watches:
                 self._judge(key, watch, name)
         return iter(list(watch.ready or ()))
 
-    def waiting(self, key: Key) -> int:
+    def ready_count(self, key: Key) -> int:
         """Number of ready names of a watch."""
         return sum(1 for _ in self.ready(key))
 

@@ -68,7 +68,7 @@ class Tx:
         self.dead_budget: Any = None
         #: (group name or None for all groups, topic name or lite_watch.wake_key) that Pops have to look at again.
         self.woken: set[tuple[str | None, str]] = set()
-        #: (queue as text or None for all queues, topic name): after the commit the Pulls that wait there look again.
+        #: (queue as text or None for all queues, topic name): after the commit the Pulls parked there look again.
         self.arrived: set[tuple[str | None, str]] = set()
         #: Events to report to operators after the commit: events.py.
         self.events: list[Event] = []
@@ -331,8 +331,8 @@ class Tx:
         """
         state, key = self.state, (ck.ck_id, sub)
         had = key in state.leases
-        if (waiting := state.dead_blocked.get(key)) is not None:
-            state.note_dead_blocked(ck, sub, waiting & lease.undone if lease and lease.due_ms <= self.now_ms else 0)
+        if (blocked := state.dead_blocked.get(key)) is not None:
+            state.note_dead_blocked(ck, sub, blocked & lease.undone if lease and lease.due_ms <= self.now_ms else 0)
         if lease is not None:
             state.leases[key] = lease
             if sub and not had:

@@ -56,7 +56,7 @@ def update_group(tx: Tx, command: UpdateGroup) -> Group:
     for topic_id in _topics_of(tx, group.group_id):
         tx.wake(group.group_id, topic_id)  # more may be leased now
         if changed.consume_enable != group.consume_enable:
-            tx.arrive(topic_id, None)  # wakes held pulls of the group
+            tx.arrive(topic_id, None)  # wakes parked pulls of the group
     if group.exclusive_owner and not changed.exclusive_owner:
         _open_to_others(tx, group)
     return changed

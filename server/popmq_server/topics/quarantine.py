@@ -35,7 +35,7 @@ def report(tx: Tx, topic_id: int, queue: int, offset: int, position: int, size: 
     )
 
 
-def set_aside_waiting(tx: Tx, topic_id: int, number: int, raw: bytes) -> None:
+def set_aside_pending(tx: Tx, topic_id: int, number: int, raw: bytes) -> None:
     """Quarantines a damaged delayed or half message: keeps its bytes, under NO_QUEUE."""
     key = CQ_KEY.pack(topic_id, NO_QUEUE, number)
     tx.kv.put("quar", key, U64.pack(NO_POSITION) + U32.pack(len(raw)) + raw)

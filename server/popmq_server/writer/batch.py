@@ -31,7 +31,7 @@ class Committed(NamedTuple):
     wrote: bool  # whether there was anything to commit
     seconds: float = 0.0  # the whole batch, fsync included
     timed: Timed = Timed([], [], [], [])
-    arrived: Collection[tuple[str | None, str]] = ()  # queues whose waiting Pulls look again
+    arrived: Collection[tuple[str | None, str]] = ()  # queues whose parked Pulls look again
     events: Sequence[Event] = ()  # for the metrics; they are in the log already
     failures: Sequence[str] = ()  # the job of each piece or item that failed, for the metrics
 

@@ -175,7 +175,7 @@ def test_an_aborted_commit_forgets_no_lite_topic_with_messages(rig: Rig, monkeyp
     assert refusal(spoiled) == "INTERNAL"
     rows = [row for part in answer.leases for row in deliveries(part)]
     assert bodies(rows) == ["ann:1"]
-    assert rig.core.state.watches.waiting(("g", "chat", "c")) == 0
+    assert rig.core.state.watches.ready_count(("g", "chat", "c")) == 0
     rig.ack(rows)
     send(rig, "bob:1")
     assert bodies(pop(rig, client_id="c")) == ["bob:1"]

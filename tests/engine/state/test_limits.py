@@ -14,7 +14,7 @@ from popmq_server.retention import kept
 from popmq_server.sending import dedup
 from popmq_server.state import space
 from popmq_server.topics import topic
-from popmq_server.writer import core, waiting, writer
+from popmq_server.writer import admitted, core, writer
 from tests.engine.rig import Rig, sending
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -46,8 +46,8 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
         (kept.KEEP_COPY_AFTER_MS, HOUR),
         (waiters.WAITERS_PER_KEY_MAX, 1024),
         (waiters.WAITERS_MAX, 100_000),
-        (waiting.WAITING_BYTES_MAX, 256 * MIB),
-        (waiting.WAITING_COMMANDS_MAX, 100_000),
+        (admitted.ADMITTED_BYTES_MAX, 256 * MIB),
+        (admitted.ADMITTED_COMMANDS_MAX, 100_000),
         (space.DISK_FREE_STORE, 256 * MIB),
         (space.DISK_FREE_GROW, 64 * MIB),
     ],

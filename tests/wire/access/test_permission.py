@@ -116,7 +116,7 @@ def test_parked_calls_are_refused_at_once_when_the_topic_or_the_group_is_closed(
 
 
 @pytest.mark.parametrize("close", ["topic", "group"])
-def test_held_pulls_are_answered_at_once(shop: Stubs, parked: Parked, close: str) -> None:
+def test_parked_pulls_are_answered_at_once(shop: Stubs, parked: Parked, close: str) -> None:
     mode = pb.SetConsumeModeRequest(topic=TOPIC, group=GROUP, mode=pb.PULL)
     shop.admin.SetConsumeMode(mode, timeout=CALL_S)
     asked = [pb.PullRequest(topic=name, group=GROUP, wait_ms=60_000) for name in (TOPIC, f"%RETRY%{GROUP}+{TOPIC}")]

@@ -134,7 +134,7 @@ def test_a_cancelled_pull_leaves_nothing(feed: Stubs, parked: Parked) -> None:
     assert bodies(pull(feed)) == [b"a"]
 
 
-def test_a_held_pull_is_refused_when_its_topic_is_deleted(feed: Stubs, parked: Parked) -> None:
+def test_a_parked_pull_is_refused_when_its_topic_is_deleted(feed: Stubs, parked: Parked) -> None:
     call = feed.broker.Pull.future(pull_request(wait_ms=60_000), timeout=CALL_S)
     parked.wait_for(1)
     feed.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)

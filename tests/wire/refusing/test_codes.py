@@ -18,7 +18,7 @@ from popmq_server.model.handles import TransactionId, transaction_text
 from popmq_server.state import space
 from popmq_server.storage import lmdb as storage
 from popmq_server.storage.store import Store
-from popmq_server.writer import handlers, waiting
+from popmq_server.writer import admitted, handlers
 from tests.wire.contract import documented
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, codes, handles, refusal
 
@@ -177,7 +177,7 @@ def storage_full(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 @provokes
 def busy(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    patch.setattr(waiting, "WAITING_BYTES_MAX", 0)
+    patch.setattr(admitted, "ADMITTED_BYTES_MAX", 0)
     return send(shop)
 
 

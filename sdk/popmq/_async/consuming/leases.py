@@ -64,7 +64,7 @@ class Leases:
             return self._order.may_deliver(delivery)
 
     def settling(self, handle: str) -> None:
-        """The broker is being told how a delivery ended; its message group waits for the answer."""
+        """How a delivery ended is on its way to the broker; its message group waits for the answer."""
         with self._lock:
             self._order.settling(handle)
 

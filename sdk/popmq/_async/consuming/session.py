@@ -29,7 +29,7 @@ class Session:
         try:
             await self._ask(stop)
         except BaseException:
-            await self._parts.heartbeats.leave(self._group, self._topic, self._ask_soon, tell=False)
+            await self._parts.heartbeats.leave(self._group, self._topic, self._ask_soon, goodbye=False)
             raise
 
     async def queues(self) -> Sequence[int] | None:

@@ -59,7 +59,7 @@ class Share(Protocol):
         """Unlocks them."""
 
     async def close(self, goodbye: bool) -> None:
-        """Called once, last. Without `goodbye` the broker is not told, because it is away."""
+        """Called once, last. Without `goodbye` nothing is sent to the broker, because it is away."""
 
 
 def first_offset(row: QueueOffsets, start: Start) -> int:
@@ -93,7 +93,7 @@ class GroupShare:
             if (await self._assignment(stop)).mode != "PULL":
                 await self._begin(stop, self._options.start)
             else:
-                self._tell_start_unused()
+                self._log_start_unused()
         except BaseException:
             await self.close(True)
             raise
@@ -108,7 +108,7 @@ class GroupShare:
             )
             await self._begin(stop, "earliest")
             assignment = await self._assignment(stop)
-        self._tell_mode(assignment.mode == "PULL")
+        self._log_mode(assignment.mode == "PULL")
         if not self._pulls:
             return set()
         if not assignment.known and not self._options.queues:
@@ -200,7 +200,7 @@ class GroupShare:
         """Whether the group has no position in the topic."""
         return all(row.committed < 0 for row in await self._offsets(stop))
 
-    def _tell_start_unused(self) -> None:
+    def _log_start_unused(self) -> None:
         """Logs that `start` has no effect: the group has a position already."""
         if self._options.start is not None:
             text = "group %s continues at its position in topic %s: start=%r is only for a group that is new there"
@@ -215,7 +215,7 @@ class GroupShare:
                 action=f'client.set_consume_mode("{topic}", "{group}", "PULL"), or pull with another group',
             )
 
-    def _tell_mode(self, pulls: bool) -> None:
+    def _log_mode(self, pulls: bool) -> None:
         """Logs a change of the mode; a consumer whose group pops waits until it is switched back."""
         if pulls != self._pulls:
             log.warning("group %s %s topic %s now", self._where[1], "pulls" if pulls else "pops", self._where[0])

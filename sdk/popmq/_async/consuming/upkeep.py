@@ -277,11 +277,11 @@ class Upkeep:
 
     async def _save(self, pullers: Iterable[Puller], stop: Stop | None = None) -> None:
         with self._context.lock:
-            offsets = {puller: at for puller in pullers if (at := puller.committed()) != puller.told}
+            offsets = {puller: at for puller in pullers if (at := puller.committed()) != puller.saved}
         if offsets:
             await self._share.save({puller.number: offset for puller, offset in offsets.items()}, stop)
             for puller, offset in offsets.items():
-                puller.told = offset
+                puller.saved = offset
 
     async def _commit(self) -> bool:
         self._sweep()

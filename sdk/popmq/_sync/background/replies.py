@@ -1,7 +1,7 @@
 # Written by sdk/twin.py from popmq/_async/background/replies.py: change that one.
 """Requests that wait for a reply. Replies come through a LITE topic, in which each client has a lite topic of its own.
 
-    request ──▶ topic ──▶ consumer ──▶ reply ──▶ popmq-replies/CLIENT ──▶ the waiting caller, by correlation id
+    request ──▶ topic ──▶ consumer ──▶ reply ──▶ popmq-replies/CLIENT ──▶ the waiting call, by correlation id
 
 A background worker pops the client's lite topic while a request waits. Replies are stored like all messages, so they
 survive a restart of the broker. The lite topic is removed when it was idle for an hour.
@@ -29,8 +29,8 @@ log = logging.getLogger("popmq.client")
 Send = Callable[..., Any]
 
 
-class Waiting:
-    """One caller of `request`."""
+class Asked:
+    """One call of `request`, which waits for its reply."""
 
     def __init__(self) -> None:
         self.come = Event()
@@ -46,7 +46,7 @@ class Replies:
         self._numbering = numbering
         #: It cannot be guessed: a client that may read the topic must not find the replies to others.
         self._lite_topic = uuid.uuid4().hex
-        self._waiting: dict[str, Waiting] = {}
+        self._asked: dict[str, Asked] = {}
         self._changing = Lock()
         self._stop = Stop()
         self._made = False
@@ -56,21 +56,21 @@ class Replies:
         """Sends the message, and waits for its reply."""
         until = time.monotonic() + timeout
         self._make()
-        correlation_id, caller = uuid.uuid4().hex, Waiting()
-        asked = requests.request(message, f"{REPLIES}/{self._lite_topic}", correlation_id)
+        correlation_id, call = uuid.uuid4().hex, Asked()
+        sent = requests.request(message, f"{REPLIES}/{self._lite_topic}", correlation_id)
         with self._changing:
-            self._waiting[correlation_id] = caller
+            self._asked[correlation_id] = call
         try:
             self._worker.bind()
-            send(topic, asked)
+            send(topic, sent)
             self._worker.wake()
-            caller.come.wait(max(0.0, until - time.monotonic()))
+            call.come.wait(max(0.0, until - time.monotonic()))
         finally:
             with self._changing:
-                del self._waiting[correlation_id]
-        if caller.reply is None:
+                del self._asked[correlation_id]
+        if call.reply is None:
             raise requests.no_answer(topic, timeout)
-        return requests.answer(caller.reply)
+        return requests.answer(call.reply)
 
     def _make(self) -> None:
         """Makes the topic and the group, once. Without the right to, they have to be there."""
@@ -86,7 +86,7 @@ class Replies:
 
     def _step(self) -> float | None:
         """Takes the replies that have arrived for this client; None: no request waits."""
-        if not self._waiting or self._stop.is_set():
+        if not self._asked or self._stop.is_set():
             return None
         pop = pop_calls.pop(
             REPLIES,
@@ -118,12 +118,12 @@ class Replies:
     def _take(self, delivery: Delivery) -> None:
         correlation_id = delivery.properties.get(CORRELATION_ID, "")
         with self._changing:
-            caller = self._waiting.get(correlation_id)
-        if caller is None:
+            call = self._asked.get(correlation_id)
+        if call is None:
             log.info("a reply came after its request had timed out: correlation id %s", correlation_id)
             return
-        caller.reply = delivery
-        caller.come.set()
+        call.reply = delivery
+        call.come.set()
 
     def stop(self) -> None:
         """Ends the waiting for replies."""

@@ -37,8 +37,8 @@ class _Member:
     def topics(self) -> list[str]:
         return sorted({topic for topic, _ in self.readers})
 
-    def tell(self, version: int) -> None:
-        """Tells the readers when their assignment may have changed."""
+    def assigned(self, version: int) -> None:
+        """Calls the readers if their assignment may have changed since the last version."""
         if version != self.version:
             self.version = version
             for _, changed in list(self.readers):
@@ -73,13 +73,13 @@ class Heartbeats:
                 raise
         self._scheduler.wake()
 
-    def leave(self, group: str, topic: str, changed: Callable[[], object], tell: bool = True) -> None:
+    def leave(self, group: str, topic: str, changed: Callable[[], object], goodbye: bool = True) -> None:
         """Removes a topic from the session. With the last topic it says goodbye, so that the broker assigns this
-        client's queues to others at once and not after 120 s. `tell` false: the broker is away.
+        client's queues to others at once and not after 120 s. `goodbye` false: the broker is away.
         """
         with self._turn:
             self._forget(group, topic, changed)
-            if not tell or self._gave_up:
+            if not goodbye or self._gave_up:
                 return
             member = self._members.get(group)
             topics = member.topics() if member else [topic]
@@ -111,14 +111,14 @@ class Heartbeats:
             log.warning("the heartbeat of group %s failed, next try in %g s: %s", group, HEARTBEAT_AGAIN_S, error)
             member.beat_at = self._clock.now() + HEARTBEAT_AGAIN_S
             if isinstance(error, BadRequest):
-                member.tell(-1)  # the group or a topic is gone: its readers find out which and report it
+                member.assigned(-1)  # the group or a topic is gone: its readers find out which and report it
 
     def _beat(self, group: str, member: _Member, stop: Stop | None = None) -> None:
         answer = self._wire.run(pop_calls.heartbeat(group, member.topics(), self._client_id), stop)
         self._beaten_at = self._clock.now()
         member.beat_at = self._beaten_at + answer.interval
         self._gave_up = False
-        member.tell(answer.assignment_version)
+        member.assigned(answer.assignment_version)
 
     def _forget(self, group: str, topic: str, changed: Callable[[], object]) -> None:
         member = self._members.get(group)

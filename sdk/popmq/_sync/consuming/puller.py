@@ -66,7 +66,7 @@ class Puller:
         options = context.options
         self.number = number
         self.queue: ProcessQueue[Delivery] = ProcessQueue(place.offset, place.max_offset, options.orderly)
-        self.told = place.offset  # what is committed
+        self.saved = place.offset  # the offset that the broker has
         #: To pull again elsewhere: the status of the pull that could not read its offset, or "", and the offset.
         self.correction: tuple[str, int] | None = None
         self.leave_by = 0.0  # once it leaves: when it is released at the latest
@@ -234,7 +234,7 @@ class Puller:
             back = None if self.queue.dropped else self._end(delivery, outcome)
         if back is not None:
             self._context.send_backs.add(self, delivery.offset, back, delivery)
-        self._tell()
+        self._settled()
 
     def _end(self, delivery: Delivery, outcome: Outcome) -> Any:
         """Settles in the process queue, or returns the entry that must be sent back instead."""
@@ -261,7 +261,7 @@ class Puller:
     def _again(self, delivery: Delivery, delay: float) -> None:
         self.queue.again(delivery.offset, self._context.clock.now() + delay, delivery)
 
-    def _tell(self) -> None:
+    def _settled(self) -> None:
         """A message was settled: wakes what waits for that."""
         with self._context.lock:
             waiting, later = self.queue.waiting(self._context.clock.now()), self.queue.again_at()
@@ -286,7 +286,7 @@ class Puller:
             else:
                 self.correction = ("", self.committed())
                 self._context.rebalance()
-        self._tell()
+        self._settled()
 
     def send_back(self, offset: int, reason: str) -> None:
         """Sends back a message whose delivery was dropped."""

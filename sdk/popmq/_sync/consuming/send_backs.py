@@ -35,31 +35,31 @@ class SendBacks(BackgroundSender):
     """
 
     def __init__(
-        self, wire: Wire, clock: Clock, client_id: str, options: PullOptions, told: Callable[[], object]
+        self, wire: Wire, clock: Clock, client_id: str, options: PullOptions, done: Callable[[], object]
     ) -> None:
         super().__init__(f"popmq-send-back-{options.topic}", wire, clock)
-        self._told = told  # called when the broker has everything, before `due` returns None
+        self._done = done  # called when the broker has everything, before `due` returns None
         self._client_id = client_id
         self._options = options
-        self._waiting: list[Sent] = []
+        self._queued: list[Sent] = []
 
     def add(self, owner: Owner, offset: int, row: Any, delivery: Delivery | None) -> None:
         """Queues a message to be sent back."""
         with self._lock:
             self._begun()
-            self._waiting.append((owner, offset, row, delivery))
+            self._queued.append((owner, offset, row, delivery))
         self._worker.wake()
 
     def _step(self) -> float | None:
         with self._lock:
-            some, self._waiting = self._waiting[: pop_calls.ENTRIES_MAX], self._waiting[pop_calls.ENTRIES_MAX :]
+            some, self._queued = self._queued[: pop_calls.ENTRIES_MAX], self._queued[pop_calls.ENTRIES_MAX :]
         if some and not self._send(some):
             return FAILED_S
         with self._lock:
-            if self._waiting:
+            if self._queued:
                 return 0.0
             if not self._idle.is_set():
-                self._told()
+                self._done()
             self._emptied()
         return None
 
@@ -73,7 +73,7 @@ class SendBacks(BackgroundSender):
         except TryLater as error:
             log.warning("group %s cannot send messages back, next try in %g s: %s", options.group, FAILED_S, error)
             with self._lock:
-                self._waiting = some + self._waiting
+                self._queued = some + self._queued
             return False
         except PopMQError as error:
             results = [error] * len(some)

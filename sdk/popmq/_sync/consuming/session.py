@@ -30,7 +30,7 @@ class Session:
         try:
             self._ask(stop)
         except BaseException:
-            self._parts.heartbeats.leave(self._group, self._topic, self._ask_soon, tell=False)
+            self._parts.heartbeats.leave(self._group, self._topic, self._ask_soon, goodbye=False)
             raise
 
     def queues(self) -> Sequence[int] | None:

@@ -43,7 +43,7 @@ class PullingService(Service):
     # ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def Pull(self, raw: bytes) -> bytes:
-        """Reads one queue, held at its end; the answer is joined from stored bytes."""
+        """Reads one queue, parked at its end; the answer is joined from stored bytes."""
         request = read(pb.PullRequest, raw)
         command = _pull(request)
         wait_ms = check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
@@ -160,7 +160,9 @@ class PullingService(Service):
         """Moves a group; the answer comes when everything that it held before is removed."""
         request = read(pb.ResetOffsetsRequest, raw)
         if request.HasField("to") == bool(request.offsets):
-            raise invalid("name either a position or the offsets of queues", field="to")
+            raise invalid(
+                "name either a position or the offsets of queues", field="to", action="set to or offsets, not both"
+            )
         to = requests.start_position(request.to, "to") if request.HasField("to") else None
         offsets = _offsets(request.offsets) if request.offsets else None
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)

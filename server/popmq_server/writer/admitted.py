@@ -15,9 +15,9 @@ from popmq_server.commands.lanes import ENTRIES
 from popmq_server.errors import Refused
 
 #: Bytes that may wait in one lane, by the estimate of `bytes_of`.
-WAITING_BYTES_MAX = 256 << 20
+ADMITTED_BYTES_MAX = 256 << 20
 #: Commands that may wait in one lane: as many as may be parked (waiters.WAITERS_MAX), and each takes as much memory.
-WAITING_COMMANDS_MAX = 100_000
+ADMITTED_COMMANDS_MAX = 100_000
 #: Bytes of a command, and of one of its entries besides its texts: tuples, handles of some 100 characters.
 COMMAND_BYTES, ENTRY_BYTES = 1024, 256
 
@@ -40,8 +40,8 @@ def bytes_of(command: Any) -> int:
     return size
 
 
-class Waiting:
-    """Counts what waits, by lane."""
+class Admitted:
+    """Counts the commands that are admitted and not answered yet, by lane."""
 
     def __init__(self) -> None:
         self._bytes, self._commands = [0, 0, 0], [0, 0, 0]
@@ -49,7 +49,7 @@ class Waiting:
     def admit(self, command: Any) -> int:
         """Counts a command in, unless a bound is reached: then raises Refused. Returns its bytes, for `leave`."""
         lane, size = LANES[type(command)], bytes_of(command)
-        if self._bytes[lane] + size > WAITING_BYTES_MAX or self._commands[lane] >= WAITING_COMMANDS_MAX:
+        if self._bytes[lane] + size > ADMITTED_BYTES_MAX or self._commands[lane] >= ADMITTED_COMMANDS_MAX:
             raise self._busy(lane)
         self._bytes[lane] += size
         self._commands[lane] += 1

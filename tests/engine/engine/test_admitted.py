@@ -19,9 +19,9 @@ from popmq_server.errors import Refused, invalid
 from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.writer import waiting
+from popmq_server.writer import admitted
+from popmq_server.writer.admitted import COMMAND_BYTES, ENTRY_BYTES, Admitted, bytes_of
 from popmq_server.writer.core import Core
-from popmq_server.writer.waiting import COMMAND_BYTES, ENTRY_BYTES, Waiting, bytes_of
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.rig import refusal, sending
 from tests.engine.traffic.traffic import group
@@ -69,7 +69,7 @@ async def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 async def test_acks_are_taken_while_sends_fill_their_part_of_the_queue(
     stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "WAITING_COMMANDS_MAX", 2)
+    monkeypatch.setattr(admitted, "ADMITTED_COMMANDS_MAX", 2)
     calls = [await stalled.waits(sending("a")) for _ in range(4)]
     assert [call.done() for call in calls] == [False, False, True, True]
     acks = [await stalled.waits(ask.Ack("g", ())) for _ in range(3)]
@@ -83,7 +83,7 @@ async def test_a_queue_that_was_full_takes_commands_again_when_it_was_answered(
     stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ask.Ack("g", (NO,) * 4096)
-    monkeypatch.setattr(waiting, "WAITING_BYTES_MAX", 2 * bytes_of(command))
+    monkeypatch.setattr(admitted, "ADMITTED_BYTES_MAX", 2 * bytes_of(command))
     calls = [await stalled.waits(command) for _ in range(3)]
     assert [refusal(result) for result in await stalled.go_on(*calls)] == ["", "", "BUSY"]
     again = await asyncio.gather(*(stalled.broker.execute(command) for _ in range(2)))
@@ -93,11 +93,11 @@ async def test_a_queue_that_was_full_takes_commands_again_when_it_was_answered(
 async def test_a_call_that_was_cancelled_is_counted_out_when_the_writer_has_answered(
     stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "WAITING_COMMANDS_MAX", 1)
+    monkeypatch.setattr(admitted, "ADMITTED_COMMANDS_MAX", 1)
     (await stalled.waits(ask.Ack("g", ()))).cancel()
     assert refusal((await stalled.go_on(await stalled.waits(ask.Ack("g", ()))))[0]) == "BUSY"
     async with asyncio.timeout(LOST_S):
-        while stalled.broker._waiting._commands[ask.LANE_ACK]:
+        while stalled.broker._admitted._commands[ask.LANE_ACK]:
             await turns()
     assert (await stalled.broker.execute(ask.Ack("g", ()))).results == []
 
@@ -105,8 +105,8 @@ async def test_a_call_that_was_cancelled_is_counted_out_when_the_writer_has_answ
 async def test_the_rest_of_a_call_that_was_admitted_is_counted_and_never_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waiting, "WAITING_COMMANDS_MAX", 1)
-    counts, sweep = Waiting(), ask.Sweep("t", "g")
+    monkeypatch.setattr(admitted, "ADMITTED_COMMANDS_MAX", 1)
+    counts, sweep = Admitted(), ask.Sweep("t", "g")
     sizes = [counts.admit(sweep), counts.enter(sweep)]
     with pytest.raises(Refused):
         counts.admit(sweep)

@@ -1,17 +1,17 @@
-"""Long polling of pulls: a Pull at the end of its queue waits until the queue grows (S4.01–S4.15).
+"""Long polling of pulls: a Pull at the end of its queue is parked until the queue grows (S4.01–S4.15).
 
     Pull ──▶ look ──▶ messages, or an offset to correct ─────────────────────────────────────▶ answer
               ▲  │
               │  ├──▶ nothing matched, or could be read, and there is more ──▶ continue after it
               │  │
-              │  └──▶ at the end ──▶ held: no command, no thread ──▶ deadline ───────────────▶ answer
+              │  └──▶ at the end ──▶ parked: no command, no thread ──▶ deadline ─────────────▶ answer
               └───────────────────── the queue grew ◀──────────┘
 
-A commit that extends a queue wakes all Pulls held on it; each reads for itself and takes nothing from the others. A
+A commit that extends a queue wakes all Pulls parked on it; each reads for itself and takes nothing from the others. A
 commit to another queue wakes none of them. As for Pops (waiters.py), comparing a generation before parking excludes a
 lost wake, so no periodic look is needed.
 
-A request is held until its own deadline: when it is woken and finds no match, it waits again, after the messages that
+A Pull is parked until its own deadline: when it is woken and finds no match, it parks again, after the messages that
 it has read. The answer's next offset is after everything that was read, so the next Pull does not read it again.
 """
 
@@ -29,7 +29,7 @@ AT_THE_END = frozenset({"NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"})
 PASSED_OVER = frozenset({"OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING"})
 
 
-class HeldPulls:
+class ParkedPulls:
     """`execute` runs a command of the engine. For one event loop."""
 
     def __init__(self, clock: Clock, execute: Callable[[Any], Awaitable[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Pulls that wait: what wakes them and what does not, when they end, and what they have looked at (S4.01–S4.19)."""
+"""Parked Pulls: what wakes them and what does not, when they end, and what they have looked at (S4.01–S4.19)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.engine import waiters as lots
 from popmq_server.engine.broker import Broker
-from popmq_server.engine.held_pulls import HeldPulls
+from popmq_server.engine.parked_pulls import ParkedPulls
 from popmq_server.errors import Refused
 from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.monitoring.metrics import Metrics
@@ -54,7 +54,7 @@ def held(broker: Broker, offset: int = 0, queue: int = 0, wait_ms: int = MINUTE,
 
 
 async def parked(broker: Broker, count: int) -> None:
-    """Until so many Pulls are held: the writer answers them on its own thread."""
+    """Until this number of Pulls is parked: the writer answers them on its own thread."""
     async with asyncio.timeout(LOST_S):
         while broker.pulls.waiters.count != count:
             await turns()
@@ -80,10 +80,10 @@ class Looks:
         monkeypatch.setattr(broker.pulls, "_execute", counted)
 
 
-# ── What is held, and what wakes ─────────────────────────────────────────────────────────────────────────────────────
+# ── What is parked, and what wakes ───────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_pull_of_an_empty_queue_is_held_and_woken_by_its_first_message(broker: Broker) -> None:
+async def test_a_pull_of_an_empty_queue_is_parked_and_woken_by_its_first_message(broker: Broker) -> None:
     task = held(broker)
     await parked(broker, 1)
     await sent(broker, "a", "b")
@@ -91,7 +91,7 @@ async def test_a_pull_of_an_empty_queue_is_held_and_woken_by_its_first_message(b
     assert (found.status, texts(found), found.next_offset) == ("FOUND", ["a", "b"], 2)
 
 
-async def test_a_pull_at_the_end_is_held_and_woken_by_the_next_message(broker: Broker) -> None:
+async def test_a_pull_at_the_end_is_parked_and_woken_by_the_next_message(broker: Broker) -> None:
     await sent(broker, "a")
     task = held(broker, 1)
     await parked(broker, 1)
@@ -100,7 +100,7 @@ async def test_a_pull_at_the_end_is_held_and_woken_by_the_next_message(broker: B
     assert texts(await task) == ["b"]
 
 
-async def test_a_message_wakes_all_pulls_held_on_its_queue_and_no_others(
+async def test_a_message_wakes_all_pulls_parked_on_its_queue_and_no_others(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = Looks(broker, monkeypatch)
@@ -181,7 +181,7 @@ async def test_a_deleted_topic_ends_the_wait_with_its_reason(broker: Broker) -> 
     assert [getattr(one, "code", "") for one in told] == ["TOPIC_NOT_FOUND"] * 3
 
 
-async def test_a_stop_answers_held_pulls(broker: Broker) -> None:
+async def test_a_stop_answers_parked_pulls(broker: Broker) -> None:
     task = held(broker)
     await parked(broker, 1)
     broker.close_waits()
@@ -307,7 +307,7 @@ async def test_a_pull_of_a_retry_topic_is_woken_by_what_comes_into_it_and_by_no_
 # ── A switch of the consume mode ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_switch_to_pop_ends_every_held_pull_of_the_group_and_no_others(
+async def test_a_switch_to_pop_ends_every_parked_pull_of_the_group_and_no_others(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No ended pull gets a message sent afterwards: a pop gets it."""
@@ -336,13 +336,13 @@ async def test_a_message_between_the_look_and_the_parking_is_not_missed(clock: F
     async def execute(command: ask.Pull) -> ask.Pulled:
         looks.append(command.offset)
         if len(looks) == 1:
-            waiting.wake([("0", "t")], set())
+            parking.wake([("0", "t")], set())
             return ask.Pulled("OFFSET_OVERFLOW_ONE", [], 1, 0, 1)
         return ask.Pulled("FOUND", [(b"", 0, 0, 1, 1)], 2, 0, 2)
 
-    waiting = HeldPulls(clock, execute)
+    parking = ParkedPulls(clock, execute)
     async with asyncio.timeout(LOST_S):
-        assert (await waiting.pull(ask.Pull("t", "g", 0, 1), MINUTE)).status == "FOUND"
+        assert (await parking.pull(ask.Pull("t", "g", 0, 1), MINUTE)).status == "FOUND"
     assert looks == [1, 1]
 
 
