@@ -46,7 +46,7 @@ from popmq_server.errors import Refused
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Subscription
 from popmq_server.seam.engine import Engine
-from popmq_server.seam.parts import ProducerStream
+from popmq_server.seam.producers import ProducerStream
 
 Needs = tuple[Need, ...]
 

@@ -1,4 +1,4 @@
-"""What every engine has: commands and queries, pops, sessions, numbers. The rest of an engine is in parts.py."""
+"""What every engine has: commands and queries, pops, sessions, numbers. The rest is in parts.py and producers.py."""
 
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ class Commands(Protocol):
 
 
 class Core(Commands, Protocol):
-    """What every engine has. The other methods of Engine belong to capabilities, which an engine may lack."""
+    """Pops and sessions."""
 
     def info(self) -> EngineInfo:
         """The engine's name, and the capabilities that it lacks; always the same."""
@@ -44,6 +44,10 @@ class Core(Commands, Protocol):
         (group, client), by name; streams come after the last of them.
         """
 
+
+class Numbers(Commands, Protocol):
+    """Sizes and counts, and the state in memory that deleted names leave."""
+
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops in-memory state of a deleted group or topic."""
 
@@ -52,3 +56,7 @@ class Core(Commands, Protocol):
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""
+
+
+class Required(Core, Numbers, Protocol):
+    """What every engine has. The other methods of Engine belong to capabilities, which an engine may lack."""

@@ -3,13 +3,15 @@
 A protocol turns requests into commands (commands/) and answers into responses; it holds no rules. The embedded engine
 (engine/broker.py) runs commands on the local store; tests/engine/stub.py is a second one.
 
-    core.py    Commands       execute, ask                                        every part of api/
-               Core           the same, pop, sessions, numbers                    what every engine has
-    parts.py   Polling        wait_available, pull                                calls that wait
-               Inspection     peek, look_up, why                                  single messages
-               Sessions       locks of queues                                     consumers that pull
-               CheckStreams   producers that are asked about their transactions
-               Admin          redrive, consume mode, offsets, backup              operators
+    core.py       Commands       execute, ask                                     every part of api/
+                  Core           the same, pop, sessions                          clients
+                  Numbers        the same, sizes and counts                       operators
+                  Required       both: what every engine has
+    parts.py      Polling        wait_available, pull                             parked calls
+                  Inspection     peek, look_up, why                               single messages
+                  Sessions       locks of queues                                  consumers that pull
+                  Admin          redrive, consume mode, offsets, backup           operators
+    producers.py  CheckStreams   producers that are asked about their half messages
 
 A part of api/ takes the protocol that it uses where that is less than all. Every method raises `Refused` for a request
 that the engine refuses. Handles, recall handles and transaction ids are texts that the engine makes and reads.
@@ -17,8 +19,10 @@ that the engine refuses. Handles, recall handles and transaction ids are texts t
 
 from typing import Protocol
 
-from popmq_server.seam.parts import Admin, CheckStreams, Inspection, Polling, Sessions
+from popmq_server.seam.core import Numbers
+from popmq_server.seam.parts import Admin, Inspection, Polling, Sessions
+from popmq_server.seam.producers import CheckStreams
 
 
-class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Protocol):
+class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Numbers, Protocol):
     """An engine with all capabilities, or one that refuses those that it lacks (limited.py): what api/ serves."""

@@ -1,11 +1,10 @@
 """The parts of an engine that belong to capabilities, which one may lack (capabilities.py)."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
 from popmq_server.commands import (
     Available,
-    Check,
     CloneOffsets,
     LookedUp,
     LookUp,
@@ -21,7 +20,6 @@ from popmq_server.commands import (
 )
 from popmq_server.commands.inspection import MessageLife
 from popmq_server.commands.store import Piece
-from popmq_server.errors import Refused
 from popmq_server.model.records import Subscription
 from popmq_server.seam.core import Commands, Core
 
@@ -59,35 +57,7 @@ class Sessions(Core, Protocol):
         """Unlocks queues of a client."""
 
 
-class ProducerStream(Protocol):
-    """A live producer, as `join` returned it."""
-
-    topics: frozenset[str]
-
-    def end(self, refused: Refused | None = None) -> None:
-        """Ends its checks: `next_check` returns None, or raises `refused`. Only the first call counts."""
-
-
-class CheckStreams(Commands, Protocol):
-    """Producers that answer checks of their half messages."""
-
-    async def join(self, client: str, topics: tuple[str, ...]) -> ProducerStream:
-        """Registers a live producer that answers checks for half messages of these topics, until `leave`."""
-
-    def leave(self, stream: ProducerStream) -> None:
-        """Unregisters a producer."""
-
-    async def next_check(self, stream: ProducerStream) -> Check | None:
-        """Waits for the next check to write to a producer; None when the stream has ended."""
-
-    def checked(self, check: Check) -> None:
-        """Reports that the check was written to the producer."""
-
-    async def topics_of(self, transactions: Sequence[str]) -> frozenset[str]:
-        """The topics of these transactions, for a check of rights. Ids that this engine did not make have no topic."""
-
-
-class Admin(Core, Protocol):
+class Admin(Commands, Protocol):
     """What operators do, beside commands."""
 
     async def redrive(self, asked: Redrive) -> Redriven:

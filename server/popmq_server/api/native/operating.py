@@ -12,7 +12,7 @@ from popmq_server.api.native.requests import read
 from popmq_server.model.message import check_range
 from popmq_server.monitoring.metrics import release
 from popmq_server.seam.capabilities import CAPABILITIES
-from popmq_server.seam.parts import Admin
+from popmq_server.seam.engine import Engine
 
 #: Bytes per second. A slower backup would keep freed pages from reuse for days.
 RATE_MIN, RATE_DEFAULT, RATE_MAX = 1 << 20, 64 << 20, 1 << 40
@@ -21,7 +21,7 @@ RATE_MIN, RATE_DEFAULT, RATE_MAX = 1 << 20, 64 << 20, 1 << 40
 class OperatingService:
     """GetInfo, PurgeTopic (purge.py says what it keeps), and Backup, whose call lasts as long as the copy."""
 
-    def __init__(self, engine: Admin) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def GetInfo(self, raw: bytes) -> Message:

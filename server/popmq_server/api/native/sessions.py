@@ -25,7 +25,7 @@ from popmq_server.commands import Check, End, EndTransaction
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.message import check_range, check_text
 from popmq_server.monitoring.metrics import Metrics
-from popmq_server.seam.parts import CheckStreams, ProducerStream
+from popmq_server.seam.producers import CheckStreams, ProducerStream
 
 log = logging.getLogger("popmq.api")
 

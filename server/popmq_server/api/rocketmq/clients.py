@@ -29,7 +29,7 @@ from popmq_server.commands import Check
 from popmq_server.errors import Refused, unavailable
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.seam.engine import Engine
-from popmq_server.seam.parts import CheckStreams, ProducerStream
+from popmq_server.seam.producers import CheckStreams, ProducerStream
 
 log = logging.getLogger("popmq.api")
 
