@@ -1,7 +1,8 @@
 """A second engine: queues in memory, handles of its own form, and only the capabilities HAS.
 
 It shows what both protocols need of an engine. Leases end by the clock; there are no retries with a backoff and no dead
-letters: a message is delivered until it is acked.
+letters: a message is delivered until it is acked. It does not ship: it keeps nothing, and no user needs an engine that
+forgets; what users test against (popmq.testing) is the broker itself.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class StubEngine:
     open: dict[tuple[str, str], dict[int, Delivery]] = field(default_factory=dict)
     next: dict[tuple[str, str], int] = field(default_factory=dict)
     handles: dict[str, tuple[str, Delivery]] = field(default_factory=dict)
+    acked: dict[tuple[str, str], int] = field(default_factory=dict)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -67,7 +69,7 @@ class StubEngine:
             do.RenewSession: lambda _: 0,
             do.ReleaseSession: lambda _: 0,
             queries.Topics: lambda query: Rows(self._topic_numbers(name) for name in self._named(query.name)),
-            queries.Groups: lambda query: Rows([GroupNumbers(query.group, query.topic, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)]),
+            queries.Groups: lambda query: Rows([self._group_numbers(query.group, query.topic)]),
             queries.GroupSettings: lambda query: Rows(
                 [self._group(query.name)] if query.name else self.groups.values()
             ),
@@ -95,6 +97,10 @@ class StubEngine:
     def _topic_numbers(self, name: str) -> TopicNumbers:
         count = len(self.stored[name])
         return TopicNumbers(self.topics[name], count, [(0, 0, count)], 0, 0, 0)
+
+    def _group_numbers(self, group: str, topic: str) -> GroupNumbers:
+        """Only `acked` is counted."""
+        return GroupNumbers(group, topic, 0, 0, 0, 0, 0, self.acked.get((group, topic), 0), 0, 0, 0, 0)
 
     def _create_topic(self, command: do.CreateTopic) -> tuple[Topic, bool]:
         existed = command.name in self.topics
@@ -129,7 +135,7 @@ class StubEngine:
             delivery.due_ms, delivery.attempt = due_ms, delivery.attempt + 1
             data, stored_ms = log[delivery.offset]
             rows.append((data, stored_ms, 0, delivery.offset, delivery.attempt, delivery.handle.encode()))
-        return do.Popped(rows, now_ms, due_ms, len(opened) - len(rows))
+        return do.Popped(rows, now_ms, due_ms if rows else 0, len(opened) - len(rows))
 
     def _row(self, delivery: Delivery) -> do.ReadRow:
         data, stored_ms = self.stored[delivery.topic][delivery.offset]
@@ -155,7 +161,8 @@ class StubEngine:
         if delivery is None or owner != group:
             raise bad_handle("handle", "this engine did not make this handle for this group")
         opened = self.open[group, delivery.topic]
-        if delivery.handle != handle or opened.get(delivery.offset) is not delivery:
+        over = delivery.due_ms <= self.clock.now_ms()
+        if over or delivery.handle != handle or opened.get(delivery.offset) is not delivery:
             raise lapsed("handle")
         return delivery
 
@@ -168,6 +175,7 @@ class StubEngine:
                 delivery = self._leased(group, handle)
                 del self.open[group, delivery.topic][delivery.offset]
                 topics[delivery.topic] = topics.get(delivery.topic, 0) + 1
+                self.acked[group, delivery.topic] = self.acked.get((group, delivery.topic), 0) + 1
                 results.append(None)
             except Refused as refused:
                 results.append(refused)

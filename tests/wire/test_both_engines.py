@@ -1,6 +1,6 @@
 """Both protocols over two engines, the embedded one and a stub (tests/engine/stub.py): the seam is all that they need.
 
-Tests with the fixture `shop` run on both, as do those of other files with `either_shop` (sending/test_send.py); those
+Tests with the fixture `shop` run on both, as do those of other files with `either_shop` (sending/, delivering/); those
 with `second` show what the stub lacks, and its handles.
 """
 

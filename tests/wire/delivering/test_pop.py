@@ -18,8 +18,8 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
     return [str(number).encode() for number in range(start, start + count)]
 
 
-def test_an_empty_answer_is_not_an_error(shop: Stubs, clock: FakeClock) -> None:
-    answer = shop.pop()
+def test_an_empty_answer_is_not_an_error(either_shop: Stubs, clock: FakeClock) -> None:
+    answer = either_shop.pop()
     assert answer == pb.PopResponse(popped_ms=clock.now_ms())
 
 
@@ -33,29 +33,31 @@ def test_a_pop_takes_32_messages_by_default_and_up_to_4096_when_asked(shop: Stub
     assert answer.rest == 4196 - 32 - 1 - 4096
 
 
-def test_a_lease_has_the_requested_length_or_that_of_its_group(shop: Stubs, clock: FakeClock) -> None:
-    shop.create_group("patient", invisible_ms=7_200_000)
-    shop.send(*numbers(2))
-    asked = shop.pop(max_messages=1, invisible_ms=1_000)
+def test_a_lease_has_the_requested_length_or_that_of_its_group(either_shop: Stubs, clock: FakeClock) -> None:
+    either_shop.create_group("patient", invisible_ms=7_200_000)
+    either_shop.send(*numbers(2))
+    asked = either_shop.pop(max_messages=1, invisible_ms=1_000)
     assert (asked.popped_ms, asked.invisible_until_ms) == (clock.now_ms(), clock.now_ms() + 1_000)
-    assert shop.pop(max_messages=1).invisible_until_ms == clock.now_ms() + 60_000
-    assert shop.pop(group="patient").invisible_until_ms == clock.now_ms() + 7_200_000
+    assert either_shop.pop(max_messages=1).invisible_until_ms == clock.now_ms() + 60_000
+    assert either_shop.pop(group="patient").invisible_until_ms == clock.now_ms() + 7_200_000
 
 
-def test_a_leased_message_is_delivered_to_no_other_client_before_its_deadline(shop: Stubs, clock: FakeClock) -> None:
-    shop.send(b"a")
-    assert bodies(shop.pop(invisible_ms=5_000)) == [b"a"]
+def test_a_leased_message_is_delivered_to_no_other_client_before_its_deadline(
+    either_shop: Stubs, clock: FakeClock
+) -> None:
+    either_shop.send(b"a")
+    assert bodies(either_shop.pop(invisible_ms=5_000)) == [b"a"]
     clock.advance(4_999)
-    assert bodies(shop.pop()) == []
+    assert bodies(either_shop.pop()) == []
     clock.advance(1)
-    (again,) = shop.pop().deliveries
+    (again,) = either_shop.pop().deliveries
     assert (again.message.body, again.attempt) == (b"a", 2)
 
 
-def test_groups_do_not_see_each_other(shop: Stubs) -> None:
-    shop.create_group("audit")
-    shop.send(*numbers(3))
-    assert bodies(shop.pop()) == bodies(shop.pop(group="audit")) == numbers(3)
+def test_groups_do_not_see_each_other(either_shop: Stubs) -> None:
+    either_shop.create_group("audit")
+    either_shop.send(*numbers(3))
+    assert bodies(either_shop.pop()) == bodies(either_shop.pop(group="audit")) == numbers(3)
 
 
 def test_max_bytes_is_a_soft_bound_and_one_message_is_always_allowed(shop: Stubs) -> None:
@@ -174,19 +176,19 @@ def test_an_answer_tells_times_and_rest_and_of_each_message_where_it_stood_and_i
     assert again == {b"a": (0, 0, 2), b"b": (0, 1, 2), b"c": (0, 2, 1), b"d": (1, 0, 1)}
 
 
-def test_columns_are_the_rows_field_by_field(shop: Stubs) -> None:
-    shop.create_group("columns")
+def test_columns_are_the_rows_field_by_field(either_shop: Stubs) -> None:
+    either_shop.create_group("columns")
     messages = [
         pb.Message(body=b"all", message_id="m", tag="t", keys=["k", "l"], properties={"a": "b", "c": ""}, born_ms=5),
         pb.Message(body=b"\0" * 300),
         pb.Message(body="é".encode(), message_id="é", tag="é", properties={"é": "é"}),
     ]
-    shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=messages), timeout=CALL_S)
-    rows, columns = shop.pop(), shop.pop(group="columns", format=pb.FORMAT_COLUMNS)
+    either_shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=messages), timeout=CALL_S)
+    rows, columns = either_shop.pop(), either_shop.pop(group="columns", format=pb.FORMAT_COLUMNS)
     assert not columns.deliveries
     assert read_columns(columns.columns) == as_columns(rows.deliveries)
     assert (columns.popped_ms, columns.rest) == (rows.popped_ms, rows.rest)
-    assert shop.ack(*columns.columns.handle, group="columns") == [""] * 3
+    assert either_shop.ack(*columns.columns.handle, group="columns") == [""] * 3
 
 
 def test_a_token_gives_columns_without_handles(shop: Stubs) -> None:
@@ -200,8 +202,8 @@ def test_a_token_gives_columns_without_handles(shop: Stubs) -> None:
     assert [len(delivery.handle) for delivery in rows.deliveries] == [28] * 3
 
 
-def test_an_empty_answer_in_columns_has_columns_of_no_length(shop: Stubs) -> None:
-    answer = shop.pop(format=pb.FORMAT_COLUMNS)
+def test_an_empty_answer_in_columns_has_columns_of_no_length(either_shop: Stubs) -> None:
+    answer = either_shop.pop(format=pb.FORMAT_COLUMNS)
     assert answer.HasField("columns")
     assert answer.columns == pb.Columns()
 
