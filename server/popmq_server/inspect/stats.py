@@ -22,7 +22,7 @@ from popmq_server.model.handles import place_of
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.model.records import Group, Held, Lites, Owner, Stat, Subscription, Topic, TopicStat
-from popmq_server.operate import expiry
+from popmq_server.operate import idle_subscriptions
 from popmq_server.pulling.offsets import retry_topic
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
@@ -81,7 +81,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
         mode=subscription.mode,
         delayed=state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
         read_ms=read_ms or subscription.idle_ms,
-        expires_ms=expiry.expires_ms(group, subscription, read_ms),
+        expires_ms=idle_subscriptions.expires_ms(group, subscription, read_ms),
         bytes_behind=bytes_of(state, topic, ready(state, group.group_id, topic)),
         dead_blocked=state.dead_blocked_count.get(where, 0),
     )

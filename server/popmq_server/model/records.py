@@ -11,7 +11,7 @@ from popmq_server.model.message import DEAD_LETTER_PREFIX
 
 #: Leased messages of a group in one queue, for ordinary pops.
 IN_FLIGHT_MAX = 10_000
-#: Default time after which an idle subscription is removed (expiry.py). Its unread messages are lost for the group.
+#: Time after which an idle subscription is removed (idle_subscriptions.py). The group loses its unread messages.
 SUBSCRIPTION_EXPIRY_MS = 90 * 86_400_000
 #: Messages popped from the retry topic count as leased from this queue: otherwise messages that are never acked would
 #: be retried and make room for more and more new ones.
@@ -157,7 +157,7 @@ class TopicStat(NamedTuple):
     delayed: int = 0
     half: int = 0
     redriven: int = 0  # of a dead letter topic: redriven dead letters that are still in the log
-    abandoned: int = 0  # messages that groups had not read when their idle subscriptions were removed: expiry.py
+    abandoned: int = 0  # unread by groups whose idle subscriptions were removed: idle_subscriptions.py
 
 
 class OpenChunk(NamedTuple):

@@ -168,7 +168,7 @@ class AllTables:
         self.trimmed: dict[int, int] = transient_dict(TOPIC)
         #: The chunk of a topic that small commits share: topic.py.
         self.open_chunks: Table[int, OpenChunk] = transient(TOPIC)
-        #: When a group last asked to read a topic, ms: expiry.py.
+        #: When a group last asked to read a topic, ms: idle_subscriptions.py.
         self.last_read: dict[GroupTopic, int] = transient_dict(GROUP, TOPIC)
         #: The same by queue, of pops and pulls: subscription.note_read.
         self.queue_reads: dict[GroupTopic, dict[int, int]] = transient_dict(GROUP, TOPIC)

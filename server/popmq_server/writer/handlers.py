@@ -60,7 +60,7 @@ from popmq_server.delivery import lease, owner, pop, session_lease, subscription
 from popmq_server.inspect import browse, look_up, peek, stats, trace, why
 from popmq_server.lite import lite_pop, lite_sync
 from popmq_server.model.leased import Leased
-from popmq_server.operate import end_lease, expiry, message_groups, purge, redrive
+from popmq_server.operate import end_lease, idle_subscriptions, message_groups, purge, redrive
 from popmq_server.pulling import consume_mode, offsets, pull, send_back
 from popmq_server.schedules import schedules
 from popmq_server.sending import check_back, delay, end_transaction, send, staging, transaction
@@ -104,7 +104,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     CloneOffsets: offsets.clone,
     SetConsumeMode: consume_mode.set_consume_mode,
     SendBack: send_back.send_back,
-    Attend: expiry.attend,
+    Attend: idle_subscriptions.attend,
     Sweep: offsets.go_on,
     SyncLite: lite_sync.sync,
     Recall: delay.recall,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable
 
 from popmq_server.delivery import sweep
 from popmq_server.lite import lite_topics
-from popmq_server.operate import expiry, purge
+from popmq_server.operate import idle_subscriptions, purge
 from popmq_server.retention import floors, retention
 from popmq_server.schedules import occurrences
 from popmq_server.sending import size_limit, staging, transaction, unique
@@ -38,7 +38,7 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         ("lite topics", lite_topics.Upkeep().run),
         ("clock of schedules", occurrences.turn),
         ("sizes of topics", size_limit.Watching().run),
-        ("idle subscriptions", expiry.Expiry(now_ms).run),
+        ("idle subscriptions", idle_subscriptions.Expiry(now_ms).run),
     )
     return (
         Purging(),

@@ -15,7 +15,7 @@ from popmq_server.commands.numbers import LeaseNumbers
 from popmq_server.engine.waiters import Waiters
 from popmq_server.fsck.check import check
 from popmq_server.inspect import stats
-from popmq_server.operate import expiry
+from popmq_server.operate import idle_subscriptions
 from popmq_server.retention import retention
 from popmq_server.state import checkpoints, space
 from popmq_server.state.lite_watch import wake_key
@@ -126,7 +126,7 @@ def test_the_longest_piece_of_a_minute_costs_the_same_beside_many_topics(
     """Retention, sizes, unique ids, index blocks, idle subscriptions: each goes over the topics in pieces."""
     monkeypatch.setattr(topic_round, "LOOKS_MAX", 20)
     monkeypatch.setattr(retention, "LOOKS_MAX", 60)
-    monkeypatch.setattr(expiry, "LOOKS_MAX", 20)
+    monkeypatch.setattr(idle_subscriptions, "LOOKS_MAX", 20)
     longest = []
     for name, count in (("small", 60), ("large", 600)):
         rig = make_rig(name)

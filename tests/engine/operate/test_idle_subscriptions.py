@@ -10,7 +10,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.commands import queries
-from popmq_server.operate import expiry
+from popmq_server.operate import idle_subscriptions
 from popmq_server.state.tx import Tx
 from popmq_server.topics import topic_round
 from tests.engine import lites, work
@@ -234,7 +234,7 @@ def test_reading_costs_no_write_and_an_idle_subscription_is_written_once(rig: Ri
 def test_the_subscription_of_a_topic_expires_with_those_of_its_lite_topics(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "LITES_MAX", 2)
+    monkeypatch.setattr(idle_subscriptions, "LITES_MAX", 2)
     lites.create(rig)
     rig.group("g")
     rig.do(lites.popping("ann"))
@@ -259,12 +259,12 @@ def test_a_piece_of_a_look_costs_the_same_however_many_subscriptions_there_are(
         for name in numbered("g", groups):
             rig.group(name)
             rig.do(ask.Available("t", name))
-        job, tx = expiry.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
+        job, tx = idle_subscriptions.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
         job.run(tx)  # the first piece of a round also reads names of topics
         tx.abort()
         return lambda: job.run(tx)
 
-    monkeypatch.setattr(expiry, "LOOKS_MAX", 10)
+    monkeypatch.setattr(idle_subscriptions, "LOOKS_MAX", 10)
     assert work.grows(piece(20), piece(200)) < 1.2
 
 
@@ -276,13 +276,13 @@ def test_the_first_piece_of_a_later_round_costs_the_same_however_many_subscripti
         rig.send("a")
         for name in numbered("g", groups):
             assert rig.pop(group=name)
-        job, tx = expiry.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
+        job, tx = idle_subscriptions.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
         while job.run(tx):
             pass
-        tx.now_ms += expiry.LOOK_EVERY_MS
+        tx.now_ms += idle_subscriptions.LOOK_EVERY_MS
         return lambda: job.run(tx)
 
-    monkeypatch.setattr(expiry, "LOOKS_MAX", 10)
+    monkeypatch.setattr(idle_subscriptions, "LOOKS_MAX", 10)
     monkeypatch.setattr(topic_round, "LOOKS_MAX", 10)
     assert work.grows(piece(20), piece(200)) < 1.2
 
@@ -290,7 +290,7 @@ def test_the_first_piece_of_a_later_round_costs_the_same_however_many_subscripti
 def test_a_subscription_costs_the_same_to_expire_however_many_expire_together(make_rig: MakeRig) -> None:
     def cost(groups: int) -> int:
         rig = in_use_by(make_rig(str(groups)), groups)
-        job, tx = expiry.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
+        job, tx = idle_subscriptions.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
 
         def whole_round() -> None:
             while job.run(tx):
@@ -318,7 +318,7 @@ def in_use_by(rig: Rig, groups: int) -> Rig:
 
 
 def test_a_round_in_pieces_looks_at_every_subscription(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "LOOKS_MAX", 2)
+    monkeypatch.setattr(idle_subscriptions, "LOOKS_MAX", 2)
     for topic in ("t", "u", "v"):
         rig.topic(topic)
     for name in numbered("g", 5):
