@@ -60,10 +60,11 @@ class Job:
         self._sent, self._stored = Leg("sent to the broker", total), Leg("in the Spark table", total)
         self._news = "Spark starts its queries"
         self._batches: dict[int, int] = {}
+        self._kills: list[tuple[float, str]] = []  # still to come
 
     def move(self, chaos: bool) -> None:
         """Sends, stores and adds up all flights at the same time; with `chaos` the programs are killed in between."""
-        kills = [*KILLS] if chaos else []
+        self._kills = kills = [*KILLS] if chaos else []
         queries = self._start()
         sender = Sender(self._broker.endpoint, TOPIC, self._flights, self._sent)
         sender.start()
@@ -85,8 +86,8 @@ class Job:
             for query in self._start(availableNow=True):
                 query.awaitTermination()
 
-    def judge(self) -> bool:
-        """Compares the table, the broker and the CSV; prints the result. True when all agree."""
+    def judge(self, chaos: bool) -> bool:
+        """Compares the table, the broker and the CSV; prints the result. True when all agree and all kills happened."""
         rows, different, repeated = self._table.counts()
         carriers, group = self._table.carriers(), self._group(GROUP)
         cells = delays.cells(self._driver.session, self._broker.endpoint)
@@ -100,7 +101,10 @@ class Job:
             repeated=repeated,
             same_delays=carriers == self._expected,
             same_hours=cells == self._hours,
+            spared=tuple(program for _, program in self._kills),
         )
+        if chaos and not outcome.spared:
+            self._did(f"{', '.join(program for _, program in KILLS)}: each was killed with -9 and started again")
         if delays.draw(PICTURE, cells):
             self._did(f"the delays by carrier and hour: {PICTURE}")
         self._console.print(carrier_table(self._flights.names(), carriers, self._expected))
@@ -176,7 +180,7 @@ def run(console: Console, chaos: bool) -> bool:
                 job = Job(console, Path(name), stack)
                 job.move(chaos)
                 job.settle()
-                return job.judge()
+                return job.judge(chaos)
         except Exception:
             _show_log(console, Path(name, "spark.log"))
             raise

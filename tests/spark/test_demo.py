@@ -35,6 +35,7 @@ def test_a_table_that_is_what_was_sent_has_no_faults() -> None:
         (replace(GOOD, in_flight=5), "5 messages are still in flight"),
         (replace(GOOD, same_delays=False), "the delays in the table are not those of the CSV"),
         (replace(GOOD, same_hours=False), "the delays in the topic of the windows are not those of the CSV"),
+        (replace(GOOD, spared=("driver",)), "the driver was not killed"),
     ],
 )
 def test_anything_else_is_a_fault_also_a_repetition_that_was_removed_on_the_way(outcome: Outcome, fault: str) -> None:
