@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructType
 
 from popmq_spark.lease.stream import PopMQStreamReader
 from popmq_spark.offsets.offsets_stream import OffsetsStreamReader
@@ -43,6 +44,8 @@ class MicroBatches:
         self.repeated: dict[int, list[Row]] = {}
         self.reader: Reader | None = None
         self.clock: Callable[[], float] = time.monotonic
+        self.columns: tuple[str, ...] = ()  # the user's schema; () = all of the source
+        self.calls: list[str] = []  # of the reader, and what was on disk then: offsets, commits
 
     def start(self, available_now: bool = False, **changed: Any) -> Reader:
         """A new driver on the same checkpoint, perhaps with other options."""
@@ -51,8 +54,8 @@ class MicroBatches:
         self.reader = self._make_reader()
         self.reader.clock = self.clock
         if available_now:
-            self.reader.prepareForTriggerAvailableNow()
-        self._limit = self.reader.getDefaultReadLimit()
+            self._call("prepareForTriggerAvailableNow")
+        self._limit = self._call("getDefaultReadLimit")
         return self.reader
 
     def stop(self) -> None:
@@ -71,32 +74,39 @@ class MicroBatches:
     def run_once(self) -> bool:
         return self.trigger(ReadAllAvailable())
 
-    def trigger(self, limit: ReadLimit | None = None, crash: str = "") -> bool:
-        """One micro-batch; False when there was nothing new. Dies at the point `crash`."""
-        reader = self.reader or self.start()
+    def trigger(self, limit: ReadLimit | None = None, crash: str = "", evicts: bool = False) -> bool:
+        """One micro-batch; False when there was nothing new. Dies at the point `crash`.
+
+        `evicts`: a watermark lets states end, so that Spark runs a batch also if the source has nothing new.
+        """
+        if not self.reader:
+            self.start()
         batch = len(self.offsets) - 1
         if batch not in self.commits and batch >= 0:
-            self._execute(reader, batch, crash)
+            self._execute(batch, crash)
             return True
-        start = json.loads(self.offsets[-1]) if self.offsets else _as_json(reader.initialOffset())
-        end = _as_json(reader.latestOffset(start, limit or self._limit))
-        _as_json(reader.reportLatestOffset())
-        if json.dumps(end) == json.dumps(start):
+        start = json.loads(self.offsets[-1]) if self.offsets else _as_json(self._call("initialOffset"))
+        end = _as_json(self._call("latestOffset", start, limit or self._limit))
+        _as_json(self._call("reportLatestOffset"))
+        if json.dumps(end) == json.dumps(start) and not evicts:
             return False
         _die_at("planned", crash)
         self.offsets.append(json.dumps(end))
         _die_at("offsets written", crash)
         if batch >= 0:
-            reader.commit(json.loads(self.offsets[batch]))
-        self._execute(reader, batch + 1, crash)
+            self._call("commit", json.loads(self.offsets[batch]))
+        self._execute(batch + 1, crash)
         return True
 
     def parts(self, batch: int | None = None) -> list[InputPartition]:
-        """The tasks of a batch, pickled as Spark does."""
-        reader = self.reader or self.start()
+        """The tasks of a batch, pickled as Spark does; none of a batch in which the source had nothing new."""
+        if not self.reader:
+            self.start()
         number = len(self.offsets) - 1 if batch is None else batch
-        start = json.loads(self.offsets[number - 1]) if number else _as_json(reader.initialOffset())
-        parts = reader.partitions(start, json.loads(self.offsets[number]))
+        if number and self.offsets[number] == self.offsets[number - 1]:
+            return []
+        start = json.loads(self.offsets[number - 1]) if number else _as_json(self._call("initialOffset"))
+        parts = self._call("partitions", start, json.loads(self.offsets[number]))
         return [pickle.loads(pickle.dumps(part)) for part in parts]
 
     def read(self, part: InputPartition) -> list[Row]:
@@ -108,7 +118,13 @@ class MicroBatches:
         """All rows of the sink."""
         return [row for rows in self.sink.values() for row in rows]
 
-    def _execute(self, reader: Reader, batch: int, crash: str) -> None:
+    def _call(self, method: str, *given: Any) -> Any:
+        """Calls the reader of the driver's process."""
+        assert self.reader
+        self.calls.append(f"{method} o={[*range(len(self.offsets))]} c={self.commits}")
+        return getattr(self.reader, method)(*given)
+
+    def _execute(self, batch: int, crash: str) -> None:
         rows: list[Row] = []
         for part in self.parts(batch):
             rows += self.read(part)
@@ -124,7 +140,9 @@ class MicroBatches:
 
     def _make_reader(self) -> Reader:
         source = PopMQDataSource({name.lower(): str(value) for name, value in self.options.items()})
-        reader = pickle.loads(pickle.dumps(source)).streamReader(source.schema())
+        schema = source.schema()
+        chosen = [field for field in schema.fields if field.name in self.columns] if self.columns else schema.fields
+        reader = pickle.loads(pickle.dumps(source)).streamReader(StructType(chosen))
         assert isinstance(reader, PopMQStreamReader | OffsetsStreamReader)
         return reader
 

@@ -1,5 +1,6 @@
 """Who may read, and until when: heartbeats, leases that run out, fences, what others took."""
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -214,6 +215,50 @@ def test_a_broker_that_stays_away_ends_the_query_with_a_clear_error(broker: Brok
     query.start(brokerUnavailableTimeout="120s")
     query.run()
     assert broker.group().in_flight == 0
+
+
+def test_an_ack_that_fails_for_now_is_repeated_by_the_next_trigger(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.send(10)
+    query = broker.query()
+    query.trigger()
+    reader = query.start()
+
+    def busy(*given: Any) -> None:
+        raise popmq.errors.Busy("too many requests are waiting")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(popmq.Client, "ack_up_to", busy)
+        reader.commit(json.loads(query.offsets[-1]))
+    assert broker.group().acked == 0
+    assert not query.trigger()
+    assert broker.group().acked == 10
+
+
+@pytest.mark.parametrize(
+    ("mode", "call"), [("lease", "ack_up_to"), ("lease", "wait_available"), ("offsets", "query_offsets")]
+)
+def test_a_broker_that_restarts_during_a_trigger_is_waited_for(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, mode: str, call: str
+) -> None:
+    sent = broker.send(10)
+    query = broker.query(mode=mode)
+    query.trigger()
+    sent += broker.send(10)
+    original = getattr(popmq.Client, call)
+    starting = threading.Thread(target=broker.start)
+
+    def during(*given: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        broker.stop()
+        starting.start()
+        return original(*given, **named)
+
+    monkeypatch.setattr(popmq.Client, call, during)
+    assert query.trigger()
+    starting.join()
+    assert sorted(ids(query.rows())) == sorted(sent)
 
 
 def test_a_topic_that_is_not_there_is_named(broker: Broker) -> None:

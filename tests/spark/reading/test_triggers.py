@@ -1,10 +1,13 @@
 """What one micro-batch takes: triggers, limits, tasks, start positions."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+import popmq
 from tests.spark.conftest import TOPIC, Broker
 from tests.spark.reading.microbatch import ids
 
@@ -209,6 +212,29 @@ def test_the_progress_tells_what_the_group_has_to_do(broker: Broker) -> None:
     progress = query.reader.reportLatestOffset()
     assert progress is not None
     assert (progress["ready"], progress["inFlight"]) == (15, 0)
+
+
+def test_an_idle_trigger_asks_once_and_waits_at_the_broker_until_there_are_enough_rows(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: SimpleQueue[tuple[int, float]] = SimpleQueue()
+    ask = popmq.Client.wait_available
+
+    def wait_available(
+        client: popmq.Client, topic: str, group: str, min_ready: int, wait: float, upto: popmq.Position | None
+    ) -> popmq.Availability:
+        asked.put((min_ready, wait))
+        return ask(client, topic, group, min_ready, wait, upto)
+
+    monkeypatch.setattr(popmq.Client, "wait_available", wait_available)
+    query = broker.query(longPollTimeout="30s", minRowsPerTrigger=5)
+    with ThreadPoolExecutor(1) as driver:
+        trigger = driver.submit(query.trigger)
+        assert asked.get(timeout=20) == (5, 30.0)
+        broker.send(5)
+        assert trigger.result(timeout=20)
+    assert asked.empty()
+    assert len(query.rows()) == 5
 
 
 def test_a_trigger_without_anything_new_returns_the_offset_it_got(broker: Broker) -> None:
