@@ -2,6 +2,7 @@
 
     make bench                          the whole bench, some minutes
     python -m bench --quick             under two minutes
+    python -m bench --part spark --backlog 5000000
 
 Parts measure a broker process through its ports; `resting` alone runs the engine in this process. Exit code 1 when a
 floor does not hold. Close other programs first: they change the figures.
@@ -31,6 +32,7 @@ PARTS = {
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="shorter legs; the same floors")
+    parser.add_argument("--backlog", type=int, metavar="N", help="messages of the deep backlogs; else 1,000,000")
     parser.add_argument("--part", choices=PARTS, help="only this part")
     folder = Path(__file__).parent / "results"
     parser.add_argument("--out", type=Path, default=folder, help="folder of results.json and results.png")
@@ -42,6 +44,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="popmq-bench-", dir=options.scratch) as scratch:
         measured_on = machine(Path(scratch))
         effort = Effort.quick() if options.quick else Effort()
+        effort.backlog = options.backlog or effort.backlog
         results = Results()
         for name, part in PARTS.items():
             if options.part in (None, name):

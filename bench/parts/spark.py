@@ -34,6 +34,8 @@ SINK_RATIO = 0.5
 #: The source beside pops and acks of raw stubs.
 SOURCE_RATIO = 0.8
 EMPTY_TRIGGER_MS = 20.0
+#: Rows without their bodies of 16 KiB beside rows with them.
+BARE_RATIO = 3.0
 #: A micro-batch of this many short messages has to take the same time with any backlog after it.
 SHALLOW, DEEP, SHORT_ROWS, BACKLOG_RATIO = "spark-shallow", "spark-deep", 10_000, 0.7
 
@@ -71,12 +73,12 @@ def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[s
         f"Spark connector, one exactly-once batch of {effort.rows:,} rows, s": batch_s,
         "Spark connector, acks without such a batch, p99, ms": alone,
         "Spark connector, rows without body beside rows with it, 1 KiB": bare / ranges,
-        "Spark connector, rows without body beside rows with it, 16 KiB": bare_of_long / long,
     }
     results.floors += [
         Floor("Spark source (lease) beside pop and ack", leased / pops, SOURCE_RATIO, "×", at_most=False),
         Floor("Spark source (offsets) beside pop and ack", ranges / pops, SOURCE_RATIO, "×", at_most=False),
         Floor("Spark exactly-once sink beside sends", sink / sends, SINK_RATIO, "×", at_most=False),
+        Floor("Spark rows without their bodies of 16 KiB", bare_of_long / long, BARE_RATIO, "×", at_most=False),
         *(
             Floor(
                 f"{effort.backlog:,} waiting beside {SHORT_ROWS:,}, mode={mode}",
