@@ -322,6 +322,14 @@ def test_a_group_that_pulls_has_one_filter(rig: Rig) -> None:
     assert texts(pull(rig, 0, group="", filter=TAG_A)) == ["a1"], "a reader without a group has its own"
 
 
+def test_the_first_pull_of_a_retry_topic_fixes_the_filter_of_its_group(rig: Rig) -> None:
+    pulling(rig)
+    assert texts(pull(rig, 0, topic=RETRY)) == []
+    with pytest.raises(Refused) as refused:
+        pull(rig, 0, filter=TAG_A)
+    assert refused.value.code == "FILTER_CONFLICT"
+
+
 def test_a_group_that_popped_pulls_by_its_filter_too(rig: Rig) -> None:
     rig.topic()
     rig.group()

@@ -280,6 +280,7 @@ class Moves(Owners):
         if refused or isinstance(answer, str):
             return must(answer == refused, "pull of a retry topic", answer, refused)
         view = self.views[(group, topic)]
+        self.subscribe(view, asked.wanted)
         wanted, found = self._filter(view, asked), self.topics[topic]
         entries = sorted((one for one in view.of("retry") if one.number >= asked.offset), key=lambda one: one.number)
         fits = [one for one in entries if wanted.passes(found.at(one.place).content)]
