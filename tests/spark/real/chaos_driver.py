@@ -2,30 +2,27 @@
 
     python -m tests.spark.real.chaos_driver ENDPOINT FOLDER ROWS_PER_TRIGGER MASTER PATH…
 
-A path is a mode of the source and a sink: lease-table (Parquet), offsets-topic, lease-delta. Tasks fail now and then,
-and so does the Delta sink, before and after its write: then the query is started again. A driver that is started again
-goes on from the checkpoints in FOLDER. At the end it writes what the tables hold to FOLDER/tables.json.
+A path is a mode of the source and a sink: lease-table (Parquet), offsets-topic, lease-delta. Tasks and sinks fail now
+and then (`faults`): then the query is started again. A driver that is started again goes on from the checkpoints in
+FOLDER. At the end it writes what the tables hold to FOLDER/tables.json.
 """
 
 import json
 import os
-import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark import cloudpickle
+
 from popmq_spark.java import java_environment
+from tests.spark.real import faults
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-#: Of first attempts; a second one never fails, or tasks would run out of attempts.
-TASK_FAILURES = 0.05
-#: Of Delta's batches, each before and after the write.
-SINK_FAILURES = 0.02
 #: Queries that run at once. Spark gives each one's Python ten seconds to start, which a busy machine needs for a few.
 AT_ONCE = 2
 #: Restarts of queries by one driver.
@@ -34,21 +31,10 @@ RESTARTS_MAX = 100
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 
-def flaky(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    """Passes rows on, and fails some tasks after their first rows."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context
-    fails = context.attemptNumber() == 0 and random.random() < TASK_FAILURES
-    for batch in batches:
-        yield batch
-        if fails:
-            raise OSError("this task fails once")
-
-
 def move(spark: "SparkSession", endpoint: str, folder: Path, rows_per_trigger: int, paths: Sequence[str]) -> None:
     """Runs all queries to the end of the topic, and writes what their tables hold."""
+    cloudpickle.register_pickle_by_value(faults)  # type: ignore[no-untyped-call]
+    spark.dataSource.register(faults.FailingSource)
     _run(paths, lambda path: _start(spark, endpoint, folder, rows_per_trigger, path))
     tables = {path: path.partition("-")[2] for path in paths if not path.endswith("-topic")}
     bodies = {}
@@ -87,28 +73,17 @@ def _start(spark: "SparkSession", endpoint: str, folder: Path, rows_per_trigger:
     if mode == "lease":
         source = source.option("invisibleTime", "2s")
     rows = source.option("maxRowsPerTrigger", rows_per_trigger).load().select("body")
-    writer = rows.mapInArrow(flaky, rows.schema).writeStream.trigger(availableNow=True)
+    failing = faults.Faults(folder, path)
+    failing.mend()
+    writer = rows.mapInArrow(failing.in_task, rows.schema).writeStream.trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(folder / f"checkpoint-{path}"))
     if sink == "table":
         return writer.format("parquet").option("path", str(folder / path)).start()
     if sink == "delta":
-        return writer.foreachBatch(_into_delta(str(folder / path), path)).start()
-    writer = writer.format("popmq").option("endpoint", endpoint).option("topic", path)
+        return writer.foreachBatch(failing.into_delta(str(folder / path))).start()
+    writer = writer.format("failing-popmq").option("folder", str(folder)).option("path", path)
+    writer = writer.option("endpoint", endpoint).option("topic", path)
     return writer.option("delivery", "exactly-once").start()
-
-
-def _into_delta(table: str, name: str) -> "Callable[[DataFrame, int], None]":
-    """Stores a batch under its number, so that a repeat is dropped; fails now and then, before or after."""
-
-    def store(rows: "DataFrame", batch: int) -> None:
-        if random.random() < SINK_FAILURES:
-            raise OSError("this sink fails before its write")
-        writer = rows.write.format("delta").option("txnAppId", name).option("txnVersion", batch)
-        writer.mode("append").save(table)
-        if random.random() < SINK_FAILURES:
-            raise OSError("this sink fails after its write")
-
-    return store
 
 
 def main(endpoint: str, folder: Path, rows_per_trigger: int, master: str, paths: Sequence[str]) -> None:
@@ -119,7 +94,7 @@ def main(endpoint: str, folder: Path, rows_per_trigger: int, master: str, paths:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.speculation", "true").config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.task.maxFailures", "8").config("spark.log.level", "ERROR")
     if any(path.endswith("-delta") for path in paths):
         builder = builder.config("spark.jars.packages", DELTA)

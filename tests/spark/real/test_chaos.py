@@ -4,11 +4,12 @@
 
 BATCHES=200 makes it longer: so many micro-batches of each query, from the same messages, and four times as many kills.
 
-The whole form runs on executors of their own (local-cluster) with speculation, and also into Delta, on a Spark for
+The whole form runs on executors of their own (local-cluster), and also into Delta, on a Spark for
 which there is a Delta: `make chaos-spark` installs it into build/delta. A killed driver takes longer to come back than
 its leases of two seconds last. The short form has a few messages and one kill of each kind; the tests' own Spark
-finishes what the killed driver left. At the end every place holds each message exactly once, and every group has acked
-everything.
+finishes what the killed driver left. Tasks fail, and each kind of sink before and after its commit; in the whole form
+leases run out too, and all of this is counted. At the end every place holds each message exactly once, and every group
+has acked everything.
 """
 
 import json
@@ -30,6 +31,7 @@ from rich.table import Table
 import popmq
 from harness.broker_process import BrokerProcess
 from tests.conftest import WHOLE
+from tests.spark.real import faults
 from tests.spark.real.chaos_driver import move
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ VICTIMS = ("worker", "broker", "driver", *(("executor",) * WHOLE))
 KILLS = max(1, BATCHES // 10) * len(VICTIMS)
 #: What a victim's command line has. Of Python workers the newest is killed: the oldest one forks the others.
 PROCESSES = {"worker": b"pyspark.daemon", "executor": b"CoarseGrainedExecutorBackend"}
+#: What has to have failed before a commit and after it.
+SINKS = {path.partition("-")[2] for path in PATHS}
 #: Longer than any driver takes; a run that hangs ends here.
 DRIVER_S = 1800.0 if WHOLE else 100.0
 
@@ -139,6 +143,29 @@ class Driver:
         return found
 
 
+class Leases:
+    """The messages that queries hold, and how many leases ran out: these messages wait in the retry topic.
+
+    Nothing else sends messages there: no query releases any.
+    """
+
+    def __init__(self, client: popmq.Client) -> None:
+        self._client = client
+        self._next = 0.0
+        self._retry: dict[str, int] = {}
+        self.in_flight = self.ran_out = 0
+
+    def look(self) -> None:
+        """Each half a second at most. Between two looks messages may come back and be popped: they are not counted."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + 0.5
+        groups = [row for row in self._client.stats("in").groups if row.group.startswith("lease-")]
+        self.in_flight = sum(row.in_flight for row in groups)
+        self.ran_out += sum(max(0, row.retry - self._retry.get(row.group, 0)) for row in groups)
+        self._retry = {row.group: row.retry for row in groups}
+
+
 @pytest.mark.timeout(0 if WHOLE else 300)
 def test_each_message_is_in_each_place_once_whatever_is_killed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     kills = Kills()
@@ -150,10 +177,10 @@ def test_each_message_is_in_each_place_once_whatever_is_killed(request: pytest.F
         bodies = [*sent]
         for first in range(0, MESSAGES, 250):
             client.send("in", bodies[first : first + 250])
-        began, drivers = time.monotonic(), 0
+        began, drivers, leases = time.monotonic(), 0, Leases(client)
         while not (tmp_path / "tables.json").exists() and (WHOLE or not kills.over):
             drivers += 1
-            run(Driver(broker.endpoint, tmp_path), broker, kills)
+            run(Driver(broker.endpoint, tmp_path), broker, kills, leases)
             assert drivers <= KILLS + 3, (tmp_path / "driver.log").read_text()[-3000:]
         if not WHOLE:
             spark: SparkSession = request.getfixturevalue("spark")
@@ -162,24 +189,33 @@ def test_each_message_is_in_each_place_once_whatever_is_killed(request: pytest.F
         found |= {path: in_topic(client, path) for path in PATHS if path.endswith("-topic")}
         groups = {f"{row.group}": row for row in client.stats("in").groups}
     batches = {path: sum(1 for _ in (tmp_path / f"checkpoint-{path}" / "commits").glob("[0-9]*")) for path in PATHS}
+    failed = faults.counted(tmp_path)
     show(found, sent, batches, f"{drivers} drivers, kills: {dict(kills.done)}, {time.monotonic() - began:.0f} s")
+    show_failures(failed, leases.ran_out)
     assert found == dict.fromkeys(PATHS, sent)
     assert {(row.ready, row.retry, row.in_flight) for row in groups.values()} == {(0, 0, 0)}
     assert kills.done == dict.fromkeys(VICTIMS, KILLS // len(VICTIMS))
+    assert {(when, sink) for when in ("before", "after") for sink in SINKS} <= failed.keys()
+    if WHOLE:
+        assert leases.ran_out > 0
+        assert any(what == "task" for what, _ in failed)
 
 
-def run(driver: Driver, broker: BrokerProcess, kills: Kills) -> None:
+def run(driver: Driver, broker: BrokerProcess, kills: Kills, leases: Leases) -> None:
     """One driver, until it ends or is killed. Each kill waits for new micro-batches, to have something to hit."""
     deadline, seen = time.monotonic() + DRIVER_S, driver.batches()
     try:
         while driver.ended() is None and time.monotonic() < deadline:
             time.sleep(0.05)
+            leases.look()
             if kills.over:
                 if not WHOLE:
                     return
             elif driver.batches() >= seen + kills.batches:
                 kills.looks -= 1
-                if kills.looks < 0 and hit(kills.victim, driver, broker):
+                # A driver is killed while it holds messages, so that its leases run out.
+                ready = kills.victim != "driver" or leases.in_flight or not WHOLE
+                if kills.looks < 0 and ready and hit(kills.victim, driver, broker):
                     kills.hit()
                     seen = driver.batches()
     finally:
@@ -219,4 +255,16 @@ def show(found: dict[str, Counter[str]], sent: Counter[str], batches: dict[str, 
     for place, counted in found.items():
         numbers: Iterable[int] = (counted.total(), (sent - counted).total(), (counted - sent).total())
         table.add_row(place, str(batches[place]), *(f"{number:,}" for number in numbers))
+    Console(width=100).print(table)
+
+
+def show_failures(failed: Counter[tuple[str, str]], ran_out: int) -> None:
+    table = Table("failed", *sorted(SINKS), title=f"{ran_out:,} messages whose lease ran out")
+    kinds = {
+        "task": "a task, once",
+        "before": "the sink before its commit",
+        "after": "the sink after its commit",
+    }
+    for kind, words in kinds.items():
+        table.add_row(words, *(str(failed[kind, sink]) for sink in sorted(SINKS)))
     Console(width=100).print(table)
