@@ -15,10 +15,10 @@ from pyspark.sql.functions import expr
 import popmq
 
 
-def run(spark: SparkSession, endpoint: str, folder: Path) -> DataFrame:
+def run(spark: SparkSession, endpoint: str, folder: Path, group: str = "") -> DataFrame:
     """Reads all that is there; returns the table: order, customer, amount, paid_at."""
-    orders = shop.read(spark, endpoint, shop.ORDERS, shop.ORDER).withWatermark("at", "1 hour")
-    payments = shop.read(spark, endpoint, shop.PAYMENTS, shop.PAYMENT).withWatermark("at", "1 hour")
+    orders = shop.read(spark, endpoint, shop.ORDERS, shop.ORDER, group).withWatermark("at", "1 hour")
+    payments = shop.read(spark, endpoint, shop.PAYMENTS, shop.PAYMENT, group).withWatermark("at", "1 hour")
     payments = payments.withColumnsRenamed({"order": "paid", "at": "paid_at"})
     in_time = expr("order = paid AND paid_at BETWEEN at AND at + INTERVAL 2 HOURS")
     rows = orders.join(payments, in_time).select("order", "customer", "amount", "paid_at")

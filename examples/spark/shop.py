@@ -58,11 +58,15 @@ def fill(client: popmq.Client, count: int = 360) -> None:
             client.send(topic, messages[first : first + 20])
 
 
-def read(spark: SparkSession, endpoint: str, topic: str, schema: str) -> DataFrame:
-    """A stream of the JSON bodies of a topic, by offsets: a batch that fails is read again exactly."""
+def read(spark: SparkSession, endpoint: str, topic: str, schema: str, group: str = "") -> DataFrame:
+    """A stream of the JSON bodies of a topic: by offsets, or by leases that a group shares with other consumers.
+
+    Either way a batch that fails is read again exactly.
+    """
     from pyspark.sql.functions import from_json
 
-    stream = spark.readStream.format("popmq").option("endpoint", endpoint).option("mode", "offsets")
+    stream = spark.readStream.format("popmq").option("endpoint", endpoint)
+    stream = stream.option("group", group) if group else stream.option("mode", "offsets")
     rows = stream.option("topic", topic).option("maxRowsPerTrigger", 100).load()
     return rows.select(from_json(rows.body.cast("string"), schema).alias("row")).select("row.*")
 

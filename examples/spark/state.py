@@ -39,10 +39,10 @@ class Points(StatefulProcessor):
         """Nothing is open."""
 
 
-def run(spark: SparkSession, endpoint: str, folder: Path) -> DataFrame:
+def run(spark: SparkSession, endpoint: str, folder: Path, group: str = "") -> DataFrame:
     """Reads all orders that are there; returns the table: customer, points, orders."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-    orders = shop.read(spark, endpoint, shop.ORDERS, shop.ORDER)
+    orders = shop.read(spark, endpoint, shop.ORDERS, shop.ORDER, group)
     rows = orders.groupBy("customer").transformWithState(Points(), POINTS, "Update", "None")
     table = folder / "points"
 

@@ -14,9 +14,9 @@ from pyspark.sql.functions import col, sum, window
 import popmq
 
 
-def run(spark: SparkSession, endpoint: str, folder: Path) -> DataFrame:
+def run(spark: SparkSession, endpoint: str, folder: Path, group: str = "") -> DataFrame:
     """Reads all orders that are there; returns the table: customer, hour, turnover."""
-    orders = shop.read(spark, endpoint, shop.ORDERS, shop.ORDER)
+    orders = shop.read(spark, endpoint, shop.ORDERS, shop.ORDER, group)
     hours = orders.withWatermark("at", "1 hour").groupBy(window("at", "1 hour"), "customer")
     turnover = hours.agg(sum("amount").alias("turnover"))
     rows = turnover.select("customer", col("window.start").alias("hour"), "turnover")
@@ -30,6 +30,19 @@ def run(spark: SparkSession, endpoint: str, folder: Path) -> DataFrame:
         availableNow=True
     ).start().awaitTermination()
     return spark.read.parquet(table)
+
+
+def over(spark: SparkSession, endpoint: str, folder: Path, group: str = "") -> DataFrame:
+    """Only the hours that are over: six hours after them no order is waited for, and each is written once."""
+    orders = shop.read(spark, endpoint, shop.ORDERS, shop.ORDER, group)
+    hours = orders.withWatermark("at", "6 hours").groupBy(window("at", "1 hour"), "customer")
+    turnover = hours.agg(sum("amount").alias("turnover"))
+    rows = turnover.select("customer", col("window.start").alias("hour"), "turnover")
+    query = rows.writeStream.outputMode("append").format("parquet").option("path", str(folder / "over"))
+    query.option("checkpointLocation", str(folder / "checkpoint-over")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    return spark.read.parquet(str(folder / "over"))
 
 
 def draw(rows: DataFrame, picture: Path) -> None:

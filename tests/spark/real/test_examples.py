@@ -9,6 +9,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
 
 import popmq
 from bench.peers.install import Missing
@@ -81,16 +83,18 @@ def send(client: popmq.Client, topic: str, rows: str, first: int, last: int) -> 
 
 
 def through_a_failure(run: Run, spark: "SparkSession", endpoint: str, folder: Path, more: Callable[[], None]) -> Any:
-    """Runs an example to the end; makes its last batch one that Spark does not know as done; runs it to the new end.
+    """Runs an example to the end; then to the new end, with a failure; then again.
 
-    That is where a driver leaves its checkpoint that dies between the sink and the commit log.
+    The sink has the batch, and Spark's commit log has not: another entry has taken its place, and Spark ends the query.
     """
     run(spark, endpoint, folder)
-    (checkpoint,) = folder.glob("checkpoint-*")
-    done = sorted((file for file in (checkpoint / "commits").glob("[0-9]*")), key=lambda file: int(file.name))
-    done[-1].unlink()
-    done[-1].with_name(f".{done[-1].name}.crc").unlink(missing_ok=True)
+    (commits,) = folder.glob("checkpoint-*/commits")
+    place = commits / str(max(int(file.name) for file in commits.glob("[0-9]*")) + 1)
+    place.touch()
     more()
+    with pytest.raises(StreamingQueryException):
+        run(spark, endpoint, folder)
+    place.unlink()
     return run(spark, endpoint, folder)
 
 
@@ -102,11 +106,16 @@ def rest(client: popmq.Client) -> Callable[[], None]:
     return more
 
 
+#: A group that shares the topics with other consumers; without one, a query reads by offsets.
+modes = pytest.mark.parametrize("group", ["", "examples"], ids=["offsets", "lease"])
+
+
+@modes
 def test_a_windowed_aggregate_is_exact_across_a_failure_and_has_a_picture(
-    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path, group: str
 ) -> None:
     windows = import_module("windows")
-    table = through_a_failure(windows.run, spark, served.endpoint, tmp_path, rest(client))
+    table = through_a_failure(partial(windows.run, group=group), spark, served.endpoint, tmp_path, rest(client))
     expected: dict[tuple[str, str], float] = defaultdict(float)
     for order in shop().orders(ALL):
         expected[order["customer"], order["at"][:13]] += order["amount"]
@@ -116,20 +125,40 @@ def test_a_windowed_aggregate_is_exact_across_a_failure_and_has_a_picture(
     assert (tmp_path / "turnover.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_join_of_two_streams_is_exact_across_a_failure(
-    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path
+@modes
+def test_hours_that_are_over_are_written_once_across_a_failure(
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path, group: str
 ) -> None:
-    table = through_a_failure(import_module("join").run, spark, served.endpoint, tmp_path, rest(client))
+    windows = import_module("windows")
+    table = through_a_failure(partial(windows.over, group=group), spark, served.endpoint, tmp_path, rest(client))
+    orders = [*shop().orders(ALL)]
+    watermark = datetime.fromisoformat(orders[-1]["at"]) - timedelta(hours=6)
+    expected: dict[tuple[str, str], float] = defaultdict(float)
+    for order in orders:
+        if datetime.fromisoformat(order["at"][:13] + ":00+00:00") + timedelta(hours=1) <= watermark:
+            expected[order["customer"], order["at"][:13]] += order["amount"]
+    rows = [((row.customer, row.hour.isoformat()[:13]), row.turnover) for row in table.collect()]
+    assert expected
+    assert sorted(rows) == sorted(expected.items())
+
+
+@modes
+def test_a_join_of_two_streams_is_exact_across_a_failure(
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path, group: str
+) -> None:
+    run = partial(import_module("join").run, group=group)
+    table = through_a_failure(run, spark, served.endpoint, tmp_path, rest(client))
     found = Counter(row.order for row in table.collect())
     assert found == Counter(int(row["order"]) for row in shop().payments(ALL))
 
 
+@modes
 def test_a_state_of_one_s_own_is_exact_across_a_failure(
-    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path, group: str
 ) -> None:
     state = import_module("state")
     cloudpickle.register_pickle_by_value(state)  # type: ignore[no-untyped-call]
-    table = through_a_failure(state.run, spark, served.endpoint, tmp_path, rest(client))
+    table = through_a_failure(partial(state.run, group=group), spark, served.endpoint, tmp_path, rest(client))
     points: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for order in shop().orders(ALL):
         points[order["customer"]][0] += int(order["amount"] // 10)
