@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 import popmq
 import popmq_spark
-from tests.spark.conftest import QUERY, TOPIC, Broker
+from tests.spark.conftest import TOPIC, Broker
+from tests.spark.real.conftest import Query, fail
 
 pytestmark = [
     pytest.mark.spark,
@@ -24,53 +24,6 @@ pytestmark = [
     # py4j leaves sockets to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-
-class Query:
-    """A streaming query on the test's broker: its options, its checkpoint, and the batches that its sink got.
-
-    `failing` maps a batch to what happens there after its rows are stored, once.
-    """
-
-    def __init__(self, spark: SparkSession, broker: Broker, folder: Path, **options: Any) -> None:
-        self.spark = spark
-        self.options = {"endpoint": broker.endpoint} | QUERY | options
-        self.checkpoint = str(folder / "checkpoint")
-        self.stored: dict[int, list[list[str]]] = {}
-        self.failing: dict[int, Callable[[], None]] = {}
-
-    def load(self) -> DataFrame:
-        options = {name: str(value) for name, value in self.options.items()}
-        return self.spark.readStream.format("popmq").options(**options).load()
-
-    def run(self, rows: DataFrame | None = None, **trigger: Any) -> StreamingQuery:
-        """Runs until everything that is there now is stored; raises what ended the query."""
-        writer = (self.load() if rows is None else rows).writeStream.foreachBatch(self._store)
-        writer = writer.option("checkpointLocation", self.checkpoint)
-        query = writer.trigger(**trigger or {"availableNow": True}).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-        return query
-
-    @property
-    def ids(self) -> list[str]:
-        """What a sink that knows batches by their number holds."""
-        return sorted(message for runs in self.stored.values() for message in runs[0])
-
-    def _store(self, rows: DataFrame, batch: int) -> None:
-        self.stored.setdefault(batch, []).append(sorted(row.message_id for row in rows.select("message_id").collect()))
-        self.failing.pop(batch, lambda: None)()
-
-
-@pytest.fixture
-def query(spark: SparkSession, broker: Broker, tmp_path: Path) -> Query:
-    return Query(spark, broker, tmp_path, maxRowsPerTrigger=20, minPartitions=2)
-
-
-def fail() -> None:
-    raise OSError("the sink's disk is gone")
 
 
 @pytest.mark.smoke
@@ -189,11 +142,15 @@ def test_trigger_once_leaves_its_batch_to_be_acked_by_the_next_run(broker: Broke
 
 
 def test_a_watermark_s_batch_without_data_reads_nothing_and_acks_nothing_too_much(broker: Broker, query: Query) -> None:
-    sent = broker.send(30)
+    sent = broker.send(20)
     rows = query.load().withWatermark("store_ts", "1 second").dropDuplicatesWithinWatermark(["message_id"])
     query.run(rows)
+    broker.clock.advance(10_000)
+    sent += broker.send(10)
+    progresses = query.run(rows).recentProgress
+    assert [progress.numInputRows for progress in progresses] == [10, 0]
     assert query.ids == sorted(sent)
-    assert broker.group().in_flight == 0
+    assert (broker.group().in_flight, broker.group().acked) == (0, 30)
 
 
 def test_a_running_query_takes_what_comes_and_shows_the_group_in_its_progress(
