@@ -289,11 +289,18 @@ def test_one_query_reads_kafka_and_popmq_while_producers_move_over(
     assert f"orders {expected}" in printed
 
 
-def test_spark_connect_reads_the_same(served: BrokerProcess, client: popmq.Client, tmp_path: Path) -> None:
+def test_spark_connect_reads_and_writes_the_same(served: BrokerProcess, client: popmq.Client, tmp_path: Path) -> None:
+    connect = import_module("connect")
+    client.create_topic(connect.COPIES, queues=2)
     script = "import sys, connect; from pathlib import Path; print(connect.run(sys.argv[1], Path.cwd(), 'local[2]'))"
     printed = own_process(script, served.endpoint, folder=tmp_path)
     expected = Counter(str(order["customer"]) for order in shop().orders(EARLY))
     assert {name: int(count) for name, count in re.findall(r"'(\w+)': (\d+)", printed)} == expected
+    assert "Backlog(topic='shop-orders', messages=50," in printed
+    copies = (row for end in client.query_offsets(connect.COPIES) for row in pull(client, connect.COPIES, end, "body"))
+    assert Counter(json.loads(body)["order"] for body in copies) == Counter(range(EARLY))
+    (group,) = client.stats("shop-orders", connect.GROUP).groups
+    assert (group.acked, group.in_flight) == (EARLY, 0)
 
 
 def test_a_declarative_pipeline_has_its_source_and_its_sink_here(
@@ -311,13 +318,13 @@ def test_a_declarative_pipeline_has_its_source_and_its_sink_here(
     expected = Counter(str(order["order"]) for order in shop().orders(EARLY) if float(str(order["amount"])) >= 40)
     for _ in range(2):  # the second run finds nothing new
         own_process(script, "run", "--spec", str(spec), folder=tmp_path)
-    rows = [row for end in client.query_offsets("shop-large-orders") for row in pull(client, end)]
+    rows = [row for end in client.query_offsets("shop-large-orders") for row in pull(client, "shop-large-orders", end)]
     assert Counter(rows) == expected
 
 
-def pull(client: popmq.Client, end: popmq.QueueOffsets) -> list[str]:
-    """The keys of a queue."""
+def pull(client: popmq.Client, topic: str, end: popmq.QueueOffsets, column: str = "key") -> list[Any]:
+    """The keys of a queue, or another column."""
     if end.max_offset == end.min_offset:
         return []
-    page = client.pull_columns("shop-large-orders", end.queue, end.min_offset, end.max_offset, columns=["key"])
-    return [*page.columns.key]
+    page = client.pull_columns(topic, end.queue, end.min_offset, end.max_offset, columns=[column])
+    return [*getattr(page.columns, column)]
