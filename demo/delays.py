@@ -73,6 +73,13 @@ def cells(spark: SparkSession, endpoint: str) -> Cells:
     return {(carrier, hour): Carrier(*numbers) for carrier, hour, *numbers in sums.collect()}
 
 
+def drawn(file: Path, found: Cells) -> str:
+    """Draws the picture; returns a sentence that tells where it is, or why there is none."""
+    if draw(file, found):
+        return f"the delays by carrier and hour: {file}"
+    return "no picture of the delays: matplotlib is not installed"
+
+
 def draw(file: Path, found: Cells) -> bool:
     """The mean delay by carrier and hour as a picture; False where matplotlib is not installed."""
     try:

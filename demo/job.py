@@ -105,8 +105,7 @@ class Job:
         )
         if chaos and not outcome.spared:
             self._did(f"{', '.join(program for _, program in KILLS)}: each was killed with -9 and started again")
-        if delays.draw(PICTURE, cells):
-            self._did(f"the delays by carrier and hour: {PICTURE}")
+        self._did(delays.drawn(PICTURE, cells))
         self._console.print(carrier_table(self._flights.names(), carriers, self._expected))
         for fault in outcome.faults():
             self._console.print(f"[red]✗[/] {fault}")

@@ -1,9 +1,13 @@
 """The demo's verdict: only what was sent, all of it, and nothing twice is a success."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from demo import delays
+from demo.flights import Carrier
 from demo.outcome import Outcome
 
 GOOD = Outcome(
@@ -40,3 +44,18 @@ def test_a_table_that_is_what_was_sent_has_no_faults() -> None:
 )
 def test_anything_else_is_a_fault_also_a_repetition_that_was_removed_on_the_way(outcome: Outcome, fault: str) -> None:
     assert any(found.startswith(fault) for found in outcome.faults())
+
+
+CELLS = {("AA", 5): Carrier(flights=3, delayed=2, minutes=30), ("UA", 6): Carrier(flights=1, delayed=0, minutes=0)}
+
+
+def test_the_picture_of_the_delays_is_drawn_and_named(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert delays.drawn(tmp_path / "delays.png", CELLS).endswith("delays.png")
+    assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_missing_matplotlib_is_reported_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert delays.drawn(tmp_path / "delays.png", CELLS) == "no picture of the delays: matplotlib is not installed"
+    assert not (tmp_path / "delays.png").exists()
