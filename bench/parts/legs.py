@@ -125,7 +125,7 @@ def backlog(subject: Subject, effort: Effort, results: Results) -> None:
 
 
 def fill(subject: Subject, topic: str, size: int) -> Spec:
-    """Sends about `size` messages: the callers of a process stop when their share has been answered."""
+    """A leg that sends about `size` messages: callers stop when the share of their process has been answered."""
     batch = 500
     share = size // PROCESSES - 2 * batch
     spec = Spec("raw_send", subject.endpoint, subject.topic(topic), batch=batch, callers=4, messages=share)

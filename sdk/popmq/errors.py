@@ -32,7 +32,7 @@ PopMQError
 ├── TryLater              the same request may succeed later; the SDK tried until its deadline
 │   ├── Busy                  too many requests are waiting
 │   │   ├── InFlightLimit     the group has too many messages leased: ack first
-│   │   └── PollingFull       too many parked pops
+│   │   └── PollingFull       too many parked calls
 │   ├── RateLimited           the topic's quota is used up (`.retry_after`)
 │   ├── LiteTopicQuota        the topic has its maximum number of lite topics
 │   ├── StorageFull           no room for new messages; acks still work

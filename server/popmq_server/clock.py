@@ -35,7 +35,7 @@ class Clock(Protocol):
         """The broker's time; never goes back while the process lives."""
 
     def wall_ms(self) -> int:
-        """The machine's clock, for delivery times given as wall time, and for certificates; for nothing else."""
+        """The machine's clock, for wall times of deliveries and schedules, and for what expires: keys, certificates."""
 
     def seconds_to(self, due_ms: int) -> float | None:
         """How long to wait for `due_ms`, at least 0; None: no wait helps, `moved` is called when the time comes."""

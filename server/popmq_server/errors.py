@@ -10,7 +10,7 @@
     │   └── UnreadableRow     a row of the store cannot be read: run `popmq check` (storage/rows.py, datafile/seals.py)
     └── CommitFailed        a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
 
-    internal, always caught     raised by               becomes
+    internal, always caught     defined in              becomes
     MapFull, DiskFault          storage/lmdb.py         STORAGE_FULL, or CommitFailed
     NoMapping                   storage/folder.py       StartError; INVALID_FIELD for SetMaxSize
     Poisoned                    writer/batch.py         a second run of the batch, without the command that failed
@@ -118,7 +118,7 @@ def no_queue(topic: str, queues: int, queue: int, field: str) -> Refused:
 
 
 def not_one_of(field: str, value: object, allowed: Iterable[str]) -> Refused:
-    """INVALID_FIELD for an enum field with a value that the contract does not define; the action lists its values."""
+    """INVALID_FIELD for a value that the contract does not define; the action lists the allowed ones."""
     return invalid(f"{field} has no value {value}", field=field, action=f"use one of {', '.join(allowed)}")
 
 

@@ -23,9 +23,10 @@ class PopMQDataSource(DataSource):
     """`spark.read.format("popmq")`, and `readStream`, `write` and `writeStream`.
 
     Options: `popmq_spark.options.OPTIONS`, `popmq_spark.offsets.offsets_options`,
-    `popmq_spark.writing.write_options.WRITE_OPTIONS`; columns: `popmq_spark.schema`, `popmq_spark.rows`. What is wrong
-    with the options of a read is raised by `load()`, what is wrong with a user's schema, or with a sink, when the query
-    starts.
+    `popmq_spark.writing.write_options.WRITE_OPTIONS`; columns: `popmq_spark.schema`, `popmq_spark.rows`. `load()`
+    refuses options that no read may have. The start of the query refuses those that only a batch read or only a stream
+    may not have, a user's wrong schema, and what is wrong with a sink. With a user's schema, `load()` looks at the
+    options only if a group or a mode is among them.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

@@ -54,6 +54,19 @@ def test_wrong_options_are_refused_when_the_source_is_made() -> None:
         source(maxrowspertrigger="many")
 
 
+def test_options_that_only_a_batch_read_refuses_pass_load_and_end_the_read() -> None:
+    leasing = source()
+    columns = leasing.schema()
+    with pytest.raises(OptionError, match="leave out mode and group"):
+        leasing.reader(columns)
+
+
+def test_wrong_options_beside_a_schema_of_the_user_and_no_mode_end_the_query_instead_of_load() -> None:
+    wrong = PopMQDataSource({"topic": "orders", "endpoint": "127.0.0.1:8081", "topik": "orders"})
+    with pytest.raises(OptionError, match="unknown option 'topik'"):
+        wrong.reader(StructType([StructField("message_id", StringType())]))
+
+
 def test_the_columns_are_the_documented_ones_and_properties_come_on_demand() -> None:
     places = ["topic", "queue_id", "queue_offset"]
     message = ["message_id", "key", "body", "tag", "born_ts", "store_ts"]

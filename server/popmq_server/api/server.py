@@ -149,8 +149,8 @@ class Server:
     def _unary(self, name: str, call: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
         """Handles a unary call: times it, counts it, puts its refusal on the wire; logs a bug and answers INTERNAL.
 
-        Exceptions of unary calls meet the wire only here, so no method can forget to count, or leak a traceback to a
-        client.
+        Exceptions of unary calls of popmq.v1 meet the wire only here, so no method can forget to count, or leak a
+        traceback to a client.
         """
         seconds, counted = self._metrics.call_seconds.labels(name), self._metrics.calls.labels(name, "OK")
 

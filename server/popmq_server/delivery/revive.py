@@ -14,8 +14,8 @@ memory has, and this is reported. An entry of no known lease, or that cannot be 
 passed over for POSTPONE_MS. So the leases after it end in time.
 
 A message whose lease expired is visible again at once: the backoff table is for releases. An attempt is a committed
-pop, so only the revive and a release decide what follows the last attempt. The revive reads the bitmap that acks set;
-Apache RocketMQ instead matches its records of pops and acks afterwards.
+pop; the end of a lease, by the revive or by its client (lease.py), decides what follows the last attempt. The revive
+reads the bitmap that acks set; Apache RocketMQ instead matches its records of pops and acks afterwards.
 """
 
 import logging

@@ -330,7 +330,7 @@ class Broker(InPieces):
         return StoreNumbers(store.map_bytes, use.pages * store.page_bytes, store.disk_free(), use.quarantined)
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
-        """(parked Pops, sessions) of a group in a topic."""
+        """(parked calls, sessions) of a group in a topic; Pulls have no group, and are left out."""
         parked = sum(lot.parked(group, topic) for lot in (self.waiters, self.watchers, self.quota_waiters))
         return parked, self.consumers.sessions.count(group)
 

@@ -208,7 +208,7 @@ class InPieces(ABC):
         return answer
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
-        """Switches the consume mode; returns when everything leased before has been moved for the new mode."""
+        """Switches the consume mode; returns when what was leased or waiting is moved for it."""
         changed: Subscription
         changed, left = await self.execute(command)
         await self._sweep(command.topic, command.group, left)

@@ -26,7 +26,7 @@ CHECKS_QUEUED_BYTES_MAX = 8 << 20
 
 
 class Stream:
-    """One live producer. Only its writer calls `next`; everyone else offers checks or ends it."""
+    """One live producer. `next` is for the one who writes to it; all others offer checks or end it."""
 
     def __init__(self, client_id: str, topics: frozenset[str], since_ms: int) -> None:
         self.client_id = client_id

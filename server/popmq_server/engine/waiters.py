@@ -34,7 +34,7 @@ Key = tuple[str, str]  # group, topic
 
 
 class Waiters:
-    """Parked Pops by (group, topic), in order of arrival. For one event loop."""
+    """A lot of parked calls by (group, topic), in order of arrival. For one event loop."""
 
     def __init__(self, clock: Clock, *, wake_all: bool, what: str = "Pops of group") -> None:
         self._clock = clock
@@ -61,11 +61,11 @@ class Waiters:
         return self._generations.get(key, self._floor), self._topic_generations.get(key[1], self._floor)
 
     def counts(self) -> dict[Key, int]:
-        """The number of parked Pops by (group, topic)."""
+        """The number of parked calls by (group, topic)."""
         return {key: len(parked) for key, parked in self._parked.items()}
 
     def parked(self, group: str, topic: str) -> int:
-        """The number of Pops of a group that are parked on a topic or on its lite topics."""
+        """The number of calls of a group that are parked on a topic or on its lite topics."""
         return self._counts.get((group, topic), 0)
 
     def _count(self, key: Key, count: int) -> None:

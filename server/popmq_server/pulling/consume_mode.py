@@ -43,7 +43,7 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, boo
     if after != before:
         tx.state.subscriptions[where] = after
     if after.mode != before.mode:
-        tx.wake(*where)  # parked Pops and Pulls are refused now
+        tx.wake(*where)  # parked calls are refused now
         tx.arrive(topic.topic_id, None)
         if after.pulls:
             _to_pull(tx, where)
@@ -53,7 +53,10 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, boo
 
 
 def _to_pull(tx: Tx, where: GroupTopic) -> None:
-    """Moves leased messages to the retry topic; message groups that were being put in order stay there."""
+    """Moves leased and waiting messages to the retry topic.
+
+    Retry entries that a switch to POP has not yet moved to their message groups stay there.
+    """
     left = tx.state.sweeps.get(where, Sweep())
     tx.state.sweeps[where] = left._replace(to_retry=True, to_lines=False)
     tx.state.walked.pop(where)

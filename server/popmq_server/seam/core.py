@@ -55,7 +55,7 @@ class Numbers(Commands, Protocol):
         """The size of the store, and its free space."""
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
-        """(parked Pops, sessions) of a group in a topic."""
+        """(parked calls, sessions) of a group in a topic; Pulls have no group, and are left out."""
 
 
 class Required(Core, Numbers, Protocol):

@@ -64,7 +64,7 @@ class Admin(Commands, Protocol):
         """Redrives some or all dead letters. After a crash midway the rest is still there: call again."""
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
-        """Switches between POP and PULL; returns when everything leased before has been moved for the new mode."""
+        """Switches between POP and PULL; returns when what was leased or waiting is moved for it."""
 
     async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
         """Resets or clones offsets; returns the next offsets once everything that the group held before is removed."""

@@ -185,7 +185,7 @@ def subscription(topic: str, row: Subscription) -> pb.Subscription:
 
 
 def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gauges: tuple[int, int]) -> pb.GroupStats:
-    """`rates`: (popped, acked) per second. `gauges`: (parked Pops, sessions)."""
+    """`rates`: (popped, acked) per second. `gauges`: (parked calls, sessions)."""
     return pb.GroupStats(
         group=row.group,
         topic=row.topic,

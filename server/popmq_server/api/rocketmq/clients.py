@@ -57,7 +57,7 @@ class Outlet:
 
 
 class Client:
-    """One client id."""
+    """What the broker knows of one client id, from its calls, settings and streams."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
