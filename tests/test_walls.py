@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from popmq_server.seam import core, parts, producers
 from tests.sources import EVERYTHING, ROOT, imports, sources, tree_of
 
 FUNCTION_LINES_MAX = 70
@@ -295,6 +296,19 @@ def test_the_walls_stand(rule: Rule, folders: tuple[str, ...]) -> None:
         complaint for path in sources(*folders) for complaint in rule(path.relative_to(ROOT).as_posix(), tree_of(path))
     ]
     assert complaints == []
+
+
+def test_protocols_of_the_seam_but_engine_have_at_most_eight_methods_inherited_ones_counted() -> None:
+    """Who takes a protocol depends on each of its methods, and an engine has to have all of `Required`."""
+    protocols = {
+        name: {method for base in kind.__mro__ if "popmq_server.seam" in base.__module__ for method in vars(base)}
+        for module in (core, parts, producers)
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and kind.__module__ == module.__name__  # not those that it imports
+    }
+    assert {"Core", "Required", "Polling", "CheckStreams"} <= set(protocols)
+    public = {name: sorted(one for one in methods if not one.startswith("_")) for name, methods in protocols.items()}
+    assert {name: methods for name, methods in public.items() if len(methods) > 8} == {}
 
 
 def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:

@@ -221,8 +221,3 @@ class StubEngine:
 
     async def store_numbers(self) -> StoreNumbers:
         return StoreNumbers(0, 0, 0, 0)
-
-    def forget(self, *, group: str = "", topic: str = "") -> None: ...
-
-    def gauges(self, group: str, topic: str) -> tuple[int, int]:
-        return 0, 0

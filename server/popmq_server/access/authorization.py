@@ -333,11 +333,6 @@ class Guarded:
         self._allow(_named_group(group))
         return await self._engine.clients(group, behind, rows_max)
 
-    def forget(self, *, group: str = "", topic: str = "") -> None:
-        """Needs admin."""
-        self._allow(ADMIN)
-        self._engine.forget(group=group, topic=topic)
-
     async def heartbeat(
         self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
     ) -> int:
@@ -378,7 +373,3 @@ class Guarded:
         """For any key."""
         self._allow(KNOWN)
         return await self._engine.store_numbers()
-
-    def gauges(self, group: str, topic: str) -> tuple[int, int]:
-        """Needs nothing: the numbers accompany a row of `groups`."""
-        return self._engine.gauges(group, topic)

@@ -50,6 +50,8 @@ class GroupNumbers(NamedTuple):
     expires_ms: int = 0  # when the subscription expires without a read; 0 = never
     bytes_behind: int = 0  # an estimate: backlog.bytes_of
     dead_blocked: int = 0  # in_flight messages that become dead letters when the store has room
+    parked: int = 0  # calls of the group that wait for messages of the topic; Pulls have no group
+    sessions: int = 0  # of the group's clients
 
 
 class TopicNumbers(NamedTuple):

@@ -6,7 +6,7 @@ close   (the api has closed its port) → wake the parked → writer drains → 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 from popmq_server.clock import Clock
@@ -14,6 +14,8 @@ from popmq_server.commands import (
     Available,
     Check,
     CountChecks,
+    DeleteGroup,
+    DeleteTopic,
     Listen,
     Pop,
     Popped,
@@ -26,9 +28,20 @@ from popmq_server.commands import (
     UpdateTopic,
     queries,
 )
-from popmq_server.commands.numbers import CommitNumbers, Consumer, EngineInfo, EventNumbers, StoreNumbers, StreamNumbers
+from popmq_server.commands.numbers import (
+    CommitNumbers,
+    Consumer,
+    EngineInfo,
+    EventNumbers,
+    GroupNumbers,
+    Rows,
+    StoreNumbers,
+    StreamNumbers,
+)
+from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
+from popmq_server.engine import lists
 from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.hashes import with_hashes
@@ -41,6 +54,7 @@ from popmq_server.errors import Refused
 from popmq_server.lite import lite_pop
 from popmq_server.model.handles import read_transaction
 from popmq_server.model.leased import Leased
+from popmq_server.model.message import dead_letter_topic
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options, Unnamed
 from popmq_server.seam.producers import ProducerStream
@@ -54,8 +68,16 @@ log = logging.getLogger("popmq.broker")
 
 #: How long a Pop without a wait time may search for a matching message.
 LOOK_MS = 2_000
-#: Commands after which Pops that wait for a quota look again, with the field that names the topic.
-_LOOK_AGAIN: dict[type, str] = {UpdateTopic: "name", PurgeTopic: "name", SetConsumeMode: "topic"}
+#: What follows a command in the event loop: Pops that wait for a quota look again, and deleted names lose their locks.
+_AFTERWARDS: dict[type, Callable[["Broker", Any], None]] = {
+    UpdateTopic: lambda broker, done: broker.quota_waiters.look_again(done.name),
+    PurgeTopic: lambda broker, done: broker.quota_waiters.look_again(done.name),
+    SetConsumeMode: lambda broker, done: broker.quota_waiters.look_again(done.topic),
+    DeleteTopic: lambda broker, done: broker.consumers.locks.forget(topic=done.name),
+    DeleteGroup: lambda broker, done: broker.consumers.locks.forget(
+        group=done.name, topic=dead_letter_topic(done.name)
+    ),
+}
 
 
 class Ticket(NamedTuple):
@@ -82,9 +104,9 @@ class Broker(InPieces):
         #: Pops of specific queues, and WaitAvailable: a commit wakes all of them, and each checks for itself.
         self.watchers = Waiters(clock, wake_all=True)
         #: Pops of either kind that found messages while the topic's quota was used up; they wait until it permits one.
-        self.quota_waiters = Waiters(clock, wake_all=False)
+        self.quota_waiters: Waiters = Waiters(clock, wake_all=False)
         self.pulls = ParkedPulls(clock, self.execute)
-        self.consumers = Consumers(clock, self)
+        self.consumers: Consumers = Consumers(clock, self)
         self.producers = Producers(self._tell_listened)
         self._listened: frozenset[str] | None = frozenset()
         self._writer = Writer(self._core, clock, self._deliver, self._failed)
@@ -109,8 +131,8 @@ class Broker(InPieces):
                 ticket.future.set_exception(result)
             else:
                 ticket.future.set_result(result)
-                if named := _LOOK_AGAIN.get(type(ticket.command)):
-                    self.quota_waiters.look_again(getattr(ticket.command, named))
+                if follow := _AFTERWARDS.get(type(ticket.command)):
+                    follow(self, ticket.command)
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)
         self.pulls.wake(committed.arrived, committed.woken)
@@ -151,6 +173,21 @@ class Broker(InPieces):
             raise
         finally:
             del ticket  # its future has the refusal, whose traceback has this frame
+
+    async def ask(self, query: Query[A]) -> A:
+        """Answers one query; the numbers of groups get those that only the event loop has."""
+        answer: A = await lists.answered(self._groups if isinstance(query, queries.Groups) else self.execute, query)
+        return answer
+
+    async def _groups(self, query: queries.Groups) -> Rows[GroupNumbers]:
+        """One piece of the list of groups, with parked calls and sessions."""
+        lots, sessions, rows = (self.waiters, self.watchers, self.quota_waiters), self.consumers.sessions, Rows[Any]()
+        found: Rows[GroupNumbers] = await self.execute(query)
+        for row in found:
+            parked = sum(lot.parked(row.group, row.topic) for lot in lots)
+            rows.append(row._replace(parked=parked, sessions=sessions.count(row.group)))
+        rows.after = found.after
+        return rows
 
     async def run_piece(self, command: Any) -> Any:
         """The answer of one commit to the rest of a call that was admitted: not refused with BUSY."""
@@ -266,10 +303,6 @@ class Broker(InPieces):
         full = 0 < rows_max <= len(consumers)
         return consumers, [] if group or full else self.producers.streams()
 
-    def forget(self, *, group: str = "", topic: str = "") -> None:
-        """Drops the queue locks of a deleted group or topic."""
-        self.consumers.locks.forget(group=group, topic=topic)
-
     async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
         """Registers a live producer that answers checks for these topics, until `leave`."""
         stream = Stream(client, frozenset(topics), self.clock.now_ms())
@@ -328,11 +361,6 @@ class Broker(InPieces):
         """Sizes of the store, in bytes."""
         use, store = await self.ask(queries.Store()), self.store
         return StoreNumbers(store.map_bytes, use.pages * store.page_bytes, store.disk_free(), use.quarantined)
-
-    def gauges(self, group: str, topic: str) -> tuple[int, int]:
-        """(parked calls, sessions) of a group in a topic; Pulls have no group, and are left out."""
-        parked = sum(lot.parked(group, topic) for lot in (self.waiters, self.watchers, self.quota_waiters))
-        return parked, self.consumers.sessions.count(group)
 
     @property
     def store(self) -> Store:

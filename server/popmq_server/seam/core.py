@@ -46,16 +46,10 @@ class Core(Commands, Protocol):
 
 
 class Numbers(Commands, Protocol):
-    """Sizes and counts, and the state in memory that deleted names leave."""
-
-    def forget(self, *, group: str = "", topic: str = "") -> None:
-        """Drops in-memory state of a deleted group or topic."""
+    """The numbers of the store; those of topics and groups are queries."""
 
     async def store_numbers(self) -> StoreNumbers:
         """The size of the store, and its free space."""
-
-    def gauges(self, group: str, topic: str) -> tuple[int, int]:
-        """(parked calls, sessions) of a group in a topic; Pulls have no group, and are left out."""
 
 
 class Required(Core, Numbers, Protocol):

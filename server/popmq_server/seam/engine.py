@@ -5,7 +5,7 @@ A protocol turns requests into commands (commands/) and answers into responses; 
 
     core.py       Commands       execute, ask                                     every part of api/
                   Core           the same, pop, sessions                          clients
-                  Numbers        the same, sizes and counts                       operators
+                  Numbers        the same, sizes of the store                     operators
                   Required       both: what every engine has
     parts.py      Polling        wait_available, pull                             parked calls
                   Inspection     peek, look_up, why                               single messages
@@ -19,10 +19,10 @@ that the engine refuses. Handles, recall handles and transaction ids are texts t
 
 from typing import Protocol
 
-from popmq_server.seam.core import Numbers
+from popmq_server.seam.core import Required
 from popmq_server.seam.parts import Admin, Inspection, Polling, Sessions
 from popmq_server.seam.producers import CheckStreams
 
 
-class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Numbers, Protocol):
+class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Required, Protocol):
     """An engine with all capabilities, or one that refuses those that it lacks (limited.py): what api/ serves."""

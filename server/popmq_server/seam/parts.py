@@ -21,10 +21,10 @@ from popmq_server.commands import (
 from popmq_server.commands.inspection import MessageLife
 from popmq_server.commands.store import Piece
 from popmq_server.model.records import Subscription
-from popmq_server.seam.core import Commands, Core
+from popmq_server.seam.core import Commands
 
 
-class Polling(Core, Protocol):
+class Polling(Commands, Protocol):
     """Calls that wait for messages."""
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
@@ -47,7 +47,7 @@ class Inspection(Commands, Protocol):
         """The histories of all messages with an id, in one consistent view."""
 
 
-class Sessions(Core, Protocol):
+class Sessions(Commands, Protocol):
     """Locks of queues, for consumers that pull."""
 
     async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:

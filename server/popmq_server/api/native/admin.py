@@ -167,10 +167,9 @@ class AdminService:
         return pb.DeleteGroupResponse()
 
     def _forget(self, *, group: str = "", topic: str = "") -> None:
-        """Drops what this process counted and holds in memory for the deleted name."""
+        """Drops what this process counted for the deleted name."""
         self._metrics.forget(group=group, topic=topic)
         self._rates.forget(group=group, topic=topic)
-        self._engine.forget(group=group, topic=topic)
 
     async def GetStats(self, raw: bytes) -> Message:
         """Numbers of topics, groups and the store. Each part is a consistent view; the parts may differ in time.

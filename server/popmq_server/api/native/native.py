@@ -170,9 +170,9 @@ class NativeService:
         return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=stats)
 
     def group_stats(self, row: GroupNumbers) -> pb.GroupStats:
-        """The engine's numbers, with the rates and gauges of this process."""
+        """The engine's numbers, with the rates of this process."""
         rates = self._rate(row, "Pop", "Pull"), self._rate(row, "Ack", "UpdateOffsets")
-        return responses.group_stats(row, self._clock.now_ms(), rates, self._engine.gauges(row.group, row.topic))
+        return responses.group_stats(row, self._clock.now_ms(), rates)
 
     def _rate(self, row: GroupNumbers, *methods: str) -> float:
         """Messages per second that a group moved by these calls; a group either pops or pulls a topic."""

@@ -184,8 +184,8 @@ def subscription(topic: str, row: Subscription) -> pb.Subscription:
     return made
 
 
-def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gauges: tuple[int, int]) -> pb.GroupStats:
-    """`rates`: (popped, acked) per second. `gauges`: (parked calls, sessions)."""
+def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float]) -> pb.GroupStats:
+    """`rates`: (popped, acked) per second."""
     return pb.GroupStats(
         group=row.group,
         topic=row.topic,
@@ -201,8 +201,8 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gaug
         oldest_age_ms=max(0, now_ms - row.oldest_ms) if row.oldest_ms else 0,
         popped_per_s=rates[0],
         acked_per_s=rates[1],
-        waiters=gauges[0],
-        sessions=gauges[1],
+        waiters=row.parked,
+        sessions=row.sessions,
         owners=row.owners,
         waiting=row.waiting,
         filtered=row.filtered,

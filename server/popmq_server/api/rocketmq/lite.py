@@ -25,7 +25,7 @@ from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, not_one_of
 from popmq_server.commands import LiteSynced, Pop, Popped, SyncLite
 from popmq_server.errors import Refused
-from popmq_server.seam.parts import Polling
+from popmq_server.seam.core import Core
 
 _ACTIONS = {
     pb.PARTIAL_ADD: "ADD",
@@ -43,7 +43,7 @@ TOPICS_MAX = 10_000
 class LiteService:
     """The engine stores the subscriptions; this service only remembers which topics are LITE."""
 
-    def __init__(self, engine: Polling, clients: Clients) -> None:
+    def __init__(self, engine: Core, clients: Clients) -> None:
         self._engine = engine
         self._clients = clients
         self._topics: set[str] = set()

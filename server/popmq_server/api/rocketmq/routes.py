@@ -20,7 +20,7 @@ from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.commands import queries
 from popmq_server.model import permission
 from popmq_server.model.records import Topic
-from popmq_server.seam.parts import Sessions
+from popmq_server.seam.core import Core
 
 #: The broker's name in routes: clients tell brokers apart by it.
 BROKER = "popmq"
@@ -34,7 +34,7 @@ ANY_QUEUE = -1
 class RouteService:
     """`advertise` sets the broker's address, for clients that do not send the endpoints they used."""
 
-    def __init__(self, engine: Sessions) -> None:
+    def __init__(self, engine: Core) -> None:
         self._engine = engine
         self._advertised = pb.Endpoints()
 

@@ -35,7 +35,7 @@ from popmq_server.errors import Refused
 from popmq_server.model import limits
 from popmq_server.model.message import BODY_BYTES_MAX
 from popmq_server.model.records import Group
-from popmq_server.seam.parts import Sessions
+from popmq_server.seam.core import Core
 
 log = logging.getLogger("popmq.api")
 
@@ -57,7 +57,7 @@ _CONSUMERS = frozenset(
 class TelemetryService:
     """One call of `Telemetry` per stream; it lasts as long as the stream."""
 
-    def __init__(self, engine: Sessions, clients: Clients) -> None:
+    def __init__(self, engine: Core, clients: Clients) -> None:
         self._engine = engine
         self._clients = clients
 
