@@ -7,7 +7,7 @@
     │   └── Later             a marker: the broker runs the entry again in the next commit; no caller sees it
     ├── Declined            a refusal with a code of apache.rocketmq.v2 (api/rocketmq/status.py)
     ├── StartError          the broker cannot start: one sentence with the cure, exit code 78 (EX_CONFIG)
-    │   └── UnreadableRow     a row of the store cannot be read: run `popmq check` (storage/rows.py, datafile/seals.py)
+    │   └── UnreadableRow     a row of the store cannot be read: `popmq check` (storage/rows.py, datafile/checksums.py)
     └── CommitFailed        a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
 
     internal, always caught     defined in              becomes

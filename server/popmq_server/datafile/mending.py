@@ -7,8 +7,8 @@ in the list of places, or in the head of a node leaves a gap or an overlap, whic
 import itertools
 import struct
 
+from popmq_server.datafile.checksums import is_whole
 from popmq_server.datafile.layout import BRANCH, HEAD, NODE_HEAD, ROOT_BYTES, Node, Page, node_at, page_of, places
-from popmq_server.datafile.seals import is_whole
 
 
 def is_sound(page: Page, number: int, kind: int, page_bytes: int) -> bool:

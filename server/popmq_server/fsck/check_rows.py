@@ -1,8 +1,8 @@
-"""`popmq check` for single rows: each matches its checksum, in a store that has them (datafile/seals.py)."""
+"""`popmq check` for single rows: each matches its checksum, in a store that has them (datafile/checksums.py)."""
 
 from typing import NamedTuple
 
-from popmq_server.datafile.seals import corrected, is_usable
+from popmq_server.datafile.checksums import corrected, is_usable
 from popmq_server.storage.keys import DATABASES
 from popmq_server.storage.lmdb import Transaction
 

@@ -4,10 +4,10 @@
                             │                                       │
                             └── a sentence for each page left out   └── a sentence for each row dropped
 
-Each entry that can be read is kept as it is; one wrong bit of a row is corrected (datafile/seals.py). Messages carry
+Each entry that can be read is kept as it is; one wrong bit of a row is corrected (datafile/checksums.py). Messages have
 checksums, so a broker finds a damaged one when it reads it, and puts it into quarantine. The new store has the newest
-format. The damaged file stays beside the new one, as `popmq.mdb.damaged`. Killed before
-the swap, a repair has changed nothing.
+format. The damaged file stays beside the new one, as `popmq.mdb.damaged`. Killed before the swap, a repair has changed
+nothing.
 """
 
 import os
@@ -16,7 +16,7 @@ import shutil
 import sys
 from collections.abc import Generator, Iterator
 
-from popmq_server.datafile import seals
+from popmq_server.datafile import checksums
 from popmq_server.datafile.walk import rescue
 from popmq_server.errors import CommitFailed, StartError, UnreadableRow
 from popmq_server.fsck.check import CHECK_MAP_BYTES, check
@@ -87,7 +87,7 @@ def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
     kv, size = store.begin(), 0
     kv.delete("meta", LITE_INDEX)
     with open(data, "rb") as file:
-        is_sealed = _is_sealed(file.fileno(), store.page_bytes)
+        checked = _has_checksums(file.fileno(), store.page_bytes)
         for found in rescue(file.fileno(), store.page_bytes):
             if isinstance(found, str):
                 yield found
@@ -98,8 +98,8 @@ def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
                 continue
             if name == "lidx" or (name == "meta" and key in (LITE_INDEX, FORMAT_ROW)):
                 continue  # entries of `lidx` may be missing: the next start builds it again
-            if is_sealed and not seals.is_bare(name, key):
-                row = yield from _unsealed(name, key, value)
+            if checked and not checksums.is_bare(name, key):
+                row = yield from _without_checksum(name, key, value)
                 if row is None:
                     continue
                 key, value = row
@@ -111,25 +111,25 @@ def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
     kv.commit()
 
 
-def _is_sealed(handle: int, page_bytes: int) -> bool:
+def _has_checksums(handle: int, page_bytes: int) -> bool:
     """Whether the rows of a file have checksums: a row of the first databases matches its own.
 
     The format number says it too, and may be damaged.
     """
     rows = (found for name in _FIRST for found in rescue(handle, page_bytes, name))
-    return any(not isinstance(found, str) and seals.is_whole(*found[1:]) for found in rows)
+    return any(not isinstance(found, str) and checksums.is_whole(*found[1:]) for found in rows)
 
 
-def _unsealed(name: str, key: bytes, stored: bytes) -> Generator[str, None, tuple[bytes, bytes] | None]:
+def _without_checksum(name: str, key: bytes, stored: bytes) -> Generator[str, None, tuple[bytes, bytes] | None]:
     """(key, value) of a row with a checksum; None if it is dropped. Yields a sentence about a damaged one."""
-    if seals.is_whole(key, stored):
-        return key, stored[: -seals.BYTES]
-    if (row := seals.corrected(key, stored)) is not None:
+    if checksums.is_whole(key, stored):
+        return key, stored[: -checksums.BYTES]
+    if (row := checksums.corrected(key, stored)) is not None:
         yield f"corrected one bit in {'the key' if row[0] != key else 'a row'}: {row[0].hex()} of {name!r}"
         return row
     if name in _KEPT:
         yield f"a row does not match its checksum, and is kept; compare what it says: {key.hex()} of {name!r}"
-        return key, stored[: -seals.BYTES]
+        return key, stored[: -checksums.BYTES]
     yield f"dropped a row that does not match its checksum: {key.hex()} of {name!r}"
     return None
 

@@ -23,7 +23,7 @@ the previous release in tests/stores (`python -m tests.stores.make`).
 
 from typing import NamedTuple
 
-from popmq_server.datafile.seals import BARE
+from popmq_server.datafile.checksums import BARE
 from popmq_server.errors import StartError
 from popmq_server.storage.keys import DATABASES
 
@@ -39,23 +39,23 @@ FORMATS = (
     Format(1, "the first: topics, groups, leases, retries, dead letters, owners, history"),
     Format(2, "FIFO, delayed and half messages, filters, pull, look-ups by key, sweeps, lite topics; CheckPoint 2"),
     Format(3, "history: rows of neighbours in one value (history_rows.py)"),
-    Format(4, "each row has a checksum (seals.py); only a new store has this format"),
+    Format(4, "each row has a checksum (checksums.py); only a new store has this format"),
 )
 #: The format of a new store.
 FORMAT = FORMATS[-1].number
 #: Since this format rows have checksums. An older store gets none, since all its rows would have to be rewritten;
 #: `popmq check --repair` writes a new store.
-SEALED = 4
+CHECKSUMS_FROM = 4
 
 
 def without_checksums(number: int) -> frozenset[str]:
-    """The databases whose rows have no checksum (seals.py), in a store of a format."""
-    return BARE if number >= SEALED else frozenset(DATABASES)
+    """The databases whose rows have no checksum (checksums.py), in a store of a format."""
+    return BARE if number >= CHECKSUMS_FROM else frozenset(DATABASES)
 
 
 def newest(number: int) -> int:
     """The newest format that a store of this one can have."""
-    return FORMAT if number >= SEALED else SEALED - 1
+    return FORMAT if number >= CHECKSUMS_FROM else CHECKSUMS_FROM - 1
 
 
 def readable(folder: str, number: int) -> int:

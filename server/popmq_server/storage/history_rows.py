@@ -30,7 +30,7 @@ BLOCK_BYTES_MAX = 4080
 SPAN_MAX = 4096
 #: A block's first byte.
 _BLOCK = 1
-_SEAL = struct.Struct(">BI")  # version, crc32
+_CHECK = struct.Struct(">BI")  # version, crc32
 _HEAD = struct.Struct(">HQH")  # span, ended ms of the first row, bytes of texts
 
 #: Formats 1 and 2. G, how, popped ms, due ms, ended ms, count; then done bits, then client, NUL, reason.
@@ -91,17 +91,17 @@ def add(kv: Transaction, topic_id: int, queue: int, row: Row) -> None:
 
 
 def _opened(raw: bytes) -> bytes:
-    """A block without its seal. Raises ValueError when the value is damaged or is not a block."""
-    if raw[0] != _BLOCK or len(raw) < _SEAL.size + _HEAD.size:
+    """A block without its checksum. Raises ValueError when the value is damaged or is not a block."""
+    if raw[0] != _BLOCK or len(raw) < _CHECK.size + _HEAD.size:
         raise ValueError("not a block of history")
-    body = raw[_SEAL.size :]
-    if zlib.crc32(body) != _SEAL.unpack_from(raw)[1]:
+    body = raw[_CHECK.size :]
+    if zlib.crc32(body) != _CHECK.unpack_from(raw)[1]:
         raise ValueError("the block does not match its checksum")
     return body
 
 
 def _longer(key: bytes, block: bytes, row: Row) -> bytes:
-    """Appends a row to a block that has no seal, and seals it."""
+    """Appends a row to a block without its checksum; returns the block with one."""
     span, base_ms, size = _HEAD.unpack_from(block)
     _, _, first, ck_id, _ = HIST_KEY.unpack(key)
     texts, rows = block[_HEAD.size : _HEAD.size + size], block[_HEAD.size + size :]
@@ -115,7 +115,7 @@ def _longer(key: bytes, block: bytes, row: Row) -> bytes:
         numbers.append(known.index(text))
     head = _HEAD.pack(max(span, row.stop - first), base_ms, len(texts))
     body = b"".join((head, texts, rows, _pack(row, first, ck_id, base_ms, numbers)))
-    return _SEAL.pack(_BLOCK, zlib.crc32(body)) + body
+    return _CHECK.pack(_BLOCK, zlib.crc32(body)) + body
 
 
 def _pack(row: Row, first: int, ck_id: int, base_ms: int, texts: list[int]) -> bytes:
@@ -168,7 +168,7 @@ def stop_of(key: bytes, raw: memoryview | bytes) -> int:
     first = int(HIST_KEY.unpack(key)[2])
     if raw[0] == 0:
         return first + int(_OLD_HEAD.unpack_from(raw)[5])
-    return first + int(_HEAD.unpack_from(raw, _SEAL.size)[0])
+    return first + int(_HEAD.unpack_from(raw, _CHECK.size)[0])
 
 
 def read(key: bytes, raw: memoryview | bytes) -> list[Row]:

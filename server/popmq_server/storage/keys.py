@@ -49,7 +49,7 @@
     cron      name of a schedule            JSON settings, its next occurrence, counts (schedules.py)
     cronmsg   name of a schedule            crc32, then the message that it sends
 
-Widths in bytes are in brackets. A stored value also has a checksum at its end, unless it contains one: seals.py.
+Widths in bytes are in brackets. A stored value also has a checksum at its end, unless it contains one: checksums.py.
 """
 
 import hashlib

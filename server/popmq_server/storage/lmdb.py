@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import lmdb
 
-from popmq_server.datafile import seals
+from popmq_server.datafile import checksums
 from popmq_server.errors import StartError
 from popmq_server.storage import keys
 from popmq_server.storage.folder import DATA_FILE
@@ -57,14 +57,14 @@ def _fault(error: lmdb.Error) -> DiskFault:
 class Transaction:
     """One LMDB transaction over all databases. It returns values as views, which are valid until the next put.
 
-    It adds checksums to rows and verifies them (seals.py), except in the databases `bare`. All methods that return
+    It adds checksums to rows and verifies them (checksums.py), except in the databases `bare`. All methods that return
     values raise UnreadableRow for a row that is damaged and cannot be corrected.
     """
 
     __slots__ = ("_db", "_txn", "_views", "bare", "writes")
 
     def __init__(
-        self, txn: lmdb.Transaction, db: dict[str, Any], views: bool = True, bare: frozenset[str] = seals.BARE
+        self, txn: lmdb.Transaction, db: dict[str, Any], views: bool = True, bare: frozenset[str] = checksums.BARE
     ) -> None:
         self._txn = txn
         self._db = db
@@ -75,16 +75,16 @@ class Transaction:
     def get(self, name: str, key: bytes) -> memoryview | None:
         """The value, or None. Valid until the next put."""
         stored = cast("memoryview | None", self._txn.get(key, db=self._db[name]))
-        return stored if stored is None or name in self.bare else seals.opened(name, key, stored)
+        return stored if stored is None or name in self.bare else checksums.opened(name, key, stored)
 
     def value_of(self, name: str, key: bytes, stored: Any) -> Any:
         """The value of a row that a cursor has read."""
-        return stored if name in self.bare else seals.opened(name, key, stored)
+        return stored if name in self.bare else checksums.opened(name, key, stored)
 
     def put(self, name: str, key: bytes, value: bytes) -> None:
         """Puts an entry. After MapFull the transaction must be aborted."""
         if name not in self.bare:
-            value = seals.sealed(key, value)
+            value = checksums.with_checksum(key, value)
         self.writes += 1
         try:
             if name in _ASCENDING and self._txn.put(key, value, append=True, db=self._db[name]):
@@ -94,7 +94,7 @@ class Transaction:
             raise MapFull from error
 
     def put_bare(self, name: str, key: bytes, value: bytes) -> None:
-        """`put` without a checksum: for the rows of seals.BARE_META."""
+        """`put` without a checksum: for the rows of checksums.BARE_META."""
         self.writes += 1
         Transaction(self._txn, self._db, bare=frozenset({name})).put(name, key, value)
 
@@ -190,7 +190,7 @@ class Transaction:
     def broken(self, name: str) -> Iterator[tuple[bytes, bytes]]:
         """The rows of a database that do not match their checksum, as stored."""
         for key, stored in self.cursor(name).iternext() if name not in self.bare else ():
-            if not seals.is_whole(key, stored) and not seals.is_bare(name, bytes(key)):
+            if not checksums.is_whole(key, stored) and not checksums.is_bare(name, bytes(key)):
                 yield bytes(key), bytes(stored)
 
     def used_pages(self) -> int:
@@ -218,7 +218,7 @@ def _opened(name: str, entries: Iterator[tuple[bytes, bytes]]) -> Iterator[Itera
     """The entries with their values, in pieces: verified together they cost no Python call each."""
     while piece := list(itertools.islice(entries, _TOGETHER)):
         keys_, stored = [key for key, _ in piece], [value for _, value in piece]
-        yield zip(keys_, seals.all_opened(name, keys_, stored), strict=True)
+        yield zip(keys_, checksums.all_opened(name, keys_, stored), strict=True)
 
 
 def open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.Environment:

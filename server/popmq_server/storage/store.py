@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from popmq_server.datafile import free_pages, seals, walk
+from popmq_server.datafile import checksums, free_pages, walk
 from popmq_server.datafile.free_pages import FreePages
 from popmq_server.errors import CommitFailed, StartError
 from popmq_server.storage import keys, max_size
@@ -149,7 +149,7 @@ class Store:
             meta = self._env.open_db(b"meta", txn=txn)
             if new:
                 txn.put(FORMAT_ROW, keys.U32.pack(FORMAT), db=meta)
-                txn.put(keys.LITE_INDEX, seals.sealed(keys.LITE_INDEX, b""), db=meta)
+                txn.put(keys.LITE_INDEX, checksums.with_checksum(keys.LITE_INDEX, b""), db=meta)
             self._format = self._read_format(txn.get(FORMAT_ROW, db=meta))
             self._bare = without_checksums(self._format)
             return {name: self._env.open_db(name.encode(), txn=txn) for name in keys.DATABASES}

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.datafile import seals
+from popmq_server.datafile import checksums
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.storage.lmdb import MapFull
 from popmq_server.storage.store import Store, reading
 from tests.engine.traffic.data_files import scribble
 
 #: A value that takes one page of its own, with its checksum.
-PAGE_VALUE = b"x" * (4080 - seals.BYTES)
+PAGE_VALUE = b"x" * (4080 - checksums.BYTES)
 EVERYTHING = 1 << 40
 
 

@@ -16,7 +16,7 @@ from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.compact import compact_folder
 from popmq_server.fsck.repair import repair_folder
 from popmq_server.model.leased import Leased
-from popmq_server.storage.formats import FORMATS, SEALED
+from popmq_server.storage.formats import CHECKSUMS_FROM, FORMATS
 from popmq_server.storage.keys import DATABASES, U32
 from tests.engine.dead_letters import all_again
 from tests.engine.lives import why
@@ -77,7 +77,7 @@ def test_the_store_of_the_newest_kept_format_has_something_in_every_database(fol
 
 @every_format
 def test_an_older_store_has_the_last_format_without_checksums_once_it_was_opened(rig: Rig) -> None:
-    assert dict(rig.read("meta"))[b"format"] == U32.pack(SEALED - 1)
+    assert dict(rig.read("meta"))[b"format"] == U32.pack(CHECKSUMS_FROM - 1)
 
 
 @every_format

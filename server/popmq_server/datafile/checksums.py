@@ -6,7 +6,7 @@ The crc of a key and a stored value is then always `_RESIDUE`. A crc32 also tell
 `corrected` returns the row as it was. Two or three wrong bits are never taken for one in rows of up to 11 KB.
 
 BARE databases have no such checksum: their values contain one (message.py, history_rows.py, delay.py, …), and
-`popmq check` compares their keys with other rows. Stores of formats before SEALED have none at all (formats.py).
+`popmq check` compares their keys with other rows. Stores of older formats have none at all (formats.py).
 """
 
 import logging
@@ -38,7 +38,7 @@ def is_bare(name: str, key: bytes) -> bool:
     return name in BARE or (name == "meta" and key in BARE_META)
 
 
-def sealed(key: bytes, value: bytes) -> bytes:
+def with_checksum(key: bytes, value: bytes) -> bytes:
     """The stored value of a row."""
     return value + zlib.crc32(value, zlib.crc32(key)).to_bytes(BYTES, "little")
 

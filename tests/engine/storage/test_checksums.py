@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.datafile import seals
+from popmq_server.datafile import checksums
 from popmq_server.errors import StartError, UnreadableRow
 from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.repair import repair_folder
@@ -86,28 +86,28 @@ def test_every_row_of_a_store_has_its_checksum_and_is_read_as_it_was_written_aft
         for name in DATABASES:
             assert list(kv.broken(name)) == []
             for key, stored in as_stored(kv).copies(name):
-                if seals.is_bare(name, key):
+                if checksums.is_bare(name, key):
                     continue
                 met.add(name)
-                value = stored[: -seals.BYTES]
+                value = stored[: -checksums.BYTES]
                 wrong = flipped(stored, chance.randrange(8 * len(stored)))
-                assert not seals.is_whole(key, wrong)
-                assert seals.opened(name, key, memoryview(wrong)) == value
+                assert not checksums.is_whole(key, wrong)
+                assert checksums.opened(name, key, memoryview(wrong)) == value
                 other = flipped(key, chance.randrange(8 * len(key)))
-                assert not seals.is_whole(other, stored)
-                assert seals.corrected(other, stored) == (key, value)
+                assert not checksums.is_whole(other, stored)
+                assert checksums.corrected(other, stored) == (key, value)
     store.close()
-    assert met == {*DATABASES} - seals.BARE - NEVER_AT_REST
+    assert met == {*DATABASES} - checksums.BARE - NEVER_AT_REST
 
 
 def test_every_single_bit_of_a_row_is_corrected_and_no_pair_of_bits_is_taken_for_one() -> None:
     key, value = b"12345678", b"of a lease"
-    stored = seals.sealed(key, value)
+    stored = checksums.with_checksum(key, value)
     bits = 8 * len(stored)
     for bit in range(bits):
-        assert seals.opened("ck", key, memoryview(flipped(stored, bit))) == value
+        assert checksums.opened("ck", key, memoryview(flipped(stored, bit))) == value
         for other in range(bit):
-            assert seals.corrected(key, flipped(stored, bit, other)) is None
+            assert checksums.corrected(key, flipped(stored, bit, other)) is None
 
 
 def test_a_lease_with_a_flipped_bit_keeps_its_messages(folder: Path) -> None:
