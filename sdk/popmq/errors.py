@@ -210,7 +210,7 @@ class InFlightLimit(Busy):
 
 
 class PollingFull(Busy):
-    """Too many pops are parked in the broker."""
+    """Too many calls are parked in the broker."""
 
 
 class RateLimited(TryLater):

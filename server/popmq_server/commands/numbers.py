@@ -50,7 +50,7 @@ class GroupNumbers(NamedTuple):
     expires_ms: int = 0  # when the subscription expires without a read; 0 = never
     bytes_behind: int = 0  # an estimate: backlog.bytes_of
     dead_blocked: int = 0  # in_flight messages that become dead letters when the store has room
-    parked: int = 0  # calls of the group that wait for messages of the topic; Pulls have no group
+    parked: int = 0  # calls that wait for messages of the topic; parked Pulls, which wait at a queue, are not counted
     sessions: int = 0  # of the group's clients
 
 

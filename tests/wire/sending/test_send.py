@@ -149,6 +149,14 @@ def test_a_message_just_within_the_limits_is_stored_and_delivered_unchanged(shop
     assert delivery.message == message
 
 
+@pytest.mark.parametrize("field", [{"delay_ms": 100}, {"transaction": True}, {"priority": 1}])
+def test_a_field_of_a_message_without_a_body_is_seen_among_plain_messages(shop: Stubs, field: dict[str, Any]) -> None:
+    plain = [pb.Message(message_id=f"plain-{number}", body=b"x") for number in range(3)]
+    results = send(shop, *plain, pb.Message(message_id="m", **field)).results
+    assert codes(results) == ["", "", "", "INVALID_FIELD"]
+    assert bodies(shop.pop()) == [b"x"] * 3
+
+
 def test_a_request_of_nothing_but_bad_messages_stores_nothing(either_shop: Stubs) -> None:
     assert codes(send(either_shop, pb.Message(), pb.Message()).results) == ["INVALID_FIELD"] * 2
     assert bodies(either_shop.pop()) == []

@@ -74,12 +74,13 @@ def _plain(raws: Sequence[bytes], messages: Sequence[pb.Message | None]) -> tupl
     ids = [message.message_id for message in given]
     tags = [message.tag for message in given]
     sizes = [len(message.body) for message in given]
-    # If these fields explain the whole length of a message, no other field is set. Longer ids have longer heads.
+    # If these fields, none of them empty, explain the whole length of a message, no other field is set: the head of an
+    # absent body would leave room for one. Longer ids have longer heads.
     lengths = zip(sizes, map(len, ids), strict=True)
     known = [_HEADS + (size >= 128) + (size >= 16384) + size + name for size, name in lengths]
     if any(tags):
         known = [size + (len(tag) + 2 if tag else 0) for size, tag in zip(known, tags, strict=True)]
-    if known != [*map(len, raws)] or not all(ids) or max(sizes) > BODY_BYTES_MAX:
+    if known != [*map(len, raws)] or not all(ids) or not all(sizes) or max(sizes) > BODY_BYTES_MAX:
         return None
     try:
         for tag in {*tags} if any(tags) else ():
