@@ -259,6 +259,14 @@ LEGS: dict[str, tuple[Step, int]] = {
 }
 
 
+async def prepare(client: Client) -> None:
+    """Creates the topics and groups of the legs."""
+    for topic in ("t", "v"):
+        await client.call(ADMIN + "CreateTopic", pb.CreateTopicRequest(topic=pb.Topic(name=topic, queues=1)))
+    for group in ("g", "v2"):
+        await client.call(ADMIN + "CreateGroup", pb.CreateGroupRequest(group=pb.Group(name=group)))
+
+
 async def count(folder: Path) -> dict[str, Counts]:
     """All legs on a new store."""
     work = Work()
@@ -268,10 +276,7 @@ async def count(folder: Path) -> dict[str, Counts]:
         options = Options(folder, port=0, metrics_port=0, sync="none", transport="python")
         async with Serving(options, FakeClock()) as serving:
             client = Client(serving._server._server._server)
-            for topic in ("t", "v"):
-                await client.call(ADMIN + "CreateTopic", pb.CreateTopicRequest(topic=pb.Topic(name=topic, queues=1)))
-            for group in ("g", "v2"):
-                await client.call(ADMIN + "CreateGroup", pb.CreateGroupRequest(group=pb.Group(name=group)))
+            await prepare(client)
             found = {name: await _leg(client, work, step, messages) for name, (step, messages) in LEGS.items()}
             client.close()
     finally:

@@ -87,7 +87,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Dropped before they were finished",
             "short",
-            ((f"increase(popmq_group_expired_total{{{GROUP}}}[1h])", "{{group}} {{topic}}"),),
+            ((f"increase(popmq_group_dropped_total{{{GROUP}}}[1h])", "{{group}} {{topic}}"),),
             "In the last hour, by retention",
         ),
     ),

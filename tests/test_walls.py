@@ -299,14 +299,14 @@ def test_the_walls_stand(rule: Rule, folders: tuple[str, ...]) -> None:
 
 
 def test_protocols_of_the_seam_but_engine_have_at_most_eight_methods_inherited_ones_counted() -> None:
-    """Who takes a protocol depends on each of its methods, and an engine has to have all of `Required`."""
+    """Who takes a protocol depends on each of its methods, and an engine has to have all of `Core`."""
     protocols = {
         name: {method for base in kind.__mro__ if "popmq_server.seam" in base.__module__ for method in vars(base)}
         for module in (core, parts, producers)
         for name, kind in vars(module).items()
         if isinstance(kind, type) and kind.__module__ == module.__name__  # not those that it imports
     }
-    assert {"Core", "Required", "Polling", "CheckStreams"} <= set(protocols)
+    assert {"Core", "Polling", "CheckStreams"} <= set(protocols)
     public = {name: sorted(one for one in methods if not one.startswith("_")) for name, methods in protocols.items()}
     assert {name: methods for name, methods in public.items() if len(methods) > 8} == {}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.check import ADMIN, BODY, BROKER, LEGS, V2, Client, Step
+from bench.check import BODY, BROKER, LEGS, V2, Client, Step, prepare
 from popmq_proto.rocketmq import definition_pb2 as v2
 from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -58,10 +58,7 @@ async def test_calls_leave_no_garbage_to_the_collector(tmp_path: Path) -> None:
     options = Options(tmp_path / "data", port=0, metrics_port=0, sync="none", transport="python")
     async with Serving(options, FakeClock()) as serving:
         client = Client(serving._server._server._server)
-        for topic in ("t", "v"):
-            await client.call(ADMIN + "CreateTopic", pb.CreateTopicRequest(topic=pb.Topic(name=topic, queues=1)))
-        for group in ("g", "v2"):
-            await client.call(ADMIN + "CreateGroup", pb.CreateGroupRequest(group=pb.Group(name=group)))
+        await prepare(client)
         found = {name: await garbage(client, step) for name, step in STEPS.items()}
         client.close()
     # protobuf leaves a descriptor now and then

@@ -16,13 +16,13 @@ from popmq_server.api.rocketmq.names import resource_of
 from popmq_server.commands import queries
 from popmq_server.errors import Refused
 from popmq_server.model.message import check_range, check_text
-from popmq_server.seam.engine import Engine
+from popmq_server.seam.core import Commands
 
 
 class ClientCallsService:
     """`clients`: the clients of apache.rocketmq.v2."""
 
-    def __init__(self, engine: Engine, clients: Clients) -> None:
+    def __init__(self, engine: Commands, clients: Clients) -> None:
         self._engine = engine
         self._clients = clients
 

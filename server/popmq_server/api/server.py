@@ -46,7 +46,7 @@ from popmq_server.errors import Refused, StartError
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT, address
-from popmq_server.seam.core import Required
+from popmq_server.seam.core import Core
 from popmq_server.seam.engine import Engine
 from popmq_server.seam.limited import limited
 
@@ -85,7 +85,7 @@ class Server:
 
     def __init__(
         self,
-        engine: Required,
+        engine: Core,
         clock: Clock,
         metrics: Metrics,
         keys: Keys | None = None,

@@ -32,7 +32,7 @@ _COUNTERS = {
     "quarantined": "Messages whose stored bytes did not match their checksum",
     "filtered": "Messages passed over because they did not match the filter",
 }
-#: Metrics of groups under their older names, and the number that each has: dashboards of earlier releases read them.
+#: Metrics of groups and the names that they had in previews, whose dashboards read them.
 _OLDER = {"dead_blocked": "unburied", "dropped": "expired"}
 
 _TOPIC_GAUGES = {

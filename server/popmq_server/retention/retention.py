@@ -158,9 +158,7 @@ class Retention:
                 self._resume, done = chunk.position, False
             if not passed:
                 break
-            if self._is_ripe(tx, topic, chunk):
-                self._left -= DROP_COST
-                ripe.append(chunk)
+            self._note(tx, topic, chunk, ripe)
         self._drop_all(tx, topic, ripe)
         return done
 
@@ -173,9 +171,7 @@ class Retention:
             if not self._pay():
                 self._resume, done = chunk.position, False
                 break
-            if self._is_ripe(tx, topic, chunk):
-                self._left -= DROP_COST
-                ripe.append(chunk)
+            self._note(tx, topic, chunk, ripe)
         self._drop_all(tx, topic, ripe)
         return done
 
@@ -185,13 +181,14 @@ class Retention:
             moved = floors.drop(tx, topic, ripe, self._left * POSITIONS_PER_LOOK)
             self._left -= moved // POSITIONS_PER_LOOK
 
-    def _is_ripe(self, tx: Tx, topic: Topic, chunk: Chunk) -> bool:
-        """Whether nothing points into a chunk; notes it otherwise."""
+    def _note(self, tx: Tx, topic: Topic, chunk: Chunk, ripe: list[Chunk]) -> None:
+        """Adds a due chunk to `ripe`; one that something points into is noted for a copy of its live records."""
         if pinned(tx, chunk):
             self._left -= PINNED_COST
             self._keeping.note(tx, topic, chunk)
-            return False
-        return True
+        else:
+            self._left -= DROP_COST
+            ripe.append(chunk)
 
     def _drop_redriven(self, tx: Tx, topic: Topic) -> bool:
         """Once an hour, drops chunks whose dead letters were all redriven; returns whether the topic is done."""

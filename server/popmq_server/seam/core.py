@@ -1,4 +1,4 @@
-"""What every engine has: commands and queries, pops, sessions, numbers. The rest is in parts.py and producers.py."""
+"""What every engine has. The other methods of Engine belong to capabilities, which an engine may lack (parts.py)."""
 
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ class Commands(Protocol):
 
 
 class Core(Commands, Protocol):
-    """Pops and sessions."""
+    """Pops, sessions, and the size of the store."""
 
     def info(self) -> EngineInfo:
         """The engine's name, and the capabilities that it lacks; always the same."""
@@ -44,13 +44,5 @@ class Core(Commands, Protocol):
         (group, client), by name; streams come after the last of them.
         """
 
-
-class Numbers(Commands, Protocol):
-    """The numbers of the store; those of topics and groups are queries."""
-
     async def store_numbers(self) -> StoreNumbers:
-        """The size of the store, and its free space."""
-
-
-class Required(Core, Numbers, Protocol):
-    """What every engine has. The other methods of Engine belong to capabilities, which an engine may lack."""
+        """The size of the store, and its free space. Those of topics and groups are queries."""

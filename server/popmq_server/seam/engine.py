@@ -4,25 +4,24 @@ A protocol turns requests into commands (commands/) and answers into responses; 
 (engine/broker.py) runs commands on the local store; tests/engine/stub.py is a second one.
 
     core.py       Commands       execute, ask                                     every part of api/
-                  Core           the same, pop, sessions                          clients
-                  Numbers        the same, sizes of the store                     operators
-                  Required       both: what every engine has
+                  Core           the same, pop, sessions, size of the store       what every engine has
     parts.py      Polling        wait_available, pull                             parked calls
                   Inspection     peek, look_up, why                               single messages
                   Sessions       locks of queues                                  consumers that pull
                   Admin          redrive, consume mode, offsets, backup           operators
     producers.py  CheckStreams   producers that are asked about their half messages
 
-A part of api/ takes the protocol that it uses where that is less than all. Every method raises `Refused` for a request
-that the engine refuses. Handles, recall handles and transaction ids are texts that the engine makes and reads.
+A part of api/ takes a smaller protocol where one suffices; the parts of api/rocketmq share a base that takes Engine.
+Every method raises `Refused` for a request that the engine refuses. Handles, recall handles and transaction ids are
+texts that the engine makes and reads.
 """
 
 from typing import Protocol
 
-from popmq_server.seam.core import Required
+from popmq_server.seam.core import Core
 from popmq_server.seam.parts import Admin, Inspection, Polling, Sessions
 from popmq_server.seam.producers import CheckStreams
 
 
-class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Required, Protocol):
+class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Core, Protocol):
     """An engine with all capabilities, or one that refuses those that it lacks (limited.py): what api/ serves."""

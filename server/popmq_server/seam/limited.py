@@ -11,11 +11,11 @@ from popmq_server.commands.numbers import EngineInfo
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.store import Piece
 from popmq_server.seam.capabilities import NEEDED, needed, unsupported
-from popmq_server.seam.core import Required
+from popmq_server.seam.core import Core
 from popmq_server.seam.engine import Engine
 
 
-def limited(engine: Required) -> Engine:
+def limited(engine: Core) -> Engine:
     """The engine itself if it lacks no capability, else a wrapper that refuses calls that need a missing one."""
     return cast(Engine, _Limited(engine) if engine.info().lacking else engine)
 
@@ -23,7 +23,7 @@ def limited(engine: Required) -> Engine:
 class _Limited:
     """Passes all other methods to the engine. The engine may lack the methods of a capability that it does not have."""
 
-    def __init__(self, engine: Required) -> None:
+    def __init__(self, engine: Core) -> None:
         self._engine = cast(Engine, engine)  # a method that it lacks is refused, and never called
         self._info: EngineInfo = engine.info()
 

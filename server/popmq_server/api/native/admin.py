@@ -24,7 +24,7 @@ from popmq_server.model.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
-from popmq_server.seam.core import Numbers
+from popmq_server.seam.core import Core
 
 #: Entries of one backoff table.
 DELAYS_MAX = 64
@@ -39,7 +39,7 @@ class AdminService:
     This service validates settings; the engine compares them with what exists. Changes are committed when it answers.
     """
 
-    def __init__(self, engine: Numbers, native: NativeService, metrics: Metrics, rates: Rates) -> None:
+    def __init__(self, engine: Core, native: NativeService, metrics: Metrics, rates: Rates) -> None:
         self._engine = engine
         self._native = native
         self._metrics = metrics
