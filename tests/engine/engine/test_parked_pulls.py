@@ -53,10 +53,11 @@ def held(broker: Broker, offset: int = 0, queue: int = 0, wait_ms: int = MINUTE,
     return asyncio.ensure_future(broker.pull(ask.Pull(queue=queue, offset=offset, **asked), wait_ms))
 
 
-async def parked(broker: Broker, count: int) -> None:
-    """Until this number of Pulls is parked: the writer answers them on its own thread."""
+async def parked(broker: Broker, count: int, *pulls: asyncio.Task[Any]) -> None:
+    """Until this number of Pulls is parked: the writer answers them on its own thread. None of `pulls` may be over."""
     async with asyncio.timeout(LOST_S):
         while broker.pulls.waiters.count != count:
+            assert not any(pull.done() for pull in pulls), "a Pull was answered that was to be parked"
             await turns()
 
 
@@ -85,7 +86,7 @@ class Looks:
 
 async def test_a_pull_of_an_empty_queue_is_parked_and_woken_by_its_first_message(broker: Broker) -> None:
     task = held(broker)
-    await parked(broker, 1)
+    await parked(broker, 1, task)
     await sent(broker, "a", "b")
     found = await task
     assert (found.status, texts(found), found.next_offset) == ("FOUND", ["a", "b"], 2)
@@ -94,7 +95,7 @@ async def test_a_pull_of_an_empty_queue_is_parked_and_woken_by_its_first_message
 async def test_a_pull_at_the_end_is_parked_and_woken_by_the_next_message(broker: Broker) -> None:
     await sent(broker, "a")
     task = held(broker, 1)
-    await parked(broker, 1)
+    await parked(broker, 1, task)
     await sent(broker, "other queue")
     await sent(broker, "b")
     assert texts(await task) == ["b"]
