@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 
 def calls(action: Callable[[], Any]) -> int:
     """How many Python and C functions the action called on this thread, itself included."""
@@ -30,3 +32,17 @@ def calls(action: Callable[[], Any]) -> int:
 def grows(small: Callable[[], Any], large: Callable[[], Any]) -> float:
     """Calls of the second action divided by calls of the first."""
     return calls(large) / calls(small)
+
+
+def calls_of_pieces(monkeypatch: pytest.MonkeyPatch, job: type[Any]) -> list[int]:
+    """The calls of each piece of the jobs of this class in brokers that are made later, in a list that grows."""
+    found: list[int] = []
+    run = job.run
+
+    def counted(self: Any, tx: Any) -> Any:
+        more: list[Any] = []
+        found.append(calls(lambda: more.append(run(self, tx))))
+        return more[0]
+
+    monkeypatch.setattr(job, "run", counted)
+    return found

@@ -34,6 +34,10 @@ from popmq_server.topics.log import Log, entries
 
 #: Lite topics checked in one piece, and keys removed with idle ones: some 10 ms each.
 LOOKS_MAX, REMOVAL_KEYS_MAX = 250, 1000
+#: Names in watches that one piece drops: some 5 ms.
+WATCHED_MAX = 2000
+#: Groups of a lite topic that are checked at the cost of one look.
+GROUPS_PER_LOOK = 20
 #: Lite topics searched for the oldest message, and those of them that are read.
 OLDEST_LOOKS, OLDEST_READS = 10_000, 500
 #: The retry delay if a topic has reached its limit of lite topics.
@@ -114,16 +118,17 @@ class Upkeep:
 
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to look at."""
-        if not self._at:
-            tx.state.watches.expire(tx.now_ms)
+        if tx.state.watches.expire(tx.now_ms, WATCHED_MAX):
+            return True
         names = tx.kv.scan("name", LITE_NAME, self._at)
         found = [(key, TopicId(U32.unpack(value)[0])) for key, value in itertools.islice(names, LOOKS_MAX + 1)]
-        left = REMOVAL_KEYS_MAX
+        left, looks = REMOVAL_KEYS_MAX, LOOKS_MAX
         for index, (key, topic_id) in enumerate(found):
-            if left <= 0 or index == LOOKS_MAX:
+            if left <= 0 or looks <= 0 or index == LOOKS_MAX:
                 self._at = key
                 return True
             left = _look_at(tx, topic_id, left)
+            looks -= 1 + len(tx.state.topic_groups.get(topic_id, ())) // GROUPS_PER_LOOK
         self._at = b""
         return False
 

@@ -50,9 +50,15 @@ def reach(tx: Tx, topic: Topic, ends: dict[int, int]) -> bool:
     return all(tx.state.floors.get((topic.topic_id, queue), 0) >= end for queue, end in ends.items())
 
 
-def cover(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
-    """Whether the floors show that every group has passed a chunk."""
-    return reach(tx, topic, ends_of(chunk))
+def passed(tx: Tx, topic: Topic, ends: dict[int, int], positions_max: int) -> tuple[bool | None, int]:
+    """Whether every group has passed these offsets of queues, None = not known yet; and the positions looked at."""
+    if reach(tx, topic, ends):
+        return True, 0
+    positions = topic.queues + 1
+    found, looked_at = climb(tx, topic, ends, 1 + max(0, positions_max) // positions)
+    if found and not reach(tx, topic, ends):
+        found = None  # the walk began for other offsets: another one follows
+    return found, looked_at * positions
 
 
 def climb(tx: Tx, topic: Topic, ends: dict[int, int], groups_max: int) -> tuple[bool | None, int]:

@@ -107,14 +107,8 @@ class Retention:
 
     def _passed(self, tx: Tx, topic: Topic, chunk: Chunk) -> bool | None:
         """Whether every group has passed a chunk; None if the piece ends before that is known."""
-        if floors.cover(tx, topic, chunk):
-            return True
-        positions = topic.queues + 1
-        groups_max = 1 + max(0, self._left) * POSITIONS_PER_LOOK // positions
-        passed, looked_at = floors.climb(tx, topic, floors.ends_of(chunk), groups_max)
-        self._left -= looked_at * positions // POSITIONS_PER_LOOK
-        if passed and not floors.cover(tx, topic, chunk):
-            passed = None  # the walk began for another chunk: another one follows
+        passed, positions = floors.passed(tx, topic, floors.ends_of(chunk), self._left * POSITIONS_PER_LOOK)
+        self._left -= positions // POSITIONS_PER_LOOK
         if passed is None:
             self._left = 0
         return passed

@@ -8,8 +8,12 @@
     not droppable  a chunk that a lease or an entry of a retry topic points into: the search skips it and goes on
 
 A Send never exceeds the limit. Messages that the broker itself appends (dead letters, delayed messages) are stored in
-any case, and the next transaction trims the topic; a topic whose limit was lowered is trimmed too. Each piece looks at
-CHUNKS_MAX chunks. Sizes are those of the chunks (records.TopicStat), without keys and indexes.
+any case, and the next transaction trims the topic; a topic whose limit was lowered is trimmed too. Sizes are those of
+the chunks (records.TopicStat), without keys and indexes.
+
+Each piece looks at CHUNKS_MAX chunks, and at floors.POSITIONS_MAX positions of groups. A Send whose search ends there
+is refused, and a job continues the search at once. To make that rare, once a minute a job compares the groups of a
+nearly full topic with its oldest messages, ahead of the Sends.
 """
 
 from popmq_server.errors import Refused, invalid, storage_full
@@ -27,8 +31,9 @@ from popmq_server.topics.topic_round import TopicRound
 CHUNKS_MAX = 200
 #: Minimum time between two searches, beyond one piece, of a topic without droppable chunks.
 TRIM_AGAIN_MS = 1000
-#: More groups than a topic has.
-EVERY_GROUP = 1 << 62
+#: A topic is nearly full when less than 1 / NEARLY of its limit is left. A job compares the groups with as large a part
+#: of its messages, the oldest, which the next Sends may drop.
+NEARLY = 8
 
 
 def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
@@ -54,6 +59,8 @@ def _free(tx: Tx, topic: Topic, size: int) -> None:
     over = _over(tx, topic, size)
     if over <= 0:
         return
+    if topic.topic_id in tx.state.trims and topic.topic_id in tx.state.climbs and not topic.by_age:
+        raise _full(tx, topic, size)  # a job is looking; what this search found out would be undone
     found = spare(tx, topic, over)
     if _sum(found) < over and tx.staged.get(topic.topic_id) and _forgets(tx, topic):
         flush(tx)
@@ -88,7 +95,7 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
     """
     if topic.moving_from:
         return []
-    state, topic_id = tx.state, topic.topic_id
+    state, topic_id, left = tx.state, topic.topic_id, floors.POSITIONS_MAX
     found = list[tuple[Topic, Chunk]]()
     for looked, (owner, chunk) in enumerate(chunks.chunks_of(tx, topic, state.looked.pop(topic_id, 0))):
         if wanted <= 0:
@@ -96,20 +103,17 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
         if looked == CHUNKS_MAX:
             state.looked[topic_id] = chunk.position
             return found
-        may_go = topic.by_age or _passed(tx, owner, chunk)
+        may_go, positions = (True, 0) if topic.by_age else floors.passed(tx, owner, floors.ends_of(chunk), left)
+        left -= positions
+        if may_go is None:
+            state.looked[topic_id] = found[0][1].position if found else chunk.position
+            return found
         if not (may_go or topic.type == "LITE"):
             return found
         if may_go and not chunks.pinned(tx, chunk):
             found.append((owner, chunk))
             wanted -= chunk.bytes
     return found
-
-
-def _passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
-    """Whether every group has passed a chunk. A walk over the groups that finds so holds for other chunks too."""
-    if floors.cover(tx, topic, chunk):
-        return True
-    return bool(floors.climb(tx, topic, floors.ends_of(chunk), EVERY_GROUP)[0]) and floors.cover(tx, topic, chunk)
 
 
 def _drop(tx: Tx, found: list[tuple[Topic, Chunk]]) -> None:
@@ -125,15 +129,19 @@ def _drop(tx: Tx, found: list[tuple[Topic, Chunk]]) -> None:
 def _full(tx: Tx, topic: Topic, size: int) -> Refused:
     """The refusal, with the group that could make room. After an incomplete search, housekeeping trims at once."""
     state, topic_id = tx.state, topic.topic_id
-    if topic_id in state.looked and tx.now_ms - state.trimmed.get(topic_id, 0) >= TRIM_AGAIN_MS:
+    is_early = tx.now_ms - state.trimmed.get(topic_id, 0) < TRIM_AGAIN_MS
+    if topic_id in state.looked and (topic_id in state.climbs or not is_early):
         state.looked.pop(topic_id)
         state.trims[topic_id] = max(size, state.trims.get(topic_id, 0))
     stored = state.topic_stat.get(topic_id, TopicStat()).bytes
-    holder = backlog.greatest_backlog(state, topic_id)
     where = f"topic {topic.name!r} has {stored} bytes, its retention.max_bytes is {topic.bytes_max}"
-    refused = storage_full(f"{where}; {holder}" if holder else where)
-    refused.field = "topic"
-    refused.action = "let the group catch up, purge unneeded messages, or raise the topic's retention.max_bytes"
+    action = "let the group catch up, purge unneeded messages, or raise the topic's retention.max_bytes"
+    if topic_id in state.trims and topic_id in state.climbs and not topic.by_age:
+        why, action = "the broker is searching it for messages that all groups have passed", "send again later"
+    else:
+        why = backlog.greatest_backlog(state, topic_id)
+    refused = storage_full(f"{where}; {why}" if why else where)
+    refused.field, refused.action = "topic", action
     return refused
 
 
@@ -154,14 +162,34 @@ def trim(tx: Tx) -> bool:
 
 
 class Watching:
-    """Marks topics that are over their limit for trimming, once a minute, even without Sends."""
+    """Marks topics that are over their limit for trimming, and compares the groups of nearly full ones with the oldest
+    messages; once a minute, even without Sends.
+    """
 
     def __init__(self) -> None:
         self._round = TopicRound()
 
     def run(self, tx: Tx) -> bool:
         """Looks at one piece of the topics; returns whether there are more."""
+        left = floors.POSITIONS_MAX
         for topic in self._round.piece(tx):
-            if topic.bytes_max and _over(tx, topic, 0) > 0:
+            if not topic.bytes_max:
+                continue
+            if _over(tx, topic, 0) > 0:
                 tx.state.trims.setdefault(topic.topic_id, 0)
+            elif not topic.by_age and _over(tx, topic, topic.bytes_max // NEARLY) > 0:
+                is_known, positions = floors.passed(tx, topic, _ends_ahead(tx, topic), left)
+                left -= positions
+                if is_known is None:
+                    self._round.back_to(topic)
+                    break
         return self._round.more
+
+
+def _ends_ahead(tx: Tx, topic: Topic) -> dict[int, int]:
+    """The end of the oldest messages in each queue."""
+    ends = dict[int, int]()
+    for queue in range(topic.queues):
+        least = tx.state.queue_min.get((topic.topic_id, queue), 0)
+        ends[queue] = least - (least - tx.state.queue_max.get((topic.topic_id, queue), 0)) // NEARLY
+    return ends

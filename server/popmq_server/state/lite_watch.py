@@ -16,6 +16,7 @@ names as they were, to see which of them are new to the group. Keys are names, n
 purged or created again.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
 from popmq_server.errors import Refused
@@ -77,9 +78,11 @@ class Watches:
         self._topic_id = topic_id
         self._deliverable = deliverable
         self._undo = undo
-        self._watches: dict[Key, Watch] = {}
+        #: Those that were refreshed last are at the end. An abort does not restore the order.
+        self._watches = OrderedDict[Key, Watch]()
         self._by_name: dict[tuple[str, str], dict[Key, None]] = {}
         self._by_topic: dict[str, dict[Key, None]] = {}
+        self._by_client: dict[str, dict[Key, None]] = {}
         #: Names in all watches.
         self.names = 0
 
@@ -97,6 +100,7 @@ class Watches:
             self._put(key, watch)
             self._undo.note(self._take, key)
         self._set(watch, "until_ms", now_ms + WATCH_MS)
+        self._watches.move_to_end(key)
         return watch
 
     def _set(self, watch: Watch, field: str, value: object) -> None:
@@ -106,10 +110,12 @@ class Watches:
     def _put(self, key: Key, watch: Watch) -> None:
         self._watches[key] = watch
         self._by_topic.setdefault(key[1], {})[key] = None
+        self._by_client.setdefault(key[2], {})[key] = None
 
     def _take(self, key: Key) -> None:
         del self._watches[key]
         _leave(self._by_topic, key[1], key)
+        _leave(self._by_client, key[2], key)
 
     def add(self, key: Key, names: Iterable[str]) -> bool:
         """Adds names to a watch; returns whether one of the new ones has deliverable messages."""
@@ -156,13 +162,13 @@ class Watches:
 
     def drop_client(self, client: str) -> None:
         """Removes all watches of a client."""
-        for key in [key for key in self._watches if key[2] == client]:
+        for key in list(self._by_client.get(client, ())):
             self.drop(key)
 
     def check_room(self, fresh: int, now_ms: int) -> None:
         """Raises Refused if `fresh` more names would exceed NAMES_MAX."""
         if self.names + fresh > NAMES_MAX:
-            self.expire(now_ms)
+            self.expire(now_ms, fresh)
         if self.names + fresh > NAMES_MAX:
             raise Refused(
                 "LITE_SUBSCRIPTION_QUOTA",
@@ -171,10 +177,16 @@ class Watches:
                 action="name fewer of them; those of a disconnected client are released after a minute",
             )
 
-    def expire(self, now_ms: int) -> None:
-        """Drops watches that were not refreshed in time."""
-        for key in [key for key, watch in self._watches.items() if watch.until_ms <= now_ms]:
+    def expire(self, now_ms: int, names_max: int) -> bool:
+        """Drops watches that were not refreshed in time, until they have this many names; returns whether there are
+        more.
+        """
+        while (key := next(iter(self._watches), None)) is not None and self._watches[key].until_ms <= now_ms:
+            if names_max <= 0:
+                return True
+            names_max -= 1 + len(self._watches[key].names)
             self.drop(key)
+        return False
 
     def watchers(self, topic: str, lite_topic: str, now_ms: int) -> list[Key]:
         """The watches of a lite topic, of all groups."""

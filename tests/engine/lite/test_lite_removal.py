@@ -8,9 +8,10 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.commands import queries
+from popmq_server.lite.lite_topics import Upkeep
 from tests.engine.lites import create, lite_rig, lites, pop, send, sending, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusals
-from tests.engine.work import calls
+from tests.engine.work import calls, calls_of_pieces
 
 rig = pytest.fixture(lite_rig)
 
@@ -213,3 +214,29 @@ def test_a_large_idle_lite_topic_goes_piece_by_piece(rig: Rig, monkeypatch: pyte
     rig.advance(MINUTE)
     assert lites(rig, "short") == 0
     assert [rig.read(name) for name in ("log", "idx", "lidx", "cq", "purge")] == [[]] * 5
+
+
+def test_a_piece_that_looks_for_idle_lite_topics_costs_the_same_however_many_groups_read_them(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("popmq_server.lite.lite_topics.LOOKS_MAX", 100)
+    monkeypatch.setattr("popmq_server.lite.lite_topics.GROUPS_PER_LOOK", 1)
+    monkeypatch.setattr("popmq_server.lite.lite_topics.WATCHED_MAX", 100)
+    counted = calls_of_pieces(monkeypatch, Upkeep)
+
+    def largest(groups: int) -> int:
+        """The most calls of a piece, while no client watches the lite topics and all messages are done."""
+        rig, names = make_rig(str(groups)), [f"n{number}" for number in range(20)]
+        create(rig, "short", lite_ttl_ms=DAY)
+        for group in (f"g{number}" for number in range(groups)):
+            rig.group(group)
+            pop(rig, *names, topic="short", group=group)
+        send(rig, *(f"{name}:1" for name in names), topic="short")
+        for group in (f"g{number}" for number in range(groups)):
+            rig.ack(pop(rig, *names, topic="short", group=group, max_messages=100), group=group)
+        rig.skip(HOUR)
+        counted.clear()
+        rig.settle()
+        return max(counted)
+
+    assert largest(50) < 1.5 * largest(5)

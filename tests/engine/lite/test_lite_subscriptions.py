@@ -13,8 +13,10 @@ from popmq_server.model.records import Topic
 from popmq_server.state import lite_watch
 from popmq_server.state.tx import Tx
 from popmq_server.writer import handlers
-from tests.engine.lites import lite_rig, pop, popping, send, sending, sync
-from tests.engine.rig import SECOND, Rig, bodies, deliveries, refusal, refusals
+from tests.engine.conftest import MakeRig
+from tests.engine.lites import create, lite_rig, pop, popping, send, sending, sync
+from tests.engine.rig import MINUTE, SECOND, Rig, bodies, deliveries, numbered, refusal, refusals
+from tests.engine.work import calls_of_pieces
 
 rig = pytest.fixture(lite_rig)
 
@@ -200,3 +202,29 @@ def test_a_pop_reads_only_lite_topics_that_have_messages(rig: Rig, monkeypatch: 
     looked_at.clear()
     assert bodies(pop(rig, client_id="c")) == ["n7:2"]
     assert looked_at == ["n7"]
+
+
+def subscribed(rig: Rig, clients: int) -> Rig:
+    """Each client watches ten lite topics."""
+    for client in numbered("c", clients):
+        sync(rig, client, "REPLACE", *numbered(f"{client}-", 10))
+    return rig
+
+
+def test_subscriptions_that_end_together_are_dropped_in_pieces_that_do_not_grow(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lite_topics, "WATCHED_MAX", 100)
+    counted = calls_of_pieces(monkeypatch, lite_topics.Upkeep)
+
+    def largest(clients: int) -> int:
+        rig = make_rig(str(clients))
+        create(rig)
+        rig.group("g")
+        subscribed(rig, clients)
+        counted.clear()
+        rig.advance(2 * MINUTE)
+        assert rig.core.state.watches.names == 0
+        return max(counted)
+
+    assert largest(300) < 1.1 * largest(30)

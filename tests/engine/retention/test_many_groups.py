@@ -11,12 +11,13 @@ from popmq_server.operate import purge
 from popmq_server.retention import floors, retention
 from popmq_server.retention.chunks import chunks as chunks_of
 from popmq_server.retention.retention import Retention
+from popmq_server.sending import size_limit
 from popmq_server.state.tx import Tx
-from popmq_server.topics import backlog
+from popmq_server.topics import backlog, topic_round
 from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing
-from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered, sending
-from tests.engine.work import calls, grows
+from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered, refusal, sending
+from tests.engine.work import calls, calls_of_pieces, grows
 
 #: What goes, goes by chunks: these tests say which by sending one by one.
 pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
@@ -34,16 +35,7 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The calls of each piece of the brokers that are started."""
-    found: list[int] = []
-    run = Retention.run
-
-    def counted(self: Retention, tx: Tx) -> bool:
-        more: list[bool] = []
-        found.append(calls(lambda: more.append(run(self, tx))))
-        return more[0]
-
-    monkeypatch.setattr(Retention, "run", counted)
-    return found
+    return calls_of_pieces(monkeypatch, Retention)
 
 
 def read_by(rig: Rig, groups: int, chunks: int = 3, by_age: bool = False, lag: bool = False, pad: int = 0) -> Rig:
@@ -259,6 +251,58 @@ def test_a_commit_that_fails_takes_back_that_groups_lag(rig: Rig) -> None:
     with failing(rig.store, Fault.MAP):
         rig.run(sending("m3" + "." * 200))
     assert (chunks(rig), dict(rig.core.state.lagging)) == (3, {})
+
+
+def passed_by(rig: Rig, groups: int) -> Rig:
+    """A topic without room for another chunk, whose three chunks each group has passed; by default, not by age."""
+    read_by(rig, groups, pad=200)
+    rig.do(ask.UpdateTopic("t", 0, None, (("bytes_max", rig.core.state.topic_stat[1].bytes),)))
+    rig.settle()
+    return rig
+
+
+@pytest.mark.usefixtures("few_moves")
+def test_a_send_that_walks_over_groups_and_each_piece_after_it_cost_the_same_however_many_groups_have_passed(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "SUBSCRIPTIONS_MAX", 20)
+
+    def pieces(groups: int) -> list[int]:
+        rig, again = passed_by(make_rig(str(groups)), groups), sending("m3" + "." * 200)
+        refused: list[object] = []
+        found = [calls(lambda: refused.append(rig.run(again)[0]))]
+        assert refusal(refused[0]) == "STORAGE_FULL"
+        assert "the broker is searching it" in str(refused[0])
+        assert "the broker is searching it" in str(rig.run(again)[0]), "also in the middle of the search"
+        while rig.due:
+            found.append(calls(rig.commit))
+        rig.send("m3" + "." * 200)
+        assert chunks(rig) == 3
+        return found
+
+    few, many = pieces(200), pieces(2000)
+    assert max(many) < 1.1 * max(few)
+
+
+@pytest.mark.usefixtures("few_moves")
+def test_a_send_is_stored_without_a_walk_if_all_groups_had_passed_the_oldest_messages_a_minute_before(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = calls_of_pieces(monkeypatch, size_limit.Watching)
+    monkeypatch.setattr(topic_round, "LOOKS_MAX", 50)
+
+    def pieces(groups: int) -> list[int]:
+        rig = passed_by(make_rig(str(groups)), groups)
+        counted.clear()
+        rig.advance(MINUTE)
+        found = list(counted)
+        rig.send("m3" + "." * 200)
+        assert chunks(rig) == 3
+        return found
+
+    few, many = pieces(200), pieces(2000)
+    assert max(many) < 1.1 * max(few)
+    assert len(many) > 5 * len(few)
 
 
 def test_a_send_refused_by_a_full_topic_costs_the_same_however_many_groups_hold_it(
