@@ -157,7 +157,7 @@ search: setup ## STEPS=500000 of all random machines against their models, from 
 
 chaos-spark: setup build/delta/ready ## BATCHES=50 of each query through both modes of the Spark source while all is killed, and a table
 	@echo "chaos-spark: both modes into Parquet, Delta and a topic (half an hour)"
-	@POPMQ_CAMPAIGN=whole POPMQ_CHAOS_BATCHES=$(BATCHES) $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/real/test_chaos.py
+	@POPMQ_CAMPAIGN=whole POPMQ_CHAOS_BATCHES=$(BATCHES) $(BIN)/pytest -q -s -m spark --timeout=0 $(addprefix tests/spark/real/,test_chaos.py test_speculation.py)
 
 spark-kafka: setup build/delta/ready ## the Spark source beside Spark's own Kafka source (Kafka by Maven), and a table
 	@echo "spark-kafka: $(or $(MESSAGES),200000) messages into each broker, then $(or $(SECONDS),20) seconds of 1,000 messages a second"

@@ -1,5 +1,6 @@
-"""A streaming query for the tests of this folder."""
+"""A streaming query for the tests of this folder, and what a topic holds."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import popmq
 from tests.spark.conftest import QUERY, Broker
 
 
@@ -56,3 +58,15 @@ def query(spark: SparkSession, broker: Broker, tmp_path: Path) -> Query:
 
 def fail() -> None:
     raise OSError("the sink's disk is gone")
+
+
+def in_topic(client: popmq.Client, topic: str) -> Counter[str]:
+    """What a reader finds. The broker publishes a committed batch in pieces: until the numbers stand still."""
+    found: Counter[str] = Counter()
+    for row in client.query_offsets(topic):
+        at = row.min_offset
+        while at < row.max_offset:
+            page = client.pull_columns(topic, row.queue, at, row.max_offset, 4_000)
+            found.update(body.decode() for body in page.columns.body)
+            at = page.next_offset
+    return found

@@ -5,7 +5,7 @@
     after               the sink has committed, and Spark's commit log does not know it
 
 Of every ten micro-batches of a query the second one fails before, and it or the third one after its commit.
-There is no speculation: Spark starts a second attempt beside a first one only on another host.
+There is no speculation, which needs a second host: `test_speculation.py` has a cluster of two.
 """
 
 import os

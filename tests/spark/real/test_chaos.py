@@ -33,6 +33,7 @@ from harness.broker_process import BrokerProcess
 from tests.conftest import WHOLE
 from tests.spark.real import faults
 from tests.spark.real.chaos_driver import move
+from tests.spark.real.conftest import in_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -235,18 +236,6 @@ def hit(victim: str, driver: Driver, broker: BrokerProcess) -> bool:
 
 def tables(folder: Path) -> dict[str, Counter[str]]:
     return {path: Counter(bodies) for path, bodies in json.loads((folder / "tables.json").read_text()).items()}
-
-
-def in_topic(client: popmq.Client, topic: str) -> Counter[str]:
-    """What a reader finds. The broker publishes a committed batch in pieces: until the numbers stand still."""
-    found: Counter[str] = Counter()
-    for row in client.query_offsets(topic):
-        at = row.min_offset
-        while at < row.max_offset:
-            page = client.pull_columns(topic, row.queue, at, row.max_offset, 4_000)
-            found.update(body.decode() for body in page.columns.body)
-            at = page.next_offset
-    return found
 
 
 def show(found: dict[str, Counter[str]], sent: Counter[str], batches: dict[str, int], what: str) -> None:
