@@ -42,10 +42,12 @@ def _of_messages(data: Sequence[bytes], names: Collection[str]) -> list[bytes | 
         piece = known[rest] if rest in known else known.setdefault(rest, _tail(rest, names))
         if piece is None:
             parts.append(_piece(pb.Message.FromString(message), names))
-        elif with_body:
-            parts += (memoryview(message)[0 if with_id else body : end], piece)
-        else:
+        elif not with_body:
             parts += (message[:body] if with_id else b"", piece)
+        elif with_id and not rest:
+            parts += (message, piece)  # the whole message
+        else:
+            parts += (memoryview(message)[0 if with_id else body : end], piece)
     return parts
 
 
