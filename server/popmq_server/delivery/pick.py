@@ -11,6 +11,7 @@ found nothing runs again after the other waiting commands (I.18).
 """
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 from popmq_server.commands import Position
@@ -226,16 +227,16 @@ class Pick:
 
     def _take_sound(self, queue: int, offset: int, units: list[tuple[int, int, int]], rows_max: int) -> int:
         """Takes readable messages that need no check of their own; returns how many. Stops at any other one."""
-        rows, chunks, before = self.rows, self.chunks, len(self.rows)
-        for at, chunk, size, stored_ms, data in self.log.sound(self.topic.topic_id, units[: rows_max - before]):
-            if at != offset or (rows and size > self.bytes_left):
-                break
-            if not chunks or chunks[-1][1] != chunk:
-                chunks.append((len(rows), chunk))
-            rows.append((data, stored_ms, queue, at, 1, len(rows)))
-            self.bytes_left -= size
-            offset += 1
-        return len(rows) - before
+        before = len(self.rows)
+        found = self.log.sound(self.topic.topic_id, units[: rows_max - before], self.bytes_left, not self.rows)
+        taken = len(found.data)
+        for index, chunk in found.chunks:
+            if not self.chunks or self.chunks[-1][1] != chunk:
+                self.chunks.append((before + index, chunk))
+        places = range(offset, offset + taken), repeat(1), range(before, before + taken)
+        self.rows += zip(found.data, found.stored_ms, repeat(queue), *places)
+        self.bytes_left = found.bytes_left
+        return taken
 
     def _is_gone(self, queue: int, offset: int) -> bool:
         """Whether this is a redriven dead letter; it counts as if the group had begun after it."""

@@ -22,8 +22,8 @@ LENGTH_END = 1 << 24
 #: Keys of the fields message_id and body of popmq.v1.Message.
 _MESSAGE_ID, _BODY = 0x0A, b"\x12"
 _RECORD_BODY = struct.Struct(">IIQ")
-#: Where everything ends in a record that `message_parts` looks at: an id of 127 bytes, and two keys and lengths.
-_BEGINNING = RECORD_HEAD_BYTES + 2 + 127 + 1 + 5
+#: Where everything ends that `message_parts` looks at: an id of 127 bytes, and two keys and lengths.
+_BEGINNING = 2 + 127 + 1 + 5
 
 #: Limits of a message.
 BODY_BYTES_MAX = 4 << 20
@@ -104,7 +104,7 @@ def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
     crc, length, topic, stored_ms = RECORD.unpack_from(raw)
     if zlib.crc32(raw[4:]) != crc or length != size or topic != topic_id:
         return None
-    return stored_ms, bytes(raw[RECORD_HEAD_BYTES:])
+    return stored_ms, raw[RECORD_HEAD_BYTES:].tobytes()
 
 
 def read_head(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
@@ -115,9 +115,14 @@ def read_head(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
     crc, length, topic, stored_ms = RECORD.unpack_from(raw)
     if zlib.crc32(raw[4:]) != crc or length != size or topic != topic_id:
         return None
-    start = bytes(raw[RECORD_HEAD_BYTES:_BEGINNING])
+    return stored_ms, without_body(raw, RECORD_HEAD_BYTES)
+
+
+def without_body(raw: memoryview, at: int) -> bytes:
+    """The message from `at` to the end, without the body that `message_parts` finds, which is not copied."""
+    start = raw[at : at + _BEGINNING].tobytes()
     body, end = message_parts(start)
-    return stored_ms, start[:body] + raw[RECORD_HEAD_BYTES + end :]
+    return start[:body] if at + end == len(raw) else start[:body] + raw[at + end :]
 
 
 def message_parts(data: bytes) -> tuple[int, int]:

@@ -23,6 +23,8 @@ any number up to the next one, and no offset is too small.
 The event loop parks Pulls at the end of a queue: parked_pulls.py.
 """
 
+from itertools import repeat
+
 from popmq_server.commands import Pull, Pulled, UpdateOffsets
 from popmq_server.delivery import deadletter, invalidated
 from popmq_server.delivery.pick import REJECTIONS_MAX, SCAN_UNITS_MAX, SKIPS_MAX
@@ -122,6 +124,7 @@ class Reading:
         self.messages_max = command.max_messages
         self.bytes_left = command.max_bytes
         self.log = Log(tx.kv)
+        self.body = command.body
         self.read = read_record if command.body else read_head
         self.log_end = tx.state.counters[""].position
         self.rows: list[Row] = []
@@ -237,15 +240,13 @@ class Reading:
 
         The common case, without the checks of the log stage: nothing is filtered, and units are consecutive.
         """
-        queue, rows, left, before = self.queue, self.rows, self.bytes_left, len(self.rows)
-        for found, _, size, stored_ms, data in self.log.sound(self.topic.topic_id, units, self.read):
-            if size > left and rows:
-                break
-            rows.append((data, stored_ms, queue, found, 1))
-            left -= size
-        self.bytes_left = left
-        self.offset += len(rows) - before
-        return len(rows) - before
+        found = self.log.sound(self.topic.topic_id, units, self.bytes_left, not self.rows, self.body)
+        taken = len(found.data)
+        offsets_taken = range(self.offset, self.offset + taken)
+        self.rows += zip(found.data, found.stored_ms, repeat(self.queue), offsets_taken, repeat(1))
+        self.bytes_left = found.bytes_left
+        self.offset += taken
+        return taken
 
     def _pass_over(self, offset: int) -> None:
         """Counts entries before `offset` as rejected: the index stage left them out."""

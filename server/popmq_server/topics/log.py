@@ -5,12 +5,14 @@ fetch   → the message at a position, with its checksum verified
 """
 
 import struct
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from typing import NamedTuple
 
 from popmq_server.errors import UnreadableRow
 from popmq_server.model.checkpoint import CheckPoint, Run, members_of
-from popmq_server.model.message import read_record
+from popmq_server.model.message import RECORD, RECORD_HEAD_BYTES, read_record, without_body
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, U64
 from popmq_server.storage.lmdb import Transaction
@@ -19,6 +21,9 @@ from popmq_server.storage.lmdb import Transaction
 Reader = Callable[[memoryview, int], tuple[int, bytes] | None]
 #: An entry of the consume queue with its tag hash as bytes; only the tag hash.
 _WITH_TAG, _ONLY_TAG = struct.Struct(">QI8s"), struct.Struct(">12x8s")
+
+#: Of the head of a record: its crc32, and what the crc32 covers.
+_CRC_BYTES, _HEAD_LEFT = 4, RECORD_HEAD_BYTES - 4
 
 
 def _pieces(
@@ -110,6 +115,18 @@ def _located_run(kv: Transaction, topic_id: int, run: Run, places: list[int]) ->
         places = places[len(here) :]
 
 
+class Sound(NamedTuple):
+    """Readable messages of consecutive entries.
+
+    `chunks`: (index of the first message, position) of each chunk that they are in. `bytes_left`: of those given.
+    """
+
+    data: list[bytes]
+    stored_ms: list[int]
+    chunks: list[tuple[int, int]]
+    bytes_left: int
+
+
 class Log:
     """Reads records by position; keeps the last chunk, since the next record is mostly in the same one.
 
@@ -144,20 +161,40 @@ class Log:
         return True
 
     def sound(
-        self, topic_id: int, units: Iterable[tuple[int, int, int]], read: Reader = read_record
-    ) -> Iterator[tuple[int, int, int, int, bytes]]:
-        """(offset, chunk, size, stored ms, message bytes) of each unit up to the first that `fetch` must read from
-        `kept` or refuse. `read`: as there.
+        self,
+        topic_id: int,
+        units: Iterable[tuple[int, int, int]],
+        bytes_left: int,
+        at_least_one: bool,
+        body: bool = True,
+    ) -> Sound:
+        """The messages of `units` up to the first that does not fit, or that `fetch` must read from `kept` or refuse.
+
+        The same checks as `read_record`, without its calls: it is where a read of many messages spends its time.
+        `bytes_left`: of records; `at_least_one`: the first fits always. `body` False: as `read_head`.
         """
-        start, stop, chunk = self._start, self._stop, self._chunk
-        for offset, position, size in units:
-            if not start <= position < stop:
-                if not self._load(position):
-                    return
-                start, stop, chunk = self._start, self._stop, self._chunk
-            if (message := read(chunk[position - start : position - start + size], topic_id)) is None:
-                return
-            yield offset, start, size, *message
+        start, last, chunk = 0, -1, self._chunk
+        data, times, chunks = list[bytes](), list[int](), list[tuple[int, int]]()
+        unpack, crc32 = RECORD.unpack_from, zlib.crc32
+        for _, position, size in units:
+            if size > bytes_left and (data or not at_least_one):
+                break
+            if not start <= position <= last:
+                if not self._load(position) or position > self._stop - RECORD_HEAD_BYTES:
+                    break
+                start, last, chunk = self._start, self._stop - RECORD_HEAD_BYTES, self._chunk
+                chunks.append((len(data), start))
+            at = position - start
+            crc, length, topic, stored_ms = unpack(chunk, at)
+            covered = chunk[at + _CRC_BYTES : at + size]
+            if crc32(covered) != crc or length != size - RECORD_HEAD_BYTES or topic != topic_id:
+                break
+            data.append(covered[_HEAD_LEFT:].tobytes() if body else without_body(covered, _HEAD_LEFT))
+            times.append(stored_ms)
+            bytes_left -= size
+        if chunks and chunks[-1][0] == len(data):
+            chunks.pop()
+        return Sound(data, times, chunks, bytes_left)
 
     def fetch(
         self,
