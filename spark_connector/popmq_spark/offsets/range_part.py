@@ -4,8 +4,8 @@ Runs in an executor, perhaps several times and beside itself: the offsets are in
 same rows as long as retention keeps them. The broker stores nothing about it.
 """
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -47,30 +47,40 @@ def read_ranges(part: RangePart) -> Iterator[pa.RecordBatch]:
     Errors: DataLoss; of popmq.errors InvalidFilter, and Unavailable after brokerUnavailableTimeout.
     """
     with ThreadPoolExecutor(1, "popmq-ahead") as ahead:
-        for span in part.spans:
-            for columns in _pages(part, span, ahead):
-                if len(columns):
-                    yield to_arrow(columns, span.topic, None, part.schema, part.keys)
+        for span, columns in _pages(part, lambda span, at: ahead.submit(_pull, part, span, at)):
+            if len(columns):
+                yield to_arrow(columns, span.topic, None, part.schema, part.keys)
 
 
-def _pages(part: RangePart, span: Span, ahead: ThreadPoolExecutor) -> Iterator[popmq.Columns]:
-    """The answers for one span, in order.
+def _pages(part: RangePart, ask: Callable[[Span, int], Future[PulledColumns]]) -> Iterator[tuple[Span, popmq.Columns]]:
+    """The answers for the spans, in order.
 
     Each is asked for when the one before has arrived: only its `next_offset` says where it begins, since a filter or a
-    bound in bytes may end an answer anywhere.
+    bound in bytes may end an answer anywhere. No span is empty.
     """
-    at = span.start
-    coming = ahead.submit(_pull, part, span, at)
-    while at < span.end:
-        try:
-            page = coming.result()
-        except popmq.errors.TopicNotFound:
-            lose(part.fail_on_data_loss, f"the topic {span.topic!r} was deleted before {span} was read")
-            return
-        at = _checked(part, span, at, page)
-        if at < span.end:
-            coming = ahead.submit(_pull, part, span, at)
-        yield page.columns
+    if not part.spans:
+        return
+    coming = ask(part.spans[0], part.spans[0].start)
+    for span, following in zip(part.spans, (*part.spans[1:], None), strict=True):
+        at = span.start
+        while at < span.end:
+            page = _arrived(part, span, coming)
+            at = _checked(part, span, at, page) if page is not None else span.end
+            if at < span.end:
+                coming = ask(span, at)
+            elif following is not None:
+                coming = ask(following, following.start)
+            if page is not None:
+                yield span, page.columns
+
+
+def _arrived(part: RangePart, span: Span, coming: Future[PulledColumns]) -> PulledColumns | None:
+    """The answer; None if the topic no longer exists, which `lose` raises as an error or lets pass."""
+    try:
+        return coming.result()
+    except popmq.errors.TopicNotFound:
+        lose(part.fail_on_data_loss, f"the topic {span.topic!r} was deleted before {span} was read")
+        return None
 
 
 def _pull(part: RangePart, span: Span, at: int) -> PulledColumns:

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import popmq
 from popmq_spark.lease.plan import OffsetError
-from popmq_spark.offsets.range_part import RangePart
 from popmq_spark.options import OptionError
 from popmq_spark.queue_ends import DataLoss
 from tests.spark.conftest import TOPIC, Broker
@@ -376,25 +374,3 @@ def test_a_checkpoint_of_the_other_mode_is_refused_with_what_to_do(broker: Broke
     stream.offsets, stream.commits = leased.offsets, leased.commits
     with pytest.raises(OffsetError, match=r"mode=offsets reads offsets of version 2; .* start with a new checkpoint"):
         stream.trigger()
-
-
-def test_columns_that_are_not_asked_for_are_not_sent(
-    broker: Broker, query: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker.send(3, size=1000)
-    stream = query()
-    stream.trigger()
-    (part,) = stream.parts()
-    assert isinstance(part, RangePart)
-    without = replace(part, schema=part.schema.remove(part.schema.get_field_index("body")))
-    asked: list[bool] = []  # for the body
-    pull = popmq.Client.pull_columns
-
-    def pull_columns(client: popmq.Client, *place: Any, **how: Any) -> Any:
-        asked.append("body" in how["columns"])
-        return pull(client, *place, **how)
-
-    monkeypatch.setattr(popmq.Client, "pull_columns", pull_columns)
-    assert len(stream.read(without)) == len(stream.read(part)) == 3
-    assert set(asked[: len(asked) // 2]) == {False}
-    assert set(asked[len(asked) // 2 :]) == {True}
