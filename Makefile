@@ -198,7 +198,7 @@ test-newest: ## the same on the newest dependencies there are
 	@echo "test-newest: quick tests"
 	@build/newest/bin/pytest -q $(TWO) $(INSTALLED_TESTS) -m "$(FAST) and not twin or wheel"
 
-test-interpreters: ## the quick tests against the installed wheel, on every Python from 3.11 on that this machine has
+test-interpreters: ## quick tests and two Spark queries against the installed wheel, on every Python from 3.11 on there is
 	@$(PYTHON) scripts/interpreters.py
 
 newcomer: ## a fresh environment: from pip install to the first message in time, then every page, command and sample

@@ -1,7 +1,9 @@
-"""Runs some quick tests on every Python that this machine has: the wheel of this clone in an environment for each.
+"""Runs some tests on every Python that this machine has: the wheel of this clone in an environment for each.
 
     python scripts/interpreters.py             all of them; exit code 1 if one fails
     python scripts/interpreters.py --list      which there are
+
+These are quick tests, those of the Spark connector among them, and then two queries in a real Spark.
 
 It looks for python3.11 and later on the PATH and in pyenv, and takes one of each minor version. The classifiers in
 pyproject.toml name the versions that a release was tested on.
@@ -33,8 +35,10 @@ TESTS = (
         "tests/engine/filters",
         "tests/engine/schedules",
     ),
-    *("tests/http2", "tests/cli/test_messages.py"),
+    *("tests/http2", "tests/cli/test_messages.py", "tests/spark"),
 )
+#: A driver and its Python workers on the interpreter: pickles, Arrow and forks between them.
+SPARK_TESTS = "tests/spark/real"
 FAST = "not slow and not browser and not spark and not chaos and not polyglot and not interop and not twin"
 
 
@@ -71,24 +75,18 @@ def classified() -> set[str]:
 def tested(version: str, python: Path) -> bool:
     """Installs the wheel with the test tools, and runs the tests against it."""
     prefix = f"build/python-{version}"
-    install = ["make", "--no-print-directory", "install", f"PREFIX={prefix}", "EXTRA=server", "WITH=--group test"]
-    if subprocess.run([*install, f"PYTHON={python}"], cwd=ROOT, check=False).returncode:
+    install = ["make", "--no-print-directory", "install", f"PREFIX={prefix}", "EXTRA=server,spark"]
+    if not done([*install, "WITH=--group test", f"PYTHON={python}"]):
         return False
+    pytest = [f"{prefix}/bin/pytest", "-q", "-p", "no:cacheprovider"]
     print(f"interpreters: quick tests on Python {version}", flush=True)
-    pytest = [
-        f"{prefix}/bin/pytest",
-        "-q",
-        "-n",
-        "2",
-        "--dist",
-        "loadfile",
-        "-p",
-        "no:cacheprovider",
-        *TESTS,
-        "-m",
-        FAST,
-    ]
-    return not subprocess.run(pytest, cwd=ROOT, check=False).returncode
+    quick = done([*pytest, "-n", "2", "--dist", "loadfile", *TESTS, "-m", FAST])
+    print(f"interpreters: two Spark queries on Python {version}", flush=True)
+    return done([*pytest, SPARK_TESTS, "-m", "spark and smoke"]) and quick
+
+
+def done(command: list[str]) -> bool:
+    return not subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
 def main() -> int:
