@@ -1,6 +1,7 @@
 """Runs each test with both clients: it awaits the calls of `client`, an AsyncClient or a Client in threads."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -119,6 +120,14 @@ def sync_client(popmq_broker: Broker) -> popmq.Client:
 def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
     with LossyWire(popmq_broker.endpoint) as wire:
         yield wire
+
+
+@pytest.fixture
+def late(wire: LossyWire) -> Iterator[threading.Event]:
+    """Set: calls that `holding` has held go on to the broker."""
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 @pytest.fixture

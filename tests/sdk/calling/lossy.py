@@ -2,6 +2,7 @@
 
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
@@ -71,6 +72,16 @@ class LossyWire(grpc.GenericRpcHandler):
             call: Any = error
             context.set_trailing_metadata(call.trailing_metadata())
             context.abort(call.code(), call.details())
+
+
+def holding(late: threading.Event) -> Callable[[Callable[[], bytes]], bytes]:
+    """For a plan: nothing of this call reaches the broker before `late`."""
+
+    def hold(forward: Callable[[], bytes]) -> bytes:
+        late.wait()
+        return forward()
+
+    return hold
 
 
 def abort_with(context: Any, status: grpc.StatusCode, info: pb.ErrorInfo) -> None:

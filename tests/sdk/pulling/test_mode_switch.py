@@ -1,6 +1,7 @@
 """Consumers whose group is switched between POP and PULL while they run, and whose topic is made anew under them."""
 
 import asyncio
+import threading
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 import popmq
 from popmq import errors
-from tests.sdk.conftest import GROUP, eventually
+from tests.sdk.calling.lossy import LossyWire, holding
+from tests.sdk.conftest import GROUP, Connect, eventually
 from tests.sdk.pulling.pulls import committed, handle, later, next_of, pulling, queues_of, soon, take
 
 NARROW = "narrow"
@@ -130,18 +132,21 @@ async def test_a_consumer_that_missed_a_switch_forth_and_back_begins_where_the_g
 
 
 async def test_a_loop_reads_a_topic_created_again_from_its_first_message(
-    narrow: Any, guard: Any, caplog: pytest.LogCaptureFixture
+    narrow: Any, connect: Connect, wire: LossyWire, late: threading.Event, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """It asks for its share of the queues after the topic is there again: a topic that is gone ends it."""
     await narrow.send(NARROW, ["a", "b", "c"])
     flow = popmq.FlowControl(count=0)  # it holds messages, and asks for no more: it misses that the topic was gone
-    async with narrow.pull_consume(NARROW, GROUP, flow=flow, start="latest") as consumer:
+    async with connect(wire.endpoint).pull_consume(NARROW, GROUP, flow=flow, start="latest") as consumer:
         waiting = soon(consumer)
         await eventually(partial(pulling, consumer))
         await narrow.send(NARROW, ["d", "e"])
         kept = await waiting
+        wire.plan["QueryAssignment"] = [holding(late)]
         await narrow.delete_topic(NARROW)
         await narrow.create_topic(NARROW, queues=1)
         await narrow.send(NARROW, [f"new{number}" for number in range(8)])
+        late.set()
         kept.release()
         await eventually(partial(logged, caplog, "created again"))
         assert await take(consumer, guard, 8) == [f"new{number}" for number in range(8)]

@@ -3,15 +3,13 @@
 import asyncio
 import importlib
 import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import popmq
 from popmq import errors
-from popmq.testing import Broker
-from tests.sdk.calling.lossy import REFUSE, LossyWire
+from tests.sdk.calling.lossy import REFUSE, LossyWire, holding
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 from tests.sdk.pulling.pulls import handle, next_of, soon
 
@@ -19,30 +17,6 @@ pytestmark = pytest.mark.usefixtures("popmq_clock")
 
 #: Seconds: less than a call to the broker takes.
 AT_ONCE = 0.001
-
-
-@pytest.fixture
-def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
-    with LossyWire(popmq_broker.endpoint) as wire:
-        yield wire
-
-
-@pytest.fixture
-def late(wire: LossyWire) -> Iterator[threading.Event]:
-    """Set: answers that were held by `holding` go on."""
-    event = threading.Event()
-    yield event
-    event.set()
-
-
-def holding(late: threading.Event) -> Callable[[Callable[[], bytes]], bytes]:
-    """For the plan of a wire: nothing of this call reaches the broker before `late`."""
-
-    def hold(forward: Callable[[], bytes]) -> bytes:
-        late.wait()
-        return forward()
-
-    return hold
 
 
 async def long_enough(client: Any) -> None:
