@@ -157,10 +157,18 @@ def test_commands_that_wait_during_a_failed_commit_are_refused_too(
 
 def test_a_writer_answers_waiting_commands_before_it_stops(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "BATCH_COMMANDS_MAX", 1)  # so that all but the first still wait when it is stopped
+    writer, run = office.writer, office.core.run
+
+    def run_once_it_is_stopped(commands: list[Any]) -> Any:
+        with writer._event:
+            writer._event.wait_for(lambda: writer._stopping)
+        return run(commands)
+
+    monkeypatch.setattr(office.core, "run", run_once_it_is_stopped)
     for number in range(50):
-        office.writer.submit(sending(f"m{number}"), number)
-    office.writer.start()
-    office.writer.stop()
+        writer.submit(sending(f"m{number}"), number)
+    writer.start()
+    writer.stop()
     assert [refusal(office.answers[number]) for number in range(50)] == [""] * 50
     office.writer.submit(sending("late"), "late")
     assert refusal(office.answer("late")) == "UNAVAILABLE"

@@ -208,10 +208,12 @@ async def test_one_client_does_not_read_a_topic_twice_for_a_group(client: Any) -
 async def test_a_slow_handler_stops_the_pulling_at_the_limit_and_one_batch(
     client: Any, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await client.send(TOPIC, ["x"] * 200)
+    await client.create_topic("narrow", queues=1)
+    await client.send("narrow", ["x"] * 20)
     flow = FlowControl(count=50, pause=0.001)
-    async with client.pull_consume(TOPIC, GROUP, max_messages=20, flow=flow) as consumer:
+    async with client.pull_consume("narrow", GROUP, max_messages=20, flow=flow) as consumer:
         out = [await next_of(consumer)]
+        await client.send("narrow", ["x"] * 180)  # it pulls these while a handler has the first one
         await eventually(lambda: held_back(consumer, "count"))
         assert max(state.cached for state in consumer.queues()) == 60  # 40 were not more than 50
         await eventually(lambda: told(caplog, "is not pulled: count"))
