@@ -47,7 +47,7 @@ def by_carrier(cells: Mapping[tuple[str, int], Carrier]) -> dict[str, Carrier]:
 
 
 class Flights:
-    """The files of the package; `first`: at most this many flights. Raises FileNotFoundError when it is not installed."""
+    """The files of the package, cut to the first `first` flights. FileNotFoundError when it is not installed."""
 
     def __init__(self, first: int | None = None) -> None:
         self._first = first
