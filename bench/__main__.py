@@ -3,6 +3,7 @@
     make bench                          the whole bench, some minutes
     python -m bench --quick             under two minutes
     python -m bench --part spark --backlog 5000000
+    python -m bench --part local-spark  the connector in a real Spark
 
 Parts measure a broker process through its ports; `resting` alone runs the engine in this process. Exit code 1 when a
 floor does not hold. Close other programs first: they change the figures.
@@ -18,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.measuring.measure import machine
-from bench.parts import legs, report, resting, semantics, spark
+from bench.parts import legs, local_spark, report, resting, semantics, spark
 from bench.parts.legs import Effort, Results
 
 PARTS = {
@@ -26,6 +27,7 @@ PARTS = {
     "semantics": semantics.everything,
     "resting": resting.everything,
     "spark": spark.everything,
+    "local-spark": local_spark.everything,
 }
 
 

@@ -1,6 +1,7 @@
 """Measures the Spark connector without Spark: its tasks and its driver, beside the calls that they make.
 
-The JVM's part is left out, since it is the same for every source. Rates are compared within one run, one process each.
+The JVM's part is left out, since it is the same for every source; `local_spark.py` measures with it. Rates are
+compared within one run, one process each.
 """
 
 from __future__ import annotations
