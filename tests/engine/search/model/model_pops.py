@@ -167,7 +167,7 @@ class Pops(Sends):
             for entry in view.of("retry")
             if not (asker and asker.has(entry)) and (upto is None or entry.entered < upto.retry)
         )
-        return sorted(found, key=lambda entry: entry.entered)
+        return sorted(found, key=lambda entry: (entry.entered, entry.number))
 
     def _match(self, found: Topic, left: list[Entry], row: Row, gone: Counter[Record]) -> Entry | None:
         """The retry entry that a row was, taken out of `left`; `gone`: how many have left the retry topic.
@@ -180,7 +180,7 @@ class Pops(Sends):
         if not alike:
             must((row.attempt, row.stored_ms) == (1, stored_ms), "a first delivery", row, stored_ms)
             return None
-        entry = min(alike, key=lambda one: (one.entered, one.attempts + 1 != row.attempt))
+        entry = min(alike, key=lambda one: (one.entered, one.attempts + 1 != row.attempt, one.number))
         must(row.attempt == entry.attempts + 1, "attempt", row, entry)
         gone[self.record(found, entry)] -= 1
         left.remove(entry)
