@@ -164,14 +164,14 @@ spark-kafka: setup build/delta/ready ## the Spark source beside Spark's own Kafk
 	@echo "spark-kafka: $(or $(MESSAGES),200000) messages into each broker, then $(or $(SECONDS),20) seconds of 1,000 messages a second"
 	@$(BIN)/python -m bench.spark_kafka $(or $(MESSAGES),200000) $(or $(SECONDS),20)
 
-spark-examples: setup .venv/examples ## the scripts of examples/spark; what they make is compared
+spark-examples: setup .venv/examples build/delta/ready ## the scripts of examples/spark; what they make is compared
 	@echo "spark-examples: windows, joins, states, tables, bodies, Connect, a pipeline (ten minutes)"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m spark tests/spark/real/test_examples.py
 .venv/examples: .venv/ready
 	@$(BIN)/python $(PIP_INSTALL) --group examples
 	@touch $@
 
-# For a Spark that Delta is there for: it follows Spark's releases some months later.
+# For a Spark that Delta, Avro and Kafka's source are there for: they follow Spark's releases later.
 build/delta/ready: pyproject.toml
 	@$(MAKE) --no-print-directory install PREFIX=build/delta EXTRA=spark WITH='pyspark[sql]==4.2.0'
 	@touch $@

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 import shop
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyspark.sql import DataFrame, SparkSession
@@ -19,8 +20,8 @@ from pyspark.sql.functions import from_json, schema_of_json
 import popmq
 
 JSON, PROTOBUF, AVRO = "shop-json", "shop-protobuf", "shop-avro"
-#: Of the JVM that uses `avro`.
-AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13:4.1.1"
+#: Of the JVM that uses `avro`; it has the version of Spark.
+AVRO_PACKAGE = f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"
 AVRO_SCHEMA = json.dumps(
     {
         "type": "record",

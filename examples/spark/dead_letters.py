@@ -19,10 +19,9 @@ REASONS = ("no such account", "amount is negative", "the bank is closed")
 
 def fail(client: popmq.Client, messages: int = 30) -> None:
     """Rejects the first orders, as a consumer with faults would; does nothing if its group is there."""
-    try:
-        client.create_group(GROUP)
-    except popmq.errors.AlreadyExists:
+    if GROUP in {group.name for group in client.list_groups()}:
         return
+    client.create_group(GROUP)
     for number, delivery in enumerate(client.pop(shop.ORDERS, GROUP, messages)):
         client.reject(delivery, reason=REASONS[number % 7 % 3])
 

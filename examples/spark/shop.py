@@ -47,13 +47,12 @@ def payments(count: int) -> Iterator[dict[str, object]]:
 
 def fill(client: popmq.Client, count: int = 360) -> None:
     """Makes the two topics and sends everything; does nothing if they are there."""
-    try:
-        for topic in (ORDERS, PAYMENTS):
-            client.create_topic(topic, queues=2)
-    except popmq.errors.AlreadyExists:
+    if ORDERS in {topic.name for topic in client.list_topics()}:
         return
+    for topic in (ORDERS, PAYMENTS):
+        client.create_topic(topic, queues=2)
     for topic, rows in ((ORDERS, orders(count)), (PAYMENTS, payments(count))):
-        messages = [popmq.Message(json.dumps(row), keys=[str(row["order"])]) for row in rows]
+        messages = [popmq.Message(json.dumps(row), key=str(row["order"])) for row in rows]
         for first in range(0, len(messages), 20):
             client.send(topic, messages[first : first + 20])
 

@@ -61,8 +61,5 @@ def execute(spark: SparkSession, url: str, statement: str, unless: str = "") -> 
 if __name__ == "__main__":
     with popmq.Client(shop.endpoint()) as client:
         shop.fill(client)
-        try:
-            client.create_topic(COPIES)
-        except popmq.errors.AlreadyExists:
-            print(f"{COPIES} is there")
+        client.create_topic(COPIES)
     run(shop.session(), shop.endpoint(), Path("build/examples")).orderBy("number").show(12)

@@ -37,10 +37,13 @@ pytestmark = [
 ]
 
 EXAMPLES = Path("examples/spark").resolve()
-#: A Python with a Spark that has a Delta, and a Kafka source.
+#: A Python with a Spark that has a Delta, an Avro and a Kafka source: of the newest Spark they may be missing in Maven.
 DELTA_PYTHON = Path("build/delta/bin/python").absolute()
 #: Orders that are there before the failure, and all of them.
 EARLY, ALL = 150, 360
+
+#: Scripts that draw, and what.
+PICTURES = {"windows": "turnover.png", "dead_letters": "dead_letters.png"}
 
 Run = Callable[[Any, str, Path], "DataFrame"]
 
@@ -239,6 +242,29 @@ def own_process(script: str, *arguments: str, folder: Path, python: str = sys.ex
     return done.stdout
 
 
+def test_the_shop_sends_its_orders_and_payments_once(client: popmq.Client) -> None:
+    for topic in ("shop-orders", "shop-payments"):
+        client.delete_topic(topic)
+    for _ in range(2):
+        shop().fill(client)
+    messages = [client.stats(topic).topics[0].messages for topic in ("shop-orders", "shop-payments")]
+    assert messages == [360, sum(1 for _ in shop().payments(360))]
+
+
+@pytest.mark.parametrize(
+    "script", ["windows", "dead_letters", "join", "state", "tables", "bodies", "replay", "connect"]
+)
+def test_a_script_runs_by_itself(served: BrokerProcess, client: popmq.Client, tmp_path: Path, script: str) -> None:
+    """As the README calls it, but in a folder of its own."""
+    command = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    assert own_process(command, str(EXAMPLES / f"{script}.py"), served.endpoint, folder=tmp_path)
+    if script in PICTURES:
+        assert (tmp_path / "build" / "examples" / PICTURES[script]).read_bytes().startswith(b"\x89PNG")
+    if script == "dead_letters":
+        client.delete_group("shop-billing")
+
+
+@pytest.mark.skipif(not DELTA_PYTHON.exists(), reason="make spark-examples installs a Spark that has an Avro")
 def test_a_body_in_avro_is_columns(served: BrokerProcess, client: popmq.Client, tmp_path: Path) -> None:
     import_module("bodies").fill(client, 50)
     script = (
@@ -247,10 +273,10 @@ def test_a_body_in_avro_is_columns(served: BrokerProcess, client: popmq.Client, 
         ".config('spark.ui.enabled', 'false').getOrCreate(); "
         "print('sum', sum(row.order for row in bodies.avro(spark, sys.argv[1]).collect()))"
     )
-    assert f"sum {sum(range(50))}" in own_process(script, served.endpoint, folder=tmp_path)
+    assert f"sum {sum(range(50))}" in own_process(script, served.endpoint, folder=tmp_path, python=str(DELTA_PYTHON))
 
 
-@pytest.mark.skipif(not DELTA_PYTHON.exists(), reason="make chaos-spark installs a Spark that has a Delta")
+@pytest.mark.skipif(not DELTA_PYTHON.exists(), reason="make spark-examples installs a Spark that has a Delta")
 def test_a_delta_table_holds_each_order_once_though_its_last_batch_is_repeated(
     served: BrokerProcess, client: popmq.Client, tmp_path: Path
 ) -> None:
@@ -265,7 +291,7 @@ def test_a_delta_table_holds_each_order_once_though_its_last_batch_is_repeated(
     assert f"orders {[*range(EARLY)]}" in printed
 
 
-@pytest.mark.skipif(not DELTA_PYTHON.exists(), reason="make spark-kafka installs what this needs")
+@pytest.mark.skipif(not DELTA_PYTHON.exists(), reason="make spark-examples installs a Spark that has a Kafka source")
 def test_one_query_reads_kafka_and_popmq_while_producers_move_over(
     served: BrokerProcess, client: popmq.Client, tmp_path: Path
 ) -> None:
