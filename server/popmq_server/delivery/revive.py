@@ -28,7 +28,7 @@ from popmq_server.errors import StartError
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.model.records import Group
 from popmq_server.state.events import Event
-from popmq_server.state.jobs import POSTPONE_MS, RETRY_MS, Job, Timed
+from popmq_server.state.jobs import POSTPONE_MS, RETRY_MS, Job, JobFailed, Timed
 from popmq_server.state.space import GROW, MOVE, entries_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
@@ -66,6 +66,10 @@ class Reviving(Job):
     A lease whose dead letters find no room stays as it is and is skipped: `_from` is the key in `due` after the last
     such lease, so that thousands of them cost nothing. Every RETRY_MS the job tests for room, and when there is some
     begins with the first lease again.
+
+    A dead letter may also lack adjacent pages, which only the attempt to store it shows. A lease that fails alone in
+    such an attempt is skipped too. Every RETRY_MS the job tries one of these leases, in turns; if that fails it goes on
+    at `_beyond`, after all of them.
     """
 
     name = "lease"
@@ -73,11 +77,19 @@ class Reviving(Job):
     def __init__(self) -> None:
         super().__init__()
         self._failed: set[tuple[int, int]] = set()
-        self._from = b""
+        self._from = self._beyond = b""
         self._again_ms = 0
+        #: The leases of the current piece; those that lacked adjacent pages, and how many of them the piece counts.
+        self._tried: list[_Due] = []
+        self._lacking: list[tuple[int, int]] = []
+        self._noted = 0
+        #: Where the next turn begins, after the lease that was tried in the last one; b"" = there is none.
+        self._turn = b""
 
     def next_ms(self, tx: Tx) -> int | None:
         """Each commit asks, so it looks at one key only, unless something is postponed."""
+        if self._lacking:
+            return tx.now_ms
         if self._from or self.postponed:
             return self._next_of_all_ms(tx)
         first = next(tx.kv.scan_keys("due"), None)
@@ -120,15 +132,33 @@ class Reviving(Job):
         else:
             super().postpone(until_ms, item)
 
+    def failed(self, failure: JobFailed, now_ms: int) -> None:
+        """Skips a lease that found no pages, if it was the only one of its piece; the others go on at once."""
+        alone = self._tried[0] if len(self._tried) == 1 and self.at_most(REVIVE_MEMBERS_MAX) == 1 else None
+        if not failure.no_pages or alone is None or alone.due_ms >= now_ms:
+            super().failed(failure, now_ms)
+            return
+        self.stepped = False
+        self._lacking.append(alone.lease)
+        self._turn = DUE_KEY.pack(alone.due_ms, *alone.lease) + b"\0"
+        self._from, self._again_ms = max(self._turn, self._beyond), now_ms + RETRY_MS
+
     def committed(self) -> None:
-        super().committed()
+        """Its limits stay low while leases lack adjacent pages, so that each of them fails alone."""
         self._failed.clear()
+        del self._lacking[: self._noted]
+        if self._turn:
+            self.stepped = False
+        super().committed()
 
     def step(self, tx: Tx, work: Timed) -> None:
         self._put_off(tx)
+        self._tried, self._noted = [], self._note_lacking(tx)
+        if self._noted:
+            return
         if self._from and tx.now_ms >= self._again_ms:
             self._again_ms = tx.now_ms + RETRY_MS
-            self._from = b"" if tx.room.has(GROW) else self._from
+            self._begin_again(tx)
         left, budget, held_up = (
             self.at_most(REVIVE_MEMBERS_MAX),
             deadletter.Budget(tx, self.at_most(deadletter.DEAD_LETTER_BYTES_MAX)),
@@ -141,6 +171,7 @@ class Reviving(Job):
             if not tx.room.has(MOVE, entries_bytes(min(left, max(1, part.undone.bit_count())))):
                 self.postpone(tx.now_ms + RETRY_MS)
                 return
+            self._tried.append(each)
             with self.apart(each.lease):
                 moved = revive(tx, *each.lease, part, left, budget)
             if moved:
@@ -153,6 +184,26 @@ class Reviving(Job):
                 held_up |= not self._steps_over(tx, each.lease, part.due_ms)
         if held_up and not work.late_ms:
             self.postpone(tx.now_ms + 1)
+
+    def _begin_again(self, tx: Tx) -> None:
+        """Begins with the first lease again, or with the next one that lacked pages; not if there is no room at all."""
+        if not tx.room.has(GROW):
+            return
+        if self._turn >= self._from:
+            self._turn = b""
+        self._beyond, self._from = self._from, self._turn
+
+    def _note_lacking(self, tx: Tx) -> int:
+        """Counts dead letters that lack adjacent pages as waiting; returns of how many leases."""
+        found = self._lacking[:REVIVE_LEASES_MAX]
+        for ck_id, sub in found:
+            part = tx.state.leases.get((ck_id, sub))
+            group = tx.state.groups.get(tx.state.ck[ck_id].group_id) if part is not None else None
+            if part is not None and group is not None:
+                ck = tx.state.ck[ck_id]
+                fate = _fate(tx, ck, part.undone, group, fifo.keeps_order(tx, ck))
+                tx.state.note_dead_blocked(ck, sub, fate.dead)
+        return len(found)
 
     def _put_off(self, tx: Tx) -> None:
         """Postpones the leases that failed, and forgets postponements that have ended."""

@@ -41,14 +41,18 @@ class Timed(NamedTuple):
 
 
 class JobFailed(Exception):
-    """A piece raised: the transaction must be aborted. `item`: the failed item of the job; None = the whole job."""
+    """A piece raised: the transaction must be aborted. `item`: the failed item of the job; None = the whole job.
 
-    def __init__(self, job: "Job", item: Hashable, *, full: bool) -> None:
+    `full`: it found no room; `no_pages`: a put found no page, or no adjacent ones.
+    """
+
+    def __init__(self, job: "Job", item: Hashable, *, full: bool, no_pages: bool = False) -> None:
         named = item.hex() if isinstance(item, bytes) else item
         super().__init__(f"{job.name} {named}" if item is not None else job.name)
         self.job = job
         self.item = item
         self.full = full
+        self.no_pages = no_pages
 
 
 class Job(abc.ABC):
@@ -101,7 +105,8 @@ class Job(abc.ABC):
         except JobFailed:
             raise
         except Exception as error:
-            raise JobFailed(self, item, full=isinstance(error, MapFull | NoRoom)) from error
+            no_pages = isinstance(error, MapFull)
+            raise JobFailed(self, item, full=no_pages or isinstance(error, NoRoom), no_pages=no_pages) from error
 
     def failed(self, failure: JobFailed, now_ms: int) -> None:
         """Postpones the failed item. After a full map it postpones the whole job and halves its limits, until they are

@@ -282,7 +282,8 @@ class Core:
             return self._attempt(Batch([]), [], piece, shut=shut)
         except (MapFull, DiskFault) as fault:
             self._after_fault(fault)
-            job.failed(jobs.JobFailed(job, None, full=True), self.clock.now_ms())
+            failure = jobs.JobFailed(job, None, full=True, no_pages=isinstance(fault, MapFull))
+            job.failed(failure, self.clock.now_ms())
             return Committed([], set(), False)
 
     def _alone(self, batch: Batch, order: list[int], shut: bool) -> Committed:

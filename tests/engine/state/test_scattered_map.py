@@ -10,8 +10,10 @@ import logging
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.delivery.revive import Reviving
 from popmq_server.model.message import Extra
 from popmq_server.options import MAX_SIZE_MIN
+from popmq_server.state.jobs import JobFailed
 from popmq_server.writer import core
 from popmq_server.writer.batch import Batch, Committed
 from tests.engine.conftest import MakeRig
@@ -113,6 +115,58 @@ def test_many_large_messages_in_one_batch_cost_a_bounded_number_of_commits(
     asked = [of("large", LARGE, f"x{number}") for number in range(40)]
     assert refusals(scattered.run(*asked)) == ["STORAGE_FULL"] * 40
     assert len(tried) <= 4 * core.HALVINGS_MAX + 4
+
+
+def lapsed(rig: Rig) -> set[str]:
+    """Ends three leases whose dead letters need adjacent pages, and then one of messages that are tried again."""
+    rig.group("once", max_attempts=1)
+    rig.do(ask.ResetOffsets("large", "once", ("EARLIEST", 0)))
+    letters = [row for _ in range(3) for row in rig.pop(1, "large", "once", invisible_ms=SECOND)]
+    rig.pop(3, "small", invisible_ms=2 * SECOND)
+    for _ in range(30):
+        rig.advance(SECOND)
+    return {letter.message_id for letter in letters}
+
+
+def test_dead_letters_without_adjacent_pages_delay_no_other_lease_and_are_shown(scattered: Rig) -> None:
+    lapsed(scattered)
+    assert bodies(scattered.pop(3, "small", invisible_ms=SECOND)) == ["a", "b", "c"]
+    waiting = scattered.numbers("once", "large")
+    assert (waiting.in_flight, waiting.dead_blocked, waiting.dead) == (3, 3, 0)
+    for _ in range(3):
+        scattered.advance(SECOND)
+    assert bodies(scattered.pop(3, "small")) == ["a", "b", "c"]
+
+
+def test_a_piece_tries_one_of_many_dead_letters_without_adjacent_pages_a_second(
+    scattered: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lapsed(scattered)
+    failures = list[int]()
+    failed = Reviving.failed
+
+    def counted(self: Reviving, failure: JobFailed, now_ms: int) -> None:
+        failures.append(now_ms)
+        failed(self, failure, now_ms)
+
+    monkeypatch.setattr(Reviving, "failed", counted)
+    for _ in range(10):
+        scattered.advance(SECOND)
+    assert len(failures) == len(set(failures)) == 10
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["", "after a crash"])
+def test_dead_letters_without_adjacent_pages_are_stored_within_seconds_of_a_deletion(
+    scattered: Rig, again: bool
+) -> None:
+    waiting = lapsed(scattered)
+    if again:
+        scattered.crash()
+    scattered.do(ask.DeleteTopic("keep"))
+    for _ in range(5):
+        scattered.advance(SECOND)
+    assert {letter.message_id for letter in scattered.dead("once")} == waiting
+    assert scattered.numbers("once", "large").dead_blocked == 0
 
 
 def test_the_store_heals_when_something_is_deleted(scattered: Rig) -> None:
