@@ -203,6 +203,8 @@ class Owners(Handles):
         owner = settings.owners[name]
         if owner.lease_until_ms > self.now_ms:
             return self._reclaim(owner)
+        if self.now_ms < self.postponed.leases_ms:
+            return False
         if not owner.released:
             owner.released = True
             for token, entry in self.holding(owner, "bound") if not settings.exclusive else ():
