@@ -61,6 +61,9 @@ class Lites:
         self.given = 0
         self.acked: dict[str, int] = {}
         self.dead: dict[str, list[DeadLetter]] = {}
+        #: Messages that were dropped before the group first read their lite topic. It counts those after the first one
+        #: that is left.
+        self.missed: dict[str, int] = {}
 
     def send(self, name: str, text: str, offset: int) -> None:
         if name not in self.lives:
@@ -93,6 +96,8 @@ class Lites:
             must([offset for _, offset, _ in ours] == expected, "in order, and nothing twice", name, ours, expected)
             life = self.lives[name]
             must([text for text, *_ in ours] == [life.messages[at].text for at in expected], "texts", ours)
+            if group not in life.readers:
+                self.missed[group] = self.missed.get(group, 0) + len(life.lost)
             reader = life.readers.setdefault(group, Reader())
             for _, offset, handle in ours:
                 reader.waiting.discard(offset)
