@@ -64,6 +64,11 @@ class Meta(NamedTuple):
     raw: tuple[int, ...]
 
     @property
+    def map_bytes(self) -> int:
+        """The size of the map in which the file was written last; it only grows."""
+        return self.raw[3]
+
+    @property
     def free(self) -> Root:
         """The root of the free list."""
         return Root(*self.raw[6:12])

@@ -27,6 +27,7 @@ from popmq_server.datafile.layout import (
     NO_PAGE,
     NUMBER,
     ROOT_BYTES,
+    Meta,
     Node,
     Page,
     Root,
@@ -70,6 +71,9 @@ def faults(handle: int, page_bytes: int) -> Iterator[str]:
     meta = newest(handle, page_bytes)
     if meta is None:
         return
+    if wrong := _beyond_map(handle, page_bytes, meta):
+        yield wrong
+        meta = meta._replace(last_page=os.fstat(handle).st_size // page_bytes)
     walk = _Walk(handle, page_bytes, meta.last_page)
     free: list[int] = []
     databases: list[tuple[str, Root]] = []
@@ -82,10 +86,14 @@ def faults(handle: int, page_bytes: int) -> Iterator[str]:
 
 
 def check_free_list(handle: int, page_bytes: int) -> str:
-    """The damage of the free list or of the counts of the databases; "" if there is none. Bounded, for a start."""
+    """The damage of the last page's number, the free list or the counts of the databases; "" if there is none. Bounded,
+    for a start.
+    """
     meta = newest(handle, page_bytes)
     if meta is None:
         return ""
+    if wrong := _beyond_map(handle, page_bytes, meta):
+        return wrong
     walk = _Walk(handle, page_bytes, meta.last_page)
     databases: list[tuple[str, Root]] = []
     left = FREE_CHECKED_AT_START
@@ -94,7 +102,7 @@ def check_free_list(handle: int, page_bytes: int) -> str:
         nonlocal left
         left -= sum(1 for _ in walk.freed(page, node)) if left > 0 else 0
 
-    wrong = itertools.chain(
+    wrongs = itertools.chain(
         _each("the free list", walk.tree(meta.free, _by_number), count),
         _each("the main table", walk.tree(meta.main), lambda *at: databases.append(_database(*at))),
         (
@@ -103,7 +111,15 @@ def check_free_list(handle: int, page_bytes: int) -> str:
             if root.pages > meta.last_page
         ),
     )
-    return next(wrong, "")
+    return next(wrongs, "")
+
+
+def _beyond_map(handle: int, page_bytes: int, meta: Meta) -> str:
+    """The damage of the number of the last page: no transaction takes a page that is not in the map; "" if none."""
+    pages = max(meta.map_bytes, os.fstat(handle).st_size) // page_bytes
+    if meta.last_page < pages:
+        return ""
+    return f"its last page is said to be {meta.last_page:,}, the map has {pages:,} pages"
 
 
 def rescue(handle: int, page_bytes: int, only: str = "") -> Iterator[tuple[str, bytes, bytes] | str]:
