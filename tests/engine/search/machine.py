@@ -204,7 +204,9 @@ class Broker(Holds):
         ran = [(*known, *told) for *known, told in zip(asked, commands, results, strict=True)]
         if full.times:
             ran = [one for one in ran if not refused(one[2], "STORAGE_FULL")]
+        self.model.blocked = dict(self.rig.core.state.dead_blocked.committed()) if hit.times else {}
         self.judge_group(joined(ran, self.kind_of), hit.times, committed)
+        self.model.blocked = {}
         if hit.times > 1:
             self.pass_time(RETRY_MS)
         else:

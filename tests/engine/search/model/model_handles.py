@@ -214,7 +214,7 @@ class Handles(MessageGroups):
                 follows = bool(entry.message_group) and view.mode == "POP" and entry not in tried
                 stops = self.groups[group].stops and entry.message_group and view.mode == "POP"
                 waits = self.now_ms < self.postponed.letters_ms and entry.due_ms <= self.postponed.letters_due_ms
-                if dies and not follows and not stops and waits:
+                if dies and not follows and not stops and (waits or self._is_blocked(entry)):
                     continue
                 moved += 1
                 if follows:
@@ -226,6 +226,13 @@ class Handles(MessageGroups):
                     entry.reason = EXPIRED
                     self.come_back(view, entry, entered)
         return moved > 0
+
+    def _is_blocked(self, entry: Entry) -> bool:
+        """Whether the engine says that the disk, which was full in this batch, has no room for the dead letter."""
+        if entry.lease is None:
+            return False
+        member = next(at for at, one in enumerate(entry.lease.members) if one is entry)
+        return any(ck_id == entry.lease.ck_id and bits >> member & 1 for (ck_id, _), bits in self.blocked.items())
 
 
 def _first(entries: list[Entry]) -> dict[str, Entry]:

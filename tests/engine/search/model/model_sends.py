@@ -62,8 +62,9 @@ class Sends(Kept):
         self.listens_anew = False
         self.orders = 0
         self.postponed = Postponed()
-        #: The batch that is judged met a full disk.
+        #: The batch that is judged met a full disk; CheckPoint, part → members whose dead letters then had no room.
         self.full = False
+        self.blocked: dict[tuple[int, int], int] = {}
 
     def _order(self) -> int:
         self.orders += 1
