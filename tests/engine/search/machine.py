@@ -174,8 +174,7 @@ class Broker(Holds):
 
     def owner(self, group: str, name: str) -> tuple[int, int]:
         """(generation, acked epoch)"""
-        settings = self.model.groups.get(group)
-        found = settings.owners.get(name) if settings else None
+        found = self.model.groups[group].owners.get(name) if group in self.model.groups else None
         return (found.generation, found.acked_epoch) if found else (1, 0)
 
     def position(self, group: str, topic: str) -> ask.Position | None:
@@ -199,12 +198,11 @@ class Broker(Holds):
                 return
         if hit.times:
             self.model.postponed = self.postponed()
+            self.model.blocked = dict(self.rig.core.state.dead_blocked.committed())
         told = iter(committed.results)
         results = [(next(told), next(told) if len(few) > 1 else None) for few in watched]
         ran = [(*known, *told) for *known, told in zip(asked, commands, results, strict=True)]
-        if full.times:
-            ran = [one for one in ran if not refused(one[2], "STORAGE_FULL")]
-        self.model.blocked = dict(self.rig.core.state.dead_blocked.committed()) if hit.times else {}
+        ran = [one for one in ran if not (full.times and refused(one[2], "STORAGE_FULL"))]
         self.judge_group(joined(ran, self.kind_of), hit.times, committed)
         self.model.blocked = {}
         if hit.times > 1:
