@@ -133,9 +133,12 @@ class Reviving(Job):
             super().postpone(until_ms, item)
 
     def failed(self, failure: JobFailed, now_ms: int) -> None:
-        """Skips a lease that found no pages, if it was the only one of its piece; the others go on at once."""
+        """Skips a lease that found no pages, if it was the only one of its piece; the others go on at once.
+
+        An owner's lease writes no dead letters, so it lacks no adjacent pages.
+        """
         alone = self._tried[0] if len(self._tried) == 1 and self.at_most(REVIVE_MEMBERS_MAX) == 1 else None
-        if not failure.no_pages or alone is None or alone.due_ms >= now_ms:
+        if not failure.no_pages or alone is None or alone.lease[1] == SUB_OWNER or alone.due_ms >= now_ms:
             super().failed(failure, now_ms)
             return
         self.stepped = False

@@ -6,14 +6,17 @@ The map is really scattered: every second page of it is free, and the pages at i
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.delivery import owner
 from popmq_server.delivery.revive import Reviving
 from popmq_server.model.message import Extra
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.state.jobs import JobFailed
+from popmq_server.storage.lmdb import MapFull
 from popmq_server.writer import core
 from popmq_server.writer.batch import Batch, Committed
 from tests.engine.conftest import MakeRig
@@ -153,6 +156,31 @@ def test_a_piece_tries_one_of_many_dead_letters_without_adjacent_pages_a_second(
     for _ in range(10):
         scattered.advance(SECOND)
     assert len(failures) == len(set(failures)) == 10
+
+
+def test_an_owner_s_lease_that_finds_no_page_is_tried_again_and_stops_no_later_piece(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.topic()
+    rig.group()
+    rig.send("a")
+    rig.do(ask.AttachOwner("g", "o", SECOND, "t"))
+    full = [True]
+    lapse = owner.lapse
+
+    def lapses(*given: Any) -> int:
+        if full[0]:
+            raise MapFull
+        return lapse(*given)
+
+    monkeypatch.setattr(owner, "lapse", lapses)
+    for _ in range(20):
+        rig.advance(SECOND)
+    row = rig.pop(1, invisible_ms=SECOND)
+    full[0] = False
+    for _ in range(5):
+        rig.advance(SECOND)
+    assert bodies(rig.pop(1)) == bodies(row)
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["", "after a crash"])
