@@ -8,7 +8,8 @@ this module encodes these few bytes itself, and a test reads them with the gener
     redrive      dead letter ─▶ retry topic of its origin       (redrive.py); the dead letter stays, marked in `gone`
 
 Readers of a dead letter topic skip redriven dead letters, and its numbers leave them out: TopicStat.redriven counts
-the marks.
+the marks. When retention drops a chunk its marks no longer count, but stay until all groups are past it: a group does
+not lose what was redriven (floors.py).
 """
 
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import varint
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import TopicStat
+from popmq_server.state import marks
 from popmq_server.state.space import GROW, messages_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_KEY, QUEUE_KEY, U64
@@ -166,22 +168,13 @@ def opened(data: bytes) -> tuple[bytes, Origin] | None:
 
 
 def has_gone(tx: Tx, topic_id: int) -> bool:
-    """Whether any dead letter of a topic was redriven: most topics need no further check."""
-    return tx.state.topic_stat.get(topic_id, TopicStat()).redriven > 0
+    """Whether a topic may have marks of redriven dead letters: most topics need no further check."""
+    return topic_id in tx.state.lagging or tx.state.topic_stat.get(topic_id, TopicStat()).redriven > 0
 
 
 def is_gone(kv: Transaction, topic_id: int, queue: int, offset: int) -> bool:
     """Whether a dead letter was redriven."""
     return kv.get("gone", CQ_KEY.pack(topic_id, queue, offset)) is not None
-
-
-def gone(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> Iterator[int]:
-    """The offsets of redriven dead letters in a queue, from `first` up to but not including `stop`."""
-    for key in kv.scan_keys("gone", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, first)):
-        offset: int = CQ_KEY.unpack(key)[2]
-        if offset >= stop:
-            return
-        yield offset
 
 
 def gone_times(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> Iterator[int]:
@@ -202,7 +195,8 @@ def gone_ahead(tx: Tx, where: GroupTopic, upto: Position | None = None) -> int:
         stop = tx.state.queue_max.get((topic_id, queue), 0)
         if upto is not None:
             stop = min(stop, upto.queues.get(queue, 0))
-        found += sum(1 for _ in gone(tx.kv, topic_id, queue, tx.state.poff.get((group_id, topic_id, queue), 0), stop))
+        first = tx.state.poff.get((group_id, topic_id, queue), 0)
+        found += sum(1 for _ in marks.redriven(tx.kv, topic_id, queue, first, stop))
     return found
 
 
@@ -213,12 +207,10 @@ def mark_gone(tx: Tx, topic_id: int, queue: int, offsets: list[int]) -> None:
     tx.count_topic(topic_id, redriven=len(offsets))
 
 
-def forget_gone(tx: Tx, topic_id: int, queue: int, offsets: list[int]) -> None:
-    """Removes the marks of dead letters that retention dropped."""
-    for offset in offsets:
+def forget_gone(tx: Tx, topic_id: int, queue: int, stop: int) -> None:
+    """Removes the marks of dead letters before `stop`, which retention dropped: chunks.drop has counted them out."""
+    for offset in list(marks.redriven(tx.kv, topic_id, queue, 0, stop)):
         tx.kv.delete("gone", CQ_KEY.pack(topic_id, queue, offset))
-    if offsets:
-        tx.count_topic(topic_id, redriven=-len(offsets))
 
 
 def _number(field: int, value: int) -> bytes:

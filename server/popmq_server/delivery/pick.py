@@ -22,6 +22,7 @@ from popmq_server.model.ids import GroupTopic
 from popmq_server.model.leased import LeasedRow
 from popmq_server.model.records import RETRY_QUEUE, Group, Stat, Topic
 from popmq_server.model.turns import Turns
+from popmq_server.state import marks
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_VALUE, STAT_KEY, U64
 from popmq_server.topics import quarantine
@@ -266,7 +267,7 @@ class Pick:
         """The next offset up to `stop` that is in the consume queue; counts the missing ones: dropped or redriven."""
         topic_id = self.topic.topic_id
         stop = over_hole(self.tx.kv, topic_id, queue, offset, stop)
-        gone = sum(1 for _ in deadletter.gone(self.tx.kv, topic_id, queue, offset, stop)) if self._may_be_gone else 0
+        gone = sum(1 for _ in marks.redriven(self.tx.kv, topic_id, queue, offset, stop)) if self._may_be_gone else 0
         self.gone += gone
         self.dropped += stop - offset - gone
         self.skipped += 1

@@ -38,13 +38,18 @@ def check(kv: Transaction, state: State) -> Iterator[str]:
 
 
 def _check_gone(kv: Transaction, state: State) -> Iterator[str]:
-    """A mark belongs to a dead letter in its queue, or to one that was there until its chunk left a hole."""
+    """A mark belongs to a dead letter in its queue, or to one that was there until its chunk left a hole.
+
+    Marks before the first offset no longer count; they stay until all groups are past them.
+    """
     counted: Counter[int] = Counter()
     log = Log(kv)
     for key in kv.scan_keys("gone"):
         topic_id, queue, offset = CQ_KEY.unpack(key)
         topic = state.topics.get(topic_id)
         if topic is None:
+            continue
+        if offset < state.queue_min.get((topic_id, queue), 0) and topic.lagging:
             continue
         counted[topic_id] += 1
         where = f"{topic.name} queue {queue} offset {offset} is marked as redriven"

@@ -32,6 +32,7 @@ from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Group, Subscription, Sweep, Topic
 from popmq_server.operate import holders
 from popmq_server.sending import delay, placing, unique
+from popmq_server.state import marks
 from popmq_server.state.checkpoints import DONE
 from popmq_server.state.space import GROW, entries_bytes, messages_bytes
 from popmq_server.state.tx import Tx
@@ -119,7 +120,7 @@ def _following(tx: Tx, dead_letters: Topic, start: int, stop: int) -> Chosen:
     while at < stop and not found:
         found = entries(tx.kv, *where, at, min(PIECE_LETTERS, stop - at))
         at = at if found else over_hole(tx.kv, *where, at, stop)
-    gone = set(deadletter.gone(tx.kv, *where, at, at + PIECE_LETTERS))
+    gone = set(marks.redriven(tx.kv, *where, at, at + PIECE_LETTERS))
     for unit in found:
         room -= 0 if unit[0] in gone else unit[2]
         if units and room < 0:

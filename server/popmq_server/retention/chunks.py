@@ -1,7 +1,7 @@
 """Chunks of a topic's log: reading them, their pins, and dropping one with everything that belongs to it.
 
-Dropping a chunk also removes its index block, its consume-queue values, its history and quarantine rows, and marks of
-redriven dead letters (`gone`); the first readable offset of each of its queues moves up to the next remaining block.
+Dropping a chunk also removes its index block, its consume-queue values, and its history and quarantine rows; the first
+readable offset of each of its queues moves up to the next remaining block.
 retention.py drops chunks by time, size_limit.py drops them earlier to make room.
 """
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from popmq_server.delivery import deadletter
 from popmq_server.model.records import Topic
+from popmq_server.state import marks
 from popmq_server.state.tx import Tx
 from popmq_server.storage import history_rows
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, NEVER, QUEUE_KEY, TOPIC_AT, U32, U64
@@ -99,10 +100,7 @@ def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) 
 
 
 def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
-    """Moves the first readable offset up to the first remaining block.
-
-    Redriven dead letters are not lost to groups, so where there are any, all groups are moved before the marks go.
-    """
+    """Moves the first readable offset up to the first remaining block; redriven dead letters before it count no more."""
     where = (topic.topic_id, queue)
     first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
     least = CQ_KEY.unpack(first[0])[2] if first else written(tx, *where)
@@ -111,10 +109,8 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
     if least <= before:
         return
     tx.count_lites(topic.parent_id, 0, before - least)
-    gone = list(deadletter.gone(tx.kv, *where, 0, least)) if deadletter.has_gone(tx, topic.topic_id) else []
-    for group_id in tx.state.topic_groups.get(topic.topic_id, ()) if gone else ():
-        tx.pass_dropped((group_id, *where), least, gone)
-    deadletter.forget_gone(tx, topic.topic_id, queue, gone)
+    if deadletter.has_gone(tx, topic.topic_id):
+        tx.count_topic(topic.topic_id, redriven=-sum(1 for _ in marks.redriven(tx.kv, *where, before, least)))
 
 
 def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:

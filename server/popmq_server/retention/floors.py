@@ -20,10 +20,12 @@ All but `lagging` is in memory only: a restart begins without floors.
 
 from typing import NamedTuple
 
+from popmq_server.delivery import deadletter
 from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Topic
 from popmq_server.retention import chunks
 from popmq_server.retention.chunks import Chunk
+from popmq_server.state import marks
 from popmq_server.state.tx import Tx
 
 #: What it costs to move a group in a queue, in positions looked at: some 10 µs.
@@ -72,7 +74,7 @@ def climb(tx: Tx, topic: Topic, ends: dict[int, int], groups_max: int) -> tuple[
         return False, 1
     groups, begins = state.topic_groups.get(topic_id, ()), _begins(tx, topic)
     start, _, least = _continued(tx, topic, groups)
-    lows: list[int] = list(least)
+    lows, gone = list[int](least), dict[int, list[int]]()
     place, looks = start, 0
     while place < len(groups) and looks < groups_max:
         group_id, place, looks = groups[place], place + 1, looks + 1
@@ -81,7 +83,9 @@ def climb(tx: Tx, topic: Topic, ends: dict[int, int], groups_max: int) -> tuple[
         for queue, begin in begins.items():
             offset = state.poff.get((group_id, topic_id, queue), 0)
             if offset < begin:
-                tx.pass_dropped((group_id, topic_id, queue), begin)
+                if queue not in gone:
+                    gone[queue] = list(marks.redriven(tx.kv, topic_id, queue, 0, begin))
+                tx.pass_dropped((group_id, topic_id, queue), begin, gone[queue])
                 looks, offset = looks + 1 + MOVE_COST // (topic.queues + 1), begin
             if offset < ends.get(queue, 0):
                 state.climbs.pop(topic_id)
@@ -140,13 +144,16 @@ def drop(tx: Tx, topic: Topic, those: list[Chunk], positions_max: int) -> int:
 def catch_up(tx: Tx, topic: Topic, positions_max: int) -> int:
     """Moves groups that are before the first offset of a queue to it; returns the positions looked at.
 
-    What it does not reach is left to `go_on`.
+    What it does not reach is left to `go_on`. The marks of dropped dead letters go when all groups are past them.
     """
     begins, left = _begins(tx, topic), positions_max
     while left > 0 and not reach(tx, topic, begins):
         _, looked_at = climb(tx, topic, begins, 1 + left // (topic.queues + 1))
         left -= looked_at * (topic.queues + 1)
-    tx.state.set_lagging(topic.topic_id, not reach(tx, topic, begins))
+    done = reach(tx, topic, begins)
+    for queue, begin in begins.items() if done else ():
+        deadletter.forget_gone(tx, topic.topic_id, queue, begin)
+    tx.state.set_lagging(topic.topic_id, not done)
     return positions_max - left
 
 

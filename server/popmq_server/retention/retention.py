@@ -35,6 +35,8 @@ LOOKS_MAX = 1000
 TOPIC_COST, DROP_COST, PINNED_COST = 3, 15, 2
 #: Positions of groups that are read at the cost of one look.
 POSITIONS_PER_LOOK = 8
+#: Marks of redriven dead letters that are read or removed at the cost of one look.
+MARKS_PER_LOOK = 8
 #: How long redriven dead letters are kept, and the interval between searches for their chunks.
 REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000
 
@@ -91,6 +93,10 @@ class Retention:
                 return True
             parent = tx.state.topics[topic.parent_id]
             topic = topic._replace(by_age=parent.by_age, keep_ms=parent.keep_ms)
+        if topic_id in tx.state.lagging:
+            self._left -= floors.catch_up(tx, topic, self._left * POSITIONS_PER_LOOK) // POSITIONS_PER_LOOK
+            if topic_id in tx.state.lagging:
+                return False
         stages = (self._mark, self._drop, self._drop_redriven)
         while self._stage < len(stages):
             if not stages[self._stage](tx, topic):
@@ -181,8 +187,14 @@ class Retention:
             self._left -= PINNED_COST
             self._keeping.note(tx, topic, chunk)
         else:
-            self._left -= DROP_COST
+            self._pay_drop(tx, topic, chunk)
             ripe.append(chunk)
+
+    def _pay_drop(self, tx: Tx, topic: Topic, chunk: Chunk) -> None:
+        """Pays for dropping a chunk: redriven dead letters cost as much again for each of them."""
+        self._left -= DROP_COST
+        if deadletter.has_gone(tx, topic.topic_id):
+            self._left -= sum(count for _, _, count in chunk.ranges) // MARKS_PER_LOOK
 
     def _drop_redriven(self, tx: Tx, topic: Topic) -> bool:
         """Once an hour, drops chunks whose dead letters were all redriven; returns whether the topic is done."""
@@ -193,13 +205,22 @@ class Retention:
             if not self._pay():
                 self._resume, done = chunk.position, False
                 break
-            if chunk.ranges and not pinned(tx, chunk) and _is_redriven(tx, topic, chunk):
-                self._left -= DROP_COST
+            if chunk.ranges and not pinned(tx, chunk) and self._is_redriven(tx, topic, chunk):
+                self._pay_drop(tx, topic, chunk)
                 ripe.append(chunk)
         self._drop_all(tx, topic, ripe)
         if done:
             self._dead_letters[topic.topic_id] = tx.now_ms + LOOK_AGAIN_MS
         return done
+
+    def _is_redriven(self, tx: Tx, topic: Topic, chunk: Chunk) -> bool:
+        """Whether all dead letters of a chunk were redriven, the last one REDRIVEN_KEEP_MS ago. Pays for each mark."""
+        for queue, first, count in chunk.ranges:
+            times = list(deadletter.gone_times(tx.kv, topic.topic_id, queue, first, first + count))
+            self._left -= len(times) // MARKS_PER_LOOK
+            if len(times) < count or max(times) + REDRIVEN_KEEP_MS > tx.now_ms:
+                return False
+        return True
 
     def _drop_bare(self, tx: Tx) -> bool:
         """Drops bare chunks that nothing points into; returns whether all were checked."""
@@ -224,12 +245,3 @@ class Retention:
         """Runs the search for pinned chunks past their time, and the copies; returns whether it is done."""
         self._left = self._keeping.run(tx, self._left)
         return self._left > 0
-
-
-def _is_redriven(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
-    """Whether all dead letters of a chunk were redriven, the last one REDRIVEN_KEEP_MS ago."""
-    for queue, first, count in chunk.ranges:
-        times = list(deadletter.gone_times(tx.kv, topic.topic_id, queue, first, first + count))
-        if len(times) < count or max(times) + REDRIVEN_KEEP_MS > tx.now_ms:
-            return False
-    return True

@@ -14,6 +14,7 @@ cost of `limit` and `take_back` is bounded for any keep time.
 """
 
 import itertools
+from collections.abc import Iterator
 
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, QUEUE_KEY, TOPIC_AT, U32, U64
 from popmq_server.storage.lmdb import Transaction
@@ -67,6 +68,15 @@ def take_back(kv: Transaction, topic_id: int, queue: int, offset: int) -> None:
         kv.delete("mark", least)
     if least:
         kv.put("mark", least, U64.pack(position))
+
+
+def redriven(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> Iterator[int]:
+    """The offsets of redriven dead letters in a queue, from `first` up to but not including `stop`: marks of `gone`."""
+    for key in kv.scan_keys("gone", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, first)):
+        offset: int = CQ_KEY.unpack(key)[2]
+        if offset >= stop:
+            return
+        yield offset
 
 
 def _chunk_at(kv: Transaction, topic_id: int, queue: int, offset: int) -> int | None:

@@ -96,11 +96,9 @@ class Tx:
     def group(self, name: str) -> Group | None:
         """A group by name. First moves it from purged topics (purge.py) and past dropped chunks (floors.py)."""
         group_id = self.state.ids.get(("g", name))
-        if group_id is None:
-            return None
-        if self.state.moving or self.state.lagging:
+        if group_id is not None and (self.state.moving or self.state.lagging):
             self._follow(GroupId(group_id))
-        return self.state.groups[group_id]
+        return None if group_id is None else self.state.groups[group_id]
 
     def _follow(self, group_id: GroupId) -> None:
         """Moves a group from each purged topic that it has not been moved from yet, and past dropped chunks."""
@@ -111,7 +109,9 @@ class Tx:
                 state.topic_groups[topic_id] = (*state.topic_groups.get(topic_id, ()), group_id)
         for topic_id in list(state.lagging):
             for queue in range(state.topics[topic_id].queues if (group_id, topic_id) in state.stat else 0):
-                self.pass_dropped((group_id, topic_id, queue), state.queue_min.get((topic_id, queue), 0))
+                where, least = (group_id, topic_id, queue), state.queue_min.get((topic_id, queue), 0)
+                if state.poff.get(where, 0) < least:
+                    self.pass_dropped(where, least, list(marks.redriven(self.kv, topic_id, queue, 0, least)))
 
     def rebind(self, group_id: GroupId, new: Topic) -> None:
         """Moves a group from a purged topic to where the topic began again. The caller adds it to `topic_groups`."""
@@ -276,7 +276,7 @@ class Tx:
             if offset < self.state.floors.get(where[1:], 0):
                 self.state.floors[where[1:]] = offset
 
-    def pass_dropped(self, where: GroupQueue, least: int, gone: Sequence[int] = ()) -> None:
+    def pass_dropped(self, where: GroupQueue, least: int, gone: Sequence[int]) -> None:
         """Moves a group to an offset if it is before it, and counts what it loses; `gone`: redriven dead letters."""
         state, offset = self.state, self.state.poff.get(where, 0)
         if offset >= least or where[:2] not in state.stat:
