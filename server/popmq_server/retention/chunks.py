@@ -100,7 +100,7 @@ def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) 
 
 
 def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
-    """Moves the first readable offset up to the first remaining block; redriven dead letters before it count no more."""
+    """Moves the first readable offset up to the first remaining block; redriven dead letters no longer count."""
     where = (topic.topic_id, queue)
     first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
     least = CQ_KEY.unpack(first[0])[2] if first else written(tx, *where)

@@ -38,26 +38,39 @@ UNREADABLE_MS = 60_000
 
 
 class Occurring(Job):
-    """Sends due occurrences; one step is one piece."""
+    """Sends due occurrences; one step is one piece. A schedule whose message finds no pages does not block others."""
 
     name = "schedules"
 
     def next_ms(self, tx: Tx) -> int | None:
         """When the first occurrence is due on the broker's clock, as far ahead as it is on the wall clock."""
         due_ms = tx.state.schedule_due
+        if due_ms and self.postponed:
+            return min(max(_on_our_clock(tx, one.next_ms), self.not_before(one.name)) for one in _with_next(tx))
         if not due_ms:
             return None
-        return tx.now_ms + max(0, due_ms - tx.wall_ms)
+        return _on_our_clock(tx, due_ms)
 
     def step(self, tx: Tx, work: Timed) -> None:
         left = _Left(self.at_most(MESSAGES_MAX), self.at_most(BYTES_MAX))
-        due = [one for one in tx.state.schedules.values() if 0 < one.next_ms <= tx.wall_ms]
+        due = [one for one in _with_next(tx) if one.next_ms <= tx.wall_ms and not self.waits(tx, one.name)]
         for schedule in sorted(due, key=lambda one: (one.next_ms, one.name)):
             if not left.any:
                 return
+            self.alone = schedule.name if self.at_most(MESSAGES_MAX) == 1 else None
             if not _occur(tx, schedule, left):
                 self.postpone(tx.now_ms + RETRY_MS)
                 return
+
+
+def _with_next(tx: Tx) -> list[Schedule]:
+    """The schedules that have a next occurrence."""
+    return [one for one in tx.state.schedules.values() if one.next_ms > 0]
+
+
+def _on_our_clock(tx: Tx, due_ms: int) -> int:
+    """A time of the wall clock as one of the broker's clock; now if it has passed."""
+    return tx.now_ms + max(0, due_ms - tx.wall_ms)
 
 
 class _Left:

@@ -54,25 +54,61 @@ class CheckingBack(Job):
         super().__init__()
         #: When the search for old half messages continues, and at which topic.
         self._look_ms = self._look_at = 0
+        #: Not before this time the next ones are given up: those that are due found no pages.
+        self._give_up_ms = 0
 
     def next_ms(self, tx: Tx) -> int | None:
         """When the next check, or the next search for old half messages, is due; None without half messages."""
         if not tx.state.unseen.get("half"):
             return None
-        return min([self._look_ms, *(due_ms for due_ms, _ in _answerable(tx)), *_give_up_times(tx)])
+        give_ups = (max(due_ms, self._give_up_ms) for due_ms in _give_up_times(tx))
+        return min([self._look_ms, *(due_ms for due_ms, _ in _answerable(tx)), *give_ups])
 
     def step(self, tx: Tx, work: Timed) -> None:
         if not tx.room.has(GROW):  # an answer could not be stored either
             self.postpone(tx.now_ms + RETRY_MS)
             return
-        work.given_up.extend(_give_up(tx, self.at_most(GIVE_UPS_AT_ONCE)))
-        if self._look_ms <= tx.now_ms:
-            old, self._look_at = _give_up_old(tx, self._look_at, self.at_most(GIVE_UPS_AT_ONCE))
+        if self._give_up_ms <= tx.now_ms:
+            self._give_up(tx, work)
+        if self._look_ms <= tx.now_ms and self.alone is None:
+            old, self._look_at = self._give_up_old(tx, self._look_at, self.at_most(GIVE_UPS_AT_ONCE))
             work.given_up.extend(old)
             self._look_ms = tx.now_ms if old or self._look_at else tx.now_ms + LOOK_EVERY_MS
         work.checks.extend(_due_checks(tx))
         if tx.room.short and not (work.given_up or work.checks):
             self.postpone(tx.now_ms + RETRY_MS)
+
+    def _give_up(self, tx: Tx, work: Timed) -> None:
+        """Gives up half messages without checks left."""
+        count, reason = self.at_most(GIVE_UPS_AT_ONCE), f"no producer ended the transaction in {CHECKS_MAX} checks"
+        halves = self._ready(tx, transaction.due(tx, GIVEN_UP, count + len(self.postponed)), count)
+        work.given_up.extend(sentence for half in halves if (sentence := _give_up_half(tx, half, reason)))
+        self._give_up_ms = tx.now_ms + RETRY_MS if self.postponed and not halves else 0
+
+    def _give_up_old(self, tx: Tx, start: int, count: int) -> tuple[list[str], int]:
+        """Gives up half messages older than HALF_KEEP_MS, the oldest of each topic first, from topic id `start` on.
+
+        Returns a log line for each, and the topic id to continue at; 0 = all topics were searched.
+        """
+        sentences: list[str] = []
+        topics = transaction.topics_with_any(tx, start, TOPICS_AT_ONCE)
+        for topic_id in topics:
+            left = count - len(sentences)
+            halves = transaction.older(tx, topic_id, tx.now_ms - HALF_KEEP_MS, left + len(self.postponed))
+            fitting = self._ready(tx, halves, left)
+            for half in fitting:
+                after = f"in {HALF_KEEP_MS // 3_600_000} h, after {half.checks} checks"
+                sentences += filter(None, [_give_up_half(tx, half, f"no producer ended the transaction {after}")])
+            if fitting and (len(fitting) < len(halves) or len(sentences) == count):
+                return sentences, topic_id
+        return sentences, topics[-1] + 1 if len(topics) == TOPICS_AT_ONCE else 0
+
+    def _ready(self, tx: Tx, halves: list[Half], count: int) -> list[Half]:
+        """The first `count` that are not postponed for lack of pages, as far as they fit."""
+        ready = _that_fit(tx, [half for half in halves if not self.waits(tx, half.transaction)][:count])
+        if ready and self.at_most(GIVE_UPS_AT_ONCE) == 1:
+            self.alone = ready[0].transaction
+        return ready
 
 
 def _answerable(tx: Tx) -> Iterator[tuple[int, int]]:
@@ -112,13 +148,6 @@ def _due_checks(tx: Tx) -> list[Check]:
     return checks
 
 
-def _give_up(tx: Tx, count: int) -> list[str]:
-    """Gives up half messages without checks left; returns a log line for each."""
-    reason = f"no producer ended the transaction in {CHECKS_MAX} checks"
-    halves = _that_fit(tx, transaction.due(tx, GIVEN_UP, count))
-    return [sentence for half in halves if (sentence := _give_up_half(tx, half, reason))]
-
-
 def _that_fit(tx: Tx, halves: list[Half]) -> list[Half]:
     """The first half messages that fit the byte limit of one piece and the free room. The limit always allows one."""
     size = 0
@@ -128,24 +157,6 @@ def _that_fit(tx: Tx, halves: list[Half]) -> list[Half]:
         if (index and size > CHECK_BYTES_MAX) or not tx.room.has(GROW, messages_bytes([2 * size])):
             return halves[:index]
     return halves
-
-
-def _give_up_old(tx: Tx, start: int, count: int) -> tuple[list[str], int]:
-    """Gives up half messages older than HALF_KEEP_MS, the oldest of each topic first, from topic id `start` on.
-
-    Returns a log line for each, and the topic id to continue at; 0 = all topics were searched.
-    """
-    sentences: list[str] = []
-    topics = transaction.topics_with_any(tx, start, TOPICS_AT_ONCE)
-    for topic_id in topics:
-        halves = transaction.older(tx, topic_id, tx.now_ms - HALF_KEEP_MS, count - len(sentences))
-        fitting = _that_fit(tx, halves)
-        for half in fitting:
-            reason = f"no producer ended the transaction in {HALF_KEEP_MS // 3_600_000} h, after {half.checks} checks"
-            sentences += filter(None, [_give_up_half(tx, half, reason)])
-        if fitting and (len(fitting) < len(halves) or len(sentences) == count):
-            return sentences, topic_id
-    return sentences, topics[-1] + 1 if len(topics) == TOPICS_AT_ONCE else 0
 
 
 def _give_up_half(tx: Tx, half: Half, reason: str) -> str:

@@ -169,9 +169,9 @@ def recall(tx: Tx, command: Recall) -> str:
     return message_id
 
 
-def pending(kv: Transaction, clock: int) -> Iterator[Entry]:
-    """Delayed messages of one clock, soonest first. Do not put while it runs."""
-    return kv.scan("sched", bytes((clock,)))
+def pending(kv: Transaction, clock: int, start: bytes = b"") -> Iterator[Entry]:
+    """Delayed messages of one clock, soonest first, from a key on. Do not put while it runs."""
+    return kv.scan("sched", bytes((clock,)), start)
 
 
 def by_due(entry: Entry) -> bytes:

@@ -6,7 +6,7 @@
 
 The append and the delete of a block share one transaction, so each message gets into its queue once, whenever the
 broker is killed. A block for which the store has no room waits, as delayed messages do (release_delayed.py): the commit
-has promised its messages, so they cannot be refused any more.
+has promised its messages, so they cannot be refused any more. One that finds no adjacent pages does not block others.
 
 Each piece is bounded, and the writer runs it between client commands: a batch of a million messages delays no client.
 """
@@ -47,6 +47,7 @@ class Publishing(Job):
         if key is None:
             return
         order = PUBLISH_KEY.unpack(key)[0]
+        self.alone = order if self.at_most(PUBLISH_MESSAGES_MAX) == 1 else None
         with self.apart(order):
             if not self._piece(tx, key):
                 self.postpone(tx.now_ms + RETRY_MS)

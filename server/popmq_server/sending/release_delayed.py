@@ -11,7 +11,8 @@ due times.
 A wall clock that is slower than the broker's time holds up the messages that need both clocks. It may be corrected at
 any moment without notice, so while such a message is overdue, the job checks the wall clock every WALL_LOOK_MS.
 
-A full store releases nothing, just as it refuses Pops (space.py).
+A full store releases nothing, just as it refuses Pops (space.py). Where the free pages of a full map lie apart, a long
+message may find no adjacent ones although there is room. It waits, and the messages after it are released: `Skipped`.
 """
 
 import heapq
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.sending import delay, placing
-from popmq_server.state.jobs import RETRY_MS, Job, Timed
+from popmq_server.state.jobs import NO_PAGES_MS, RETRY_MS, Job, JobFailed, Timed
 from popmq_server.state.space import GROW, MESSAGE_BYTES
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import SCHED_KEY
@@ -35,28 +36,87 @@ RELEASE_BYTES_MAX = 4 << 20
 WALL_LOOK_MS = 100
 
 
+class Skipped:
+    """The messages of one clock that found no adjacent pages, as places between the keys of `sched`.
+
+        sched    ▪ waiting   ▪ waiting   ▪ waiting   │ start: the next messages to release
+                           ▲ turn
+
+    Every RETRY_MS the next one after `turn` is tried again. If there is room for it, the release goes on from there.
+    """
+
+    def __init__(self, clock: int) -> None:
+        self.start = self._first = bytes((clock,))
+        self._turn = self._end = self._first
+        self._again_ms = 0
+
+    def skip(self, key: bytes, now_ms: int) -> None:
+        """Goes on after a message that found no pages, and after those that have waited before."""
+        self._turn = key + b"\0"
+        self.start = max(self._turn, self._end)
+        self._again_ms = now_ms + RETRY_MS
+
+    def next_ms(self) -> int | None:
+        """When the next one is tried again; None if none waits."""
+        return self._again_ms if self.start > self._first else None
+
+    def tries_again(self, now_ms: int) -> bool:
+        """Goes back to the next one that waits, if it is time; after the last one to the first."""
+        if self.start == self._first or now_ms < self._again_ms:
+            return False
+        self._again_ms = now_ms + RETRY_MS
+        if self._turn >= self.start:
+            self._turn = self._first
+        self._end, self.start = self.start, self._turn
+        return True
+
+
 class ReleasingDelayed(Job):
-    """Schedules the release of delayed messages; one step is one piece."""
+    """Schedules the release of delayed messages; one step is one piece.
+
+    Only the attempt to store a message shows that it lacks adjacent pages. After such a failure the pieces have one
+    message, until it fails alone and is skipped.
+    """
 
     name = "delayed messages"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._skipped = {clock: Skipped(clock) for clock in delay.CLOCKS}
+        #: The keys of the messages of the current piece.
+        self._tried: list[bytes] = []
 
     def next_ms(self, tx: Tx) -> int | None:
         """When the first delayed message is due, or its clock is to be checked again; None without any."""
         times = []
-        for clock in delay.CLOCKS:
-            first = tx.kv.first("sched", bytes((clock,)))
+        for clock, skipped in self._skipped.items():
+            if (again_ms := skipped.next_ms()) is not None:
+                times.append(again_ms)
+            first = next(tx.kv.scan_keys("sched", bytes((clock,)), skipped.start), None)
             if first is not None:
-                due_ms = SCHED_KEY.unpack(first[0])[1]
+                due_ms = SCHED_KEY.unpack(first)[1]
                 lags_ms = due_ms - delay.due_by(tx, clock) if due_ms <= tx.now_ms else 0
                 times.append(tx.now_ms + min(lags_ms, WALL_LOOK_MS) if lags_ms > 0 else due_ms)
         return min(times, default=None)
 
     def step(self, tx: Tx, work: Timed) -> None:
-        due = _due(tx, self.at_most(RELEASE_MESSAGES_MAX), self.at_most(RELEASE_BYTES_MAX))
+        again = [each.tries_again(tx.now_ms) for each in self._skipped.values()]
+        messages_max = 1 if any(again) else self.at_most(RELEASE_MESSAGES_MAX)
+        due = _due(tx, self._skipped, messages_max, self.at_most(RELEASE_BYTES_MAX))
+        self._tried = [each.key for each in due]
         if due:
             work.released_late_ms.extend(_release(tx, due))
-        else:
+        elif not any(again):
             self.postpone(tx.now_ms + RETRY_MS)
+
+    def failed(self, failure: JobFailed, now_ms: int) -> None:
+        """Skips a message that found no pages, if it was the only one of its piece; the others go on at once."""
+        if not failure.no_pages or len(self._tried) != 1:
+            super().failed(failure, now_ms)
+            return
+        self.stepped = False
+        self.postpone(now_ms + NO_PAGES_MS)
+        self._skipped[self._tried[0][0]].skip(self._tried[0], now_ms)
 
 
 class _Due(NamedTuple):
@@ -90,14 +150,15 @@ def _release(tx: Tx, due: list[_Due]) -> list[int]:
     return late_ms
 
 
-def _due(tx: Tx, messages_max: int, bytes_max: int) -> list[_Due]:
-    """Due entries, soonest first, within the limits of one piece and the free room.
+def _due(tx: Tx, skipped: dict[int, Skipped], messages_max: int, bytes_max: int) -> list[_Due]:
+    """Due entries from the start of each clock, soonest first, within the limits of one piece and the free room.
 
     Checks the room for twice their size: each is stored a second time.
     """
     found: list[_Due] = []
     size = 0
-    for key, value in heapq.merge(*(_due_by(tx, clock) for clock in delay.CLOCKS), key=delay.by_due):
+    entries = (_due_by(tx, clock, each.start) for clock, each in skipped.items())
+    for key, value in heapq.merge(*entries, key=delay.by_due):
         size += len(value)
         size += MESSAGE_BYTES
         if len(found) == messages_max or (found and size > bytes_max) or not tx.room.has(GROW, 2 * size):
@@ -106,7 +167,8 @@ def _due(tx: Tx, messages_max: int, bytes_max: int) -> list[_Due]:
     return found
 
 
-def _due_by(tx: Tx, clock: int) -> Iterator[delay.Entry]:
-    """The due entries of one clock."""
+def _due_by(tx: Tx, clock: int, start: bytes) -> Iterator[delay.Entry]:
+    """The due entries of one clock from a key on."""
     until_ms = delay.due_by(tx, clock)
-    return itertools.takewhile(lambda entry: SCHED_KEY.unpack(entry[0])[1] <= until_ms, delay.pending(tx.kv, clock))
+    entries = delay.pending(tx.kv, clock, start)
+    return itertools.takewhile(lambda entry: SCHED_KEY.unpack(entry[0])[1] <= until_ms, entries)

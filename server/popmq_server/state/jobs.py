@@ -7,8 +7,10 @@ A piece that raises aborts the transaction that it shares with commands and othe
 the item if the job has items (a lease, a deleted topic). `Core` postpones that item, or the whole job, and runs the
 others again, so a failing piece does not block them:
 
-    it raised              POSTPONE_MS, and it is logged
-    it met a full map      RETRY_MS, with its limits halved; each committed piece doubles them again
+    it raised                 POSTPONE_MS, and it is logged
+    there was no room         RETRY_MS, with its limits halved; each committed piece doubles them again
+    a put found no pages      RETRY_MS, with its limits at the minimum, so that the item that lacks pages fails alone
+    … and had one item        that item, so long that about one of the postponed items is tried in RETRY_MS
 
 Postponements are in memory only: after a restart each job is tried at once.
 """
@@ -27,6 +29,8 @@ from popmq_server.storage.lmdb import MapFull
 POSTPONE_MS = 60_000
 #: Delay before a job or item that found no room is tried again: any ack may free room.
 RETRY_MS = 1000
+#: Delay of the other items after one that found no pages: such an attempt costs an aborted transaction.
+NO_PAGES_MS = 10
 #: Maximum number of times the limits of a job are halved: 4,096 members become one.
 HALVINGS_MAX = 12
 
@@ -67,6 +71,8 @@ class Job(abc.ABC):
         self._halvings = 0
         #: Whether a piece of it is in the transaction.
         self.stepped = False
+        #: The item of the current piece, if the piece has only this one and cannot be smaller.
+        self.alone: Hashable = None
 
     @abc.abstractmethod
     def next_ms(self, tx: Tx) -> int | None:
@@ -109,19 +115,22 @@ class Job(abc.ABC):
             raise JobFailed(self, item, full=no_pages or isinstance(error, NoRoom), no_pages=no_pages) from error
 
     def failed(self, failure: JobFailed, now_ms: int) -> None:
-        """Postpones the failed item. After a full map it postpones the whole job and halves its limits, until they are
-        at the minimum.
+        """Postpones the failed item. After a full map it postpones the whole job and makes its limits smaller, until
+        they are at the minimum.
         """
         self.stepped = False
-        if failure.full and self._halvings < HALVINGS_MAX:
-            self._halvings += 1
+        if failure.no_pages and self.alone is not None:
+            self.postpone(now_ms + RETRY_MS * (1 + len(self.postponed)), self.alone)
+            self.postpone(now_ms + NO_PAGES_MS)
+        elif failure.full and self._halvings < HALVINGS_MAX:
+            self._halvings = HALVINGS_MAX if failure.no_pages else self._halvings + 1
             self.postpone(now_ms + RETRY_MS)
         else:
             self.postpone(now_ms + (RETRY_MS if failure.full else POSTPONE_MS), failure.item)
 
     def begun(self) -> None:
         """Notes that a piece of it is in the transaction."""
-        self.stepped = True
+        self.stepped, self.alone = True, None
 
     def committed(self) -> None:
         """After the commit of its piece: doubles the limits again, since a piece of this size fits."""

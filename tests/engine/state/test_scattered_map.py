@@ -5,7 +5,6 @@ The map is really scattered: every second page of it is free, and the pages at i
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
@@ -14,50 +13,12 @@ from popmq_server import commands as ask
 from popmq_server.delivery import owner
 from popmq_server.delivery.revive import Reviving
 from popmq_server.model.message import Extra
-from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.state.jobs import JobFailed
 from popmq_server.storage.lmdb import MapFull
 from popmq_server.writer import core
 from popmq_server.writer.batch import Batch, Committed
-from tests.engine.conftest import MakeRig
-from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, message, refusal, refusals, sending
-
-LARGE = 300_000
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, "popmq")
-
-
-def of(topic: str, size: int, name: str) -> ask.Send:
-    entry = message("x" * size, name)
-    return ask.Send(topic, (entry,), "", 0, len(entry.data))
-
-
-@pytest.fixture
-def scattered(make_rig: MakeRig, a_chunk_a_commit: None) -> Rig:
-    """Topics `keep` and `gone` in turn, a page each, until sends are refused; `gone` is deleted. Then large messages
-    take the adjacent pages at the end of the map.
-    """
-    rig = make_rig(map_bytes=MAX_SIZE_MIN)
-    rig.group("g")
-    for name in ("keep", "gone", "large", "small"):
-        rig.topic(name)
-        rig.pop(topic=name)
-    rig.do(ask.CreateTopic("later", 1, False, HOUR, "DELAY"))
-    rig.send("a", "b", "c", topic="small")
-    number = 0
-    while not any(refusals(rig.run(of("keep", 3500, f"k{number}"), of("gone", 3500, f"g{number}")))):
-        number += 1
-    rig.do(ask.DeleteTopic("gone"))
-    rig.settle()
-    while not refusal(rig.run(of("large", LARGE, f"l{number}"))[0]):
-        number += 1
-    pages = rig.store.free_pages(1 << 30)
-    assert pages is not None
-    assert pages.reusable * rig.store.page_bytes > 10 * LARGE, "there is room, but not in one place"
-    return rig
+from tests.engine.rig import MINUTE, SECOND, Rig, bodies, message, refusal, refusals, sending
+from tests.engine.state.conftest import LARGE, of
 
 
 def test_only_the_sender_of_the_large_message_is_refused(scattered: Rig) -> None:
