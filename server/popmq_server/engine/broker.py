@@ -109,7 +109,7 @@ class Broker(InPieces):
         self.consumers: Consumers = Consumers(clock, self)
         self.producers = Producers(self._tell_listened)
         self._listened: frozenset[str] | None = frozenset()
-        self._writer = Writer(self._core, clock, self._deliver, self._failed)
+        self._writer = Writer(self._core, clock, self._deliver, self._failed, self._loop.call_soon)
         self._admitted = Admitted()
         self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
