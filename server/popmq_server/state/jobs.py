@@ -8,9 +8,8 @@ the item if the job has items (a lease, a deleted topic). `Core` postpones that 
 others again, so a failing piece does not block them:
 
     it raised                 POSTPONE_MS, and it is logged
-    there was no room         RETRY_MS, with its limits halved; each committed piece doubles them again
-    a put found no pages      RETRY_MS, with its limits at the minimum, so that the item that lacks pages fails alone
-    … and had one item        that item, so long that about one of the postponed items is tried in RETRY_MS
+    it met a full map         RETRY_MS, with its limits halved; each committed piece doubles them again
+    … with a single item      the item, so long that about one of the postponed items is tried in RETRY_MS
 
 Postponements are in memory only: after a restart each job is tried at once.
 """
@@ -115,15 +114,15 @@ class Job(abc.ABC):
             raise JobFailed(self, item, full=no_pages or isinstance(error, NoRoom), no_pages=no_pages) from error
 
     def failed(self, failure: JobFailed, now_ms: int) -> None:
-        """Postpones the failed item. After a full map it postpones the whole job and makes its limits smaller, until
-        they are at the minimum.
+        """Postpones the failed item. After a full map it postpones the whole job and halves its limits, until they are
+        at the minimum.
         """
         self.stepped = False
         if failure.no_pages and self.alone is not None:
             self.postpone(now_ms + RETRY_MS * (1 + len(self.postponed)), self.alone)
             self.postpone(now_ms + NO_PAGES_MS)
         elif failure.full and self._halvings < HALVINGS_MAX:
-            self._halvings = HALVINGS_MAX if failure.no_pages else self._halvings + 1
+            self._halvings += 1
             self.postpone(now_ms + RETRY_MS)
         else:
             self.postpone(now_ms + (RETRY_MS if failure.full else POSTPONE_MS), failure.item)

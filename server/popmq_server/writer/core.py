@@ -389,8 +389,9 @@ class Core:
                 log.warning("%s", sentence)
         else:
             self.next_due_ms = self.timetable.next_ms(tx)
-            tx.merge()  # keeps a refreshed watch, which is in memory only
+            tx.merge()  # keeps what is in memory only
             tx.abort()
+            self.timetable.committed()
         self._reporter.report(tx.events, tx.now_ms)
         return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived, events=tx.events)
 

@@ -83,11 +83,12 @@ class Writer:
                 self._lanes[LANES[type(command)]].append((command, ticket))
                 if self._asleep and not self._waking:  # one call for all commands that arrive until it runs
                     self._waking = True
-                    self._soon(self._wake)
+                    self._soon(self.wake)
                 return
         self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wakes the thread if it sleeps."""
         with self._lock:
             self._waking = False
             if self._asleep:

@@ -70,7 +70,7 @@ def delays(small_map: Rig) -> Rig:
 
 def test_a_delayed_message_without_adjacent_pages_delays_no_other(delays: Rig) -> None:
     delays.advance(HOUR)
-    seconds(delays, 3)
+    seconds(delays, 15)
     assert sorted(names(delays, "later")) == ["a", "b", "bb", "c", "cc", "d", "dd"]
     send(delays, later("e", delay_ms=SECOND), topic="later")
     seconds(delays, 2)
@@ -81,7 +81,7 @@ def test_a_delayed_message_without_adjacent_pages_delays_no_other(delays: Rig) -
 @pytest.mark.parametrize("again", [False, True], ids=["", "after a crash"])
 def test_delayed_messages_that_waited_for_pages_are_released_in_their_order_and_once(delays: Rig, again: bool) -> None:
     delays.advance(HOUR)
-    seconds(delays, 5)
+    seconds(delays, 15)
     if again:
         delays.crash()
     delays.do(ask.DeleteTopic("keep"))
@@ -94,7 +94,7 @@ def test_delayed_messages_that_waited_for_pages_are_released_in_their_order_and_
 
 def test_one_of_the_delayed_messages_without_pages_is_tried_a_second_in_turns(delays: Rig, failures: list[int]) -> None:
     delays.advance(HOUR)
-    seconds(delays, 3)
+    seconds(delays, 15)
     failures.clear()
     seconds(delays, 12)
     assert 10 <= len(failures) <= 12
@@ -103,7 +103,7 @@ def test_one_of_the_delayed_messages_without_pages_is_tried_a_second_in_turns(de
 
 def test_a_recalled_message_is_not_waited_for(delays: Rig) -> None:
     delays.advance(HOUR)
-    seconds(delays, 3)
+    seconds(delays, 15)
     for row in delays.look(queries.Delayed("later", 0, 10))[0]:
         delays.do(ask.Recall("later", row.recall_handle))
     seconds(delays, 5)
@@ -133,7 +133,7 @@ def test_a_half_message_that_is_given_up_without_adjacent_pages_delays_no_other_
     assert halves(small_map, "half") == ["L", "M", "n"]
     failures.clear()
     seconds(small_map, 10)
-    assert 5 <= len(failures) <= 12
+    assert 5 <= len(failures) <= 15
     small_map.do(ask.DeleteTopic("keep"))
     seconds(small_map, 20)
     assert sorted(letter.message_id for letter in dead_letters(small_map)) == ["L", "M", "s"]
@@ -148,7 +148,7 @@ def test_a_schedule_whose_message_has_no_adjacent_pages_delays_no_other(small_ma
         small_map.do(
             ask.CreateSchedule(
                 name=name,
-                cron="* * * * *",
+                cron="*/5 * * * *",
                 zone="UTC",
                 topic="small",
                 missed="ONCE",
@@ -156,12 +156,12 @@ def test_a_schedule_whose_message_has_no_adjacent_pages_delays_no_other(small_ma
             )
         )
     scatter(small_map)
-    small_map.advance(MINUTE)
-    seconds(small_map, 10)
+    small_map.advance(5 * MINUTE)
+    seconds(small_map, 20)
     assert sent(small_map) == ["tick", "tick"]
     failures.clear()
     seconds(small_map, 10)
-    assert 5 <= len(failures) <= 12
+    assert 5 <= len(failures) <= 15
     assert not small_map.due
     small_map.do(ask.DeleteTopic("keep"))
     seconds(small_map, 10)
@@ -183,7 +183,7 @@ def test_a_stage_without_adjacent_pages_delays_no_other(small_map: Rig, monkeypa
     scatter(small_map)
     for number, stage_id in enumerate("abcs"):
         small_map.do(committing((stage_id, 1), topic="small", batch=number))
-    seconds(small_map, 10)
+    seconds(small_map, 20)
     assert sent(small_map) == ["s"]
     small_map.do(ask.DeleteTopic("keep"))
     seconds(small_map, 10)

@@ -122,3 +122,22 @@ def test_a_piece_that_meets_a_full_map_is_tried_again_smaller_and_grows_back(rig
     rig.advance(jobs.RETRY_MS)
     assert reviving.at_most(1000) == before
     assert rig.numbers().retry == count
+
+
+def test_a_lease_without_adjacent_pages_that_is_no_dead_letter_costs_no_work_once_it_is_noted(rig: Rig) -> None:
+    """Its wait is noted in memory only, so there is nothing to commit: the piece is done all the same."""
+    rig.pair()
+    rig.send("a")
+    rig.pop(1, invisible_ms=SECOND)
+    rig.skip(SECOND)
+    for _ in range(2 * jobs.HALVINGS_MAX):
+        rig.skip(jobs.RETRY_MS)
+        with failing_put(1):
+            rig.run()
+    pieces = 0
+    while rig.due and pieces < 10:
+        rig.run()
+        pieces += 1
+    assert pieces < 10, "it does not spin"
+    rig.advance(2 * jobs.RETRY_MS)
+    assert rig.numbers().retry == 1
