@@ -45,7 +45,7 @@ class Occurring(Job):
     def next_ms(self, tx: Tx) -> int | None:
         """When the first occurrence is due on the broker's clock, as far ahead as it is on the wall clock."""
         due_ms = tx.state.schedule_due
-        if due_ms and self.postponed:
+        if due_ms and any(until_ms > tx.now_ms for until_ms in self.postponed.values()):
             return min(max(_on_our_clock(tx, one.next_ms), self.not_before(one.name)) for one in _with_next(tx))
         if not due_ms:
             return None

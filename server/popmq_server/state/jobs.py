@@ -118,6 +118,7 @@ class Job(abc.ABC):
         at the minimum.
         """
         self.stepped = False
+        self.postponed = {item: until_ms for item, until_ms in self.postponed.items() if until_ms > now_ms}
         if failure.no_pages and self.alone is not None:
             self.postpone(now_ms + RETRY_MS * (1 + len(self.postponed)), self.alone)
             self.postpone(now_ms + NO_PAGES_MS)
