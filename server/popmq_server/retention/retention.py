@@ -13,7 +13,8 @@ live records are copied, so that a forgotten lease does not hold a whole chunk (
 A chunk that no queue names (`bare`: redriven messages) is dropped as soon as nothing points into it. A chunk of dead
 letters that were all redriven is dropped REDRIVEN_KEEP_MS after the last redrive: until then `why` reads them.
 
-A round covers all topics once a minute, in pieces of LOOKS_MAX looks, however many topics and chunks there are:
+A round covers all topics, in pieces of LOOKS_MAX looks, however many topics and chunks there are. It begins each
+minute, and earlier while many messages are stored (housekeeping.py):
 
     for each topic by its id:  marks → drops → redriven dead letters   then bare chunks, then copies
                                └── a full piece continues here the next time
@@ -49,6 +50,8 @@ class Retention:
         self._phase = 0
         #: Looks left in this piece.
         self._left = 0
+        #: How often the last whole round, and this one so far, looked at a topic.
+        self.topics = self._topics = 0
         #: The current topic of the round, its stage, and the position in that stage.
         self._topic_id = 0
         self._stage = self._resume = 0
@@ -64,6 +67,7 @@ class Retention:
             if not self._phases[self._phase](tx):
                 return True
             self._phase += 1
+        self.topics, self._topics = self._topics, 0
         self._phase = 0
         return False
 
@@ -77,6 +81,7 @@ class Retention:
             topic_id = int(U32.unpack(found[0])[0])
             if topic_id != self._topic_id:
                 self._topic_id, self._stage, self._resume = topic_id, 0, 0
+            self._topics += 1
             self._left -= TOPIC_COST
             if not self._look_at(tx, topic_id):
                 return False
