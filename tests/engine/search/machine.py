@@ -304,8 +304,7 @@ class Broker(Holds):
     def settled(self) -> set[tuple[str | None, str]]:
         """Does all periodic work that is due. Returns the pops that were woken."""
         woken: set[tuple[str | None, str]] = set()
-        while self.rig.due:
-            committed = self.rig.commit()
+        for committed in self.rig.pieces():
             woken |= committed.woken
             self.time_in_model(committed)
         must(not self.model.timed(), "something is due in the model, and not in the engine")
