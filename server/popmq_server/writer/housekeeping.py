@@ -135,7 +135,7 @@ class Retaining(Job):
         self._round = retention.Retention()
         #: When the next round begins, or its next piece: after a minute; after ROUND_BYTES.
         self._due_ms, self._soon_ms = now_ms + TICK_MS, now_ms + ROUND_PAUSE_MS
-        #: The end of the log when the last round began.
+        #: The end of the log at the last piece of the last round.
         self._position = 0
 
     def next_ms(self, tx: Tx) -> int | None:
