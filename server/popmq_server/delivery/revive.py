@@ -28,7 +28,7 @@ from popmq_server.errors import StartError
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.model.records import Group
 from popmq_server.state.events import Event
-from popmq_server.state.jobs import POSTPONE_MS, RETRY_MS, Job, JobFailed, Timed
+from popmq_server.state.jobs import POSTPONE_MS, RETRY_MS, Job, JobFailed, Skipped, Timed
 from popmq_server.state.space import GROW, MOVE, entries_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
@@ -63,13 +63,8 @@ class Reviving(Job):
     """Revives due leases, up to the bounds. A lease that fails is postponed and does not block other leases; in memory
     only, if it cannot be read.
 
-    A lease whose dead letters find no room stays as it is and is skipped: `_from` is the key in `due` after the last
-    such lease, so that thousands of them cost nothing. Every RETRY_MS the job tests for room, and when there is some
-    begins with the first lease again.
-
-    A dead letter may also lack adjacent pages, which only the attempt to store it shows. A lease that fails alone in
-    such an attempt is skipped too. Every RETRY_MS the job tries one of these leases, in turns; if that fails it goes on
-    at `_beyond`, after all of them.
+    A lease whose dead letters find no room stays as it is and is skipped, so that thousands of them cost nothing
+    (jobs.py). So is a lease whose dead letters lack adjacent pages, once it has failed alone.
     """
 
     name = "lease"
@@ -77,20 +72,17 @@ class Reviving(Job):
     def __init__(self) -> None:
         super().__init__()
         self._failed: set[tuple[int, int]] = set()
-        self._from = self._beyond = b""
-        self._again_ms = 0
+        self._skipped = Skipped()
         #: The leases of the current piece; those that lacked adjacent pages, and how many of them the piece counts.
         self._tried: list[_Due] = []
         self._lacking: list[tuple[int, int]] = []
         self._noted = 0
-        #: Where the next turn begins, after the lease that was tried in the last one; b"" = there is none.
-        self._turn = b""
 
     def next_ms(self, tx: Tx) -> int | None:
         """Each commit asks, so it looks at one key only, unless something is postponed."""
         if self._lacking:
             return tx.now_ms
-        if self._from or self.postponed:
+        if self._skipped.next_ms() is not None or self.postponed:
             return self._next_of_all_ms(tx)
         first = next(tx.kv.scan_keys("due"), None)
         if first is None:
@@ -105,14 +97,14 @@ class Reviving(Job):
         times = [until_ms for item, until_ms in self.postponed.items() if item is not None]
         if first is not None and (first.due_ms < NEVER or not first.known):
             times.append(first.due_ms if first.known else tx.now_ms)
-        if self._from:
-            times.append(self._again_ms)
+        if (again_ms := self._skipped.next_ms()) is not None:
+            times.append(again_ms)
         return min(times, default=None)
 
     def _keys(self, tx: Tx) -> Iterator[_Due]:
         """The keys of `due` that are not postponed, as committed or flushed, in the order of the store."""
         leases, postponed = tx.state.leases, self.postponed
-        for key in tx.kv.scan_keys("due", b"", self._from):
+        for key in tx.kv.scan_keys("due", b"", self._skipped.start):
             due_ms, ck_id, sub = DUE_KEY.unpack(key)
             if not postponed or (key not in postponed and (ck_id, sub) not in postponed):
                 yield _Due(key, due_ms, (ck_id, sub), leases.is_at(due_ms, (ck_id, sub)))
@@ -143,14 +135,13 @@ class Reviving(Job):
             return
         self.stepped = False
         self._lacking.append(alone.lease)
-        self._turn = DUE_KEY.pack(alone.due_ms, *alone.lease) + b"\0"
-        self._from, self._again_ms = max(self._turn, self._beyond), now_ms + RETRY_MS
+        self._skipped.lacks_pages(DUE_KEY.pack(alone.due_ms, *alone.lease), now_ms)
 
     def committed(self) -> None:
         """Its limits stay low while leases lack adjacent pages, so that each of them fails alone."""
         self._failed.clear()
         del self._lacking[: self._noted]
-        if self._turn:
+        if self._skipped.any_lacks_pages:
             self.stepped = False
         super().committed()
 
@@ -159,9 +150,8 @@ class Reviving(Job):
         self._tried, self._noted = [], self._note_lacking(tx)
         if self._noted:
             return
-        if self._from and tx.now_ms >= self._again_ms:
-            self._again_ms = tx.now_ms + RETRY_MS
-            self._begin_again(tx)
+        if self._skipped.is_time(tx.now_ms) and tx.room.has(GROW):
+            self._skipped.go_back()
         left, budget, held_up = (
             self.at_most(REVIVE_MEMBERS_MAX),
             deadletter.Budget(tx, self.at_most(deadletter.DEAD_LETTER_BYTES_MAX)),
@@ -187,14 +177,6 @@ class Reviving(Job):
                 held_up |= not self._steps_over(tx, each.lease, part.due_ms)
         if held_up and not work.late_ms:
             self.postpone(tx.now_ms + 1)
-
-    def _begin_again(self, tx: Tx) -> None:
-        """Begins with the first lease again, or with the next one that lacked pages; not if there is no room at all."""
-        if not tx.room.has(GROW):
-            return
-        if self._turn >= self._from:
-            self._turn = b""
-        self._beyond, self._from = self._from, self._turn
 
     def _note_lacking(self, tx: Tx) -> int:
         """Counts dead letters that lack adjacent pages as waiting; returns of how many leases."""
@@ -232,8 +214,7 @@ class Reviving(Job):
         """
         if due_ms >= tx.now_ms:
             return False
-        self._from = DUE_KEY.pack(due_ms, *lease) + b"\0"
-        self._again_ms = tx.now_ms + RETRY_MS
+        self._skipped.lacks_room(DUE_KEY.pack(due_ms, *lease), tx.now_ms)
         return True
 
 

@@ -12,7 +12,7 @@ A wall clock that is slower than the broker's time holds up the messages that ne
 any moment without notice, so while such a message is overdue, the job checks the wall clock every WALL_LOOK_MS.
 
 A full store releases nothing, just as it refuses Pops (space.py). Where the free pages of a full map lie apart, a long
-message may find no adjacent ones although there is room. It waits, and the messages after it are released: `Skipped`.
+message may find no adjacent ones although there is room. It waits, and the messages after it are released (jobs.py).
 """
 
 import heapq
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.sending import delay, placing
-from popmq_server.state.jobs import NO_PAGES_MS, RETRY_MS, Job, JobFailed, Timed
+from popmq_server.state.jobs import NO_PAGES_MS, RETRY_MS, Job, JobFailed, Skipped, Timed
 from popmq_server.state.space import GROW, MESSAGE_BYTES
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import SCHED_KEY
@@ -34,41 +34,6 @@ RELEASE_MESSAGES_MAX = 1000
 RELEASE_BYTES_MAX = 4 << 20
 #: How often to check a lagging wall clock: well below the promised lateness, at negligible cost.
 WALL_LOOK_MS = 100
-
-
-class Skipped:
-    """The messages of one clock that found no adjacent pages, as places between the keys of `sched`.
-
-        sched    ▪ waiting   ▪ waiting   ▪ waiting   │ start: the next messages to release
-                           ▲ turn
-
-    Every RETRY_MS the next one after `turn` is tried again. If there is room for it, the release goes on from there.
-    """
-
-    def __init__(self, clock: int) -> None:
-        self.start = self._first = bytes((clock,))
-        self._turn = self._end = self._first
-        self._again_ms = 0
-
-    def skip(self, key: bytes, now_ms: int) -> None:
-        """Goes on after a message that found no pages, and after those that have waited before."""
-        self._turn = key + b"\0"
-        self.start = max(self._turn, self._end)
-        self._again_ms = now_ms + RETRY_MS
-
-    def next_ms(self) -> int | None:
-        """When the next one is tried again; None if none waits."""
-        return self._again_ms if self.start > self._first else None
-
-    def tries_again(self, now_ms: int) -> bool:
-        """Goes back to the next one that waits, if it is time; after the last one to the first."""
-        if self.start == self._first or now_ms < self._again_ms:
-            return False
-        self._again_ms = now_ms + RETRY_MS
-        if self._turn >= self.start:
-            self._turn = self._first
-        self._end, self.start = self.start, self._turn
-        return True
 
 
 class ReleasingDelayed(Job):
@@ -82,7 +47,7 @@ class ReleasingDelayed(Job):
 
     def __init__(self) -> None:
         super().__init__()
-        self._skipped = {clock: Skipped(clock) for clock in delay.CLOCKS}
+        self._skipped = {clock: Skipped(bytes((clock,))) for clock in delay.CLOCKS}
         #: The keys of the messages of the current piece.
         self._tried: list[bytes] = []
 
@@ -100,13 +65,15 @@ class ReleasingDelayed(Job):
         return min(times, default=None)
 
     def step(self, tx: Tx, work: Timed) -> None:
-        again = [each.tries_again(tx.now_ms) for each in self._skipped.values()]
-        messages_max = 1 if any(again) else self.at_most(RELEASE_MESSAGES_MAX)
+        again = [each for each in self._skipped.values() if each.is_time(tx.now_ms)]
+        for skipped in again:
+            skipped.go_back()
+        messages_max = 1 if again else self.at_most(RELEASE_MESSAGES_MAX)
         due = _due(tx, self._skipped, messages_max, self.at_most(RELEASE_BYTES_MAX))
         self._tried = [each.key for each in due]
         if due:
             work.released_late_ms.extend(_release(tx, due))
-        elif not any(again):
+        elif not again:
             self.postpone(tx.now_ms + RETRY_MS)
 
     def failed(self, failure: JobFailed, now_ms: int) -> None:
@@ -116,7 +83,7 @@ class ReleasingDelayed(Job):
             return
         self.stepped = False
         self.postpone(now_ms + NO_PAGES_MS)
-        self._skipped[self._tried[0][0]].skip(self._tried[0], now_ms)
+        self._skipped[self._tried[0][0]].lacks_pages(self._tried[0], now_ms)
 
 
 class _Due(NamedTuple):

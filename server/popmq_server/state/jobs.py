@@ -58,6 +58,60 @@ class JobFailed(Exception):
         self.no_pages = no_pages
 
 
+class Skipped:
+    """The place of a job in an ordered table when items of it wait: it goes on after them, and tries them again.
+
+        keys    ▪ waits    ▪ waits    ▪ waits    │ start: the next items
+                         ▲ turn: tried next             it moves on with each try, after the last one to the first
+
+    An item waits for one of two reasons:
+
+        room            none for it, perhaps for smaller items: all after `turn` are read again
+        adjacent pages  only the attempt to store it shows that they are missing, and a failed attempt costs a
+                        transaction: one item is tried, and if it fails again the job goes on where it was
+    """
+
+    def __init__(self, first: bytes = b"") -> None:
+        """`first`: a key before all items."""
+        #: The key at which the job goes on.
+        self.start = self._first = first
+        self._turn = self._end = first
+        self._again_ms = 0
+
+    @property
+    def any_lacks_pages(self) -> bool:
+        """Whether an item may wait for adjacent pages."""
+        return self._turn > self._first
+
+    def lacks_room(self, key: bytes, now_ms: int) -> None:
+        """Goes on after an item for which there is no room."""
+        self.start = key + b"\0"
+        self._again_ms = now_ms + RETRY_MS
+
+    def lacks_pages(self, key: bytes, now_ms: int) -> None:
+        """Goes on after an item that found no adjacent pages, and after all that have waited before."""
+        self._turn = key + b"\0"
+        self.start = max(self._turn, self._end)
+        self._again_ms = now_ms + RETRY_MS
+
+    def next_ms(self) -> int | None:
+        """When items are tried again; None if none waits."""
+        return self._again_ms if self.start > self._first else None
+
+    def is_time(self, now_ms: int) -> bool:
+        """Whether to try items again; if so, the next time is RETRY_MS later."""
+        if self.start == self._first or now_ms < self._again_ms:
+            return False
+        self._again_ms = now_ms + RETRY_MS
+        return True
+
+    def go_back(self) -> None:
+        """Goes back to the item whose turn it is."""
+        if self._turn >= self.start:
+            self._turn = self._first
+        self._end, self.start = self.start, self._turn
+
+
 class Job(abc.ABC):
     """One kind of periodic work."""
 

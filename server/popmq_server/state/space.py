@@ -25,7 +25,7 @@ Near the end the free space is exact: pages at the end of the map and those that
 (free_pages.py). It cannot predict a lack of adjacent pages, which a value of more than one page needs. A put that meets
 this aborts its transaction, and core.py and jobs.py isolate the command or job that made it: core.py halves the batch,
 so the sender of the long value is refused, and the others are not. Its refusal says that the free pages lie apart. A
-lease whose dead letter meets this waits as one without room (revive.py).
+lease whose dead letter meets this waits as one without room (jobs.py).
 
 Pages that a commit freed are reusable in the second commit after it. So if room is missing and such pages are pending,
 a batch begins with an extra commit: the store recovers without an operator. Sends use the bytes that no entry uses; the

@@ -215,7 +215,8 @@ class Broker(Holds):
         jobs = self.rig.core.timetable.jobs
         leases = next(job for job in jobs if isinstance(job, Reviving))
         until = {job.name: job.not_before() for job in jobs}
-        letters = (leases._again_ms, DUE_KEY.unpack(leases._from[:-1])[0]) if leases._from else (0, -1)
+        again_ms, start = leases._skipped.next_ms(), leases._skipped.start
+        letters = (0, -1) if again_ms is None else (again_ms, DUE_KEY.unpack(start[:-1])[0])
         ends = (until[one.name] for one in (ReleasingDelayed, CheckingBack, Reviving))
         found = facts.Postponed(*ends, *letters)
         must(max(found[:4]) <= self.rig.now + QUIET_MS, "a job waits too long", found)

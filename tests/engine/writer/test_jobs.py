@@ -13,7 +13,7 @@ from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Sweep
 from popmq_server.operate import purge
 from popmq_server.state import jobs
-from popmq_server.state.jobs import Job
+from popmq_server.state.jobs import RETRY_MS, Job, Skipped
 from tests.engine.faults import failing_put
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies
 
@@ -141,3 +141,31 @@ def test_a_lease_without_adjacent_pages_that_is_no_dead_letter_costs_no_work_onc
     assert pieces < 10, "it does not spin"
     rig.advance(2 * jobs.RETRY_MS)
     assert rig.numbers().retry == 1
+
+
+@pytest.mark.parametrize("waiting", [1, 2, 5])
+def test_items_that_lack_pages_are_tried_in_turns_and_never_hold_up_the_next_items(waiting: int) -> None:
+    skipped, tried = Skipped(), list[bytes]()
+    keys = [bytes((65 + number,)) for number in range(waiting)]
+    for now in range(0, 3 * waiting * RETRY_MS, RETRY_MS // 2):
+        if skipped.is_time(now):
+            skipped.go_back()
+        for key in [key for key in keys if key >= skipped.start]:
+            if key >= skipped.start:
+                tried.append(key)
+                skipped.lacks_pages(key, now)
+        assert skipped.start > keys[-1]
+    assert tried == (4 * keys)[:-1]
+
+
+def test_an_item_without_adjacent_pages_is_tried_alone_and_after_one_without_room_all_are_read_again() -> None:
+    skipped = Skipped(b"\1")
+    skipped.lacks_pages(b"\1a", 0)
+    skipped.lacks_room(b"\1c", 0)
+    assert skipped.next_ms() == RETRY_MS
+    assert not skipped.is_time(RETRY_MS - 1)
+    assert skipped.is_time(RETRY_MS)
+    skipped.go_back()
+    assert skipped.start == b"\1a\0"
+    skipped.lacks_room(b"\1b", RETRY_MS)
+    assert skipped.start == b"\1b\0"
