@@ -194,7 +194,8 @@ class Handles(MessageGroups):
     def expire(self, group: str, topic: str, view: View, entered: int) -> bool:
         """Leases that ran out, and delays that are over, soonest first; whether there were any.
 
-        A message that cannot become a dead letter on a full disk stays leased until the engine looks for room again.
+        A message that cannot become a dead letter on a full disk stays leased until the engine looks for room again,
+        also if its group has other rules by then.
         """
         if self.now_ms < self.postponed.leases_ms:
             return False
@@ -207,14 +208,16 @@ class Handles(MessageGroups):
                 self.come_back(view, entry, entered)
             elif entry.lease is not None:
                 parts.setdefault((entry.due_ms, entry.lease.ck_id, entry.part), []).append(entry)
-        for (_, ck_id, _), entries in sorted(parts.items()):
+        for (_, ck_id, part), entries in sorted(parts.items()):
             tried = list(_first(undone(self.leases[ck_id])).values())
             for entry in entries:
                 dies = entry.attempts >= self.groups[group].max_attempts
                 follows = bool(entry.message_group) and view.mode == "POP" and entry not in tried
                 stops = self.groups[group].stops and entry.message_group and view.mode == "POP"
                 waits = self.now_ms < self.postponed.letters_ms and entry.due_ms <= self.postponed.letters_due_ms
-                if dies and not follows and not stops and (waits or self._is_blocked(entry)):
+                letter = dies and not follows and not stops
+                if (waits and (letter or (ck_id, part) in self.without_room)) or (letter and self._is_blocked(entry)):
+                    self.without_room.add((ck_id, part))
                     continue
                 moved += 1
                 if follows:

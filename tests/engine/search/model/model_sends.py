@@ -65,6 +65,8 @@ class Sends(Kept):
         #: The batch that is judged met a full disk; CheckPoint, part → members whose dead letters then had no room.
         self.full = False
         self.blocked: dict[tuple[int, int], int] = {}
+        #: CheckPoint, part of the leases that were passed over for it.
+        self.without_room: set[tuple[int, int]] = set()
 
     def _order(self) -> int:
         self.orders += 1
