@@ -1,10 +1,12 @@
 """The writer thread: takes the waiting commands, runs them as one commit batch, answers after the commit.
 
-Commands wait in three lanes. A batch takes acks first, then sends, then pops, so pops never delay an ack. The thread
-does not wait to fill a batch: commands that arrive while a commit is being synced form the next one, so batches grow
-with the load and a single caller is served at once. The thread sleeps until a command arrives or a job is due, so an
-idle broker uses no CPU. It is woken at the end of the event loop's turn: woken at the first command of a turn, it would
-compete with the rest of the turn for the interpreter, and commit a small batch.
+Commands wait in three lanes. A batch takes acks first, then sends, then pops, so pops never delay an ack. No timer
+delays a batch: commands that arrive while a commit is being synced form the next one, so batches grow with the load and
+a single caller is served at once. The thread sleeps until a batch may begin or a job is due, so an idle broker uses no
+CPU.
+
+A batch begins when a turn of the event loop brought no further command (`Gathering`). While turns bring more, a batch
+would be small, and the thread would compete with the loop for the interpreter, which it releases in each call of LMDB.
 """
 
 import itertools
@@ -23,11 +25,16 @@ from popmq_server.writer.core import Core
 
 log = logging.getLogger("popmq.writer")
 
+#: A batch begins after this many turns of the event loop, or with this many bytes of sends, at the latest.
+GATHER_TURNS_MAX = 8
+GATHER_BYTES_MAX = 128 << 10
 #: Limits of one commit batch.
 BATCH_COMMANDS_MAX = 1000
 BATCH_BYTES_MAX = 16 << 20
 #: Places in a batch that a lane leaves to each later lane with waiting commands.
 BATCH_SHARE = 64
+#: Commands that have bytes of messages.
+SIZED = (Send, Stage)
 #: Maximum sleep of the thread, in seconds.
 IDLE_S = 3600.0
 #: How long `settle` waits for the thread, in seconds: no commit and no job takes so long.
@@ -42,6 +49,38 @@ Soon = Callable[[Callable[[], None]], object]
 def at_once(call: Callable[[], None]) -> None:
     """Soon without an event loop."""
     call()
+
+
+class Gathering:
+    """Tells when the commands that arrived may begin a batch. Its caller has the lock."""
+
+    def __init__(self) -> None:
+        #: Whether they may.
+        self.done = False
+        self._goes_on = self._more = False
+        self._turns = self._bytes = 0
+
+    def arrived(self, size: int) -> bool:
+        """Notes a command with `size` bytes of messages. Returns whether `turned` has to be called after this turn."""
+        self._more = True
+        self._bytes += size
+        begins = not self._goes_on
+        self._goes_on = True
+        return begins
+
+    def turned(self) -> bool:
+        """After a turn of the event loop: returns whether it has to be called after the next turn as well."""
+        if self._more and self._turns < GATHER_TURNS_MAX and self._bytes < GATHER_BYTES_MAX:
+            self._more = False
+            self._turns += 1
+            return True
+        self._goes_on, self.done, self._turns = False, True, 0
+        return False
+
+    def taken(self, *, all_: bool) -> None:
+        """A batch was taken; `all_`: nothing waits any more."""
+        self._bytes = 0
+        self.done = not all_
 
 
 class Writer:
@@ -65,7 +104,8 @@ class Writer:
         self._lanes: tuple[deque[tuple[Any, Any]], ...] = (deque(), deque(), deque())
         self._lock = threading.RLock()
         self._event = threading.Condition(self._lock)
-        self._busy = self._asleep = self._waking = False
+        self._gathering = Gathering()
+        self._busy = self._asleep = False
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="popmq-writer", daemon=True)
         self._unsubscribe = clock.subscribe(self.settle)
@@ -81,17 +121,17 @@ class Writer:
         with self._lock:  # a third of the cost of the condition
             if not self._stopping:
                 self._lanes[LANES[type(command)]].append((command, ticket))
-                if self._asleep and not self._waking:  # one call for all commands that arrive until it runs
-                    self._waking = True
-                    self._soon(self.wake)
+                if self._gathering.arrived(command.bytes if isinstance(command, SIZED) else 0):
+                    self._soon(self.turned)
                 return
         self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
 
-    def wake(self) -> None:
-        """Wakes the thread if it sleeps."""
+    def turned(self) -> None:
+        """After a turn of the event loop: wakes the thread if a batch may begin."""
         with self._lock:
-            self._waking = False
-            if self._asleep:
+            if self._gathering.turned():
+                self._soon(self.turned)
+            elif self._asleep and any(self._lanes):
                 self._asleep = False
                 self._event.notify_all()
 
@@ -100,6 +140,7 @@ class Writer:
         move. Raises TimeoutError after SETTLE_S.
         """
         with self._event:
+            self._gathering.done = True
             self._event.notify_all()
             if not self._event.wait_for(lambda: self._quiet() or not self._thread.is_alive(), SETTLE_S):
                 raise TimeoutError(f"the writer has not finished what was due after {SETTLE_S:.0f} s")
@@ -167,12 +208,13 @@ class Writer:
         """Queues deferred commands before the others of their lane."""
         with self._event:
             self._lanes[LANE_POP].extendleft(reversed(pairs))
+            self._gathering.done = True
 
     def _next_batch(self) -> list[tuple[Any, Any]] | None:
         """Sleeps until there is a command or a due job; None when the broker stops and all commands are answered."""
         with self._event:
             self._busy = False
-            while not any(self._lanes) and not self._due():
+            while not self._begins() and not self._due():
                 if self._stopping:
                     return None
                 self._event.notify_all()
@@ -181,6 +223,10 @@ class Writer:
                 self._asleep = False
             self._busy = True
             return self._take()
+
+    def _begins(self) -> bool:
+        """Whether commands wait that may begin a batch."""
+        return (self._gathering.done or self._stopping) and any(self._lanes)
 
     def _take(self) -> list[tuple[Any, Any]]:
         """Takes a batch from the lanes in order, each with its share, limited in commands and in bytes of sends."""
@@ -194,6 +240,7 @@ class Writer:
                 if number == LANE_SEND and size > BATCH_BYTES_MAX:
                     break
                 command, ticket = lane.popleft()
-                size += command.bytes if isinstance(command, Send | Stage) else 0
+                size += command.bytes if isinstance(command, SIZED) else 0
                 batch.append((command, ticket))
+        self._gathering.taken(all_=not any(self._lanes))
         return batch

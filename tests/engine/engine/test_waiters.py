@@ -333,7 +333,8 @@ async def test_the_writer_commits_on_while_the_loop_has_not_answered_yet(
     monkeypatch.setattr(broker.metrics, "committed", counted)
     for text in "abc":
         broker._submit(sending(text))
-        broker._writer.wake()  # as the event loop does at the end of its turn
+        while broker._writer._gathering._goes_on:  # as the event loop does at the end of its turns
+            broker._writer.turned()
         assert committed.acquire(timeout=HELD_UP_S)
 
 

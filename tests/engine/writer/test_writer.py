@@ -19,7 +19,7 @@ from popmq_server.storage.store import Store
 from popmq_server.writer import writer as writing
 from popmq_server.writer.batch import Committed
 from popmq_server.writer.core import Core
-from popmq_server.writer.writer import Writer
+from popmq_server.writer.writer import Soon, Writer, at_once
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import MINUTE, refusal, sending
 from tests.engine.traffic.traffic import group
@@ -31,7 +31,7 @@ LATE_S = 30
 class Office:
     """A writer, and the answers that it delivered."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, soon: Soon = at_once) -> None:
         self.clock = FakeClock()
         self.store = Store(folder, 1 << 26, "none")
         self.core = Core(self.store, self.clock)
@@ -39,7 +39,13 @@ class Office:
         self.answers: dict[Any, Any] = {}
         self.failures: list[BaseException] = []
         self._arrived = threading.Condition()
-        self.writer = Writer(self.core, self.clock, self._deliver, self.failures.append)
+        self.writer = Writer(self.core, self.clock, self._deliver, self.failures.append, soon)
+        self.core.run([ask.CreateTopic("t", 1, False, KEEP_MS_MAX), group("g", 3)])
+
+    def close(self) -> None:
+        if self.writer._thread.ident is not None:
+            self.writer.stop()
+        self.core.close()
 
     def _deliver(self, tickets: list[Any], committed: Committed) -> None:
         with self._arrived:
@@ -57,11 +63,8 @@ class Office:
 @pytest.fixture
 def office(tmp_path: Path) -> Iterator[Office]:
     office = Office(tmp_path / "data")
-    office.core.run([ask.CreateTopic("t", 1, False, KEEP_MS_MAX), group("g", 3)])
     yield office
-    if office.writer._thread.ident is not None:
-        office.writer.stop()
-    office.core.close()
+    office.close()
 
 
 def test_waiting_commands_form_one_commit_acks_first_and_pops_last(office: Office) -> None:
