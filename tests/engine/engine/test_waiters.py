@@ -232,9 +232,7 @@ class Got(list[tuple[str, int]]):
 
 
 class Consumer:
-    """Pops a few at a time and acks. One that is impatient sometimes cancels a pop, at any moment, and comes back when
-    others were served: a wake that went with it is lost to all.
-    """
+    """Pops a few at a time and acks. One that is impatient sometimes cancels a pop, and comes back when it likes."""
 
     def __init__(self, broker: Broker, chance: random.Random, got: Got, messages: int, patient: bool) -> None:
         self.broker = broker
