@@ -107,7 +107,7 @@ bench: setup ## messages a second, latency, CPU a message; PASS or FAIL by floor
 	@$(BIN)/python -m bench
 
 .PHONY: soak
-soak: setup ## MINUTES=480 of everything at once: rates, memory and the data file stay, histories clean; build/soak.svg
+soak: setup ## MINUTES=480 of everything at once: rates, memory and the data file stay, histories clean; goes on after Ctrl-C; build/soak.svg
 	@echo "soak: $(or $(MINUTES),480) minutes, $(or $(CONNECTIONS),5000) idle connections, 200 groups, restarts"
 	@$(BIN)/python -m bench.soak $(or $(MINUTES),480) $(or $(CONNECTIONS),5000)
 

@@ -12,6 +12,9 @@ Every message has a number. Each group notes the numbers that it has acked, so t
 missing, came again after an answered ack, or came out of order in their message group. The load is paced: a broker that
 gets slower falls behind, which the rates show. Curves are drawn into build/soak.svg, the numbers are in
 build/soak.json.
+
+SIGTERM or Ctrl-C ends a part: the groups receive what is left, the broker stops, and build/soak keeps its store and the
+notes of the load. The same command goes on from there, until all minutes have run.
 """
 
 from __future__ import annotations
@@ -19,16 +22,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
 import popmq
 from bench.soak_chart import draw
+from bench.soak_history import Group, History
 from harness.broker_process import ROOT, BrokerProcess
 
 TOPICS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "deals": "TRANSACTION"}
@@ -41,60 +44,59 @@ CONNECTIONS, SAMPLE_S, RESTARTS = 5_000, 5.0, 6
 RATE_MIN, GROWTH_MAX = 0.9, 1.25
 #: The file grows for an hour, by at most so much: ended transactions are remembered that long, 5 a second.
 FILLING_S, FILLING_MIB = 3_600.0, 2.0
-#: Seconds for the rest of the messages at the end.
+#: Seconds for the rest of the messages at the end of a part.
 REST_S = 60.0
 
+#: What a part keeps for the next one.
+KEPT = ROOT / "build" / "soak"
+NOTES = KEPT / "load.json"
 
-@dataclass
-class Group:
-    """The acked numbers of one group: all below `below`, and those in `above`."""
 
-    below: int = 0
-    above: set[int] = field(default_factory=set)
-    last: dict[str, int] = field(default_factory=dict)  # of each message group
-
-    def ack(self, number: int) -> None:
-        self.above.add(number)
-        while self.below in self.above:
-            self.above.remove(self.below)
-            self.below += 1
-
-    def has(self, number: int) -> bool:
-        return number < self.below or number in self.above
+def groups_of(topic: str) -> list[str]:
+    return [f"{topic}-{number}" for number in range(GROUPS_PER_TOPIC)]
 
 
 class Soak:
-    """The load and its observations. Times are seconds since `began`."""
+    """One part of the load: it adds to `history`, and ends after `seconds` of all parts together, or at stop()."""
 
-    def __init__(self, client: popmq.AsyncClient, seconds: float) -> None:
-        self.client, self.began, self.until = client, time.monotonic(), time.monotonic() + seconds
-        self.sent: Counter[str] = Counter()
+    def __init__(self, client: popmq.AsyncClient, history: History, seconds: float) -> None:
+        self.client, self.history, self.seconds = client, history, seconds
+        self.began = time.monotonic() - history.seconds
+        self.ended = asyncio.Event()
         self.acked = 0
         self.slow_ms: list[float] = []
-        self.groups: dict[tuple[str, str], Group] = defaultdict(Group)
-        self.findings: Counter[str] = Counter()
 
-    async def prepare(self) -> None:
-        for topic, kind in TOPICS.items():
-            await self.client.create_topic(topic, type=kind, queues=2, retention=popmq.Retention(keep=KEEP_S))  # type: ignore[arg-type]  # the keys of TOPICS are types
-            for number in range(GROUPS_PER_TOPIC):
-                await self.client.create_group(f"{topic}-{number}")
-                await self.client.pop(topic, f"{topic}-{number}", max_messages=1)
+    @property
+    def now_s(self) -> float:
+        """Seconds that the load has run, in all parts."""
+        return time.monotonic() - self.began
+
+    def stop(self) -> None:
+        self.ended.set()
+
+    async def wait_end(self) -> None:
+        """Returns when all the time has run, or at stop()."""
+        await self.pause(self.seconds)
+        self.history.seconds = min(self.now_s, self.seconds) if self.ended.is_set() else self.seconds
+        self.stop()
+
+    async def pause(self, until_s: float) -> None:
+        """Waits until `until_s` of now_s, at most until the part ends."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.ended.wait(), max(0.0, until_s - self.now_s))
 
     async def produce(self, topic: str) -> None:
-        due = time.monotonic()
-        while time.monotonic() < self.until:
-            first = self.sent[topic]
-            numbers = range(first, first + BATCH)
-            messages = [self._message(topic, number) for number in numbers]
+        due, sent = self.now_s, self.history.sent
+        while not self.ended.is_set():
+            messages = [self._message(topic, number) for number in range(sent[topic], sent[topic] + BATCH)]
             if topic == "deals":
                 async with self.client.transaction(topic) as transaction:
                     await transaction.send(messages)
             else:
                 await self.client.send(topic, messages)
-            self.sent[topic] += BATCH
+            sent[topic] += BATCH
             due += SEND_EVERY_S
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await self.pause(due)
 
     def _message(self, topic: str, number: int) -> popmq.Message:
         body = f"{number} ".encode() + bytes(200)
@@ -105,9 +107,9 @@ class Soak:
 
     async def consume(self, topic: str, name: str, offset_s: float) -> None:
         await asyncio.sleep(offset_s)
-        group = self.groups[topic, name]
+        group = self.history.groups[topic][name]
         due = time.monotonic()
-        while time.monotonic() < self.until or group.below < self.sent[topic]:
+        while not self.ended.is_set() or group.below < self.history.sent[topic]:
             began = time.monotonic()
             with contextlib.suppress(popmq.errors.TryLater):  # the broker restarts
                 deliveries = await self.client.pop(topic, name, max_messages=64, invisible=LEASE_S)
@@ -125,87 +127,100 @@ class Soak:
     def _seen(self, topic: str, group: Group, delivery: popmq.Delivery) -> None:
         number = int(delivery.body.split()[0])
         if group.has(number):
-            self.findings["came again after an answered ack"] += 1
+            self.history.findings["came again after an answered ack"] += 1
         if topic == "fifo":
             key = f"g{number % 3}"
             if delivery.attempt == 1 and number < group.last.get(key, -1):
-                self.findings["out of order in its message group"] += 1
+                self.history.findings["out of order in its message group"] += 1
             group.last[key] = max(number, group.last.get(key, -1))
 
-    def missing(self) -> int:
-        return sum(
-            self.sent[topic] - self.groups[topic, name].below - len(self.groups[topic, name].above)
-            for topic in TOPICS
-            for name in (f"{topic}-{number}" for number in range(GROUPS_PER_TOPIC))
-        )
 
-
-async def sample(soak: Soak, broker: BrokerProcess, rows: list[dict[str, float]]) -> None:
+async def sample(soak: Soak, broker: BrokerProcess) -> None:
     """Adds a row every SAMPLE_S."""
-    acked, sent, at = 0, 0, time.monotonic()
-    while time.monotonic() < soak.until:
-        await asyncio.sleep(SAMPLE_S)
+    acked, sent, at = 0, soak.history.sent.total(), soak.now_s
+    while not soak.ended.is_set():
+        await soak.pause(at + SAMPLE_S)
         slow, soak.slow_ms = sorted(soak.slow_ms), []
         with contextlib.suppress(popmq.PopMQError, OSError):
             store = (await soak.client.stats()).store
-            total = sum(soak.sent.values())
-            now = time.monotonic()
-            row = {"s": now - soak.began, "acked/s": (soak.acked - acked) / (now - at)}
+            total, now = soak.history.sent.total(), soak.now_s
+            row = {"s": now, "acked/s": (soak.acked - acked) / (now - at)}
             row |= {"sent/s": (total - sent) / (now - at), "pop p99 ms": slow[int(len(slow) * 0.99)] if slow else 0.0}
             row |= {"memory MiB": broker.memory_bytes / (1 << 20), "store MiB": store.used_bytes / (1 << 20)}
-            rows.append(row)
+            soak.history.rows.append(row)
             print("  ".join(f"{name} {value:,.1f}" for name, value in row.items()), flush=True)
             acked, sent, at = soak.acked, total, now
 
 
 async def restart(soak: Soak, broker: BrokerProcess) -> None:
     """SIGTERM and SIGKILL by turns."""
-    every = (soak.until - time.monotonic()) / (RESTARTS + 1)
-    for number in range(RESTARTS):
-        await asyncio.sleep(every)
+    every = soak.seconds / (RESTARTS + 1)
+    for number in range(int(soak.history.seconds / every), RESTARTS):
+        await soak.pause((number + 1) * every)
+        if soak.ended.is_set():
+            return
         print("restart: kill -9" if number % 2 else "restart: SIGTERM", flush=True)
         await asyncio.to_thread(broker.kill if number % 2 else broker.stop)
         await asyncio.to_thread(broker.start)
 
 
-def run(minutes: float, connections: int) -> dict[str, object]:
-    """Runs the load; returns the numbers of messages, the findings and the samples."""
-    rows: list[dict[str, float]] = []
-    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
-        flags = ("--connections-per-address", str(connections + 1_000), "--max-size", "4GiB")
-        with BrokerProcess(Path(folder) / "data", *flags) as broker:
-            idle = subprocess.Popen([sys.executable, "-m", "bench.soak_idle", str(broker.port), str(connections)])
-            try:
-                soak = asyncio.run(_drive(broker, minutes * 60, rows))
-                code = idle.poll()
-            finally:
-                idle.kill()
-                idle.wait()
-    findings = dict(soak.findings)
-    if missing := soak.missing():
-        findings["lost, or not delivered within a minute"] = missing
+def run(seconds: float, connections: int) -> History:
+    """Runs the load until `seconds` have run in all parts together, or until SIGTERM or SIGINT."""
+    history, flags = _kept(), ("--connections-per-address", str(connections + 1_000), "--max-size", "4GiB")
+    with BrokerProcess(KEPT / "data", *flags, own_session=True) as broker:
+        command = [sys.executable, "-m", "bench.soak_idle", str(broker.port), str(connections)]
+        idle = subprocess.Popen(command, start_new_session=True)
+        try:
+            asyncio.run(_drive(broker, history, seconds))
+            code = idle.poll()
+        finally:
+            idle.kill()
+            idle.wait()
     if code is not None:
-        findings["the idle connections failed, code"] = code
-    return {"minutes": minutes, "connections": connections, "findings": findings, "sent": dict(soak.sent), "rows": rows}
+        history.findings[f"the idle connections failed, code {code}"] += 1
+    return history
 
 
-async def _drive(broker: BrokerProcess, seconds: float, rows: list[dict[str, float]]) -> Soak:
+def _kept() -> History:
+    """The history of the parts before this one; an empty one, and no store, when the last part did not end."""
+    if NOTES.exists():
+        history = History.load(NOTES)
+        NOTES.unlink()
+        print(f"soak: goes on after {history.seconds / 60:.1f} minutes", flush=True)
+        return history
+    shutil.rmtree(KEPT, ignore_errors=True)
+    KEPT.mkdir(parents=True)
+    return History()
+
+
+async def _drive(broker: BrokerProcess, history: History, seconds: float) -> None:
     retry, timeouts = popmq.Retry(tries=1_000, reach=120.0), popmq.Timeouts.all(120)
     async with popmq.AsyncClient(broker.endpoint, retry=retry, timeouts=timeouts) as client:
-        soak = Soak(client, seconds)
-        await soak.prepare()
-        soak.began, soak.until = time.monotonic(), time.monotonic() + seconds
-        await _load(soak, broker, rows)
-        return soak
+        if not history.seconds:
+            await prepare(client)
+        soak = Soak(client, history, seconds)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, soak.stop)
+        await _load(soak, broker)
 
 
-async def _load(soak: Soak, broker: BrokerProcess, rows: list[dict[str, float]]) -> None:
-    names = [(topic, f"{topic}-{number}") for topic in TOPICS for number in range(GROUPS_PER_TOPIC)]
+async def prepare(client: popmq.AsyncClient) -> None:
+    """Creates the topics and the groups; the first pop of a group sets where it begins."""
+    for topic, kind in TOPICS.items():
+        await client.create_topic(topic, type=kind, queues=2, retention=popmq.Retention(keep=KEEP_S))  # type: ignore[arg-type]  # the keys of TOPICS are types
+        for group in groups_of(topic):
+            await client.create_group(group)
+            await client.pop(topic, group, max_messages=1)
+
+
+async def _load(soak: Soak, broker: BrokerProcess) -> None:
+    names = [(topic, group) for topic in TOPICS for group in groups_of(topic)]
     consumers = [
-        asyncio.ensure_future(soak.consume(topic, name, POP_EVERY_S * place / len(names)))
-        for place, (topic, name) in enumerate(names)
+        asyncio.ensure_future(soak.consume(topic, group, POP_EVERY_S * place / len(names)))
+        for place, (topic, group) in enumerate(names)
     ]
-    await asyncio.gather(sample(soak, broker, rows), restart(soak, broker), *(soak.produce(topic) for topic in TOPICS))
+    others = [sample(soak, broker), restart(soak, broker), *(soak.produce(topic) for topic in TOPICS)]
+    await asyncio.gather(soak.wait_end(), *others)
     await asyncio.wait(consumers, timeout=REST_S)
     for consumer in consumers:
         consumer.cancel()
@@ -235,12 +250,19 @@ def verdict(result: dict[str, object]) -> list[tuple[str, bool, str]]:
 
 
 def main(minutes: float, connections: int) -> int:
-    """Runs, draws, prints; 1 when a floor does not hold."""
-    (ROOT / "build").mkdir(exist_ok=True)
-    result = run(minutes, connections)
+    """Runs, draws, prints; 1 when a floor does not hold, or when the part was stopped."""
+    history = run(minutes * 60, connections)
+    if history.seconds < minutes * 60:
+        history.save(NOTES)
+        print(f"soak: {history.seconds / 60:.1f} of {minutes:g} minutes have run; the same command goes on from here")
+        return 1
+    result: dict[str, Any] = {"minutes": minutes, "connections": connections, "parts": history.parts}
+    result |= {"findings": history.findings, "sent": history.sent, "rows": history.rows}
+    if missing := history.missing():
+        history.findings["lost, or not delivered within a minute"] = missing
     said = verdict(result)
     (ROOT / "build" / "soak.json").write_text(json.dumps(result))
-    draw(ROOT / "build" / "soak.svg", result["rows"], ("acked/s", "sent/s", "pop p99 ms", "memory MiB", "store MiB"))  # type: ignore[arg-type]  # as run() makes them
+    draw(ROOT / "build" / "soak.svg", history.rows, ("acked/s", "sent/s", "pop p99 ms", "memory MiB", "store MiB"))
     for floor, holds, figures in said:
         print(f"{'PASS' if holds else 'FAIL'}  {floor}: {figures}")
     return not all(holds for _, holds, _ in said)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 WIDTH, HEIGHT, LEFT, GAP = 720, 90, 90, 34
+#: Places of a curve side by side; each shows the lowest and the highest value of its time.
+PLACES = 360
 
 
 def draw(path: Path, rows: list[dict[str, float]], names: tuple[str, ...]) -> None:
@@ -22,7 +28,8 @@ def draw(path: Path, rows: list[dict[str, float]], names: tuple[str, ...]) -> No
 def _chart(rows: list[dict[str, float]], name: str, top: float, end: float) -> str:
     most = max((row[name] for row in rows), default=0.0) or 1.0
     points = " ".join(
-        f"{LEFT + WIDTH * row['s'] / end:.1f},{top + HEIGHT * (1 - row[name] / most):.1f}" for row in rows
+        f"{LEFT + WIDTH * seconds / end:.1f},{top + HEIGHT * (1 - value / most):.1f}"
+        for seconds, value in _points(rows, name, end)
     )
     bottom = top + HEIGHT
     return (
@@ -33,3 +40,14 @@ def _chart(rows: list[dict[str, float]], name: str, top: float, end: float) -> s
         f'<path d="M{LEFT} {top}V{bottom}H{LEFT + WIDTH}" fill="none" stroke="#999"/>'
         f'<polyline points="{points}" fill="none" stroke="#1f6feb" stroke-width="1.5"/>'
     )
+
+
+def _points(rows: list[dict[str, float]], name: str, end: float) -> Iterator[tuple[float, float]]:
+    """(seconds, value) of the lowest and the highest row of each place, in the order of time."""
+    places: dict[int, list[dict[str, float]]] = {}
+    for row in rows:
+        places.setdefault(int(PLACES * row["s"] / end), []).append(row)
+    for place in sorted(places):
+        ends = [min(places[place], key=lambda row: row[name]), max(places[place], key=lambda row: row[name])]
+        for row in sorted(ends, key=lambda row: row["s"]):
+            yield row["s"], row[name]
