@@ -1,5 +1,6 @@
 """The budget of a connection: a client pays points for frames that are cheap for it and not for us (limits.py)."""
 
+import sys
 from time import monotonic
 
 from popmq_http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
@@ -9,6 +10,8 @@ from popmq_http2.limits import Limits
 #: and pings because of them.
 CALL_POINTS = 8
 POINT_BYTES = 1024
+#: Points that a connection spends before the other connections get a turn: some 5 ms of headers, the dearest frames.
+TURN_POINTS = 200
 
 
 class Flood(ConnectionFault):
@@ -19,14 +22,15 @@ class Flood(ConnectionFault):
 
 
 class Budget:
-    """A token bucket. Reads the time only when it seems empty."""
+    """A token bucket. Reads the time only when it seems empty. `turn`: points left in this turn; at first unlimited."""
 
-    __slots__ = ("_filled_s", "_limits", "_points")
+    __slots__ = ("_filled_s", "_limits", "_points", "turn")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._points = limits.budget
         self._filled_s = monotonic()
+        self.turn = sys.maxsize
 
     def start(self, points: int) -> None:
         """Sets the points of a new connection (addresses.py)."""
@@ -35,6 +39,7 @@ class Budget:
     def spend(self, what: str, points: int = 1) -> None:
         """Spends points. Raises Flood if there are not enough."""
         self._points -= points
+        self.turn -= points
         if self._points < 0:
             self._fill(what)
 

@@ -4,7 +4,8 @@
     frame     length [3] · type [1] · flags [1] · stream [4] · payload
     block     HEADERS · CONTINUATION · … · CONTINUATION with END_HEADERS, with no other frame between them
 
-It refuses a frame longer than the limit by its header, before it keeps any of it.
+It refuses a frame longer than the limit by its header, before it keeps any of it. Frames that follow when the points of
+a turn are spent wait for the next feed, which may be of no bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -91,6 +92,11 @@ class FrameReader:
         """
         return self._step == self._frames
 
+    @property
+    def spent(self) -> bool:
+        """Whether the points of this turn are spent, so that frames may wait for the next feed."""
+        return self._budget.turn < 0
+
     def feed(self, data: bytes) -> None:
         """Reads the received bytes. Raises ConnectionFault."""
         if self._pieces:
@@ -145,9 +151,9 @@ class FrameReader:
         return at
 
     def _frames(self, data: bytes, at: int) -> int:
-        """Handles all whole frames; returns where the first incomplete one begins."""
-        end, take, most = len(data), self._take, self._frame_bytes
-        while end - at >= HEAD_BYTES:
+        """Handles the whole frames, until the points of the turn are spent; returns where the next one begins."""
+        end, take, most, budget = len(data), self._take, self._frame_bytes, self._budget
+        while end - at >= HEAD_BYTES and budget.turn >= 0:
             high, low, kind, flags, stream_id = HEAD.unpack_from(data, at)
             length = high << 8 | low
             if length > most:
@@ -159,7 +165,7 @@ class FrameReader:
             if self._block is not None and kind != CONTINUATION:
                 raise ConnectionFault(PROTOCOL_ERROR, "a header block is cut by another frame")
             if (known := take.get(kind)) is None:
-                self._budget.spend("of an unknown type")
+                budget.spend("of an unknown type")
             else:
                 try:
                     known(flags, stream_id & WINDOW_MAX, data[at + HEAD_BYTES : stop])

@@ -9,6 +9,7 @@ Server and client use it: the server for requests, the client for answers.
 import zlib
 from collections import deque
 
+from popmq_http2.budget import Budget
 from popmq_http2.limits import Limits
 from popmq_http2.status import Aborted, Code
 
@@ -18,6 +19,8 @@ _MESSAGE_BYTES = 48
 _GZIP = 16 + zlib.MAX_WBITS
 #: Normal data expand at most this many times when they are unpacked; gzip can expand a thousandfold.
 _USUAL_EXPANSION = 100
+#: Bytes beyond that which cost a point of the budget: they are unpacked in 10 µs, in which all connections wait.
+_EXPANDED_PER_POINT = 4 << 10
 
 
 class Buffered:
@@ -37,11 +40,12 @@ class Inbox:
     """
 
     __slots__ = (
-        "_buffered", "_limits", "_need", "_pieces", "_size", "encoding", "ended", "expanded", "messages", "waiting",
+        "_budget", "_buffered", "_limits", "_need", "_pieces", "_size", "encoding", "ended", "messages", "waiting",
     )  # fmt: skip
 
-    def __init__(self, limits: Limits, buffered: Buffered, encoding: bytes) -> None:
+    def __init__(self, limits: Limits, buffered: Buffered, encoding: bytes, budget: Budget) -> None:
         self._limits = limits
+        self._budget = budget
         self._buffered = buffered
         #: grpc-encoding: a client learns it with the head of the answer.
         self.encoding = encoding
@@ -54,8 +58,6 @@ class Inbox:
         #: these. Prefixes count, or a client could send endless empty messages to a handler that waits.
         self.waiting = 0
         self.ended = False
-        #: Bytes of unpacked messages beyond the expansion of normal data.
-        self.expanded = 0
 
     def add(self, data: bytes) -> None:
         """Takes bytes of a DATA frame. Raises Aborted for a message that is too large or unreadable, or a full buffer.
@@ -136,19 +138,21 @@ class Inbox:
         """Unpacks a compressed message.
 
         A few bytes of gzip can expand to fill the memory. Its last four bytes say how many there will be: a message
-        that will be too large is refused before it is unpacked, and nothing is unpacked beyond what they say.
+        that will be too large is refused before it is unpacked, one that expands unusually has to be paid for before,
+        and nothing is unpacked beyond what they say.
         """
         if flag != 1 or self.encoding != b"gzip":
             raise Aborted(Code.INTERNAL, f"a compressed message (flag {flag}) with grpc-encoding {self.encoding!r}")
         most, size = self._limits.message_bytes, int.from_bytes(message[-4:], "little")
         if size > most:
             raise Aborted(Code.RESOURCE_EXHAUSTED, f"a message of more than {most} bytes, unpacked")
+        if (beyond := size - _USUAL_EXPANSION * len(message)) > 0:
+            self._budget.spend("messages that expand more than a hundredfold", beyond // _EXPANDED_PER_POINT + 1)
         unpacker = zlib.decompressobj(_GZIP)
         try:
             text = unpacker.decompress(message, size + 1)
         except zlib.error as error:
             raise Aborted(Code.INTERNAL, f"a message is not valid gzip: {error}") from None
-        self.expanded += max(0, len(text) - _USUAL_EXPANSION * len(message))
         if not unpacker.eof:
             raise Aborted(
                 Code.INTERNAL, "a message is cut off in the middle of its gzip, or its size is not as it says"

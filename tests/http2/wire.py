@@ -28,14 +28,22 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.raw = bytearray()
         self.closing = self.lost = False
+        self.reading = asyncio.Event()
+        self.reading.set()
         self._peer = (host, 1) if host else ""
         self.connection = Connection(server)
         self.connection.connection_made(self)
+
+    @property
+    def paused(self) -> bool:
+        return not self.reading.is_set()
 
     def feed(self, raw: bytes) -> None:
         """Feeds bytes of the client to the server at once; handlers run in the next turn of the loop."""
         for start in range(0, len(raw), RECEIVE_BYTES):
             piece = raw[start : start + RECEIVE_BYTES]
+            while self.paused and not self.closing:
+                self.connection.go_on()
             if not self.closing:
                 self.connection.get_buffer(len(piece))[: len(piece)] = piece
                 self.connection.buffer_updated(len(piece))
@@ -63,6 +71,12 @@ class Wire(asyncio.Transport):
             self.connection.connection_lost(None)
 
     abort = close
+
+    def pause_reading(self) -> None:
+        self.reading.clear()
+
+    def resume_reading(self) -> None:
+        self.reading.set()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._peer if name == "peername" else default

@@ -95,7 +95,7 @@ class ClientConnection:
             call.finish(Status(Code.INTERNAL, str(error)))
             return
         call.stream_id, self._next_id = self._next_id, self._next_id + 2
-        call.inbox = Inbox(self._limits, self._buffered, b"identity")
+        call.inbox = Inbox(self._limits, self._buffered, b"identity", self._budget)
         call.window_in, call.window_out = self._limits.stream_window, self._sending.call_window
         self.calls[call.stream_id] = call
         self._sending.headers(call.stream_id, block)

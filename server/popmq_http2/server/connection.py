@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from popmq_http2 import frames
-from popmq_http2.budget import Budget, Flood
+from popmq_http2.budget import TURN_POINTS, Budget, Flood
 from popmq_http2.frame_reader import FrameReader
 from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame, settings
 from popmq_http2.server.addresses import counted, shown
@@ -65,7 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(self._limits, self._budget, take, self._streams.on_block, self._streams.reset)
         self._transport: asyncio.Transport | None = None
         self._address = ""
-        self._agreed = False
+        self._agreed = self._gives_way = False
         self._heard_s = monotonic()
         self._asked_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -112,8 +112,11 @@ class Connection(asyncio.BufferedProtocol):
         A bug here must not leave a connection that is not read: it is logged, and the connection ends.
         """
         self._heard_s, self._asked_s = monotonic(), None
+        self._budget.turn = TURN_POINTS
         try:
             self._reader.feed(data)
+            if self._reader.spent:
+                self._give_way()
         except ConnectionFault as fault:
             if isinstance(fault, Flood):
                 self._server.addresses.flooded(self._address)
@@ -121,6 +124,22 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             log.exception("the connection of %s ends: the server failed", self._outlet.peer)
             self._break(ConnectionFault(frames.INTERNAL_ERROR, "a bug of the server"))
+
+    def _give_way(self) -> None:
+        """Reads and handles no more for as long as this turn took: the other connections get half of the time."""
+        if self._transport is not None and not self._gives_way:
+            self._gives_way = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(monotonic() - self._heard_s, self.go_on)
+
+    def go_on(self) -> None:
+        """Handles the frames that waited, and reads again after them."""
+        self._gives_way = False
+        if self._transport is None or self._transport.is_closing():
+            return
+        self.data_received(b"")
+        if not self._gives_way and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """Closes the connection: a gRPC client that stops sending wants no answers either."""

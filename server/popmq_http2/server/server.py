@@ -32,8 +32,9 @@ from popmq_http2.status import Aborted, Code
 
 log = logging.getLogger("popmq_http2")
 
-#: Connections that the operating system queues until we accept them.
-_BACKLOG = 1024
+#: Connections that the operating system queues until we accept them, and those accepted in one turn of the event loop:
+#: asyncio has one number for both, and a thousand new connections at once hold up the open ones for 0.1 s.
+_BACKLOG, _ACCEPTED_AT_ONCE = 1024, 32
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,9 @@ class Server:
         """Serves on a listening socket, which the server closes when it stops."""
         options: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         listener = await self._loop.create_server(
-            lambda: Connection(self), sock=listening, ssl=tls, backlog=_BACKLOG, **options
+            lambda: Connection(self), sock=listening, ssl=tls, backlog=_ACCEPTED_AT_ONCE, **options
         )
+        listening.listen(_BACKLOG)
         self._listeners.append(listener)
 
     async def stop(self, grace_s: float) -> None:

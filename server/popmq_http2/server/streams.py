@@ -57,8 +57,6 @@ _ENDED_MAX = 1_000
 _BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
 #: To decode this many headers costs us about as much as to answer a PING.
 _HEADERS_PER_POINT = 4
-#: Bytes that are unpacked for a point, in 10 µs; only of messages that expand as data do not (inbox.py).
-_EXPANDED_PER_POINT = 4 << 10
 
 
 class Streams:
@@ -133,20 +131,12 @@ class Streams:
             call.inbox.ended = call.inbox.ended or ends
             self._outlet.end(call, aborted.code, str(aborted))
             _cancel(call)
-            self._charge(call)
             return
-        self._charge(call)
         self._outlet.return_window(call)
         if refused:
             self._refuse(call)
         else:
             self._server.fed(call)
-
-    def _charge(self, call: Call) -> None:
-        """Spends points for messages that were much smaller on their way: unpacking them holds up all connections."""
-        if call.inbox.expanded:
-            points, call.inbox.expanded = call.inbox.expanded // _EXPANDED_PER_POINT + 1, 0
-            self._budget.spend("messages that expand more than a hundredfold", points)
 
     # ── HEADERS ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -208,7 +198,7 @@ class Streams:
     def _open(self, stream_id: int, read: Head, ends: bool) -> None:
         """Opens a call: starts its handler, or answers at once with the reason of the refusal."""
         limits, outlet = self._limits, self._outlet
-        inbox = Inbox(limits, self._server.buffered, read.encoding)
+        inbox = Inbox(limits, self._server.buffered, read.encoding, self._budget)
         call = self.calls[stream_id] = Call(outlet, stream_id, read, inbox, limits.stream_window, outlet.call_window)
         inbox.ended = ends
         if ends and call.body_left > 0:

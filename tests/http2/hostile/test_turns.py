@@ -1,0 +1,106 @@
+"""What one connection, or many new ones, may take of a turn of the event loop while others wait: counted, not timed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import tracemalloc
+
+import pytest
+
+from harness.attacks import ATTACKS, GREETING, head
+from popmq_http2 import Limits, Server
+from popmq_http2.budget import TURN_POINTS
+from popmq_http2.frames import END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, frame
+from popmq_http2.receiving import RECEIVE_BYTES
+from popmq_http2.server.connection import Connection
+from tests.http2.conftest import Echo
+from tests.http2.wire import Wire
+
+PINGS = 1_000
+
+
+def greeted(echo: Echo, limits: Limits | None = None) -> Wire:
+    wire = Wire(Server(echo.methods().get, limits))
+    wire.feed(GREETING)
+    wire.read()
+    return wire
+
+
+async def test_a_connection_spends_the_points_of_a_turn_and_goes_on_in_the_next(echo: Echo) -> None:
+    wire = greeted(echo)
+    wire.feed(frame(PING, 0, 0, bytes(8)) * PINGS)
+    answered = []
+    for _ in range(PINGS // TURN_POINTS + 1):
+        answered.append(sum(each.kind == PING for each in wire.read()))
+        wire.connection.go_on()
+    assert max(answered) <= TURN_POINTS + 1
+    assert sum(answered) == PINGS
+    assert not wire.paused
+    wire.close()
+
+
+async def test_a_read_full_of_headers_is_decoded_in_many_turns(echo: Echo) -> None:
+    wire = greeted(echo)
+    flood = b"".join(itertools.islice(ATTACKS["header_flood"](b"/t.Echo/deaf"), 100))[:RECEIVE_BYTES]
+    wire.feed(flood)
+    assert wire.connection._streams.last_id <= 13, "calls with 200 headers cost 35 points each"
+    assert wire.paused
+    wire.close()
+
+
+async def test_a_call_behind_a_flood_of_its_connection_is_answered_when_its_turn_comes(echo: Echo) -> None:
+    wire = greeted(echo)
+    wire.feed(frame(PING, 0, 0, bytes(8)) * PINGS + frame(HEADERS, END_HEADERS | END_STREAM, 1, head(b"/t.Echo/none")))
+    assert wire.paused
+    assert not wire.connection._streams.calls
+    await wire.reading.wait()
+    assert wire.connection._streams.last_id == 1
+    wire.close()
+
+
+async def test_a_connection_that_ends_while_its_frames_wait_handles_no_more_of_them(echo: Echo) -> None:
+    wire = greeted(echo)
+    pings = frame(PING, 0, 0, bytes(8)) * (TURN_POINTS + 10)
+    wire.feed(pings + frame(HEADERS, END_HEADERS | END_STREAM, 1, head(b"/t.Echo/say")))
+    wire.close()
+    wire.connection.go_on()
+    assert not wire.connection._streams.last_id
+
+
+async def test_a_message_that_expands_more_than_its_connection_can_pay_is_not_unpacked(echo: Echo) -> None:
+    wire = greeted(echo, Limits(budget=1_000, budget_per_s=0))
+    bomb = next(iter(ATTACKS["compression_bomb"](b"/t.Echo/say")))
+    tracemalloc.start()
+    try:
+        wire.feed(bomb)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert any(each.kind == GOAWAY for each in wire.read())
+    assert peak < 20 * len(bomb), "20 KiB that expand to 20 MiB"
+
+
+async def test_new_connections_are_accepted_some_at_a_time(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand at once would hold up the open ones for a tenth of a second."""
+    made, made_in_turn = 0, [0]
+    connection_made = Connection.connection_made
+
+    def counted(self: Connection, transport: asyncio.BaseTransport) -> None:
+        nonlocal made
+        made += 1
+        made_in_turn[-1] += 1
+        connection_made(self, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", counted)
+    server = Server(echo.methods().get)
+    port = await server.listen("127.0.0.1", 0)
+    clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]  # the loop does not run meanwhile
+    while made < len(clients):
+        await asyncio.sleep(0)
+        made_in_turn.append(0)
+    assert max(made_in_turn) <= 40
+    for client in clients:
+        client.close()
+    await server.stop(0)
