@@ -1,9 +1,9 @@
-"""How a client reaches its broker: the endpoint, TLS, and the access key that signs its calls.
+"""How a client reaches its broker: the endpoint, TLS, and the access key that its calls prove.
 
     access_key, secret  ─┐  else POPMQ_ACCESS_KEY, POPMQ_SECRET, POPMQ_SECRET_FILE
                          └─▶ Signer ──▶ two headers of each call, the same for a minute
 
-A signature covers only a time: an attacker who reads it on the network can use it, so use TLS outside a private
+A proof covers only a name and a time: an attacker who reads it on the network can use it, so use TLS outside a private
 network. The secret is neither sent nor shown.
 """
 
@@ -26,12 +26,16 @@ FilePath = str | os.PathLike[str]
 #: Names and values of call headers.
 Headers = tuple[tuple[str, str], ...]
 
-#: Seconds that a signature is reused: computing it is the most expensive part of signing.
+#: Seconds that a proof is reused: computing it is the most expensive part of signing.
 _SIGN_EVERY_S = 60.0
 
 
 class Signer:
-    """Signs calls with an access key, as docs/security.md says; from any thread."""
+    """Signs calls with an access key; from any thread.
+
+    The proof is that of SCRAM-SHA-256 (RFC 5802, section 3) over a name and a time, as docs/security.md says: the
+    broker can verify it with a hash of the secret.
+    """
 
     __slots__ = ("_headers", "_secret", "_signed_at", "access_key")
 
@@ -49,9 +53,12 @@ class Signer:
         if time.monotonic() - self._signed_at >= _SIGN_EVERY_S:
             moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
             import hmac  # which loads OpenSSL
+            from hashlib import sha256
 
-            mac = hmac.new(self._secret, moment.encode(), "sha1").hexdigest()
-            signed = f"MQv2-HMAC-SHA1 Credential={self.access_key}, SignedHeaders=x-mq-date-time, Signature={mac}"
+            client_key = hmac.digest(self._secret, b"Client Key", "sha256")
+            mask = hmac.digest(sha256(client_key).digest(), f"{self.access_key},{moment}".encode(), "sha256")
+            proof = bytes(a ^ b for a, b in zip(client_key, mask, strict=True)).hex()
+            signed = f"PopMQ-SCRAM-SHA-256 Credential={self.access_key}, Proof={proof}"
             self._headers = ("x-mq-date-time", moment), ("authorization", signed)
             self._signed_at = time.monotonic()
         return self._headers

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from argparse import ArgumentTypeError
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import click
 
@@ -36,6 +40,13 @@ def access_key() -> None:
 @click.option("--calls-per-s", type=click.IntRange(1), help="Calls a second at most.")
 @click.option("--bytes-in-flight", metavar="SIZE", help="Requests and answers under way at most, e.g. 32MiB.")
 @click.option("--certificate", metavar="NAME", help="The name in a client certificate, instead of a secret.")
+@click.option(
+    "--secret-to",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the secret into this new file, for the client, and print only its hash. Not for official RocketMQ "
+    "clients: the broker can verify their signatures only with the secret.",
+)
 def new(
     name: str,
     grants: tuple[str, ...],
@@ -44,6 +55,7 @@ def new(
     calls_per_s: int | None,
     bytes_in_flight: str | None,
     certificate: str | None,
+    secret_to: Path | None,
 ) -> None:
     """Print a new key with a random secret, in the format of the file of `popmq serve --access-keys`.
 
@@ -54,23 +66,64 @@ def new(
       install -m 600 /dev/null keys.toml
       popmq access-key new operator --allow admin >> keys.toml
       popmq access-key new auditor --allow admin --days 90 >> keys.toml
-      popmq access-key new billing --allow receive:orders/billing --allow "send:invoices*" >> keys.toml
+      popmq access-key new billing --allow receive:orders/billing --secret-to billing.secret >> keys.toml
       popmq access-key new guest --allow send:orders --calls-per-s 100 --connections 5 >> keys.toml
       popmq access-key new shop --allow send:orders --certificate shop.example.org >> keys.toml
     """
-    try:
-        from popmq_server.access.key_file import stanza
+    if certificate and secret_to:
+        raise click.UsageError("a key with --certificate has no secret: leave out --secret-to")
+    with _broker_installed():
+        from popmq_server.access.key_file import new_secret, secret_hash, stanza
         from popmq_server.access.key_limits import KeyLimits
         from popmq_server.settings import size as read_size
-    except ImportError as error:
-        click.echo(f'`popmq access-key` needs the broker: pip install "popmq[server]" ({error})', err=True)
-        sys.exit(1)
+    secret = new_secret()
     try:
         expires = datetime.now(UTC) + timedelta(days=days) if days else None
         in_flight = read_size(bytes_in_flight) if bytes_in_flight else 0
         limits = KeyLimits(connections or 0, calls_per_s or 0, in_flight)
-        click.echo(stanza(name, grants, expires, limits, certificate or ""))
+        table = stanza(name, grants, expires, limits, certificate or "", secret_hash(secret) if secret_to else "")
     except (ValueError, ArgumentTypeError) as error:
+        raise click.UsageError(str(error)) from None
+    if secret_to:
+        _write(secret_to, secret)
+    click.echo(table)
+
+
+def _write(path: Path, secret: str) -> None:
+    """Writes a secret into a new file that only its owner may read."""
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secret + "\n")
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--secret-to") from None
+
+
+@contextlib.contextmanager
+def _broker_installed() -> Iterator[None]:
+    """Around imports of the broker: says how to install it, and exits."""
+    try:
+        yield
+    except ImportError as error:
+        click.echo(f'`popmq access-key` needs the broker: pip install "popmq[server]" ({error})', err=True)
+        sys.exit(1)
+
+
+@access_key.command("hash")
+def hash_() -> None:
+    """Read a secret from standard input and print its hash, for `secret_hash` in the file of access keys.
+
+    The file then holds nothing with which a thief could call. The key's clients go on with their secret; official
+    RocketMQ clients cannot, since their signatures are verified with the secret.
+
+    \b
+    Examples:
+      popmq access-key hash < billing.secret
+    """
+    with _broker_installed():
+        from popmq_server.access.key_file import secret_hash
+    try:
+        click.echo(secret_hash(sys.stdin.read().strip()))
+    except ValueError as error:
         raise click.UsageError(str(error)) from None
 
 

@@ -4,19 +4,19 @@
     names of a certificate ─────────▶ Keys.certified   the key, or the refusal; for this call and its tasks
     --access-keys FILE ── key_file.py ──▶ Keys (known_keys.py)
 
-Both protocols use the scheme of the RocketMQ 5 clients: HMAC-SHA1 with the secret over the bytes of x-mq-date-time as
-received. Clients sign a local time as if it were UTC, so the broker compares no clock: an attacker who intercepts the
-headers can replay them, therefore use TLS. The secret is in memory and in the file, and in no text that this module
+A call proves its key by a signature or a proof over the bytes of x-mq-date-time as received (proofs.py). The RocketMQ 5
+clients sign a local time as if it were UTC, so the broker compares no clock: an attacker who intercepts the headers can
+replay them, therefore use TLS. The secret, where the file has it, is in memory too, and in no text that this module
 makes.
 """
 
 import contextvars
-import hmac
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from popmq_server.access.key_limits import NO_LIMITS, KeyLimits, Use
+from popmq_server.access.proofs import Claim, Secret
 from popmq_server.errors import Refused
 
 #: The end of a key that has none; later than any time of the wall clock.
@@ -101,7 +101,7 @@ class Key:
     def __init__(
         self,
         name: str,
-        secrets: Iterable[str],
+        secrets: Iterable[Secret],
         grants: Iterable[Grant],
         expires_ms: int = NEVER_MS,
         limits: KeyLimits = NO_LIMITS,
@@ -113,7 +113,7 @@ class Key:
         self.limits = limits
         self.certificates = frozenset(certificates)
         self.use = Use(name)
-        self._secrets = tuple(secret.encode() for secret in secrets)
+        self._secrets = tuple(secrets)
         self._decided: dict[Need, bool] = {}
 
     def __repr__(self) -> str:
@@ -144,11 +144,9 @@ class Key:
         self._secrets, self.certificates, self.limits = other._secrets, other.certificates, other.limits
         return True
 
-    def signed(self, date_time: str, signature: bytes) -> bool:
-        """Whether the signature is this key's; compares in constant time."""
-        made = [hmac.digest(secret, date_time.encode(), "sha1") for secret in self._secrets]
-        # All are compared: the time must not tell which secret it was.
-        return sum(hmac.compare_digest(one, signature) for one in made) > 0
+    def proves(self, claim: Claim) -> bool:
+        """Whether one of its secrets proves the claim. All are tried: the time must not tell which one it was."""
+        return sum([secret.proves(claim) for secret in self._secrets]) > 0
 
     def may(self, need: Need) -> bool:
         """Whether one of its grants suffices."""

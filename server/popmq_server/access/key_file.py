@@ -2,6 +2,7 @@
 
 [billing]
 secret = "…"                        or a list of two, while clients change to the new one
+secret_hash = "…"                   the hash of a secret, in place of the secret or beside it; also a list
 certificates = ["billing.example"]  names of client certificates, beside the secret or in its place
 allow = ["receive:orders/billing"]
 expires = 2027-01-31T00:00:00Z      optional, as are the limits: connections, calls_per_s, bytes_in_flight
@@ -21,13 +22,15 @@ from typing import Any
 
 from popmq_server.access.access_keys import NEVER_MS, Key, read_grant
 from popmq_server.access.key_limits import LIMIT_MAX, NO_LIMITS, KeyLimits
+from popmq_server.access.proofs import Secret
 from popmq_server.settings import size
 
 SECRET_CHARACTERS_MIN = 8
 #: Secrets of a key: the old and the new one, while clients change over.
 SECRETS_MAX = 2
-_FIELDS = {"secret", "certificates", "allow", "expires", *KeyLimits._fields}
+_FIELDS = {"secret", "secret_hash", "certificates", "allow", "expires", *KeyLimits._fields}
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def read(path: pathlib.Path) -> dict[str, Key]:
@@ -63,22 +66,29 @@ def _key(path: pathlib.Path, name: str, table: Any) -> Key:
         if unknown := sorted(set(table) - _FIELDS):
             raise ValueError(f"there is no {unknown[0]!r}: {', '.join(sorted(_FIELDS))}")
         certificates = _texts(table, "certificates") if "certificates" in table else []
-        if not certificates and "secret" not in table:
-            raise ValueError("it has neither a secret nor certificates, so no client could use it")
-        secrets = _secrets(table["secret"]) if "secret" in table else []
+        secrets = _secrets(table)
+        if not certificates and not secrets:
+            raise ValueError("it has no secret, no secret_hash and no certificates, so no client could use it")
         grants = map(read_grant, _texts(table, "allow"))
         return Key(check_name(name), secrets, grants, _expires_ms(table.get("expires")), _limits(table), certificates)
     except ValueError as error:
         raise ValueError(f"{path}: [{name}]: {error}") from None
 
 
-def _secrets(secret: Any) -> list[str]:
-    both = secret if isinstance(secret, list) else [secret]
-    if not all(isinstance(one, str) and len(one) >= SECRET_CHARACTERS_MIN for one in both):
+def _secrets(table: dict[str, Any]) -> list[Secret]:
+    """The secrets of a table, and those of which it has the hashes."""
+    clear, hashes = (_listed(table.get(field, [])) for field in ("secret", "secret_hash"))
+    if not all(isinstance(one, str) and len(one) >= SECRET_CHARACTERS_MIN for one in clear):
         raise ValueError(f"the secret is not a text of at least {SECRET_CHARACTERS_MIN} characters")
-    if not 1 <= len(both) <= SECRETS_MAX:
-        raise ValueError(f"it has {len(both)} secrets: one, or two while clients change to the new one")
-    return both
+    if not all(isinstance(one, str) and _HASH.fullmatch(one) for one in hashes):
+        raise ValueError("the secret_hash is not what `popmq access-key hash` prints: 64 digits from 0 to f")
+    if len(clear) + len(hashes) > SECRETS_MAX:
+        raise ValueError(f"it has {len(clear) + len(hashes)} secrets: one, or two while clients change to the new one")
+    return [*map(Secret.of, clear), *(Secret(bytes.fromhex(one)) for one in hashes)]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _texts(table: dict[str, Any], field: str) -> list[str]:
@@ -119,21 +129,36 @@ def check_name(name: str) -> str:
     return name
 
 
+def new_secret() -> str:
+    """A random secret: 43 characters."""
+    return secrets.token_urlsafe(32)
+
+
+def secret_hash(secret: str) -> str:
+    """What the file may have as `secret_hash` in place of the secret. Raises ValueError if the secret is too short."""
+    if len(secret) < SECRET_CHARACTERS_MIN:
+        raise ValueError(f"the secret has fewer than {SECRET_CHARACTERS_MIN} characters")
+    return Secret.of(secret).stored_key.hex()
+
+
 def stanza(
     name: str,
     allow: Iterable[str],
     expires: datetime | None = None,
     limits: KeyLimits = NO_LIMITS,
     certificate: str = "",
+    hashed: str = "",
 ) -> str:
-    """A new key as TOML, with a random secret, or with the certificate's name in place of one.
-
-    Raises ValueError for an invalid name or entry.
+    """A new key as TOML, with a random secret, or in place of one with the certificate's name or with `hashed`, the
+    hash of a secret. Raises ValueError for an invalid name or entry.
     """
     texts = list(allow)
     for text in texts:
         read_grant(text)
-    proof = f"certificates = [{_quoted(certificate)}]" if certificate else f'secret = "{secrets.token_urlsafe(32)}"'
+    if certificate:
+        proof = f"certificates = [{_quoted(certificate)}]"
+    else:
+        proof = f'secret_hash = "{hashed}"' if hashed else f'secret = "{new_secret()}"'
     lines = [f"[{check_name(name)}]", proof, f"allow = [{', '.join(map(_quoted, texts))}]"]
     lines += [f"expires = {expires.isoformat(timespec='seconds')}"] if expires else []
     lines += [f"{field} = {value}" for field, value in limits._asdict().items() if value]

@@ -2,24 +2,21 @@
 
 import logging
 import pathlib
-import re
 import secrets
 from collections.abc import Iterable
 
 from popmq_server.access.access_keys import REMEMBERED_MAX, Key, unauthenticated
 from popmq_server.access.file_watch import version
 from popmq_server.access.key_file import read
+from popmq_server.access.proofs import PROOF, SIGNATURE, Secret, read_claim
 from popmq_server.clock import Clock, SystemClock, stopwatch
 from popmq_server.errors import StartError
 from popmq_server.monitoring.metrics import KeyNumbers
 
 log = logging.getLogger("popmq.access")
 
-ALGORITHM = "MQv2-HMAC-SHA1"
 #: Minimum interval between checks of the key file, in seconds; calls trigger them.
 LOOK_EVERY_S = 1.0
-
-_SIGNATURE = re.compile(r"[0-9A-Fa-f]{40}")
 
 
 class Keys:
@@ -34,7 +31,7 @@ class Keys:
         self._proved: dict[tuple[str, str], Key] = {}
         self._keys: dict[str, Key] = {}
         self._certified: dict[str, str] = {}
-        self._stranger = Key("", [secrets.token_hex()], ())
+        self._stranger = Key("", [Secret.of(secrets.token_hex())], ())
         try:
             self._take(read(path))
         except ValueError as error:
@@ -94,17 +91,17 @@ class Keys:
         ]
 
     def _prove(self, authorization: str, date_time: str) -> Key:
-        """Verifies a signature. For an unknown name it compares with a random secret, so that the response time does
-        not reveal which names exist.
+        """Verifies a claim. For an unknown name it compares with a random secret, so that the response time does not
+        reveal which names exist.
         """
         if not authorization:
             raise unauthenticated("this broker requires an access key, and this call has none")
-        name, signature = _parts(authorization)
-        if not date_time or signature is None:
-            raise unauthenticated(f"the headers authorization and x-mq-date-time do not hold a {ALGORITHM} signature")
-        key = self._keys.get(name)
+        claim = read_claim(authorization, date_time)
+        if claim is None:
+            raise unauthenticated(f"authorization and x-mq-date-time have not the form of {SIGNATURE} or {PROOF}")
+        key = self._keys.get(claim.name)
         proving = key if key is not None and key.secrets else self._stranger
-        if not proving.signed(date_time, signature) or key is None:
+        if not proving.proves(claim) or key is None:
             raise unauthenticated("there is no such access key, or its secret is wrong")
         return key
 
@@ -141,14 +138,3 @@ def _difference(before: dict[str, Key], after: dict[str, Key]) -> str:
     changed = {name for name in before.keys() & after.keys() if not before[name].same(after[name])}
     kinds = {"added": after.keys() - before.keys(), "changed": changed, "removed": before.keys() - after.keys()}
     return "; ".join(f"{kind} {', '.join(sorted(names))}" for kind, names in kinds.items() if names) or "the same keys"
-
-
-def _parts(authorization: str) -> tuple[str, bytes | None]:
-    """(name, signature) of `MQv2-HMAC-SHA1 Credential=NAME[/…], SignedHeaders=…, Signature=HEX`; None: malformed."""
-    algorithm, _, rest = authorization.partition(" ")
-    items = dict(item.strip().partition("=")[::2] for item in rest.split(","))
-    signature = items.get("Signature", "")
-    # Clients differ in the case of hex digits; a value is cut at the first "=" only, as in the reference.
-    if algorithm != ALGORITHM or not _SIGNATURE.fullmatch(signature):
-        return "", None
-    return items.get("Credential", "").partition("/")[0], bytes.fromhex(signature)

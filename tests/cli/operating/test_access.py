@@ -81,6 +81,31 @@ def test_a_new_key_is_taken_by_a_running_broker(
     assert run("stats").code == 0
 
 
+def test_a_new_key_s_secret_goes_into_a_file_of_the_client_and_its_hash_to_the_broker(
+    run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("popmq_server.access.known_keys.LOOK_EVERY_S", 0.0)
+    kept = tmp_path / "clerk.secret"
+    made = run("access-key", "new", "clerk", "--allow", "send:orders", "--secret-to", str(kept))
+    with (tmp_path / "keys.toml").open("a") as file:
+        file.write(made.out)
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert kept.read_text().strip() not in made.out
+    assert run("access-key", "hash", stdin=kept.read_bytes()).out.strip() == made.out.splitlines()[1].split('"')[1]
+    assert run("stats", "--access-key", "clerk", "--secret-file", str(kept)).code == 0
+    secret = kept.read_text()
+    again = run("access-key", "new", "clerk", "--allow", "send:orders", "--secret-to", str(kept))
+    assert (again.code, again.out, kept.read_text()) == (2, "", secret), "no file is overwritten"
+
+
+def test_a_secret_goes_nowhere_with_a_wrong_grant_a_certificate_or_too_few_characters(run: Cli, tmp_path: Path) -> None:
+    kept = tmp_path / "clerk.secret"
+    new = ("access-key", "new", "clerk", "--secret-to", str(kept), "--allow")
+    assert run(*new, "sned:orders").code == run(*new, "admin", "--certificate", "clerk.example.org").code == 2
+    assert not kept.exists()
+    assert run("access-key", "hash", stdin=b"short\n").code == 2
+
+
 def test_a_new_key_may_have_an_end(run: Cli) -> None:
     made = run("access-key", "new", "clerk", "--allow", "admin", "--days", "90").out
     expires = datetime.fromisoformat(made.splitlines()[3].removeprefix("expires = "))

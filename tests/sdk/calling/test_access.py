@@ -15,7 +15,7 @@ from harness.broker_process import own_port
 from popmq import errors
 from popmq_server.embedded import EmbeddedBroker
 from tests.sdk.conftest import Connect
-from tests.wire.access.signing import KEYS, secret_of, write_keys
+from tests.wire.access.signing import KEYS, hash_of, secret_of, write_keys
 
 ROOT = {"access_key": "root", "secret": secret_of("root")}
 
@@ -59,6 +59,18 @@ async def test_a_consumer_and_a_checker_call_with_the_key(
         async with guard(delivery):
             seen.append(delivery.text())
     assert seen == ["one"]
+
+
+async def test_a_client_calls_with_its_secret_while_the_broker_has_only_the_hash(
+    connect: Connect, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("popmq_server.access.known_keys.LOOK_EVERY_S", 0.0)
+    (tmp_path / "keys.toml").write_text(f"[root]\nsecret_hash = '{hash_of(secret_of('root'))}'\nallow = ['*']\n")
+    client = connect(broker.endpoint, **ROOT)
+    await client.create_topic("orders")
+    assert [key.secrets for key in (await client.access_keys()).access_keys] == [1]
+    with pytest.raises(errors.Unauthenticated):
+        await connect(broker.endpoint, access_key="root", secret=hash_of(secret_of("root"))).list_topics()
 
 
 async def test_a_missing_or_wrong_key_is_an_error_with_the_cure(connect: Connect, broker: EmbeddedBroker) -> None:

@@ -1,7 +1,8 @@
-"""Calls with an access key, signed as the RocketMQ 5 clients do it; and the file of the keys that tests have."""
+"""Calls with an access key, signed as the RocketMQ 5 clients do it or proved; and the file of the keys of tests."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 from collections.abc import Iterable
@@ -11,6 +12,8 @@ from typing import Any
 import grpc
 
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
+from popmq_server.access.known_keys import Keys
+from popmq_server.errors import Refused
 from tests.wire.stubs import OPTIONS, Stubs
 
 DATE_TIME = "20260101T120000Z"
@@ -47,6 +50,32 @@ def signed(name: str, secret: str | None = None, date_time: str = DATE_TIME) -> 
     signature = hmac.new(key, date_time.encode(), "sha1").hexdigest()
     authorization = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={signature}"
     return [("x-mq-date-time", date_time), ("authorization", authorization)]
+
+
+def hash_of(secret: str) -> str:
+    """A secret as `secret_hash` in the file."""
+    return hashlib.sha256(hmac.new(secret.encode(), b"Client Key", "sha256").digest()).hexdigest()
+
+
+def proved(name: str, secret: str | None = None, date_time: str = DATE_TIME) -> list[tuple[str, str]]:
+    """The two headers with the proof of SCRAM-SHA-256."""
+    client_key = hmac.new((secret_of(name) if secret is None else secret).encode(), b"Client Key", "sha256").digest()
+    return proof(name, client_key, hashlib.sha256(client_key).digest(), date_time)
+
+
+def proof(name: str, client_key: bytes, stored_key: bytes, date_time: str = DATE_TIME) -> list[tuple[str, str]]:
+    mask = hmac.new(stored_key, f"{name},{date_time}".encode(), "sha256").digest()
+    shown = (int.from_bytes(client_key, "big") ^ int.from_bytes(mask, "big")).to_bytes(32, "big").hex()
+    return [("x-mq-date-time", date_time), ("authorization", f"PopMQ-SCRAM-SHA-256 Credential={name}, Proof={shown}")]
+
+
+def caller(keys: Keys, headers: list[tuple[str, str]]) -> str:
+    """The name of the key that these headers prove, or the code of the refusal."""
+    found = dict(headers)
+    try:
+        return keys.caller(found.get("authorization", ""), found.get("x-mq-date-time", "")).name
+    except Refused as refused:
+        return refused.code
 
 
 class _Details(grpc.ClientCallDetails):  # type: ignore[misc, unused-ignore]

@@ -16,27 +16,19 @@ from popmq_server.access.access_keys import CALLER, Need, read_grant
 from popmq_server.access.authorization import ASKING, NEEDS, NOBODY, ROWS, Guarded
 from popmq_server.access.key_file import read, stanza
 from popmq_server.access.known_keys import Keys
+from popmq_server.access.proofs import Claim
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Ack, Pop, Query, Send, SetMaxSize, queries
 from popmq_server.errors import Refused, StartError
 from popmq_server.seam.engine import Engine
 from popmq_server.writer import handlers
-from tests.wire.access.signing import DATE_TIME, KEYS, secret_of, signed, write_keys
+from tests.wire.access.signing import DATE_TIME, KEYS, caller, secret_of, signed, write_keys
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     write_keys(tmp_path / "keys.toml", KEYS)
     return tmp_path / "keys.toml"
-
-
-def caller(keys: Keys, headers: list[tuple[str, str]]) -> str:
-    """The name of the key that these headers prove, or the code of the refusal."""
-    found = dict(headers)
-    try:
-        return keys.caller(found.get("authorization", ""), found.get("x-mq-date-time", "")).name
-    except Refused as refused:
-        return refused.code
 
 
 # ── Signatures ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -74,6 +66,12 @@ def test_every_clients_form_of_a_signature_is_read(path: Path, form: str, date_t
         "MQv2-HMAC-SHA1 Credential=, Signature=" + "0" * 40,
         "MQv2-HMAC-SHA256 Credential=root, Signature=" + "0" * 64,
         "mqv2 " + "," * 5000,
+        "PopMQ-SCRAM-SHA-256",
+        "PopMQ-SCRAM-SHA-256 Credential=root",
+        "PopMQ-SCRAM-SHA-256 Credential=root, Proof=" + "0" * 64,
+        "PopMQ-SCRAM-SHA-256 Credential=root, Proof=" + "0" * 40,
+        "PopMQ-SCRAM-SHA-256 Credential=root, Signature=" + "0" * 64,
+        "PopMQ-SCRAM-SHA-256 Credential=, Proof=" + "0" * 64,
         "é",
     ],
 )
@@ -89,13 +87,13 @@ def test_a_signature_of_a_key_without_a_name_is_unauthenticated(path: Path) -> N
 
 def test_a_proved_signature_is_remembered_and_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys, proved = Keys(path), list[str]()
-    signs = access_keys.Key.signed
+    proves = access_keys.Key.proves
 
-    def counted(self: access_keys.Key, date_time: str, signature: bytes) -> bool:
+    def counted(self: access_keys.Key, claim: Claim) -> bool:
         proved.append(self.name)
-        return signs(self, date_time, signature)
+        return proves(self, claim)
 
-    monkeypatch.setattr(access_keys.Key, "signed", counted)
+    monkeypatch.setattr(access_keys.Key, "proves", counted)
     monkeypatch.setattr(known_keys, "REMEMBERED_MAX", 4)
     for _ in range(3):
         caller(keys, signed("root"))
@@ -262,8 +260,12 @@ def test_a_file_of_another_user_may_be_read_by_the_brokers_group(
         ("[a]\nsecret = 'hidden-secret'\nallow = []\nalow = []", r"\[a\]: there is no 'alow'"),
         ("[a]\nsecret = 'hidden'\nallow = []", "at least 8 characters"),
         ("[a]\nsecret = ['hidden-secret', 'hidden']\nallow = []", "at least 8 characters"),
-        ("[a]\nsecret = []\nallow = []", "has 0 secrets"),
+        ("[a]\nsecret = []\nallow = []", "has no secret, no secret_hash"),
         ("[a]\nsecret = ['hidden-s1', 'hidden-s2', 'hidden-s3']\nallow = []", "has 3 secrets"),
+        ("[a]\nsecret = ['hidden-s1', 'hidden-s2']\nsecret_hash = '" + "0" * 64 + "'\nallow = []", "has 3 secrets"),
+        ("[a]\nsecret_hash = 'hidden-secret'\nallow = []", "popmq access-key hash"),
+        ("[a]\nsecret_hash = '" + "0" * 62 + "'\nallow = []", "64 digits"),
+        ("[a]\nsecret_hash = 1\nallow = []", "64 digits"),
         ("[a]\nsecret = 'hidden-secret'\nallow = []\nexpires = 2027-01-01", "not a time with its zone"),
         ("[a]\nsecret = 'hidden-secret'\nallow = []\nexpires = 2027-01-01T00:00:00", "not a time with its zone"),
         ("[a]\nsecret = 'hidden-secret'\nallow = []\nexpires = '2027-01-01T00:00:00Z'", "not a time with its zone"),
