@@ -7,8 +7,8 @@
         Proof = client key XOR HMAC-SHA256(stored key, NAME "," date_time)  verified with the stored key
 
 The second is the proof of SCRAM (RFC 5802, section 3). The broker needs only the stored key, from which no client key
-can be computed, so no client can call with a copy of the key file. It has no salt and no iterations, since secrets are random.
-It is one message without a nonce of the broker: both schemes prove a time that the broker does not compare.
+can be computed, so no client can call with a copy of the key file. It has no salt and no iterations, since secrets are
+random. It is one message without a nonce of the broker: both schemes prove a time that the broker does not compare.
 """
 
 import hashlib
