@@ -319,8 +319,10 @@ class Connection(asyncio.BufferedProtocol):
         self._reader.stop()
         self._outlet.flush()
         if self._transport is not None and not self._transport.is_closing():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(self._limits.handshake_s, self._transport.abort)
             self._transport.close()
-            asyncio.get_running_loop().call_later(self._limits.handshake_s, self._transport.abort)
 
 
 def _send_at_once(transport: asyncio.Transport) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import tracemalloc
+import weakref
 
 import pytest
 
 from harness.attacks import ATTACKS, GREETING
 from popmq_http2 import Limits, Server
-from popmq_http2.frames import INTERNAL_ERROR, U32
+from popmq_http2.frames import INTERNAL_ERROR, PING, U32, frame
 from tests.http2.conftest import Echo
 from tests.http2.wire import Wire, Written, rejects
 
@@ -98,3 +100,18 @@ async def test_five_thousand_connections_cost_little_each_and_leave_nothing(echo
         tracemalloc.stop()
     assert held / len(wires) < 12_000, "bytes of a connection that is open and asks for nothing"
     assert not server._connections
+
+
+async def test_connections_that_the_server_ended_leave_nothing_while_floods_go_on(echo: Echo) -> None:
+    """A flood connects again thousands of times a second; what each one left for some seconds would add up."""
+    server = Server(echo.methods().get)
+    ended = []
+    for _ in range(100):
+        wire = Wire(server)
+        wire.feed(GREETING + frame(PING, 0, 1, bytes(8)))
+        assert wire.closing
+        ended.append(weakref.ref(wire.connection))
+    del wire
+    await asyncio.sleep(0)  # the end of this turn, at which answers leave
+    gc.collect()
+    assert not [1 for connection in ended if connection() is not None]
