@@ -1,6 +1,6 @@
 """How quick the console's pages are beside many topics and dead letters, and what they cost a neighbour's messages.
 
-    python -m bench.parts.console [TOPICS] [LETTERS]     else 1,000 topics with a group each, and 100,000 dead letters
+    python -m bench.parts.console [TOPICS] [DEAD_LETTERS]   else 1,000, each with a group, and 100,000
 
 It fills a broker, starts `popmq console` beside it, gets each page, delivers all dead letters again with the page's
 button, and sends messages meanwhile. Times are in milliseconds, sizes those of the page as it is sent.
@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 import popmq
 from harness.broker_process import BrokerProcess
 
-TOPICS, LETTERS = 1_000, 100_000
+TOPICS, DEAD_LETTERS = 1_000, 100_000
 BATCH, PAGE_GETS = 250, 10
 #: The group that has the dead letters, and the reason of each: the traceback of a handler.
 GROUP = "worker-0"
@@ -43,7 +43,7 @@ PAGES = {
     "messages": "/messages?topic=topic-0",
     "dead letters": "/dead-letters",
     "dead letters, first page": f"/dead-letters/group?group={GROUP}",
-    "dead letters, in the middle": f"/dead-letters/group?group={GROUP}&offset={LETTERS // 2}",
+    "dead letters, in the middle": f"/dead-letters/group?group={GROUP}&offset={DEAD_LETTERS // 2}",
     "dead letters, a reason found": f"/dead-letters/group?{urlencode({'group': GROUP, 'reason': 'order 3999 '})}",
     "dead letters, no such reason": f"/dead-letters/group?{urlencode({'group': GROUP, 'reason': 'no such text'})}",
     "message groups": "/message-groups",
@@ -51,13 +51,13 @@ PAGES = {
 }
 
 
-def fill(client: popmq.Client, topics: int, letters: int) -> None:
-    """Creates topics, each with a group, and rejects `letters` messages of the first."""
+def fill(client: popmq.Client, topics: int, dead_letters: int) -> None:
+    """Creates topics, each with a group, and rejects `dead_letters` messages of the first."""
     for number in range(topics):
         client.create_topic(f"topic-{number}")
         client.create_group(f"worker-{number}", start="earliest")
         client.pop(f"topic-{number}", f"worker-{number}", max_messages=1)
-    for first in range(0, letters, BATCH):
+    for first in range(0, dead_letters, BATCH):
         client.send("topic-0", [f"order {number}" for number in range(first, first + BATCH)])
         client.reject(client.pop("topic-0", GROUP, max_messages=BATCH), REASON.format(first))
 
@@ -125,15 +125,17 @@ def redrive_all(client: popmq.Client, address: str) -> float:
     return time.monotonic() - began
 
 
-def main(topics: int, letters: int) -> None:
+def main(topics: int, dead_letters: int) -> None:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         broker = stack.enter_context(BrokerProcess(Path(folder) / "data"))
         client = stack.enter_context(popmq.Client(broker.endpoint))
         address = stack.enter_context(console(broker.endpoint))
         began = time.monotonic()
-        fill(client, topics, letters)
-        print(f"{topics:,} topics and groups, {letters:,} dead letters: filled in {time.monotonic() - began:.0f} s")
+        fill(client, topics, dead_letters)
+        print(
+            f"{topics:,} topics and groups, {dead_letters:,} dead letters: filled in {time.monotonic() - began:.0f} s"
+        )
         neighbour = Neighbour(broker.endpoint)
         neighbour.start()
         time.sleep(BEFORE_S)
@@ -161,4 +163,4 @@ def measure(name: str, address: str, path: str) -> None:
 
 if __name__ == "__main__":
     given = [int(text) for text in sys.argv[1:]]
-    main(*given, *(TOPICS, LETTERS)[len(given) :])
+    main(*given, *(TOPICS, DEAD_LETTERS)[len(given) :])

@@ -158,12 +158,15 @@ class NoRoom(Refused):
 
 
 class Later(Refused):
-    """BUSY: the entry's dead letters did not fit into this commit. The broker resubmits the entry (in_pieces.py)."""
+    """BUSY: the entry did not fit into this commit, by its dead letters or by the number of entries before it.
+
+    The broker resubmits the entry (in_pieces.py).
+    """
 
     def __init__(self) -> None:
         super().__init__(
             "BUSY",
-            "the dead letters of this entry do not fit into one commit",
+            "this entry does not fit into one commit",
             retry_after_ms=100,
             action="retry with backoff",
         )

@@ -18,7 +18,7 @@ from popmq_server.clock import Clock, FakeClock
 from popmq_server.commands import queries
 from popmq_server.commands.numbers import GroupNumbers, Page
 from popmq_server.commands.queries import A, Query
-from popmq_server.errors import Refused
+from popmq_server.errors import Later, Refused
 from popmq_server.fsck.check import check, differences
 from popmq_server.model.handles import Handle, read_handle
 from popmq_server.model.leased import Leased
@@ -266,7 +266,14 @@ class Rig:
         return self.change(rows, "extend", group, delay_ms=ms)
 
     def release(self, rows: Iterable[Delivery], group: str = "g", **how: Any) -> list[Any]:
-        return self.change(rows, "release", group, **how)
+        """As the broker does: what did not fit into a commit is released in the next one."""
+        rows = list(rows)
+        results = self.change(rows, "release", group, **how)
+        while left := [index for index, result in enumerate(results) if isinstance(result, Later)]:
+            again = self.change([rows[index] for index in left], "release", group, **how)
+            for index, result in zip(left, again, strict=True):
+                results[index] = result
+        return results
 
     def reject(self, rows: Iterable[Delivery], reason: str = "", group: str = "g") -> list[Any]:
         return self.change(rows, "reject", group, reason=reason)

@@ -34,8 +34,10 @@ from popmq_server.topics.catalog import ensure_dead_letter_topic
 from popmq_server.topics.log import Log, located
 from popmq_server.topics.topic import append
 
-#: Bytes of messages that one piece moves to dead letter topics; one message is always allowed.
+#: What one piece moves to dead letter topics: bytes of messages, of which one is always allowed, and messages, which
+#: cost some 25 µs each.
 DEAD_LETTER_BYTES_MAX = 4 << 20
+DEAD_LETTERS_MAX = 250
 #: Size of a dead letter's origin, at most: names, and a reason of 4 KiB.
 ORIGIN_BYTES = 5 << 10
 #: Text fields of popmq.v1.DeadLetter.
@@ -84,7 +86,7 @@ def dead_letter(
 
 
 class Budget:
-    """The dead letters that one piece may write: bounded in bytes and by the room of the store.
+    """The dead letters that one piece may write: bounded in number, in bytes and by the room of the store.
 
     A dead letter has all bytes of its message, so a bound of members alone would allow gigabytes.
     """
@@ -92,7 +94,7 @@ class Budget:
     def __init__(self, tx: Tx, bytes_max: int = DEAD_LETTER_BYTES_MAX) -> None:
         self._tx = tx
         self._bytes_max = bytes_max
-        self._taken = 0
+        self._taken = self._letters = 0
         #: Whether a dead letter was left for a later piece; whether one found no room in the store.
         self.full = self.no_room = False
 
@@ -107,13 +109,14 @@ class Budget:
 
     def fits(self, size: int) -> bool:
         """Whether a dead letter of `size` bytes may be written now; if so, it counts as written."""
-        if self._taken and self._taken + size > self._bytes_max:
+        if self._letters == DEAD_LETTERS_MAX or (self._taken and self._taken + size > self._bytes_max):
             self.full = True
             return False
         if not self._tx.room.has(GROW, messages_bytes([self._taken + size + ORIGIN_BYTES])):
             self.no_room = True
             return False
         self._taken += size
+        self._letters += 1
         return True
 
     def refusal(self) -> Refused:

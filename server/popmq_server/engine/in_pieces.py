@@ -7,6 +7,7 @@
 Each piece is one command. After a crash between two of them the rest is still there: the caller repeats the call.
 """
 
+import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -54,6 +55,8 @@ from popmq_server.errors import Later, Refused
 from popmq_server.model.records import Subscription
 
 Run = Callable[[Any], Awaitable[Any]]
+
+_ENTRY = re.compile(r"(\w+)\[\d+\]")
 
 #: Commands that one commit may not finish.
 REPEATED = frozenset(
@@ -115,7 +118,7 @@ class InPieces(ABC):
             else:
                 again = command._replace(changes=tuple(command.changes[index] for index in left))
             for index, result in zip(left, await self.run_piece(again), strict=True):
-                results[index] = result
+                results[index] = _numbered(result, index)
         return results
 
     async def _of_all_groups(self, command: QueryOffsets, rows: Rows[OffsetsOfQueue]) -> list[OffsetsOfQueue]:
@@ -223,6 +226,13 @@ class InPieces(ABC):
     async def _sweep(self, topic: str, group: str, left: bool) -> None:
         while left:
             left = await self.run_piece(Sweep(topic, group))
+
+
+def _numbered(result: Any, index: int) -> Any:
+    """The result of a repeated entry; a refusal names it by its place in the whole request."""
+    if isinstance(result, Refused) and (named := _ENTRY.match(result.field)):
+        result.field = f"{named[1]}[{index}]{result.field[named.end() :]}"
+    return result
 
 
 def _add(done: Redriven, topics: dict[str, int], failures: list[Failure]) -> None:

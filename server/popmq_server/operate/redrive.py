@@ -41,8 +41,8 @@ from popmq_server.topics import index, log, topic
 from popmq_server.topics.log import Log, entries, over_hole
 
 #: Dead letters that one piece examines, and bytes of those that it moves; one is always allowed.
-PIECE_LETTERS = 1000
-PIECE_BYTES = 8 << 20
+PIECE_LETTERS = 200
+PIECE_BYTES = 1 << 20
 #: Steps of one search for dead letters by id (index.py).
 SEARCH_STEPS = 5000
 #: The reason in the retry topic's entry of a redriven message.

@@ -21,7 +21,7 @@ from popmq_server.delivery import deadletter, fifo, history, invalidated
 from popmq_server.delivery.pick import RetryEntry, take_retry_entry
 from popmq_server.delivery.retry import to_retry
 from popmq_server.delivery.subscription import expect_mode, resolve
-from popmq_server.errors import Refused, no_queue
+from popmq_server.errors import Later, Refused, no_queue
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Run
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX
@@ -32,6 +32,8 @@ from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
 from popmq_server.topics.log import Log, entries
 
 NO_ATTEMPTS = "no attempts left"
+#: Messages that one command sends back in a commit, each some 30 µs.
+SENT_BACK_MAX = 300
 
 
 class Found(NamedTuple):
@@ -43,7 +45,10 @@ class Found(NamedTuple):
 
 
 def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
-    """Sends pulled messages back, grouped by delay, reason and outcome; `Later` beyond the limit of dead letters."""
+    """Sends pulled messages back, grouped by delay, reason and outcome.
+
+    Those beyond the limit of dead letters, and beyond SENT_BACK_MAX, get Later: the broker runs them again.
+    """
     group, topic = resolve(tx, command.topic, command.group)
     expect_mode(tx, group, topic, "PULL")
     tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
@@ -55,6 +60,8 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
         try:
             if isinstance(message, Refused):
                 raise message
+            if index >= SENT_BACK_MAX:
+                raise Later
             found = _counted(_find(tx, group, topic, message, f"messages[{index}]"), message)
             if found.entry is not None and found.entry.key in seen:
                 raise _gone(f"messages[{index}].offset", "the request names this message twice")

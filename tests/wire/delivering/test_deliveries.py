@@ -213,6 +213,19 @@ def test_changes_of_one_request_are_done_each_on_its_own(shop: Stubs, clock: Fak
     assert shop.ack(*taken) == ["", "HANDLE_LAPSED", "HANDLE_LAPSED", "HANDLE_LAPSED", "", ""]
 
 
+def test_each_of_very_many_changes_has_its_answer_and_a_refused_one_its_place(shop: Stubs) -> None:
+    """One commit does not take them all (test_large_changes.py), which the client does not see."""
+    shop.send(*(b"%d" % number for number in range(1_200)))
+    taken = handles(shop.pop(max_messages=1_200))
+    shop.ack(taken[1_100])
+    results = changes(shop, *(pb.InvisibleTimeChange(handle=handle, release=pb.Release()) for handle in taken))
+    refused = {place: result.error for place, result in enumerate(results) if result.HasField("error")}
+    assert [(place, error.code, error.field) for place, error in refused.items()] == [
+        (1_100, pb.HANDLE_LAPSED, "changes[1100].handle")
+    ]
+    assert (shop.stats().in_flight, shop.stats().backoff) == (0, 1_199)
+
+
 def test_a_single_message_of_an_owner_cannot_be_extended(shop: Stubs) -> None:
     shop.send(b"a", b"b")
     token = pb.Token(owner="query", generation=shop.attach().generation, epoch=1)
