@@ -10,7 +10,7 @@ first gets only a share of the batch, so that one with a large backlog leaves ro
 
 from popmq_server.delivery import fifo
 from popmq_server.delivery.fifo import Waiting
-from popmq_server.delivery.pick import Bounds, Pick
+from popmq_server.delivery.pick import RETRIES_MAX, Bounds, Pick
 from popmq_server.model.checkpoint import Run
 from popmq_server.model.records import RETRY_QUEUE, Group, Stat, Topic
 from popmq_server.state.tx import Tx
@@ -69,7 +69,7 @@ class FifoPick(Pick):
 
     def _take_waiting(self, message_group: bytes, count: int) -> None:
         """Takes up to `count` messages of one message group, from the front; drops those that do not match."""
-        count = min(count, self.allowed(RETRY_QUEUE))
+        count = min(count, self.allowed(RETRY_QUEUE), RETRIES_MAX - self._from_waiting)
         for key, value in self.tx.kv.scan("fwait", fifo.prefix_of(self.where, message_group)):
             if key in self._taken:
                 continue

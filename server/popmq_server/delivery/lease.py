@@ -185,13 +185,14 @@ def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
 def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refused]:
     """Extends, releases or rejects deliveries; applies equal changes of one CheckPoint part together.
 
-    Releases and rejections beyond MOVES_MAX get Later: the broker runs them again.
+    Releases and rejections beyond MOVES_MAX get Later: the broker runs them again. A message group is not split: once
+    its first message is released, those behind it are.
     """
     group = tx.group(command.group)
     if group is None:
         raise group_not_found(command.group)
     results: list[tuple[int, bool] | Refused] = []
-    moves = 0
+    moves, begun = 0, set[bytes]()
     wanted: dict[tuple[object, ...], tuple[Change, list[tuple[int, Found]]]] = {}
     seen: set[tuple[int, int]] = set()
     for index, entry in enumerate(command.changes):
@@ -199,12 +200,12 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
         try:
             if isinstance(entry, Refused):
                 raise entry
-            moves += _MOVES[entry.kind]
-            if moves > MOVES_MAX:
-                raise Later
             field = f"changes[{index}].handle"
-            given = entry.handle
-            found = find(tx, group, given if isinstance(given, Handle) else read_handle(given, field), field)
+            given, cost = entry.handle, _MOVES[entry.kind]
+            handle = given if isinstance(given, Handle) else read_handle(given, field)
+            if cost and moves >= MOVES_MAX and _may_wait(tx, handle, begun):
+                raise Later
+            found = find(tx, group, handle, field)
             if found.ck.owner_id:
                 raise invalid(
                     "an owner holds this message",
@@ -218,12 +219,23 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
                     action="send each handle once",
                 )
             seen.add((found.ck.ck_id, found.bit))
+            moves += cost
+            if found.ck.message_groups:
+                begun.add(found.ck.message_groups[handle.member])
             wanted.setdefault((found.ck.ck_id, found.sub, *entry[1:]), (entry, []))[1].append((index, found))
         except Refused as refused:
             results[index] = refused
     for alike, founds in wanted.values():
         _apply(tx, group, alike, founds, results)
     return results
+
+
+def _may_wait(tx: Tx, handle: Handle, begun: set[bytes]) -> bool:
+    """Whether a later commit may move the member: not if this one moves others of its message group."""
+    ck = tx.state.ck.get(handle.ck_id)
+    if ck is None or not ck.message_groups or handle.member >= ck.members:
+        return True
+    return ck.message_groups[handle.member] not in begun
 
 
 def _apply(

@@ -30,6 +30,9 @@ from popmq_server.topics.log import Log, entries, over_hole, tagged
 
 #: Retry entries tied to the requesting owner that its pop skips at most.
 OWN_ENTRIES_MAX = 10_000
+#: Retry entries that one pop takes at most (12 ms), of FIFO topics waiting messages: each has a place of its own. The
+#: next pop takes the next ones.
+RETRIES_MAX = 1_000
 #: Void retry entries that one pop skips at most (3 ms); the next pop continues after them.
 VOIDS_MAX = 2_000
 #: Unreadable messages and holes that one pop skips at most; the next pop continues after them.
@@ -291,7 +294,7 @@ class Pick:
         It also takes and counts an entry whose message cannot be read, since it would otherwise stay at the head of the
         retry topic, and an entry whose message does not match any more because the filter was replaced.
         """
-        rows_max = len(self.rows) + min(self.allowed(RETRY_QUEUE), self.room)
+        rows_max = len(self.rows) + min(self.allowed(RETRY_QUEUE), self.room, RETRIES_MAX)
         if not self.has_retries():
             return False
         for entry in self._retry_entries():

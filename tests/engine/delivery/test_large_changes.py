@@ -1,4 +1,4 @@
-"""Changes of very many deliveries: what one commit does is bounded, and the broker does the rest in the next ones."""
+"""Changes and pops of very many deliveries: what one commit does is bounded, the rest follows in the next ones."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from popmq_server import commands as ask
 from popmq_server.delivery.deadletter import DEAD_LETTERS_MAX
 from popmq_server.delivery.lease import MOVES_MAX
-from popmq_server.errors import Later
+from popmq_server.delivery.pick import RETRIES_MAX
+from popmq_server.errors import Later, Refused
 from popmq_server.pulling.send_back import SENT_BACK_MAX
 from tests.engine.pull_steps import pulling, send_back
-from tests.engine.rig import SECOND, Delivery, Rig
+from tests.engine.rig import HOUR, SECOND, Delivery, Rig, sending
+from tests.engine.traffic.traffic_fifo import in_order
 
 COUNT = 1_200
 
@@ -47,3 +50,32 @@ def test_leases_that_end_write_a_bounded_number_of_dead_letters_in_each_commit(r
         counts.append(len(rig.dead()))
     assert counts[-1] == COUNT
     assert max(after - before for before, after in itertools.pairwise(counts)) == DEAD_LETTERS_MAX
+
+
+@pytest.mark.parametrize("type_", ["NORMAL", "FIFO"])
+def test_one_pop_takes_a_bounded_number_of_retries_and_the_next_the_others(rig: Rig, type_: str) -> None:
+    rig.do(ask.CreateTopic("t", 1, False, 72 * HOUR, type=type_))
+    rig.group("g")
+    rig.pop()
+    texts = [f"a{number}" for number in range(COUNT)]  # of one message group
+    rig.do(in_order(*texts, topic="t") if type_ == "FIFO" else sending(*texts))
+    assert len(rig.pop(COUNT, invisible_ms=SECOND)) == COUNT
+    rig.skip(SECOND)
+    rig.settle()
+    first = rig.pop(COUNT)
+    rig.ack(first)
+    second = rig.pop(COUNT)
+    assert (len(first), len(second)) == (RETRIES_MAX, COUNT - RETRIES_MAX)
+    assert [row.offset for row in first + second] == list(range(COUNT))
+
+
+def test_a_message_group_is_released_in_one_commit_whatever_its_size(rig: Rig) -> None:
+    """In pieces, those behind its first message would be back before they are released themselves."""
+    rig.do(ask.CreateTopic("t", 1, False, 72 * HOUR, type="FIFO"))
+    rig.group("g")
+    rig.pop()
+    rig.do(in_order(*(f"a{number}" for number in range(MOVES_MAX + 100)), topic="t"))
+    rows = rig.pop(COUNT)
+    assert len(rows) == MOVES_MAX + 100
+    assert done(rig.change(rows, "release")) == len(rows)
+    assert not [result for result in rig.extend(rows[:1], SECOND) if not isinstance(result, Refused)]
