@@ -186,7 +186,7 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
     """Extends, releases or rejects deliveries; applies equal changes of one CheckPoint part together.
 
     Releases and rejections beyond MOVES_MAX get Later: the broker runs them again. A message group is not split: once
-    its first message is released, those behind it are.
+    its first message is released, those after it are, too.
     """
     group = tx.group(command.group)
     if group is None:
