@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.delivery import deadletter, fifo, history, invalidated
-from popmq_server.delivery.retry import back_off, exhausted, to_retry
+from popmq_server.delivery.retry import exhausted, go_back, leave
 from popmq_server.errors import Later, Refused, bad_handle, group_not_found, invalid, lapsed
 from popmq_server.model.checkpoint import CheckPoint, members_of
 from popmq_server.model.handles import Handle, each_handle, read_handle, read_handles
@@ -233,9 +233,8 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
 def _may_wait(tx: Tx, handle: Handle, begun: set[bytes]) -> bool:
     """Whether a later commit may move the member: not if this one moves others of its message group."""
     ck = tx.state.ck.get(handle.ck_id)
-    if ck is None or not ck.message_groups or handle.member >= ck.members:
-        return True
-    return ck.message_groups[handle.member] not in begun
+    groups = ck.message_groups if ck is not None else ()
+    return handle.member >= len(groups) or groups[handle.member] not in begun
 
 
 def _apply(
@@ -259,7 +258,7 @@ def _apply(
         outcome = {index: (visible_ms, False) for index, _ in founds}
     elif entry.kind == "reject":
         part = tx.state.leases[(ck.ck_id, sub)]
-        _leave_alone(tx, ck, sub, bits)
+        leave(tx, ck, sub, bits)
         deadletter.dead_letter(tx, ck, bits, entry.reason, part, history.REJECTED)
         outcome = {index: (tx.now_ms, True) for index, _ in founds}
     else:
@@ -330,7 +329,7 @@ def _release(
         return _release_in_order(tx, group, entry, ck, sub, bits, founds)
     dead = 0 if entry.uncounted else exhausted(ck, bits, group.max_attempts)
     part = tx.state.leases[(ck.ck_id, sub)]
-    _leave_alone(tx, ck, sub, bits)
+    leave(tx, ck, sub, bits)
     if dead:
         deadletter.dead_letter(tx, ck, dead, entry.reason or "no attempts left", part)
     outcome = {index: (tx.now_ms, True) for index, found in founds if found.bit & dead}
@@ -338,19 +337,19 @@ def _release(
     for index, found in founds:
         if found.bit & dead:
             continue
-        delay_ms = entry.delay_ms
-        if delay_ms is None:
-            delay_ms = group.backoff_ms(ck.attempts_of(found.bit.bit_length() - 1))
+        delay_ms = _delay_ms(group, entry, ck, found.bit)
         by_delay[delay_ms] = by_delay.get(delay_ms, 0) | found.bit
         outcome[index] = (tx.now_ms + delay_ms, False)
     for delay_ms, chosen in by_delay.items():
         back_ms = tx.now_ms + delay_ms if delay_ms else 0
         history.write_members(tx, ck, chosen, part, history.RELEASED, entry.reason, back_ms)
-        if delay_ms:
-            back_off(tx, ck, chosen, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
-        else:
-            to_retry(tx, ck, chosen, entry.reason, uncounted=entry.uncounted)
+        go_back(tx, ck, chosen, delay_ms, entry.reason, uncounted=entry.uncounted)
     return outcome
+
+
+def _delay_ms(group: Group, entry: Change, ck: CheckPoint, bit: int) -> int:
+    """The delay of a release, else the group's backoff for the attempts of the member."""
+    return group.backoff_ms(ck.attempts_of(bit.bit_length() - 1)) if entry.delay_ms is None else entry.delay_ms
 
 
 def _still_held(
@@ -383,7 +382,7 @@ def _release_in_order(
     lease = tx.state.leases[(ck.ck_id, sub)]
     for part_sub, part in fifo.parts(tx, ck):
         if leaving := part.undone & (failed | later):
-            _leave_alone(tx, ck, part_sub, leaving)
+            leave(tx, ck, part_sub, leaving)
     reason = entry.reason or "no attempts left"
     if dead:
         deadletter.dead_letter(tx, ck, dead, reason, lease)
@@ -394,29 +393,8 @@ def _release_in_order(
     outcome = {index: (tx.now_ms, bool(found.bit & dead)) for index, found in founds}
     for index, found in founds:
         if found.bit & failed & ~(dead | stopped):
-            back_ms = _back_in_order(tx, group, entry, ck, found.bit)
+            delay_ms = _delay_ms(group, entry, ck, found.bit)
+            back_ms = go_back(tx, ck, found.bit, delay_ms, entry.reason, uncounted=entry.uncounted)
             history.write_members(tx, ck, found.bit, lease, history.RELEASED, entry.reason, back_ms)
             outcome[index] = (back_ms, False)
     return outcome
-
-
-def _back_in_order(tx: Tx, group: Group, entry: Change, ck: CheckPoint, bit: int) -> int:
-    """Returns the head of a message group after its delay, which keeps the lock; returns when it is visible again."""
-    delay_ms = entry.delay_ms
-    if delay_ms is None:
-        delay_ms = group.backoff_ms(ck.attempts_of(bit.bit_length() - 1))
-    if delay_ms:
-        back_off(tx, ck, bit, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
-    else:
-        to_retry(tx, ck, bit, entry.reason, uncounted=entry.uncounted)
-    return tx.now_ms + delay_ms
-
-
-def _leave_alone(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
-    """Removes members from their part; the caller writes a history row for each."""
-    tx.hold(ck, bits, -1)
-    part = tx.state.leases[(ck.ck_id, sub)]
-    left = part.undone & ~bits
-    if not left and not sub and part.undone != ck.all_bits:
-        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)
-    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)

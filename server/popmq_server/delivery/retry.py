@@ -1,12 +1,14 @@
 """The way back from a lease to the retry topic, at once or after a delay.
 
+    leave      the members are in no lease any more
+    go_back    one of the two:
     to_retry   the members are entries of the retry topic; FIFO: they wait in their message groups
     back_off   a CheckPoint of kind backoff holds them until its due time (revive.py), then to_retry
 
-The caller has taken the members out of their lease, and has made dead letters of those that are `exhausted`.
+The caller has made dead letters of the members that are `exhausted`.
 """
 
-from popmq_server.delivery import fifo
+from popmq_server.delivery import fifo, history
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, members_of, take_chunks, take_runs
 from popmq_server.state.space import MOVE, entries_bytes
 from popmq_server.state.tx import Tx
@@ -20,6 +22,25 @@ def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
     A run has one number of attempts, since the same commits popped its members.
     """
     return sum(inside << start for run, start, inside in ck.runs_with(bits) if run.attempts >= max_attempts)
+
+
+def leave(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
+    """Removes members from their part; the caller writes a history row for each."""
+    tx.hold(ck, bits, -1)
+    part = tx.state.leases[(ck.ck_id, sub)]
+    left = part.undone & ~bits
+    if not left and not sub and part.undone != ck.all_bits:
+        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)
+    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
+
+
+def go_back(tx: Tx, ck: CheckPoint, bits: int, delay_ms: int, reason: str, *, uncounted: bool) -> int:
+    """Moves members, already out of their lease, on; returns when they are visible again. FIFO: they keep the lock."""
+    if delay_ms:
+        back_off(tx, ck, bits, tx.now_ms + delay_ms, uncounted, reason)
+    else:
+        to_retry(tx, ck, bits, reason, uncounted=uncounted)
+    return tx.now_ms + delay_ms
 
 
 def back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, reason: str) -> None:
