@@ -92,13 +92,11 @@ class FrameReader:
         """
         return self._step == self._frames
 
-    @property
-    def spent(self) -> bool:
-        """Whether the points of this turn are spent, so that frames may wait for the next feed."""
-        return self._budget.turn < 0
-
     def feed(self, data: bytes) -> None:
-        """Reads the received bytes. Raises ConnectionFault."""
+        """Reads the received bytes. Raises ConnectionFault.
+
+        When the points of the turn are spent (Budget.turn below 0), frames may wait for the next feed.
+        """
         if self._pieces:
             self._pieces.append(data)
             self._have += len(data)

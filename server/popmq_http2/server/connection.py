@@ -115,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.turn = TURN_POINTS
         try:
             self._reader.feed(data)
-            if self._reader.spent:
+            if self._budget.turn < 0:
                 self._give_way()
         except ConnectionFault as fault:
             if isinstance(fault, Flood):
