@@ -6,10 +6,11 @@ WINDOW_S = 60
 
 
 class Rates:
-    """`add` counts, `per_second` averages over the last WINDOW_S seconds."""
+    """`add` counts, `per_second` averages over the last WINDOW_S seconds, at first over those since the start."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._began_ms = clock.now_ms()
         self._rings: dict[tuple[str, str, str], dict[int, int]] = {}
 
     def add(self, what: str, group: str, topic: str, count: int) -> None:
@@ -28,8 +29,9 @@ class Rates:
         ring = self._rings.get((what, group, topic))
         if not ring:
             return 0.0
-        self._forget(ring, self._clock.now_ms() // 1000)
-        return sum(ring.values()) / WINDOW_S
+        now_ms = self._clock.now_ms()
+        self._forget(ring, now_ms // 1000)
+        return sum(ring.values()) / min(WINDOW_S, max(1.0, (now_ms - self._began_ms) / 1000))
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops the counts of a deleted group or topic: one created later under that name starts at zero."""

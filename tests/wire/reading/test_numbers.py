@@ -185,6 +185,7 @@ def test_topics_show_what_they_hold_by_queue(stubs: Stubs) -> None:
 def test_rates_are_averages_over_the_last_minute_by_topic(shop: Stubs, clock: FakeClock) -> None:
     shop.create_topic(OTHER, queues=1)
     shop.pop(OTHER)
+    clock.advance(60_000)
     shop.send(*(str(number).encode() for number in range(30)))
     shop.ack(*handles(shop.pop(max_messages=15)))
     clock.advance(30_000)
@@ -197,6 +198,14 @@ def test_rates_are_averages_over_the_last_minute_by_topic(shop: Stubs, clock: Fa
     clock.advance(30_000)
     (sent,) = shop.admin.GetStats(pb.GetStatsRequest(topic=TOPIC), timeout=CALL_S).topics
     assert (sent.sent_per_s, shop.stats().popped_per_s) == (0.5, 0)
+
+
+def test_rates_of_the_first_minute_are_averages_since_the_start(shop: Stubs, clock: FakeClock) -> None:
+    """Divided by a minute, they would say for a minute after each restart that the load is gone."""
+    shop.send(*(str(number).encode() for number in range(30)))
+    clock.advance(10_000)
+    (sent,) = shop.admin.GetStats(pb.GetStatsRequest(topic=TOPIC), timeout=CALL_S).topics
+    assert sent.sent_per_s == 3.0
 
 
 def test_a_topic_created_again_has_no_rates_of_the_old_one(shop: Stubs) -> None:

@@ -119,7 +119,7 @@ def test_v2_calls_count_in_the_rates_of_the_group_and_the_topic(shop: Stubs, v2:
     clock.advance(30 * SECOND)
     (sent,) = shop.admin.GetStats(native.GetStatsRequest(topic=TOPIC), timeout=CALL_S).topics
     stats = shop.stats()
-    assert (sent.sent_per_s, stats.popped_per_s, stats.acked_per_s) == (0.5, 0.25, 0.25)
+    assert (sent.sent_per_s, stats.popped_per_s, stats.acked_per_s) == (1.0, 0.5, 0.5)
 
 
 def test_a_namespace_is_the_same_in_the_resource_and_in_the_header(shop: Stubs, v2: V2) -> None:
