@@ -144,6 +144,8 @@ async def sample(soak: Soak, broker: BrokerProcess) -> None:
         with contextlib.suppress(popmq.PopMQError, OSError):
             store = (await soak.client.stats()).store
             total, now = soak.history.sent.total(), soak.now_s
+            if now - at < SAMPLE_S / 2:  # the rest of a part, too short for a rate
+                return
             row = {"s": now, "acked/s": (soak.acked - acked) / (now - at)}
             row |= {"sent/s": (total - sent) / (now - at), "pop p99 ms": slow[int(len(slow) * 0.99)] if slow else 0.0}
             row |= {"memory MiB": broker.memory_bytes / (1 << 20), "store MiB": store.used_bytes / (1 << 20)}
@@ -185,7 +187,6 @@ def _kept() -> History:
     """The history of the parts before this one; an empty one, and no store, when the last part did not end."""
     if NOTES.exists():
         history = History.load(NOTES)
-        NOTES.unlink()
         print(f"soak: goes on after {history.seconds / 60:.1f} minutes", flush=True)
         return history
     shutil.rmtree(KEPT, ignore_errors=True)
@@ -201,7 +202,9 @@ async def _drive(broker: BrokerProcess, history: History, seconds: float) -> Non
         soak = Soak(client, history, seconds)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, soak.stop)
+        NOTES.unlink(missing_ok=True)  # from here on they are older than the store
         await _load(soak, broker)
+        history.save(NOTES)
 
 
 async def prepare(client: popmq.AsyncClient) -> None:
@@ -256,6 +259,7 @@ def main(minutes: float, connections: int) -> int:
         history.save(NOTES)
         print(f"soak: {history.seconds / 60:.1f} of {minutes:g} minutes have run; the same command goes on from here")
         return 1
+    NOTES.unlink()
     result: dict[str, Any] = {"minutes": minutes, "connections": connections, "parts": history.parts}
     result |= {"findings": history.findings, "sent": history.sent, "rows": history.rows}
     if missing := history.missing():

@@ -322,6 +322,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(self._limits.handshake_s, self._transport.abort)
+            self._transport.resume_reading()  # one of TLS that is paused would not close
             self._transport.close()
 
 

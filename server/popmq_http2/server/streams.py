@@ -107,6 +107,10 @@ class Streams:
         if call is None or call.inbox.ended:
             self._not_open(stream_id, call, "DATA")
             return
+        if call.ending is not None:
+            self._budget.spend("DATA on ended streams")
+            call.inbox.ended = ends
+            return
         call.window_in -= size
         if call.window_in < 0:
             raise StreamFault(stream_id, FLOW_CONTROL_ERROR, "more DATA than the window of the stream allows")
@@ -128,6 +132,7 @@ class Streams:
             if ends:
                 call.inbox.end()
         except Aborted as aborted:
+            call.inbox.clear()
             call.inbox.ended = call.inbox.ended or ends
             self._outlet.end(call, aborted.code, str(aborted))
             _cancel(call)

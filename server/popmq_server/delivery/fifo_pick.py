@@ -56,7 +56,7 @@ class FifoPick(Pick):
         """Takes from the ready message groups, the longest ready first; returns whether it took or dropped any."""
         share, before = max(1, self.messages_max // SHARE_OF_BATCH), len(self._taken)
         for message_group in self.tx.state.ready_groups.of(self.where):
-            if not self.room:
+            if not self.room or self._from_waiting >= RETRIES_MAX or self.allowed(RETRY_QUEUE) <= 0:
                 break
             self._take_waiting(message_group, min(share, self.room))
         return len(self._taken) > before

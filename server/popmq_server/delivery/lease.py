@@ -185,14 +185,14 @@ def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
 def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refused]:
     """Extends, releases or rejects deliveries; applies equal changes of one CheckPoint part together.
 
-    Releases and rejections beyond MOVES_MAX get Later: the broker runs them again. A message group is not split: once
-    its first message is released, those after it are, too.
+    Releases and rejections beyond MOVES_MAX get Later: the broker runs them again. The releases of a message group are
+    not split: once its first message is released, those after it are, too.
     """
     group = tx.group(command.group)
     if group is None:
         raise group_not_found(command.group)
     results: list[tuple[int, bool] | Refused] = []
-    moves, begun = 0, set[bytes]()
+    moves, begun, put_off = 0, set[bytes](), set[bytes]()
     wanted: dict[tuple[object, ...], tuple[Change, list[tuple[int, Found]]]] = {}
     seen: set[tuple[int, int]] = set()
     for index, entry in enumerate(command.changes):
@@ -203,25 +203,23 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
             field = f"changes[{index}].handle"
             given, cost = entry.handle, _MOVES[entry.kind]
             handle = given if isinstance(given, Handle) else read_handle(given, field)
-            if cost and moves >= MOVES_MAX and _may_wait(tx, handle, begun):
+            message_group = _message_group(tx, handle)
+            if message_group in put_off or (cost and moves >= MOVES_MAX and message_group not in begun):
+                put_off |= {message_group} - {b""}
                 raise Later
             found = find(tx, group, handle, field)
             if found.ck.owner_id:
                 raise invalid(
                     "an owner holds this message",
-                    field=f"changes[{index}].handle",
+                    field=field,
                     action="settle it through its owner (in Python: client.ack_up_to, release_owner)",
                 )
             if (found.ck.ck_id, found.bit) in seen:
-                raise invalid(
-                    "this handle occurs twice in the request",
-                    field=f"changes[{index}].handle",
-                    action="send each handle once",
-                )
+                raise invalid("this handle occurs twice in the request", field=field, action="send each handle once")
             seen.add((found.ck.ck_id, found.bit))
             moves += cost
-            if found.ck.message_groups:
-                begun.add(found.ck.message_groups[handle.member])
+            if message_group and entry.kind == "release":
+                begun.add(message_group)
             wanted.setdefault((found.ck.ck_id, found.sub, *entry[1:]), (entry, []))[1].append((index, found))
         except Refused as refused:
             results[index] = refused
@@ -230,11 +228,10 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
     return results
 
 
-def _may_wait(tx: Tx, handle: Handle, begun: set[bytes]) -> bool:
-    """Whether a later commit may move the member: not if this one moves others of its message group."""
+def _message_group(tx: Tx, handle: Handle) -> bytes:
+    """The message group of a member; empty without one."""
     ck = tx.state.ck.get(handle.ck_id)
-    groups = ck.message_groups if ck is not None else ()
-    return handle.member >= len(groups) or groups[handle.member] not in begun
+    return ck.message_groups[handle.member] if ck is not None and handle.member < len(ck.message_groups) else b""
 
 
 def _apply(
@@ -272,7 +269,7 @@ def _with_room(
 ) -> list[tuple[int, Found]]:
     """The members that may leave their lease now, by room and dead letter budget; refuses the others.
 
-    When the head of a message group must become a dead letter but may not yet, the whole message group stays.
+    When the head of a released message group must become a dead letter but may not yet, the message group stays.
     """
     if not founds:
         return founds
@@ -290,11 +287,12 @@ def _with_room(
     staying = dying & ~budget.fitting(ck, dying) if dying else 0
     if not staying:
         return founds
-    locked = {ck.message_groups[member] for member in members_of(staying)} if ck.message_groups else set()
+    ordered = ck.message_groups if entry.kind != "reject" else ()
+    locked = {ordered[member] for member in members_of(staying)} if ordered else set()
     refused = budget.refusal()
     going: list[tuple[int, Found]] = []
     for index, found in founds:
-        if found.bit & staying or (locked and ck.message_groups[found.bit.bit_length() - 1] in locked):
+        if found.bit & staying or (locked and ordered[found.bit.bit_length() - 1] in locked):
             results[index] = refused
         else:
             going.append((index, found))

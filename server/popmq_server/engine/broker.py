@@ -92,6 +92,7 @@ class Broker(InPieces):
     """The embedded implementation of Engine (engine.py). Make and use it inside one event loop."""
 
     def __init__(self, options: Options, clock: Clock, metrics: Metrics, *, note_faults: bool = False) -> None:
+        super().__init__()
         self.clock = clock
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
@@ -126,7 +127,7 @@ class Broker(InPieces):
         self._admitted.leave(tickets)
         for ticket, result in zip(tickets, committed.results, strict=True):
             if ticket.future.done():
-                self._release_unheard(ticket.command, result)
+                self._unheard(ticket.command, result)
             elif isinstance(result, BaseException):
                 ticket.future.set_exception(result)
             else:
@@ -169,7 +170,7 @@ class Broker(InPieces):
         except asyncio.CancelledError:
             # If the answer came in the same turn of the loop, `_answer` still saw a caller and released nothing.
             if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
-                self._release_unheard(command, ticket.future.result())
+                self._unheard(command, ticket.future.result())
             raise
         finally:
             del ticket  # its future has the refusal, whose traceback has this frame
@@ -243,16 +244,19 @@ class Broker(InPieces):
         woken = await self.quota_waiters.park(key, seen[self.quota_waiters], deadline_ms)
         return woken or popped.quota_ms <= self.clock.now_ms()
 
-    def _release_unheard(self, command: Any, result: Any) -> None:
-        """Releases what a Pop leased when its caller has left: visible again at once, attempt not counted.
+    def _unheard(self, command: Any, result: Any) -> None:
+        """Does what is left of a command whose caller has left.
 
-        With a token, or with an attempt id unless `release_if_gone` is set, it keeps the lease: the caller may retry
-        the Pop and get the same messages.
+        What a Pop leased is visible again at once, attempt not counted. With a token, or with an attempt id unless
+        `release_if_gone` is set, it keeps the lease: the caller may retry the Pop and get the same messages. What did
+        not fit into one commit is done in the next ones.
         """
-        if not isinstance(result, Leased) or not result.rows or command.token is not None:
-            return
-        if command.release_if_gone or not command.attempt_id:
-            self._submit(release_of(command, result))
+        if isinstance(result, Leased):
+            if result.rows and command.token is None and (command.release_if_gone or not command.attempt_id):
+                release = release_of(command, result)
+                self.carry_on(release, self._submit(release))
+        elif type(command) in REPEATED and not isinstance(result, BaseException):
+            self.carry_on(command, result)
 
     def _submit(self, command: Any) -> "asyncio.Future[Any]":
         """Submits a command without awaiting its answer."""

@@ -7,6 +7,8 @@
 Each piece is one command. After a crash between two of them the rest is still there: the caller repeats the call.
 """
 
+import asyncio
+import contextlib
 import re
 import shlex
 from abc import ABC, abstractmethod
@@ -81,6 +83,10 @@ FAILURES_MAX = 4096
 class InPieces(ABC):
     """A base class of the embedded engine, which runs one command."""
 
+    def __init__(self) -> None:
+        #: Calls that are finished though their callers have left.
+        self._carried_on: set[asyncio.Future[None]] = set()
+
     @abstractmethod
     async def execute(self, command: Any) -> Any:
         """The answer of a command, whole."""
@@ -109,6 +115,16 @@ class InPieces(ABC):
             more, left = await self.run_piece(command._replace(after=left) if hasattr(command, "after") else command)
             total += more
         return total
+
+    def carry_on(self, command: Any, first: Any) -> None:
+        """Finishes a command whose caller has left. `first`: the answer of its first commit, or a future of it."""
+        task = asyncio.ensure_future(self._carry_on(command, first))
+        self._carried_on.add(task)
+        task.add_done_callback(self._carried_on.discard)
+
+    async def _carry_on(self, command: Any, first: Any) -> None:
+        with contextlib.suppress(Refused):  # the broker stops
+            await self.finished(command, await first if isinstance(first, asyncio.Future) else first)
 
     async def _all_entries(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> list[Any]:
         """Repeats the entries that did not fit into one commit, until each has its answer."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 
 import pytest
 
+from harness.attacks import head
 from popmq_http2 import Limits, Server, frames
 from popmq_http2.frames import (
     DATA,
@@ -151,3 +153,18 @@ async def test_requests_that_the_server_has_to_reset_cost_points(echo: Echo) -> 
     written = wire.read()
     assert gone(written) == ENHANCE_YOUR_CALM
     assert sum(each.kind == frames.RST_STREAM for each in written) == 49  # and one point for the first SETTINGS
+
+
+async def test_data_after_a_refused_message_are_not_read_again_and_cost_points(echo: Echo) -> None:
+    """Each frame would unpack the messages before the refused one once more, all for nothing."""
+    packer = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    packed = packer.compress(bytes(50_000)) + packer.flush()
+    good, bad = b"\1" + U32.pack(len(packed)) + packed, b"\2" + U32.pack(1) + b"x"
+    wire = opened(echo, budget=1_000, budget_per_s=0)
+    wire.feed(frame(HEADERS, END_HEADERS, 1, head(b"/t.Echo/deaf", (b"grpc-encoding", b"gzip"))))
+    wire.feed(frame(DATA, 0, 1, good + bad))
+    held = wire.connection._server.buffered.bytes
+    wire.feed(frame(DATA, 0, 1, bytes(64)) * 100)
+    assert wire.connection._server.buffered.bytes <= held
+    assert wire.connection._budget._points <= 900
+    wire.close()

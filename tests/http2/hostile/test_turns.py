@@ -104,3 +104,13 @@ async def test_new_connections_are_accepted_some_at_a_time(echo: Echo, monkeypat
     for client in clients:
         client.close()
     await server.stop(0)
+
+
+async def test_a_connection_that_ends_while_it_gives_way_is_read_to_its_end(echo: Echo) -> None:
+    """TLS that is paused does not close: its socket would stay until the time for a handshake is over."""
+    wire = greeted(echo, Limits(budget=2 * TURN_POINTS, budget_per_s=0))
+    wire.feed(frame(PING, 0, 0, bytes(8)) * PINGS)
+    assert wire.paused
+    while not wire.closing:
+        wire.connection.go_on()
+    assert not wire.paused
