@@ -68,5 +68,5 @@ def test_a_batch_write_in_foreach_batch_knows_a_batch_by_its_number(
     with pytest.raises(Exception, match="a topic is not overwritten"):
         rows.write.format("popmq").options(**plain).mode("overwrite").save()
     odd = rows.selectExpr("value", "1 AS n")
-    with pytest.raises(Exception, match="no use for the column 'n'"):
+    with pytest.raises(Exception, match="does not use the column 'n'"):
         odd.write.format("popmq").options(**plain).mode("append").save()
