@@ -42,7 +42,8 @@ DELAY_S, KEEP_S, LEASE_S = 3.0, 60.0, 60.0
 CONNECTIONS, SAMPLE_S, RESTARTS = 5_000, 5.0, 6
 #: The broker's floors: rates, memory and file of the last quarter against an earlier part.
 RATE_MIN, GROWTH_MAX = 0.9, 1.25
-#: The file grows for an hour, by at most so much: ended transactions are remembered that long, 5 a second.
+#: The file grows for two hours, by 1.3 MiB in each: ended transactions are dropped an hour after the hour in which they
+#: ended, 5 a second. A part that begins in the first hour may be followed by one that has so much more.
 FILLING_S, FILLING_MIB = 3_600.0, 2.0
 #: Seconds for the rest of the messages at the end of a part.
 REST_S = 60.0
