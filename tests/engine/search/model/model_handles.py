@@ -195,7 +195,7 @@ class Handles(MessageGroups):
         """Leases that ran out, and delays that are over, soonest first; whether there were any.
 
         A message that cannot become a dead letter on a full disk stays leased until the engine looks for room again,
-        also if its group has other rules by then.
+        also if its group has other rules by then. The others of its lease go on when that happens first.
         """
         if self.now_ms < self.postponed.leases_ms:
             return False
@@ -210,13 +210,14 @@ class Handles(MessageGroups):
                 parts.setdefault((entry.due_ms, entry.lease.ck_id, entry.part), []).append(entry)
         for (_, ck_id, part), entries in sorted(parts.items()):
             tried = list(_first(undone(self.leases[ck_id])).values())
+            passed_over = (ck_id, part) in self.without_room
             for entry in entries:
                 dies = entry.attempts >= self.groups[group].max_attempts
                 follows = bool(entry.message_group) and view.mode == "POP" and entry not in tried
                 stops = self.groups[group].stops and entry.message_group and view.mode == "POP"
                 waits = self.now_ms < self.postponed.letters_ms and entry.due_ms <= self.postponed.letters_due_ms
                 letter = dies and not follows and not stops
-                if (waits and (letter or (ck_id, part) in self.without_room)) or (letter and self._is_blocked(entry)):
+                if (waits and (letter or passed_over)) or (letter and self._is_blocked(entry)):
                     self.without_room.add((ck_id, part))
                     continue
                 moved += 1
