@@ -27,8 +27,7 @@ from popmq_server.state.space import MOVE, entries_bytes
 from popmq_server.state.tx import Tx
 
 #: Members that one command releases in a commit, each some 20 µs; what a change counts: a dead letter is dearer.
-MOVES_MAX = 500
-_MOVES = {"extend": 0, "release": 1, "reject": 2}
+MOVES_MAX, _MOVES = 500, {"extend": 0, "release": 1, "reject": 2}
 
 
 class Found(NamedTuple):
@@ -203,9 +202,7 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
             field = f"changes[{index}].handle"
             given, cost = entry.handle, _MOVES[entry.kind]
             handle = given if isinstance(given, Handle) else read_handle(given, field)
-            message_group = _message_group(tx, handle)
-            if message_group in put_off or (cost and moves >= MOVES_MAX and message_group not in begun):
-                put_off |= {message_group} - {b""}
+            if moves >= MOVES_MAX and _waits(tx, handle, cost, begun, put_off):
                 raise Later
             found = find(tx, group, handle, field)
             if found.ck.owner_id:
@@ -218,8 +215,8 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
                 raise invalid("this handle occurs twice in the request", field=field, action="send each handle once")
             seen.add((found.ck.ck_id, found.bit))
             moves += cost
-            if message_group and entry.kind == "release":
-                begun.add(message_group)
+            if found.ck.message_groups and entry.kind == "release":
+                begun.add(found.ck.message_groups[handle.member])
             wanted.setdefault((found.ck.ck_id, found.sub, *entry[1:]), (entry, []))[1].append((index, found))
         except Refused as refused:
             results[index] = refused
@@ -228,10 +225,15 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
     return results
 
 
-def _message_group(tx: Tx, handle: Handle) -> bytes:
-    """The message group of a member; empty without one."""
+def _waits(tx: Tx, handle: Handle, cost: int, begun: set[bytes], put_off: set[bytes]) -> bool:
+    """Whether an entry waits for the next commit; if so, all later entries of its message group do (`put_off`)."""
     ck = tx.state.ck.get(handle.ck_id)
-    return ck.message_groups[handle.member] if ck is not None and handle.member < len(ck.message_groups) else b""
+    groups = ck.message_groups if ck is not None else ()
+    message_group = groups[handle.member] if handle.member < len(groups) else b""
+    waits = message_group in put_off or (cost > 0 and message_group not in begun)
+    if waits and message_group:
+        put_off.add(message_group)
+    return waits
 
 
 def _apply(

@@ -45,7 +45,7 @@ from popmq_server.engine import lists
 from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.hashes import with_hashes
-from popmq_server.engine.in_pieces import REPEATED, InPieces
+from popmq_server.engine.in_pieces import REPEATED, InPieces, any_later
 from popmq_server.engine.parked_pulls import ParkedPulls
 from popmq_server.engine.popped import release_of, waited, with_handles
 from popmq_server.engine.producers import Producers, Stream
@@ -166,7 +166,6 @@ class Broker(InPieces):
         self._writer.submit(command, ticket)
         try:
             result = await ticket.future
-            return await self.finished(command, result) if type(command) in REPEATED else result
         except asyncio.CancelledError:
             # If the answer came in the same turn of the loop, `_answer` still saw a caller and released nothing.
             if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
@@ -174,6 +173,7 @@ class Broker(InPieces):
             raise
         finally:
             del ticket  # its future has the refusal, whose traceback has this frame
+        return await self.finished(command, result) if type(command) in REPEATED else result
 
     async def ask(self, query: Query[A]) -> A:
         """Answers one query; the numbers of groups get those that only the event loop has."""
@@ -253,9 +253,8 @@ class Broker(InPieces):
         """
         if isinstance(result, Leased):
             if result.rows and command.token is None and (command.release_if_gone or not command.attempt_id):
-                release = release_of(command, result)
-                self.carry_on(release, self._submit(release))
-        elif type(command) in REPEATED and not isinstance(result, BaseException):
+                self._submit(release_of(command, result)).cancel()  # it has no caller either: `_answer` finishes it
+        elif any_later(result):
             self.carry_on(command, result)
 
     def _submit(self, command: Any) -> "asyncio.Future[Any]":

@@ -8,7 +8,6 @@ Each piece is one command. After a crash between two of them the rest is still t
 """
 
 import asyncio
-import contextlib
 import re
 import shlex
 from abc import ABC, abstractmethod
@@ -84,8 +83,8 @@ class InPieces(ABC):
     """A base class of the embedded engine, which runs one command."""
 
     def __init__(self) -> None:
-        #: Calls that are finished though their callers have left.
-        self._carried_on: set[asyncio.Future[None]] = set()
+        #: Changes and send-backs of more than one commit; they go on when their callers leave.
+        self._carried_on: set[asyncio.Task[list[Any]]] = set()
 
     @abstractmethod
     async def execute(self, command: Any) -> Any:
@@ -103,7 +102,7 @@ class InPieces(ABC):
     async def finished(self, command: Any, first: Any) -> Any:
         """The whole answer of a command of REPEATED, whose first commit answered with `first`."""
         if isinstance(command, ChangeInvisibleTime | SendBack):
-            return await self._all_entries(command, first)
+            return await asyncio.shield(self.carry_on(command, first)) if any_later(first) else first
         if isinstance(command, QueryOffsets):
             return await self._of_all_groups(command, first)
         if isinstance(command, ResumeMessageGroup):
@@ -116,15 +115,20 @@ class InPieces(ABC):
             total += more
         return total
 
-    def carry_on(self, command: Any, first: Any) -> None:
-        """Finishes a command whose caller has left. `first`: the answer of its first commit, or a future of it."""
-        task = asyncio.ensure_future(self._carry_on(command, first))
-        self._carried_on.add(task)
-        task.add_done_callback(self._carried_on.discard)
+    def carry_on(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> "asyncio.Task[list[Any]]":
+        """Runs the rest of the entries in a task that no caller cancels: `results` has Later for them.
 
-    async def _carry_on(self, command: Any, first: Any) -> None:
-        with contextlib.suppress(Refused):  # the broker stops
-            await self.finished(command, await first if isinstance(first, asyncio.Future) else first)
+        There is one such task for a call: two would send a message back twice.
+        """
+        task = asyncio.create_task(self._all_entries(command, results))
+        self._carried_on.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[list[Any]]") -> None:
+        """Takes the exception, which has no reader if the caller has left: the broker stops."""
+        self._carried_on.discard(task)
+        task.cancelled() or task.exception()
 
     async def _all_entries(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> list[Any]:
         """Repeats the entries that did not fit into one commit, until each has its answer."""
@@ -242,6 +246,11 @@ class InPieces(ABC):
     async def _sweep(self, topic: str, group: str, left: bool) -> None:
         while left:
             left = await self.run_piece(Sweep(topic, group))
+
+
+def any_later(results: Any) -> bool:
+    """Whether some entries of an answer did not fit into its commit."""
+    return isinstance(results, list) and any(isinstance(result, Later) for result in results)
 
 
 def _numbered(result: Any, index: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.engine.broker import Broker
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
+from popmq_server.writer.batch import Committed
 from tests.engine.rig import HOUR, MINUTE, deliveries, sending
 from tests.engine.traffic.traffic import group
 
@@ -35,9 +37,11 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 async def numbers(broker: Broker) -> GroupNumbers:
     """Once the calls are finished whose callers have left."""
-    while broker._carried_on:
+    while True:
+        (found,) = await broker.ask(queries.Groups("t", "g"))
+        if not broker._carried_on:
+            return found
         await asyncio.wait(broker._carried_on)
-    return (await broker.ask(queries.Groups("t", "g")))[0]
 
 
 async def test_all_that_a_pop_leased_is_back_when_its_caller_has_left(broker: Broker) -> None:
@@ -62,3 +66,33 @@ async def test_all_entries_of_a_change_are_done_when_its_caller_has_left(broker:
     await broker.ask(queries.Groups("t", "g"))
     found = await numbers(broker)
     assert (found.in_flight, found.retry) == (0, COUNT)
+
+
+@pytest.mark.parametrize("at", range(4))
+@pytest.mark.parametrize("answered", [False, True])
+async def test_messages_are_sent_back_once_when_their_caller_leaves(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, at: int, answered: bool
+) -> None:
+    """A pulled message has no handle that would refuse a second time.
+
+    The caller leaves before one of the four commits is answered, or in the turn of the loop in which it is.
+    """
+    await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
+    await broker.execute(ask.UpdateOffsets("t", "g", {0: COUNT}))
+    command = ask.SendBack("t", "g", tuple(ask.SentBack(0, offset, delay_ms=0) for offset in range(COUNT)))
+    answer, commits = broker._answer, 0
+
+    def counted(tickets: list[Any], committed: Committed) -> None:
+        nonlocal commits
+        if commits == at and not answered:
+            sending_back.cancel()
+        answer(tickets, committed)
+        if commits == at and answered:
+            sending_back.cancel()
+        commits += bool(tickets)
+
+    monkeypatch.setattr(broker, "_answer", counted)
+    sending_back = asyncio.create_task(broker.execute(command))
+    await asyncio.wait([sending_back])
+    assert sending_back.cancelled()
+    assert (await numbers(broker)).retry == COUNT
