@@ -6,13 +6,17 @@ FROM python:3.13 AS build
 WORKDIR /src
 COPY . .
 RUN make install PREFIX=/opt/popmq EXTRA=server
+# An empty folder, to be copied with an owner.
+WORKDIR /data
 
 FROM python:3.13-slim
 COPY --from=build /opt/popmq /opt/popmq
+# A new volume takes over this owner. Not every builder gives a WORKDIR to USER: Docker without BuildKit leaves it to root.
+COPY --from=build --chown=10001:10001 /data /data
 ENV PATH=/opt/popmq/bin:$PATH PYTHONUNBUFFERED=1
 # The container's own network: what is published is decided outside.
 ENV POPMQ_DATA=/data POPMQ_HOST=0.0.0.0 POPMQ_METRICS_HOST=0.0.0.0
-# Not root. BuildKit makes the working folder this user's own, and a new volume takes over its owner.
+# Not root.
 USER 10001:10001
 WORKDIR /data
 VOLUME /data

@@ -32,6 +32,7 @@ TESTS = (
     *(
         "tests/sdk/sending/test_requests.py",
         "tests/wire/refusing/test_limits.py",
+        "tests/wire/serving/test_process.py",
         "tests/engine/filters",
         "tests/engine/schedules",
     ),

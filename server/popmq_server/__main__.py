@@ -47,7 +47,10 @@ def main(argv: list[str] | None = None) -> int:
         log.critical("%s; a restart recovers what is on disk", error)
         return EXIT_IO
     except StartError as error:
-        print(f"popmq: {error}", file=sys.stderr)
+        if settings.options.log_format == "json":
+            log.critical("%s", error)
+        else:
+            print(f"popmq: {error}", file=sys.stderr)
         return EXIT_CONFIG
     finally:
         gc.enable()
@@ -125,7 +128,7 @@ def _said(options: Options, serving: "Serving") -> str:
         lines += [f"every call needs an access key: {options.access_keys}"]
     else:
         lines += ["no access keys: every client that reaches a port may do everything"]
-    return "".join(f"popmq: {line}\n" for line in lines)
+    return logs.lines(lines, options.log_format)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import logging
 import re
 import secrets
 import sys
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -93,6 +94,15 @@ def apply(level: str, form: str) -> None:
     for handler in root.handlers:
         if isinstance(handler, _Handler):
             handler.setFormatter(_FORMATTERS[form]())
+
+
+def lines(texts: Iterable[str], form: str) -> str:
+    """Lines for people at a start, `popmq: TEXT`; with the form "json" objects like those of the log."""
+    if form != "json":
+        return "".join(f"popmq: {text}\n" for text in texts)
+    records = ({"name": "popmq", "levelname": "INFO", "msg": text} for text in texts)
+    formatter = JsonFormatter()
+    return "".join(f"{formatter.format(logging.makeLogRecord(record))}\n" for record in records)
 
 
 def _time(record: logging.LogRecord) -> str:

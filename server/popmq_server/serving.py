@@ -84,8 +84,9 @@ class Serving:
         asked = options.tls_only or named or not isinstance(options.tls_port, Unnamed)
         try:
             self._server.open_tls(options.host, options.tls_port, made, options.tls_client_required)
-        except StartError:
-            if asked:
+        except StartError as error:
+            cause = error.__cause__
+            if asked or (isinstance(cause, OSError) and cause.errno != errno.EADDRINUSE):
                 raise
             self.left_out.append(("TLS", "--tls-port", options.tls_port))
         else:

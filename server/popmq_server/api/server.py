@@ -6,8 +6,10 @@ would seem to vanish.
 
 import asyncio
 import contextlib
+import errno
 import functools
 import logging
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -253,17 +255,19 @@ class Server:
         self._bound(add, (host, port), "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
 
     def _bound(self, add: Callable[[str, int], int], where: tuple[str, int], what: str, cure: str) -> int:
-        """Binds a port. grpcio reports failure as 0 or as RuntimeError, depending on the version; raises StartError."""
+        """Binds a port. grpcio reports failure as 0 or as RuntimeError, depending on the version; raises StartError.
+
+        The error's cause is an OSError if the transport says what failed.
+        """
+        reason: Exception | None = None
         try:
-            bound = add(*where)
-        except RuntimeError:
-            bound = 0
-        if not bound:
-            raise StartError(
-                f"{what} {where[1]} on {where[0]} cannot be opened: it is in use, perhaps by another PopMQ, or the "
-                f"host is not an address of this machine; stop that one, or name another with {cure}"
-            )
-        return bound
+            if bound := add(*where):
+                return bound
+        except (OSError, RuntimeError) as error:
+            reason = error
+        host, port = where
+        why = _unbound(reason)
+        raise StartError(f"{what} {port} on {host} cannot be opened: {why} name another with {cure}") from reason
 
     async def start(self) -> None:
         """Serves on the open ports; the last step of a start."""
@@ -291,6 +295,16 @@ def _transport(name: str, interceptors: list[Authentication], limits: Limits) ->
     if name == "grpcio":
         return grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
     return PythonTransport(interceptors, limits)
+
+
+def _unbound(reason: Exception | None) -> str:
+    """Why a port was not bound, as the beginning of a sentence; grpcio does not say."""
+    if isinstance(reason, OSError) and reason.errno != errno.EADDRINUSE:
+        # Those of name look-ups are negative; asyncio and socket add the address, which the sentence has already.
+        number = reason.errno or 0
+        return f"{os.strerror(number) if number > 0 else reason.strerror or reason};"
+    elsewhere = "" if isinstance(reason, OSError) else ", or the host is not an address of this machine"
+    return f"it is in use, perhaps by another PopMQ{elsewhere}; stop that one, or"
 
 
 def _by_address(add: Callable[[str], int]) -> Callable[[str, int], int]:

@@ -54,11 +54,8 @@ class PythonTransport:
         """Does nothing: grpcio registers these methods as generic handlers as well."""
 
     def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Binds a port, served from `start` on; returns the port bound. Raises RuntimeError, as grpcio does."""
-        try:
-            bound = _bound(host.strip("[]"), port)
-        except OSError as error:
-            raise RuntimeError(str(error)) from error
+        """Binds a port, served from `start` on; returns the port bound. Raises OSError."""
+        bound = _bound(host.strip("[]"), port)
         self._sockets.append((bound, tls))
         found: int = bound.getsockname()[1]
         return found
@@ -158,6 +155,7 @@ class _Encoding:
 
 def _bound(host: str, port: int) -> socket.socket:
     """A listening socket; raises OSError. `reuse_port` stays off: a second broker must not bind the same port."""
+    port = int(port)  # from Python 3.13 on getaddrinfo refuses subclasses of int
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 

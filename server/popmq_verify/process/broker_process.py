@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-READY = "popmq: ready on "
+#: In the first line that it prints, of text or JSON.
+READY = "ready on "
 #: The program to start: the same main function as `popmq serve`.
 SERVE = (sys.executable, "-m", "popmq_server")
 #: Seconds that a start may take; recovery reads the whole store.
@@ -106,7 +107,7 @@ class BrokerProcess:
         assert process.stdout is not None
         readable, _, _ = select.select([process.stdout], [], [], timeout_s)
         line = process.stdout.readline() if readable else ""
-        if not line.startswith(READY):
+        if READY not in line:
             raise BrokerError(f"the broker did not start: {line!r}\n{self.log_end()}")
         self.ready_s = time.perf_counter() - self._spawned_at
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import json
 import signal
 import socket
 import subprocess
@@ -275,6 +277,24 @@ def test_a_folder_in_use_leaves_the_port_closed(tmp_path: Path) -> None:
             assert stubs.admin.ListGroups(pb.ListGroupsRequest(), timeout=CALL_S).groups
 
 
+def test_the_format_json_makes_each_printed_line_an_object(tmp_path: Path) -> None:
+    """A container's log is both streams together, and its collector reads each line."""
+    form = ("--data", str(tmp_path / "data"), *NO_PORTS, "--log-format", "json")
+    command = [*COMMAND, *form]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        printed = [json.loads(process.stdout.readline()) for _ in range(2)]
+        refused = ended(*form)
+        process.send_signal(signal.SIGTERM)
+        printed += map(json.loads, process.stdout)
+    assert printed[1]["message"].startswith("ready on 127.0.0.1:")
+    assert all(line.keys() >= {"time", "level", "logger", "message"} for line in printed)
+    assert refused.returncode == 78
+    said = [json.loads(line) for line in refused.stderr.splitlines()]
+    assert (said[-1]["level"], refused.stdout) == ("CRITICAL", "")
+    assert "is in use by another PopMQ" in said[-1]["message"]
+
+
 # ── Ports that nobody named ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -300,6 +320,36 @@ async def test_a_default_port_that_is_taken_is_left_out_and_a_line_says_so(tmp_p
     assert f"popmq: no metrics: port {taken} is taken; --metrics-port names another\n" in said
     assert "TLS on" not in said
     assert "metrics on" not in said
+
+
+async def test_the_default_ports_are_served_when_they_are_free(tmp_path: Path) -> None:
+    tls, metrics = own_port(), own_port()
+    said = await started(
+        Options(tmp_path / "data", port=0, tls_port=Unnamed(tls), metrics_port=Unnamed(metrics), sync="none")
+    )
+    assert f"popmq: TLS on 127.0.0.1:{tls}: " in said
+    assert f"popmq: metrics on 127.0.0.1:{metrics}\n" in said
+
+
+async def test_a_default_port_that_cannot_be_opened_for_another_reason_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left out are ports that another program has, so that no broker serves without TLS for a reason not named."""
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket, "create_server", denied)
+    port = Unnamed(own_port())
+    options = Options(tmp_path / "data", port=0, tls_port=port, metrics_port=0, sync="none", transport="python")
+    with pytest.raises(StartError, match=r"TLS port \d+ on \S+ cannot be opened: Permission denied; name another"):
+        await started(options)
+
+
+async def test_a_host_of_another_machine_is_named_as_the_reason(tmp_path: Path) -> None:
+    options = Options(tmp_path / "data", host="203.0.113.1", port=0, metrics_port=0, sync="none", transport="python")
+    with pytest.raises(StartError, match=r"on 203\.0\.113\.1 cannot be opened: Cannot assign requested address; name "):
+        await started(options)
 
 
 @pytest.mark.parametrize("asked", ["tls_port", "metrics_port", "tls_only"])
