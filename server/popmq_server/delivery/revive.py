@@ -23,7 +23,7 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from popmq_server.delivery import deadletter, fifo, history, invalidated, owner, sweep
-from popmq_server.delivery.retry import exhausted, to_retry
+from popmq_server.delivery.retry import exhausted, leave, to_retry
 from popmq_server.errors import StartError
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.model.records import Group
@@ -292,6 +292,10 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budg
         return sweep.drop_members(tx, ck, sub, lost)
     in_order = fifo.keeps_order(tx, ck)
     fate = _fate(tx, ck, part.undone, group, in_order)
+    pulled = _pull_back(tx, ck, part.undone, fate.tried & ~fate.dead, members_max) if in_order else 0
+    if pulled == members_max:  # a failed head leaves after the members that follow it
+        return pulled
+    members_max -= pulled
     bits = _some(part.undone & ~fate.dead, members_max, last=in_order)
     if bits == part.undone & ~fate.dead:  # dead letters come last: the others need no such room
         dead = budget.fitting(ck, _some(fate.dead, members_max - bits.bit_count()))
@@ -300,7 +304,23 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budg
     if bits:
         _leave(tx, ck, sub, part, bits)
         _move_on(tx, ck, bits, fate, in_order)
-    return bits.bit_count()
+    return pulled + bits.bit_count()
+
+
+def _pull_back(tx: Tx, ck: CheckPoint, own: int, failed: int, most: int) -> int:
+    """FIFO: takes at most `most` members that follow a failed one out of other parts of the lease; returns how many.
+
+    They were extended alone, so their lease goes on. They wait after it again, uncounted, as after a release.
+    """
+    if ck.ck_id not in tx.state.subs:
+        return 0
+    later = _some(fifo.followers(ck, fifo.undone(tx, ck) & ~own, failed), most, last=True)
+    for sub, part in fifo.parts(tx, ck):
+        if leaving := part.undone & later:
+            leave(tx, ck, sub, leaving)
+            history.write_members(tx, ck, leaving, part, history.RELEASED, fifo.FOLLOWER)
+    fifo.put_back(tx, ck, later, fifo.FOLLOWER, 0)
+    return later.bit_count()
 
 
 def _some(bits: int, count: int, *, last: bool = False) -> int:

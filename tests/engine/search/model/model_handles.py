@@ -209,27 +209,39 @@ class Handles(MessageGroups):
             elif entry.lease is not None:
                 parts.setdefault((entry.due_ms, entry.lease.ck_id, entry.part), []).append(entry)
         for (_, ck_id, part), entries in sorted(parts.items()):
-            tried = list(_first(undone(self.leases[ck_id])).values())
-            passed_over = (ck_id, part) in self.without_room
-            for entry in entries:
-                dies = entry.attempts >= self.groups[group].max_attempts
-                follows = bool(entry.message_group) and view.mode == "POP" and entry not in tried
-                stops = self.groups[group].stops and entry.message_group and view.mode == "POP"
-                waits = self.now_ms < self.postponed.letters_ms and entry.due_ms <= self.postponed.letters_due_ms
-                letter = dies and not follows and not stops
-                if (waits and (letter or passed_over)) or (letter and self._is_blocked(entry)):
-                    self.without_room.add((ck_id, part))
-                    continue
-                moved += 1
-                if follows:
-                    entry.attempts, entry.reason = entry.attempts - 1, EXPIRED
-                    self.come_back(view, entry, entered)
-                elif dies:
-                    self.fail(group, topic, entry, EXPIRED)
-                else:
-                    entry.reason = EXPIRED
-                    self.come_back(view, entry, entered)
+            moved += self._run_out(self.leases[ck_id], part, entries, entered)
         return moved > 0
+
+    def _run_out(self, lease: Lease, part: int, entries: list[Entry], entered: int) -> int:
+        """A part of a lease ran out; how many messages left it."""
+        settings, view, moved = self.groups[lease.group], self.views[(lease.group, lease.topic)], 0
+        tried, passed_over = list(_first(undone(lease)).values()), (lease.ck_id, part) in self.without_room
+        failed: dict[str, Entry] = {}
+        for entry in [one for one in entries if one in undone(lease)]:
+            dies, in_order = entry.attempts >= settings.max_attempts, bool(entry.message_group) and view.mode == "POP"
+            follows, stops = in_order and entry not in tried, settings.stops and in_order
+            waits = self.now_ms < self.postponed.letters_ms and entry.due_ms <= self.postponed.letters_due_ms
+            letter = dies and not follows and not stops
+            if (waits and (letter or passed_over)) or (letter and self._is_blocked(entry)):
+                self.without_room.add((lease.ck_id, part))
+                continue
+            moved += 1
+            if in_order and not follows and not letter:
+                failed[entry.message_group] = entry
+            if dies and not follows:
+                self.fail(lease.group, lease.topic, entry, EXPIRED)
+                continue
+            entry.attempts, entry.reason = entry.attempts - follows, EXPIRED
+            self.come_back(view, entry, entered)
+        self._pull_back(lease, view, failed)
+        return moved
+
+    def _pull_back(self, lease: Lease, view: View, failed: dict[str, Entry]) -> None:
+        """Messages that follow a failed one in its batch wait after it again, also if they were extended alone."""
+        for one in undone(lease):
+            if self._is_behind(lease, one, failed, []):
+                one.attempts, one.reason = one.attempts - 1, BEHIND
+                self.come_back(view, one, 0)
 
     def _is_blocked(self, entry: Entry) -> bool:
         """Whether the engine says that the disk, which was full in this batch, has no room for the dead letter."""
