@@ -19,6 +19,7 @@ class Echo:
         self.entered = asyncio.Semaphore(0)
         self.cancelled = asyncio.Semaphore(0)
         self.ended: list[str] = []
+        self.times = 1
         self.metadata: dict[str, str | bytes] = {}
 
     async def say(self, request: bytes, call: Call) -> bytes:
@@ -65,6 +66,21 @@ class Echo:
         async for message in call:
             yield message
 
+    async def talk(self, call: Call) -> None:
+        """Reads in one task and writes in another, as a handler does that also sends what nobody asked for."""
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def listen() -> None:
+            async for message in call:
+                heard.put_nowait(message)
+
+        listening = asyncio.create_task(listen())
+        try:
+            while (message := await heard.get()) != b"bye":
+                await call.write(message * self.times)
+        finally:
+            listening.cancel()
+
     async def deaf(self, call: Call) -> bytes:
         return await self.wait(b"", call)
 
@@ -73,7 +89,8 @@ class Echo:
         many = {name: server_streaming(getattr(self, name)) for name in ("many", "endless")}
         into = {name: client_streaming(getattr(self, name)) for name in ("count", "deaf")}
         return {f"/t.Echo/{name}": method for name, method in (one | many | into).items()} | {
-            "/t.Echo/back": bidirectional(self.back)
+            "/t.Echo/back": bidirectional(self.back),
+            "/t.Echo/talk": bidirectional(self.talk),
         }
 
 

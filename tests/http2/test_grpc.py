@@ -132,6 +132,20 @@ async def test_a_client_that_reads_nothing_stops_the_handler_that_writes_to_it(c
     await asyncio.wait_for(echo.cancelled.acquire(), 20)
 
 
+async def test_a_handler_hears_its_client_while_it_writes_a_large_message(channel: Any, echo: Echo) -> None:
+    """Its writer waits until the client has taken enough, and its reader for the next message, at the same time."""
+    echo.times = 600_000
+    call = channel.stream_stream("/t.Echo/talk")()
+    await call.write(b"a")
+    assert len(await asyncio.wait_for(call.read(), 20)) == 600_000
+    echo.times = 1
+    for said in (b"b", b"c"):
+        await call.write(said)
+        assert await asyncio.wait_for(call.read(), 20) == said
+    await call.write(b"bye")
+    assert await asyncio.wait_for(call.read(), 20) is grpc.aio.EOF
+
+
 async def _soon(waiting: Any) -> bool:
     try:
         await asyncio.wait_for(waiting, 1)

@@ -42,7 +42,7 @@ class Call:
         "_deadline_s",
         "_outlet",
         "_trailing",
-        "_waiter",
+        "_waiters",
         "begun",
         "body_left",
         "deadline",
@@ -77,7 +77,7 @@ class Call:
         #: Metadata that goes before the first message.
         self.initial: Metadata = ()
         self._trailing: Metadata = ()
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: tuple[asyncio.Future[None], ...] = ()
         #: Bytes that the client and we may still send; the rest of the content-length, or below 0 without one.
         self.window_in, self.window_out, self.body_left = window_in, window_out, head.length
         #: The response: whether its head has left; what was written since the last flush, and what a flush left over;
@@ -155,9 +155,8 @@ class Call:
     async def write(self, message: bytes) -> None:
         """Sends one message; waits while the client does not take the earlier ones."""
         self._outlet.write(self, message)
-        if self.queued > self._outlet.write_ahead_bytes:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+        while self.queued > self._outlet.write_ahead_bytes and not self.is_over:
+            await self._woken()
 
     def __aiter__(self) -> Call:
         """Iterates over the messages of a client stream."""
@@ -168,11 +167,20 @@ class Call:
         while not self.inbox.messages:
             if self.inbox.ended:
                 raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            await self._woken()
         message = self.inbox.take()
         self._outlet.return_window(self)
         return message
+
+    async def _woken(self) -> None:
+        """Waits for the next `wake`. One task of a handler may read while another writes: each waits by itself."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters += (waiter,)
+        try:
+            await waiter
+        except BaseException:  # a handler may give up waiting again and again on a quiet stream
+            self._waiters = tuple(each for each in self._waiters if each is not waiter)
+            raise
 
     # ── For the connection ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -201,10 +209,11 @@ class Call:
         return bool(self._trailing)
 
     def wake(self) -> None:
-        """Wakes the handler: a message came, or the client took what it wrote."""
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        """Wakes the tasks of the handler: a message came, or the client took what they wrote."""
+        waiters, self._waiters = self._waiters, ()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def over(self) -> None:
         """Frees the state of a closed stream and runs the done callbacks.
