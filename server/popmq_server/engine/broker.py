@@ -6,7 +6,7 @@ close   (the api has closed its port) → wake the parked → writer drains → 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple, cast
 
 from popmq_server.clock import Clock
@@ -14,18 +14,13 @@ from popmq_server.commands import (
     Available,
     Check,
     CountChecks,
-    DeleteGroup,
-    DeleteTopic,
     Listen,
     Pop,
     Popped,
     Pull,
     Pulled,
-    PurgeTopic,
     Send,
-    SetConsumeMode,
     Stage,
-    UpdateTopic,
     queries,
 )
 from popmq_server.commands.numbers import (
@@ -42,6 +37,7 @@ from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
 from popmq_server.engine import lists
+from popmq_server.engine.afterwards import AFTERWARDS
 from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.hashes import with_hashes
@@ -54,7 +50,6 @@ from popmq_server.errors import Refused
 from popmq_server.lite import lite_pop
 from popmq_server.model.handles import read_transaction
 from popmq_server.model.leased import Leased
-from popmq_server.model.message import dead_letter_topic
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options, Unnamed
 from popmq_server.seam.producers import ProducerStream
@@ -68,16 +63,6 @@ log = logging.getLogger("popmq.broker")
 
 #: How long a Pop without a wait time may search for a matching message.
 LOOK_MS = 2_000
-#: What follows a command in the event loop: Pops that wait for a quota look again, and deleted names lose their locks.
-_AFTERWARDS: dict[type, Callable[["Broker", Any], None]] = {
-    UpdateTopic: lambda broker, done: broker.quota_waiters.look_again(done.name),
-    PurgeTopic: lambda broker, done: broker.quota_waiters.look_again(done.name),
-    SetConsumeMode: lambda broker, done: broker.quota_waiters.look_again(done.topic),
-    DeleteTopic: lambda broker, done: broker.consumers.locks.forget(topic=done.name),
-    DeleteGroup: lambda broker, done: broker.consumers.locks.forget(
-        group=done.name, topic=dead_letter_topic(done.name)
-    ),
-}
 
 
 class Ticket(NamedTuple):
@@ -126,14 +111,15 @@ class Broker(InPieces):
         """Resolves the futures of one commit batch, then wakes the waiters that have to look again."""
         self._admitted.leave(tickets)
         for ticket, result in zip(tickets, committed.results, strict=True):
+            follow = AFTERWARDS.get(type(ticket.command))
+            if follow and not isinstance(result, BaseException):
+                follow(self, ticket.command)
             if ticket.future.done():
                 self._unheard(ticket.command, result)
             elif isinstance(result, BaseException):
                 ticket.future.set_exception(result)
             else:
                 ticket.future.set_result(result)
-                if follow := _AFTERWARDS.get(type(ticket.command)):
-                    follow(self, ticket.command)
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)
         self.pulls.wake(committed.arrived, committed.woken)

@@ -89,6 +89,7 @@ class Sessions:
             members.remove(client)
         else:
             if group not in self._groups:
+                self._look_at_others()
                 self._groups[group], self._names = _Members(), None
             members = self._groups[group]
             members.put(client, Session(topics, self._clock.now_ms()))
@@ -99,6 +100,17 @@ class Sessions:
         known = [(topic, terms.get(topic)) for topic in sorted(members.topics)]
         text = repr((len(members.sessions), members.digest, known))
         return int.from_bytes(hash8(text), "big") >> 1
+
+    def forget(self, group: str) -> None:
+        """Drops the sessions of a deleted group."""
+        if self._groups.pop(group, None) is not None:
+            self._names = None
+
+    def _look_at_others(self) -> None:
+        """Drops two of the groups if they have fallen silent: nothing else asks for one that was used once."""
+        for group in list(itertools.islice(self._groups, 2)):
+            if self._alive(group) is not _NOBODY:
+                self._groups[group] = self._groups.pop(group)  # others come first the next time
 
     def _alive(self, group: str) -> _Members:
         """The members of a group, without sessions that have timed out: these are dropped here."""

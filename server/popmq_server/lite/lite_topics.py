@@ -114,22 +114,22 @@ class Upkeep:
     """
 
     def __init__(self) -> None:
-        self._at = b""
+        self.place = b""
 
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to look at."""
         if tx.state.watches.expire(tx.now_ms, WATCHED_MAX):
             return True
-        names = tx.kv.scan("name", LITE_NAME, self._at)
+        names = tx.kv.scan("name", LITE_NAME, self.place)
         found = [(key, TopicId(U32.unpack(value)[0])) for key, value in itertools.islice(names, LOOKS_MAX + 1)]
         left, looks = REMOVAL_KEYS_MAX, LOOKS_MAX
         for index, (key, topic_id) in enumerate(found):
             if left <= 0 or looks <= 0 or index == LOOKS_MAX:
-                self._at = key
+                self.place = key
                 return True
             left = _look_at(tx, topic_id, left)
             looks -= 1 + len(tx.state.topic_groups.get(topic_id, ())) // GROUPS_PER_LOOK
-        self._at = b""
+        self.place = b""
         return False
 
 
@@ -178,10 +178,12 @@ def is_needed(tx: Tx, topic: Topic) -> bool:
     for group_id in state.topic_groups.get(topic_id, ()):
         where = (group_id, topic_id)
         stat = state.stat.get(where, Stat())
+        if any(state.held.get(where, Held())):  # also of a deleted group, until its leases are removed
+            return True
         if group_id not in state.groups:
             continue
         if state.total.get(topic_id, 0) > state.passed.get(where, 0) or stat.retry or stat.waiting:
             return True
-        if any(state.held.get(where, Held())) or where in state.sweeps:
+        if where in state.sweeps:
             return True
     return False

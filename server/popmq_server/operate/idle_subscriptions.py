@@ -14,6 +14,7 @@ times that a restart forgets can only delay the expiry, never advance it. A subs
 """
 
 from collections import deque
+from typing import Any
 
 from popmq_server.commands import Attend
 from popmq_server.delivery import deadletter
@@ -88,6 +89,16 @@ class Expiry:
         self._left = 0
         #: For each subscription of a LITE topic under removal: its remaining lite topics.
         self._lites: dict[GroupTopic, deque[TopicId]] = {}
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        return self._look_ms, self._walk.place, tuple(self._round), self._topic_id, tuple(self._groups)
+
+    @place.setter
+    def place(self, place: tuple[Any, ...]) -> None:
+        """The times of last uses stay as they are: a later one only delays an expiry."""
+        self._look_ms, self._walk.place, topics, self._topic_id, groups = place
+        self._round, self._groups = deque(topics), deque(groups)
 
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to do now."""
@@ -165,15 +176,13 @@ class Expiry:
         where = (group.group_id, topic.topic_id)
         tx.group(group.name)  # first counts what retention dropped
         if topic.type == "LITE":
-            if where not in self._lites:
-                ids = (lite for (parent, _), lite in tx.state.lite_ids.items() if parent == topic.topic_id)
-                self._lites[where] = deque(lite for lite in ids if (group.group_id, lite) in tx.state.stat)
-            left = self._lites[where]
+            left = self._lites.pop(where, None) or _lites_of(tx, group, topic)
             for _ in range(min(LITES_MAX, len(left))):
                 self._forget(tx, (group.group_id, left.popleft()))
-            if left:
+            # Looked up again at the end: of a piece that was aborted the lite topics are still there.
+            if left or _lites_of(tx, group, topic):
+                self._lites[where] = left
                 return True
-            del self._lites[where]
         lost = unread(tx, group, topic)
         self._forget(tx, where)
         self._left -= REMOVAL_COST
@@ -195,6 +204,12 @@ class Expiry:
         quotas.forget_group(tx, *where)
         drop_range(tx, "begin", STAT_KEY.pack(*where), topic.queues + 1)
         self._expired.setdefault(topic.topic_id, set()).add(where[0])
+
+
+def _lites_of(tx: Tx, group: Group, topic: Topic) -> deque[TopicId]:
+    """The lite topics that a group has a position in."""
+    ids = (lite for (parent, _), lite in tx.state.lite_ids.items() if parent == topic.topic_id)
+    return deque(lite for lite in ids if (group.group_id, lite) in tx.state.stat)
 
 
 def unread(tx: Tx, group: Group, topic: Topic) -> int:

@@ -16,17 +16,19 @@ Removing a topic removes its chunks, queues and history, and each group's state 
 positions, retries, owners and leases. Leases of either are dropped without a revive.
 """
 
+import itertools
+
 from popmq_server.commands import PurgeTopic
 from popmq_server.delivery import fifo
 from popmq_server.errors import topic_not_found
 from popmq_server.lite import lite_removal
 from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.model.records import Topic, TopicStat
+from popmq_server.model.records import Held, Lites, Topic, TopicStat
 from popmq_server.retention import floors
 from popmq_server.sending import delay, transaction
 from popmq_server.state.checkpoints import DONE
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import U32
+from popmq_server.storage.keys import STAT_KEY, U32
 from popmq_server.topics import backlog, quotas, removal, topic
 from popmq_server.topics.removal import SUBSCRIPTION_COST, drop_range
 
@@ -35,6 +37,8 @@ PURGE_KEYS_MAX = 1000
 LEASE_COST = 4
 #: Positions that one piece of a purge moves; a group counts SUBSCRIPTION_COST of them more.
 POSITIONS_MAX = 1000
+#: With more subscriptions a deleted entity counts as one that has leases.
+PAIRS_MAX = 100
 #: The kind of a purged topic in `purge` while groups have to be moved from it, before the id of the new topic.
 PURGED = "purged"
 #: In the answer to a purge: the groups of an earlier purge are moved first.
@@ -176,6 +180,8 @@ def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
     """
     state, key = tx.state, (entity_id,)
     start = state.walked.get(key, 0)
+    if not start and not _may_hold(tx, entity_id, kind):
+        start = state.walked[key] = DONE
     if start == DONE:
         return left
     found, after = state.ck.of(lambda *pair: entity_id in _entities(tx, pair, kind), start)
@@ -192,6 +198,22 @@ def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
             left -= LEASE_COST
     state.walked[key] = after
     return max(0, left) if after == DONE else 0
+
+
+def _may_hold(tx: Tx, entity_id: int, kind: str) -> bool:
+    """Whether a deleted entity may have leases: the walk over all of them takes a commit for each 2,000."""
+    state = tx.state
+    if kind == "topic":
+        topic_id = TopicId(entity_id)
+        pairs = [(group_id, topic_id) for group_id in state.topic_groups.get(topic_id, ())[:PAIRS_MAX]]
+        if state.lites.get(topic_id, Lites()).topics:
+            return True
+    else:
+        rows = itertools.islice(tx.kv.scan_keys("stat", U32.pack(entity_id)), PAIRS_MAX)
+        pairs = [(GroupId(group_id), TopicId(topic_id)) for group_id, topic_id in map(STAT_KEY.unpack_from, rows)]
+    if len(pairs) >= PAIRS_MAX or any(state.owner_count.get(group_id) for group_id, _ in pairs):
+        return True
+    return any(any(state.held.get(pair, Held())) for pair in pairs)
 
 
 def _entities(tx: Tx, pair: tuple[int, ...], kind: str) -> tuple[int, ...]:

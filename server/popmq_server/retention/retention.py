@@ -20,6 +20,8 @@ minute, and earlier while many messages are stored (housekeeping.py):
                                └── a full piece continues here the next time
 """
 
+from typing import Any
+
 from popmq_server.delivery import deadletter
 from popmq_server.model.limits import KEEP_MS_DEFAULT
 from popmq_server.model.records import Topic
@@ -27,6 +29,7 @@ from popmq_server.retention import floors
 from popmq_server.retention.chunks import Chunk, chunks, drop, pinned
 from popmq_server.retention.kept import Keeping
 from popmq_server.state import marks
+from popmq_server.state.jobs import Job
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import TOPIC_AT, U32
 from popmq_server.topics.topic import close
@@ -42,10 +45,16 @@ MARKS_PER_LOOK = 8
 REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000
 
 
+#: The item of the job that the copies of live records are.
+COPIES = "copies of records"
+
+
 class Retention:
     """Runs rounds in pieces; remembers where the last piece stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: Job) -> None:
+        """`job`: a topic, a bare chunk or the copies that fail are items of it, left out while it postpones them."""
+        self._job = job
         self._phases = (self._go_over_topics, self._drop_bare, self._copy)
         self._phase = 0
         #: Looks left in this piece.
@@ -57,18 +66,33 @@ class Retention:
         self._stage = self._resume = 0
         self._bare_at = b""
         self._keeping = Keeping()
-        #: For each dead letter topic: the earliest time of the next search for redriven chunks.
+        #: For each dead letter topic: the earliest time of the next search for redriven chunks; those of this piece.
         self._dead_letters: dict[int, int] = {}
+        self._searched: list[int] = []
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Where the next piece begins."""
+        return self._phase, self.topics, self._topics, self._topic_id, self._stage, self._resume, self._bare_at
+
+    @place.setter
+    def place(self, place: tuple[Any, ...]) -> None:
+        self._phase, self.topics, self._topics, self._topic_id, self._stage, self._resume, self._bare_at = place
+        for topic_id in self._searched:
+            self._dead_letters.pop(topic_id, None)
 
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to do in this round."""
         self._left = LOOKS_MAX
+        self._searched.clear()
         while self._phase < len(self._phases):
             if not self._phases[self._phase](tx):
                 return True
             self._phase += 1
         self.topics, self._topics = self._topics, 0
         self._phase = 0
+        for deleted in [topic_id for topic_id in self._dead_letters if topic_id not in tx.state.topics]:
+            del self._dead_letters[deleted]
         return False
 
     def _go_over_topics(self, tx: Tx) -> bool:
@@ -83,8 +107,10 @@ class Retention:
                 self._topic_id, self._stage, self._resume = topic_id, 0, 0
             self._topics += 1
             self._left -= TOPIC_COST
-            if not self._look_at(tx, topic_id):
-                return False
+            if not self._job.waits(tx, topic_id):
+                with self._job.apart(topic_id):
+                    if not self._look_at(tx, topic_id):
+                        return False
             self._topic_id, self._stage, self._resume = topic_id + 1, 0, 0
         return False
 
@@ -216,6 +242,7 @@ class Retention:
         self._drop_all(tx, topic, ripe)
         if done:
             self._dead_letters[topic.topic_id] = tx.now_ms + LOOK_AGAIN_MS
+            self._searched.append(topic.topic_id)
         return done
 
     def _is_redriven(self, tx: Tx, topic: Topic, chunk: Chunk) -> bool:
@@ -235,11 +262,14 @@ class Retention:
                 self._bare_at, done = key, False
                 break
             self._left -= 1
+            if self._job.waits(tx, key):
+                continue
             topic_id, position = TOPIC_AT.unpack(key)
-            topic, chunk = tx.state.topics.get(topic_id), next(chunks(tx, topic_id, position), None)
-            if topic is not None and chunk is not None and not pinned(tx, chunk):
-                self._left -= DROP_COST
-                ripe.append((topic, chunk))
+            with self._job.apart(key):
+                topic, chunk = tx.state.topics.get(topic_id), next(chunks(tx, topic_id, position), None)
+                if topic is not None and chunk is not None and not pinned(tx, chunk):
+                    self._left -= DROP_COST
+                    ripe.append((topic, chunk))
         for topic, chunk in ripe:
             drop(tx, topic, chunk)
         if done:
@@ -248,5 +278,8 @@ class Retention:
 
     def _copy(self, tx: Tx) -> bool:
         """Runs the search for pinned chunks past their time, and the copies; returns whether it is done."""
-        self._left = self._keeping.run(tx, self._left)
+        if self._job.waits(tx, COPIES):
+            return True
+        with self._job.apart(COPIES):
+            self._left = self._keeping.run(tx, self._left)
         return self._left > 0

@@ -169,6 +169,14 @@ class Watching:
     def __init__(self) -> None:
         self._round = TopicRound()
 
+    @property
+    def place(self) -> bytes:
+        return self._round.place
+
+    @place.setter
+    def place(self, place: bytes) -> None:
+        self._round.place = place
+
     def run(self, tx: Tx) -> bool:
         """Looks at one piece of the topics; returns whether there are more."""
         left = floors.POSITIONS_MAX

@@ -262,7 +262,7 @@ class Tidying:
     """Drops stages that no sink committed in time, and forgets sinks that stopped: walks both tables, in pieces."""
 
     def __init__(self) -> None:
-        self._at = {"staged": b"", "batch": b""}
+        self.place = {"staged": b"", "batch": b""}
 
     def run(self, tx: Tx) -> bool:
         """One piece; returns whether there is more to look at."""
@@ -273,17 +273,17 @@ class Tidying:
         for key, raw in self._rows(tx, "batch"):
             if tx.now_ms - BATCH.unpack_from(raw)[BATCH_MS] >= BATCH_KEEP_MS:
                 tx.kv.delete("batch", key)
-        return any(self._at.values())
+        return any(self.place.values())
 
     def _rows(self, tx: Tx, name: str) -> list[tuple[bytes, bytes]]:
         """The next rows of a table, copied; after the last one the walk begins again."""
         rows: list[tuple[bytes, bytes]] = []
-        for key, raw in tx.kv.scan(name, b"", self._at[name]):
+        for key, raw in tx.kv.scan(name, b"", self.place[name]):
             if len(rows) == TIDY_ROWS:
-                self._at[name] = key
+                self.place = self.place | {name: key}
                 return rows
             rows.append((key, bytes(raw)))
-        self._at[name] = b""
+        self.place = self.place | {name: b""}
         return rows
 
 

@@ -17,7 +17,7 @@ Postponements are in memory only: after a restart each job is tried at once.
 import abc
 import contextlib
 from collections.abc import Hashable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from popmq_server.commands import Check
 from popmq_server.errors import NoRoom
@@ -126,6 +126,7 @@ class Job(abc.ABC):
         self.stepped = False
         #: The item of the current piece, if the piece has only this one and cannot be smaller.
         self.alone: Hashable = None
+        self._before: Any = None
 
     @abc.abstractmethod
     def next_ms(self, tx: Tx) -> int | None:
@@ -182,9 +183,22 @@ class Job(abc.ABC):
         else:
             self.postpone(now_ms + (RETRY_MS if failure.full else POSTPONE_MS), failure.item)
 
+    def place(self) -> Any:
+        """What a piece changes in memory, beside the tables: when the next one is due, and where it begins."""
+        return None
+
+    def go_back(self, place: Any) -> None:
+        """Puts back what `place` returned before the piece: its transaction was aborted, so the piece is not done."""
+        assert place is None, f"{self.name} must put back its place"
+
     def begun(self) -> None:
         """Notes that a piece of it is in the transaction."""
-        self.stepped, self.alone = True, None
+        self.stepped, self.alone, self._before = True, None, self.place()
+
+    def aborted(self) -> None:
+        """After an abort, also for a fault of a command or another job: the piece runs again."""
+        self.stepped = False
+        self.go_back(self._before)
 
     def committed(self) -> None:
         """After the commit of its piece: doubles the limits again, since a piece of this size fits."""

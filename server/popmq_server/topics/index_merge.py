@@ -5,7 +5,7 @@ messages: it counts the new blocks, and puts a wide block if there are enough, a
 are in memory only; after a restart it counts again.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from popmq_server.state.jobs import POSTPONE_MS, Job, Timed
 from popmq_server.state.space import GROW
@@ -43,6 +43,12 @@ class MergingBlocks(Job):
     def next_ms(self, tx: Tx) -> int | None:
         """When the next round is due; None while few blocks are new, so an idle broker does nothing."""
         return self._due_ms if self._more or tx.state.fresh_blocks >= FRESH_MIN else None
+
+    def place(self) -> Any:
+        return self._due_ms, self._more, self._round.place
+
+    def go_back(self, place: Any) -> None:
+        self._due_ms, self._more, self._round.place = place
 
     def step(self, tx: Tx, work: Timed) -> None:
         if not tx.room.has(GROW):  # wide blocks need space and only make look-ups faster

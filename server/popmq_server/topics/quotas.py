@@ -73,7 +73,10 @@ def too_large(topic: Topic, message: Outgoing) -> Refused | None:
     """The refusal of a message with a larger body than its topic permits, or None. Short messages need no parsing."""
     if not 0 < topic.message_bytes_max < len(message.data):
         return None
-    size = [length for field, length, _, _ in fields(message.data) if field == BODY][-1]
+    size = 0
+    for field, length, _, _ in fields(message.data):
+        if field == BODY:
+            size = length
     if size <= topic.message_bytes_max:
         return None
     return invalid(

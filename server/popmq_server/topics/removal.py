@@ -8,6 +8,7 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import FWAIT_KEY, POFF_KEY, STAT_KEY, TOPIC_AT, U32, U64
 from popmq_server.topics import lite_chunks, quotas
 from popmq_server.topics.log import Log
+from popmq_server.topics.topic import IDX_HEAD
 
 #: Databases whose keys start with the topic id.
 OF_TOPIC = ("cq", "idx", "widx", "lidx", "bare", "mark", "queue", "hist", "quar", "uid", "gone", "tstat")
@@ -34,23 +35,28 @@ def drop_range(tx: Tx, name: str, prefix: bytes, left: int, parent_id: int = 0) 
             tx.state.forget_message_group(FWAIT_KEY.unpack(key)[:3])
         if name == "idx":
             position = TOPIC_AT.unpack(key)[1]
-            _drop_chunk(tx, position)
+            left -= _drop_chunk(tx, position, IDX_HEAD.unpack_from(tx.kv.get(name, key) or b"")[1])
             lite_chunks.remove(tx, parent_id, position)
         tx.kv.delete(name, key)
-    return left - len(found)
+        left -= 1
+        if left <= 0:
+            return 0
+    return left
 
 
-def _drop_chunk(tx: Tx, position: int) -> None:
-    """Removes a chunk of a deleted topic, with its pins and its records in `kept`."""
+def _drop_chunk(tx: Tx, position: int, size: int) -> int:
+    """Removes a chunk of a deleted topic, with its pins and its records in `kept`; returns how many these are."""
     chunk = tx.kv.get("log", U64.pack(position))
     tx.kv.delete("log", U64.pack(position))
     tx.kv.delete("pin", U64.pack(position))
-    if chunk is None:
-        kept = [
-            key for key, value in tx.kv.scan("kept", b"", U64.pack(position)) if U64.unpack_from(value)[0] == position
-        ]
-        for key in kept:
-            tx.kv.delete("kept", key)
+    kept = list[bytes]()
+    for key in () if chunk is not None else tx.kv.scan_keys("kept", b"", U64.pack(position)):
+        if U64.unpack(key)[0] >= position + size:
+            break
+        kept.append(key)
+    for key in kept:
+        tx.kv.delete("kept", key)
+    return len(kept)
 
 
 def drop_readers(tx: Tx, topic_id: TopicId, left: int) -> int:

@@ -12,17 +12,17 @@ LOOKS_MAX = 500
 
 
 class TopicRound:
-    """Remembers the name at which the next piece begins."""
+    """Remembers in `place` the name at which the next piece begins."""
 
     def __init__(self) -> None:
-        self._at = b"t"
+        self.place = b"t"
 
     def piece(self, tx: Tx) -> list[Topic]:
         """The next topics; `more` says whether others follow. A topic that is created meanwhile may be missed."""
-        found, at, self._at = list[Topic](), self._at, b"t"
+        found, at, self.place = list[Topic](), self.place, b"t"
         for seen, (key, value) in enumerate(tx.kv.scan("name", b"t", at)):
             if seen == LOOKS_MAX:
-                self._at = key
+                self.place = key
                 break
             if (topic := tx.state.topics.get(U32.unpack(value)[0])) is not None:
                 found.append(topic)
@@ -31,8 +31,8 @@ class TopicRound:
     @property
     def more(self) -> bool:
         """Whether the round is not complete."""
-        return self._at != b"t"
+        return self.place != b"t"
 
     def back_to(self, topic: Topic) -> None:
         """Makes the next piece begin at a topic of this one."""
-        self._at = b"t" + topic.name.encode()
+        self.place = b"t" + topic.name.encode()

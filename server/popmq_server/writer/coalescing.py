@@ -70,6 +70,8 @@ class Alike:
         if index not in self._lists or answers.must_wait(command := self._batch.commands[index], tx.answered):
             return False
         alike = self._lists[index]
+        if not alike or alike[0] != index:  # one of a group that could not run as one: those after it run later
+            return False
         now = alike[:TOGETHER_MAX]
         del alike[:TOGETHER_MAX]
         if len(now) < 2:

@@ -185,17 +185,17 @@ class Core:
                 batch.answered = tx.answered
                 return committed._replace(failures=failures)
             except Poisoned as poisoned:
-                tx.abort()
+                self.timetable.abort(tx)
                 batch.leave_out(poisoned, order)
                 poisoned_count += 1
                 if poisoned_count > POISONED_MAX:
                     raise TooManyPoisoned from None
             except jobs.JobFailed as failure:
-                tx.abort()
+                self.timetable.abort(tx)
                 failures += timetable.report(failure)
                 failure.job.failed(failure, tx.now_ms)
             except BaseException:
-                tx.abort()
+                self.timetable.abort(tx)
                 raise
 
     def _begin_with_room(self, shut: bool) -> Tx:

@@ -5,11 +5,12 @@ ended transactions, stages and idle subscriptions.
 Each is a separate job (jobs.py), so a failing job does not stop the others. Each piece does a bounded amount of work in
 the transaction that it is given; the next piece runs in a later transaction, with the commands that wait by then.
 
-The position of the last piece is kept in memory only. A piece repeated after a restart or a failed commit finds less to
-do.
+The position of the last piece is kept in memory only; an aborted transaction puts it back. A piece repeated after a
+restart finds less to do.
 """
 
 from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Protocol
 
 from popmq_server.delivery import sweep
 from popmq_server.lite import lite_topics
@@ -33,15 +34,15 @@ DEDUP_SWEEP = 1000
 
 def jobs(now_ms: int) -> tuple[Job, ...]:
     """All maintenance jobs. Removal comes first: deleted topics may be large."""
-    minutely: tuple[tuple[str, Callable[[Tx], bool]], ...] = (
-        ("request numbers", Requests().forget),
-        ("ended transactions", transaction.forget),
-        ("stages", staging.Tidying().run),
-        ("unique ids", unique.Sweeping().run),
-        ("lite topics", lite_topics.Upkeep().run),
-        ("clock of schedules", occurrences.turn),
-        ("sizes of topics", size_limit.Watching().run),
-        ("idle subscriptions", idle_subscriptions.Expiry(now_ms).run),
+    minutely: tuple[tuple[str, Walk], ...] = (
+        ("request numbers", Requests()),
+        ("ended transactions", Stateless(transaction.forget)),
+        ("stages", staging.Tidying()),
+        ("unique ids", unique.Sweeping()),
+        ("lite topics", lite_topics.Upkeep()),
+        ("clock of schedules", Stateless(occurrences.turn)),
+        ("sizes of topics", size_limit.Watching()),
+        ("idle subscriptions", idle_subscriptions.Expiry(now_ms)),
     )
     return (
         Purging(),
@@ -49,8 +50,26 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         Trimming(),
         Following(),
         Retaining(now_ms),
-        *(Minutely(name, piece, now_ms) for name, piece in minutely),
+        *(Minutely(name, walk, now_ms) for name, walk in minutely),
     )
+
+
+class Walk(Protocol):
+    """A walk in pieces. `place`: where the next one begins; it is put back if the transaction of a piece is aborted."""
+
+    place: Any
+
+    def run(self, tx: Tx) -> bool:
+        """Runs one piece; returns whether there is more to do now."""
+
+
+class Stateless:
+    """A walk whose pieces always begin at the first row."""
+
+    place: Any = None
+
+    def __init__(self, piece: Callable[[Tx], bool]) -> None:
+        self.run = piece
 
 
 def _soonest(job: Job, tx: Tx, items: Iterable[Hashable]) -> int | None:
@@ -132,7 +151,7 @@ class Retaining(Job):
 
     def __init__(self, now_ms: int) -> None:
         super().__init__()
-        self._round = retention.Retention()
+        self._round = retention.Retention(self)
         #: When the next round begins, or its next piece: after a minute; after ROUND_BYTES.
         self._due_ms, self._soon_ms = now_ms + TICK_MS, now_ms + ROUND_PAUSE_MS
         #: The end of the log at the last piece of the last round.
@@ -141,6 +160,12 @@ class Retaining(Job):
     def next_ms(self, tx: Tx) -> int | None:
         stored = tx.state.counters[""].position - self._position
         return self._soon_ms if stored >= ROUND_BYTES else self._due_ms
+
+    def place(self) -> Any:
+        return self._due_ms, self._soon_ms, self._position, self._round.place
+
+    def go_back(self, place: Any) -> None:
+        self._due_ms, self._soon_ms, self._position, self._round.place = place
 
     def step(self, tx: Tx, work: Timed) -> None:
         position = tx.state.counters[""].position
@@ -153,22 +178,28 @@ class Retaining(Job):
 
 
 class Minutely(Job):
-    """Starts once a minute and runs in each transaction until `piece` returns False.
+    """Starts once a minute and runs in each transaction until the walk has no more to do.
 
     It then pauses for a minute, because some pieces visit entries again that they must keep.
     """
 
-    def __init__(self, what: str, piece: Callable[[Tx], bool], now_ms: int) -> None:
+    def __init__(self, what: str, walk: Walk, now_ms: int) -> None:
         super().__init__()
         self.name = what
-        self._piece = piece
+        self._walk = walk
         self._due_ms = now_ms + TICK_MS
 
     def next_ms(self, tx: Tx) -> int | None:
         return self._due_ms
 
+    def place(self) -> Any:
+        return self._due_ms, self._walk.place
+
+    def go_back(self, place: Any) -> None:
+        self._due_ms, self._walk.place = place
+
     def step(self, tx: Tx, work: Timed) -> None:
-        more = self._piece(tx)
+        more = self._walk.run(tx)
         self._due_ms = tx.now_ms if more else tx.now_ms + TICK_MS
 
 
@@ -176,19 +207,19 @@ class Requests:
     """Removes old request numbers of producers."""
 
     def __init__(self) -> None:
-        self._at = b""
+        self.place = b""
 
-    def forget(self, tx: Tx) -> bool:
+    def run(self, tx: Tx) -> bool:
         """Drops request numbers older than DEDUP_KEEP_MS; returns whether there are more to check."""
         stale = []
-        for seen, (key, value) in enumerate(tx.kv.scan("dedup", b"", self._at)):
+        for seen, (key, value) in enumerate(tx.kv.scan("dedup", b"", self.place)):
             if seen == DEDUP_SWEEP:
-                self._at = key
+                self.place = key
                 break
             if tx.now_ms - DEDUP_VALUE.unpack_from(value)[0] > DEDUP_KEEP_MS:
                 stale.append(key)
         else:
-            self._at = b""
+            self.place = b""
         for key in stale:
             tx.kv.delete("dedup", key)
-        return bool(self._at)
+        return bool(self.place)

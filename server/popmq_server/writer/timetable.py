@@ -40,6 +40,13 @@ class Timetable:
             if job.stepped:
                 job.committed()
 
+    def abort(self, tx: Tx) -> None:
+        """Drops the transaction, and what the pieces in it changed in the memory of their jobs."""
+        tx.abort()
+        for job in self.jobs:
+            if job.stepped:
+                job.aborted()
+
 
 def step(job: Job, tx: Tx, work: Timed) -> None:
     """Runs one piece of one job. Raises JobFailed.

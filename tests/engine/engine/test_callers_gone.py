@@ -96,3 +96,13 @@ async def test_messages_are_sent_back_once_when_their_caller_leaves(
     await asyncio.wait([sending_back])
     assert sending_back.cancelled()
     assert (await numbers(broker)).retry == COUNT
+
+
+async def test_queue_locks_go_with_their_topic_when_the_caller_of_the_deletion_has_left(broker: Broker) -> None:
+    await broker.execute(ask.CreateTopic("locked", 2, False, HOUR))
+    assert await broker.lock_queues("locked", "g", "client", (0, 1)) == [0, 1]
+    deleting = asyncio.create_task(broker.execute(ask.DeleteTopic("locked")))
+    await asyncio.sleep(0)
+    deleting.cancel()
+    await broker.execute(ask.CreateTopic("locked", 2, False, HOUR))
+    assert await broker.lock_queues("locked", "g", "other", (0, 1)) == [0, 1]

@@ -174,3 +174,19 @@ def test_a_group_without_sessions_leaves_nothing_in_memory() -> None:
     clock.advance(SESSION_MS)
     assert sessions.listed("") == []
     assert sessions._groups == {}
+
+
+def test_groups_that_fell_silent_are_forgotten_while_others_come(sessions: Sessions, clock: FakeClock) -> None:
+    sessions.heartbeat("live", "client", frozenset({"t"}), False)
+    for number in range(100):
+        sessions.heartbeat(f"g{number}", "client", frozenset({"t"}), False)
+        sessions.heartbeat("live", "client", frozenset({"t"}), False)
+        clock.advance(SESSION_MS // 2)
+    assert len(sessions._groups) < 10
+    assert sessions.count("live") == 1
+
+
+def test_a_deleted_group_has_no_sessions(sessions: Sessions) -> None:
+    sessions.heartbeat("g", "client", frozenset({"t"}), False)
+    sessions.forget("g")
+    assert sessions.listed("") == []

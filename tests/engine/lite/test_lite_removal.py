@@ -9,6 +9,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.commands import queries
 from popmq_server.lite.lite_topics import Upkeep
+from popmq_server.writer.housekeeping import Purging
 from tests.engine.lites import create, lite_rig, lites, pop, send, sending, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusals
 from tests.engine.work import calls, calls_of_pieces
@@ -119,6 +120,24 @@ def test_a_deleted_group_leaves_nothing_in_lite_topics(rig: Rig) -> None:
     assert [row.group for row in rig.look(queries.Groups("chat", ""))] == ["g"]
     rig.group("other")
     assert bodies(pop(rig, "ann", "bob", group="other")) == ["ann:1", "bob:1"]
+
+
+def test_a_lite_topic_stays_while_leases_of_a_deleted_group_are_removed(rig: Rig) -> None:
+    """Else the numbers of leased messages would be counted down for a topic that is not there."""
+    create(rig, "short", lite_ttl_ms=MINUTE)
+    rig.group("other")
+    send(rig, "ann:1", topic="short")
+    assert bodies(pop(rig, "ann", group="other", topic="short", invisible_ms=12 * HOUR)) == ["ann:1"]
+    rig.ack(pop(rig, "ann", topic="short"))
+    purging = rig.core.timetable.jobs[0]
+    assert isinstance(purging, Purging)
+    purging.postpone(rig.now + HOUR)  # another removal takes long
+    rig.do(ask.DeleteGroup("other"))
+    wait(rig, 10 * MINUTE)
+    assert lites(rig, "short") == 1
+    wait(rig, HOUR)
+    wait(rig, 10 * MINUTE)
+    assert lites(rig, "short") == 0
 
 
 def test_retention_drops_messages_of_lite_topics_that_every_group_has_finished(rig: Rig) -> None:

@@ -250,6 +250,30 @@ def test_the_subscription_of_a_topic_expires_with_those_of_its_lite_topics(
     assert lites.lites(rig) == 0, "nobody needs them now"
 
 
+def test_lite_topics_of_an_aborted_piece_go_with_their_subscription_all_the_same(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The removal takes several pieces; of each the first attempt is dropped."""
+    monkeypatch.setattr(idle_subscriptions, "LITES_MAX", 2)
+    lites.create(rig)
+    rig.group("g")
+    lites.send(rig, *(f"{name}:1" for name in "abcde"))
+    rig.ack(lites.pop(rig, *"abcde"))
+    tx = Tx(rig.core.state, rig.store, rig.now)
+    expiry, group, chat = idle_subscriptions.Expiry(rig.now), tx.group("g"), tx.topic("chat")
+    assert group is not None
+    assert chat is not None
+    assert expiry._remove(tx, group, chat)
+    tx.abort()
+    pieces = 0
+    tx = Tx(rig.core.state, rig.store, rig.now)
+    while expiry._remove(tx, group, chat):
+        pieces += 1
+    assert pieces < 10
+    assert not idle_subscriptions._lites_of(tx, group, chat)
+    tx.abort()
+
+
 def test_a_piece_of_a_look_costs_the_same_however_many_subscriptions_there_are(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from popmq_server import commands as ask
 from popmq_server.operate import purge
-from popmq_server.storage.keys import DATABASES
+from popmq_server.storage.keys import DATABASES, TOPIC_AT, U64
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.topics.topic import IDX_HEAD
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, numbered, refusal
 
 #: What a store has of its own, whatever was deleted.
@@ -162,3 +166,35 @@ def test_a_group_deleted_in_the_commit_that_writes_its_dead_letter_leaves_no_chu
     )
     rig.advance(11 * MINUTE)
     assert left(rig) == {}
+
+
+def test_the_copies_of_a_chunk_go_with_it_and_each_counts_for_the_piece(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A piece looks at the copies of its own chunks, however many others have."""
+    monkeypatch.setattr(purge, "PURGE_KEYS_MAX", 10)
+    topic, other = rig.topic("t"), rig.topic("other")
+
+    def remove(kv: Transaction, rows: list[tuple[str, bytes]]) -> None:
+        for name, key in rows:
+            kv.delete(name, key)
+
+    def plant(kv: Transaction) -> None:
+        """Chunks as retention leaves those that stay pinned: without a value in the log, their live records in kept."""
+        for number in range(6):
+            owner, position = (other if number == 5 else topic), 10_000 + 1000 * number
+            kv.put("idx", TOPIC_AT.pack(owner.topic_id, position), IDX_HEAD.pack(rig.now, 1000, 0))
+            for place in range(8):
+                kv.put("kept", U64.pack(position + 100 * place), U64.pack(position) + b"record")
+
+    rig.write(plant)
+    rig.do(ask.DeleteTopic("t"))
+    left = [len(rig.read("kept"))]
+    while rig.due:
+        rig.commit()
+        left.append(len(rig.read("kept")))
+    assert left[0] == 48
+    assert left[-1] == 8
+    planted = [(name, key) for name in ("idx", "kept") for key, _ in rig.read(name)]
+    rig.write(lambda kv: remove(kv, planted))
+    assert max(before - after for before, after in itertools.pairwise(left)) <= 16

@@ -13,6 +13,7 @@ from popmq_server.retention import retention
 from popmq_server.state.tx import Tx
 from popmq_server.storage import history_rows
 from popmq_server.storage.keys import U64
+from popmq_server.writer.housekeeping import Retaining
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, bodies, parsed, refusals
 
 #: What goes, goes by chunks: these tests say which by sending one by one.
@@ -294,7 +295,7 @@ def test_retention_rounds_over_pinned_chunks_come_to_an_end(rig: Rig, monkeypatc
         rig.pop(topic=name, invisible_ms=12 * HOUR)
         rig.advance(30 * MINUTE)
     rig.skip(40 * MINUTE)
-    rounds = retention.Retention()
+    rounds = retention.Retention(Retaining(0))
     tx = Tx(rig.core.state, rig.store, rig.now)
     for _ in range(2):
         pieces = list(itertools.takewhile(bool, (rounds.run(tx) for _ in range(100))))

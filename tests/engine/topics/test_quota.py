@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.commands import Place
 from popmq_server.errors import Refused
@@ -353,3 +354,11 @@ def test_pulled_retries_take_tokens_too(rig: Rig) -> None:
     assert len(pulled.rows) == 1
     rig.skip(10)
     assert rig.do(ask.Pull("%RETRY%g+t", "g", 0, pulled.next_offset)).rows == []
+
+
+def test_a_message_without_a_body_passes_the_limit_of_bodies(rig: Rig) -> None:
+    """Its properties alone may be longer than the limit."""
+    topic(rig, message_bytes_max=10)
+    data = pb.Message(message_id="m", properties={"name": "v" * 100}).SerializeToString()
+    (sent,) = rig.run(ask.Send("t", (message("m")._replace(data=data),), bytes=len(data)))
+    assert sent.first == 0

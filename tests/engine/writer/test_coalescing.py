@@ -14,7 +14,20 @@ from popmq_server.model.message import Extra
 from popmq_server.sending import send
 from popmq_server.state.tx import Tx
 from popmq_server.topics import topic
-from tests.engine.rig import MINUTE, Delivery, Rig, bodies, deliveries, message, numbered, refusal, refusals, sending
+from popmq_server.writer.coalescing import TOGETHER_MAX
+from tests.engine.rig import (
+    HOUR,
+    MINUTE,
+    Delivery,
+    Rig,
+    bodies,
+    deliveries,
+    message,
+    numbered,
+    refusal,
+    refusals,
+    sending,
+)
 
 ONE = ask.Pop("t", "g", max_messages=1)
 
@@ -227,3 +240,13 @@ def test_sends_that_need_more_than_an_append_are_checked_one_by_one(rig: Rig) ->
     assert refusal(answers[11].places[0]) == "INVALID_FIELD"
     assert codes[12:] == ["", "INVALID_FIELD", "INVALID_FIELD"]
     assert rig.findings() == []
+
+
+def test_sends_that_cannot_run_as_one_are_stored_before_those_after_them(rig: Rig) -> None:
+    """A delayed send keeps the first ones from being one append: those beyond their number wait for each of them."""
+    rig.do(ask.CreateTopic("t", 1, False, HOUR, type="DELAY"))
+    late = message("late")._replace(extra=Extra(delay_ms=MINUTE))
+    texts = list(numbered("m", 2 * TOGETHER_MAX + 9))
+    rig.run(ask.Send("t", (late,), bytes=len(late.data)), *(sending(text) for text in texts))
+    rig.group()
+    assert bodies(rig.pop(len(texts))) == texts

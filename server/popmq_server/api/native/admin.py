@@ -167,8 +167,7 @@ class AdminService:
         return pb.DeleteGroupResponse()
 
     def _forget(self, *, group: str = "", topic: str = "") -> None:
-        """Drops what this process counted for the deleted name."""
-        self._metrics.forget(group=group, topic=topic)
+        """Drops the rates of the deleted name."""
         self._rates.forget(group=group, topic=topic)
 
     async def GetStats(self, raw: bytes) -> Message:
