@@ -89,11 +89,19 @@ class Worker:
         `str` the body, another type the body's JSON as that type: dataclasses, TypedDicts, pydantic models and msgspec
         structs among them. A body that is not of this type is rejected, since no further try would change it.
         `convert`: makes the payload instead. `options`: of `client.consume`, such as `tag`, `sql`, `invisible`.
-        Raises TypeError for a function that takes something else; ValueError.
+        Raises TypeError for a function that takes something else; ValueError for a second one of the same topic and
+        group, since each message would go to one of the two.
         """
 
         def register(function: Function) -> Function:
-            self.handlers.append(handler_of(function, topic, group, concurrency, convert, options))
+            made = handler_of(function, topic, group, concurrency, convert, options)
+            for each in self.handlers:
+                if (each.topic, each.group) == (topic, group) and not {"lite_topics"} & (each.options.keys() | options):
+                    raise ValueError(
+                        f"{each.name} handles topic {topic!r} for group {group!r} already: give {made.name} a group of "
+                        "its own, and it gets each message, too; for more at a time raise `concurrency`"
+                    )
+            self.handlers.append(made)
             return function
 
         return register

@@ -2,13 +2,14 @@
 
 import base64
 import errno
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import popmq
-from popmq.testing import FakeClock
-from tests.cli.conftest import Cli
+from popmq.testing import Broker, FakeClock
+from tests.cli.conftest import PROGRAM, Cli
 
 
 def bodies(client: popmq.Client) -> list[bytes]:
@@ -63,6 +64,28 @@ def test_send_counts_the_messages_stored_before_a_refusal(run: Cli, client: popm
     done = run("send", "orders", "--json-lines", stdin=b'{"body": "x"}\n' * 500 + lines)
     assert done.code == 2
     assert "500 messages sent to orders" in done.err
+
+
+def test_send_counts_the_messages_stored_beside_refused_ones(run: Cli, client: popmq.Client) -> None:
+    done = run("send", "orders", "a", "", "b")
+    assert done.code == 4
+    assert "2 messages sent to orders" in done.err
+    assert [each.text() for each in client.pop("orders", "billing", wait=5)] == ["a", "b"]
+
+
+@pytest.mark.process
+def test_send_sends_each_line_of_a_pipe_when_it_comes(broker: Broker, client: popmq.Client) -> None:
+    """A pipe may be quiet for hours."""
+    command = [*PROGRAM, "--endpoint", broker.endpoint, "send", "orders"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        for text in ("first", "second"):
+            program.stdin.write(f"{text}\n".encode())
+            program.stdin.flush()
+            (delivery,) = client.pop("orders", "billing", wait=20)
+            assert delivery.text() == text
+        program.stdin.close()
+        assert program.wait(20) == 0
 
 
 def test_pop_prints_bodies_and_acks_them(run: Cli, client: popmq.Client) -> None:

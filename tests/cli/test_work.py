@@ -25,8 +25,8 @@ def bill(text: str) -> None:
     client.send("seen", f"{os.getpid()} begins {text}")
     while text == "slow" and not pathlib.Path("go").exists():
         time.sleep(0.01)
-    if text == "die":
-        os._exit(9)
+    if text.startswith("die"):
+        os._exit(int(text.partition(" ")[2] or 9))
     client.send("seen", f"{os.getpid()} ends {text}")
 """
 
@@ -142,6 +142,18 @@ def test_a_process_that_dies_is_started_again_and_all_end_by_one_signal(start: S
 
 
 @pytest.mark.process
+def test_a_process_that_ends_with_the_code_of_any_python_error_is_started_again(
+    start: Start, client: popmq.Client
+) -> None:
+    program = start("--processes", "2")
+    client.send("orders", ["die 1"])
+    until(program, "a process ended with exit code 1 and is started again")
+    until(program, "bill handles orders for billing")
+    program.terminate()
+    assert program.wait(30) == 0
+
+
+@pytest.mark.process
 def test_processes_drain_when_their_supervisor_is_killed(start: Start, client: popmq.Client, folder: Path) -> None:
     program = start("--processes", "2")
     client.send("orders", ["slow"])
@@ -174,6 +186,8 @@ def test_a_changed_file_starts_it_again(start: Start, client: popmq.Client, fold
         ("nowhere:worker", "there is no module 'nowhere'"),
         ("app:client", "app:client is not a popmq.Worker"),
         ("app:none.at.all", "app:none.at.all is not a popmq.Worker"),
+        ("app.py:worker", "for a file app.py write app:worker"),
+        ("./app.py:worker", "for a file app.py write app:worker"),
     ],
 )
 def test_a_target_that_is_not_a_worker_is_wrong_usage(

@@ -10,6 +10,7 @@ from popmq.message import Delivery
 
 #: Makes the arguments of a function from a delivery.
 Arguments = Callable[[Delivery], tuple[Any, ...]]
+_GENERATORS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _GIVEN_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -40,6 +41,8 @@ def handler_of(
         raise ValueError(f"concurrency is {concurrency}: it is how many messages are handled at a time, from 1")
     name = getattr(function, "__qualname__", type(function).__qualname__)
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - the method itself is wanted
+    if any(check(each) for check in _GENERATORS for each in (function, called)):
+        raise TypeError(f"{name} is a generator function: a call would run none of it; take the `yield` out of it")
     is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
     return Handler(
         name, function, topic, group, concurrency, arguments_of(function, name, convert), is_coroutine, dict(options)

@@ -2,6 +2,9 @@
 
 from popmq.duration import Duration, seconds_or_none
 
+#: The longest delay of a release that the broker takes.
+DELAY_S_MAX = 12 * 3600
+
 
 class Reject(Exception):
     """Raised by a handler: no further try, the message goes to the dead-letter topic of its group with this reason."""
@@ -14,10 +17,16 @@ class Reject(Exception):
 class RetryLater(Exception):
     """Raised by a handler: try again after `delay`, such as 90 or "90s" (None: the group's backoff).
 
-    The attempt counts: after the group's `max_attempts` the message is a dead letter.
+    The attempt counts: after the group's `max_attempts` the message is a dead letter. Raises ValueError for a delay
+    that no release may have: below 0, or above 12 hours.
     """
 
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or ("in " + str(delay) if delay is not None else "after the backoff of the group"))
         self.delay = seconds_or_none(delay, "delay")
+        if self.delay is not None and not 0 <= self.delay <= DELAY_S_MAX:
+            raise ValueError(
+                f"delay is {delay!r}: a message waits at most 12 hours after an attempt; for longer, send it again to "
+                "a DELAY topic, with a delay"
+            )
         self.reason = reason

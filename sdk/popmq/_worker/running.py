@@ -9,6 +9,7 @@
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -137,12 +138,22 @@ class Run:
 
 
 async def _called(handler: Handler, delivery: Delivery, thread: CallingThread | None) -> Any:
-    """What the function returns. SystemExit and a cancelling of its own become errors: they must not end the worker."""
+    """What the function returns; what that is, if it can be awaited, such as the coroutine that a decorator passes on.
+
+    What it raises to end more than itself becomes an error, so that it does not end the worker: SystemExit,
+    KeyboardInterrupt, a cancelling of its own, and others that are no Exception, such as a panic of a native library.
+    """
     try:
         arguments = handler.arguments(delivery)
-        if thread is not None:
-            return await thread.call(handler.function, *arguments)
-        return await handler.function(*arguments)
+        if thread is None:
+            result = await handler.function(*arguments)
+        else:
+            result = await thread.call(handler.function, *arguments)
+            if inspect.isawaitable(result):
+                result = await result
+        if inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise TypeError(f"{handler.name} returned a generator, of which nothing has run")
+        return result
     except SystemExit as error:
         raise RuntimeError(f"{handler.name} ended with SystemExit({error.code!r})") from error
     except asyncio.CancelledError as error:
@@ -150,6 +161,10 @@ async def _called(handler: Handler, delivery: Delivery, thread: CallingThread | 
         if task is not None and task.cancelling():
             raise
         raise RuntimeError(f"{handler.name} was cancelled by what it awaited") from error
+    except (Exception, GeneratorExit):  # the latter closes this coroutine
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"{handler.name} raised {error!r}") from error
 
 
 def _settle(delivery: Delivery, error: Exception) -> bool:

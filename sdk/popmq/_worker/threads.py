@@ -53,7 +53,7 @@ class CallingThread:
 def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return function(), None
-    except StopIteration as error:  # a future cannot hold it
+    except (StopIteration, GeneratorExit) as error:  # a future cannot hold one, the other would close its reader
         return None, RuntimeError(f"the handler raised {error!r}")
     except BaseException as error:
         return None, error

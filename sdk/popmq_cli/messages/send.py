@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from itertools import islice
 from typing import IO, Any
 
 import click
@@ -19,6 +20,8 @@ from popmq_cli.shared.output import Output, counted
 
 #: Messages a request: large enough for one fsync to carry many, small enough for the progress to move.
 BATCH = 500
+#: Bytes read at once.
+READ_BYTES = 1 << 16
 
 
 @click.command()
@@ -72,30 +75,54 @@ def send(
         raise click.UsageError("give messages as arguments or with --file, not both")
     fields["properties"] = dict(pair(text) for text in properties)
     if messages:
-        bodies: Iterable[bytes] = [message.encode() for message in messages]
+        bodies: Iterator[list[bytes]] = iter(
+            [
+                [os.fsencode(message) for message in messages[start : start + BATCH]]
+                for start in range(0, len(messages), BATCH)
+            ]
+        )
     else:
+        if source is None and sys.stdin.isatty():
+            output.note("reading messages from the terminal, one a line; Ctrl-D ends them")
         bodies = _bodies(source or sys.stdin.buffer, whole)
+    numbers = itertools.count(1)
     made = (
-        _from_json(body, fields, number) if json_lines else popmq.Message(body, **fields)
-        for number, body in enumerate(bodies, 1)
+        [_from_json(body, fields, next(numbers)) if json_lines else popmq.Message(body, **fields) for body in batch]
+        for batch in bodies
     )
     _send_all(client, output, topic, made, source)
 
 
 def _send_all(
-    client: popmq.Client, output: Output, topic: str, messages: Iterator[popmq.Message], source: IO[bytes] | None
+    client: popmq.Client,
+    output: Output,
+    topic: str,
+    batches: Iterator[list[popmq.Message]],
+    source: IO[bytes] | None,
 ) -> None:
     sent = 0
     try:
         with progress(source) as moved:
-            while batch := list(islice(messages, BATCH)):
-                receipts = client.send(topic, batch)
+            for batch in batches:
+                receipts, refused = _sent(client, topic, batch)
                 sent += len(receipts)
                 moved(sent)
                 if output.as_json:
                     output.objects(receipts)
+                if refused is not None:
+                    raise refused
     finally:  # also after an interruption or refusal, to tell where to continue
         output.note(f"{counted(sent, 'message')} sent to {topic}")
+
+
+def _sent(
+    client: popmq.Client, topic: str, batch: list[popmq.Message]
+) -> tuple[list[Any], popmq.errors.PartlyRefused | None]:
+    """The receipts of what was stored, and the error if some messages were refused."""
+    try:
+        return client.send(topic, batch), None
+    except popmq.errors.PartlyRefused as partly:
+        return [one for one in partly.results if not isinstance(one, popmq.PopMQError)], partly
 
 
 @contextmanager
@@ -122,14 +149,24 @@ def _size(source: IO[bytes]) -> int | None:
     return size
 
 
-def _bodies(source: IO[bytes], whole: bool) -> Iterator[bytes]:
+def _bodies(source: IO[bytes], whole: bool) -> Iterator[list[bytes]]:
+    """The messages of an input, as they come: a pipe may be quiet for hours, and what came before must not wait."""
     if whole:
-        yield source.read()
+        yield [source.read()]
         return
-    # readline, not iteration: the latter reads ahead, and `tell` would not say how far we are.
-    while line := source.readline():
-        if body := line.rstrip(b"\r\n"):
-            yield body
+    left = b""
+    while chunk := _available(source):
+        *lines, left = (left + chunk).split(b"\n")
+        if bodies := [body for line in lines if (body := line.rstrip(b"\r"))]:
+            yield from (bodies[start : start + BATCH] for start in range(0, len(bodies), BATCH))
+    if body := left.rstrip(b"\r"):
+        yield [body]
+
+
+def _available(source: Any) -> bytes:
+    """Waits for some bytes of an input; b"" at its end."""
+    found: bytes = source.read1(READ_BYTES) if hasattr(source, "read1") else source.read(READ_BYTES)
+    return found
 
 
 def _from_json(line: bytes, fields: dict[str, Any], number: int) -> popmq.Message:

@@ -23,8 +23,9 @@ PARENT = "POPMQ_WORK_PARENT"
 AGAIN_S = 1.0
 #: Seconds between two checks of the files.
 LOOK_S = 0.5
-#: Exit codes after which another process would end in the same way.
-HOPELESS = (exits.REFUSED, 2)
+#: Added to the exit code of a process that could not begin its work: another one would end in the same way. One that
+#: has begun and ends by an error, with Python's code 1, is started again.
+HOPELESS = 64
 
 
 class Supervisor:
@@ -63,9 +64,11 @@ class Supervisor:
                 return 0 if code == -signal.SIGTERM else code  # the signal came before it could listen
             if changed.is_set():
                 continue
-            if code in HOPELESS and self._watched is None:
-                self._stop()
-                return code
+            if code in (HOPELESS + exits.REFUSED, HOPELESS + exits.USAGE):
+                code -= HOPELESS
+                if self._watched is None:
+                    self._stop()
+                    return code
             log.warning("a process ended with %s and is started again", _ending(code))
             await self._pause(changed)
             if self._stops:

@@ -7,19 +7,27 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import click
 
 import popmq
 from popmq import errors
-from popmq_cli.messages.supervising import PARENT, Supervisor
+from popmq_cli.messages.supervising import HOPELESS, PARENT, Supervisor
 from popmq_cli.shared import exits
 from popmq_cli.shared.asking import DURATION, connection_of
 from popmq_cli.shared.connection import CONNECTION, connection_options
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+class _Hopeless(click.UsageError):
+    """Wrong usage, in a process of a supervisor."""
+
+    exit_code = HOPELESS + exits.USAGE
 
 
 @click.command()
@@ -51,16 +59,24 @@ def work(target: str, processes: int, reload: bool, drain: float | None, log_lev
     inherited = os.environ.pop(PARENT, None)
     if inherited is None and (processes > 1 or reload):
         sys.exit(Supervisor(sys.argv[1:], processes, Path.cwd() if reload else None).run())
-    worker = _worker(target)
+    hopeless = HOPELESS if inherited is not None else 0
+    try:
+        worker = _worker(target)
+    except click.UsageError as error:
+        raise (_Hopeless if hopeless else click.UsageError)(error.message) from error
+    except Exception as error:  # of the module: its own lines are enough to find it
+        click.echo("".join(traceback.format_exception(error.with_traceback(_below(error)))), err=True, nl=False)
+        sys.exit(hopeless + exits.REFUSED)
     if inherited is not None:
         _end_with_parent(worker, int(inherited))
     try:
         drained = worker.run(_client(worker, given), drain)
     except errors.PopMQError as error:
         click.secho(f"popmq: {error}", fg="red", err=True)
-        sys.exit(exits.code_of(error))
+        code = exits.code_of(error)
+        sys.exit(hopeless + code if code == exits.REFUSED else code)
     except RuntimeError as error:
-        raise click.UsageError(str(error)) from error
+        raise (_Hopeless if hopeless else click.UsageError)(str(error)) from error
     if not drained:
         # Threads may still run a handler whose message was released: the end of this process ends them.
         logging.shutdown()
@@ -68,11 +84,25 @@ def work(target: str, processes: int, reload: bool, drain: float | None, log_lev
         os._exit(exits.INTERRUPTED)
 
 
+def _below(error: Exception) -> TracebackType | None:
+    """The traceback from the first frame outside of this command and of the import system on."""
+    found = error.__traceback__
+    while found is not None and (found.tb_frame.f_code.co_filename.startswith("<frozen") or _is_ours(found)):
+        found = found.tb_next
+    return found or error.__traceback__
+
+
+def _is_ours(frame: TracebackType) -> bool:
+    return frame.tb_frame.f_globals.get("__name__", "").split(".")[0] in ("popmq_cli", "importlib")
+
+
 def _worker(target: str) -> popmq.Worker:
     """The worker that MODULE:WORKER names, searched for in this folder first. Raises UsageError."""
     module_name, colon, name = target.partition(":")
     if not (module_name and colon and name):
         raise click.UsageError(f"{target!r} is not MODULE:WORKER, such as app:worker")
+    if not all(part.isidentifier() for part in module_name.split(".")) or module_name.endswith(".py"):
+        raise click.UsageError(f"{module_name!r} is not the name of a module: for a file app.py write app:{name}")
     sys.path.insert(0, os.getcwd())
     try:
         found: Any = importlib.import_module(module_name)

@@ -181,6 +181,55 @@ def test_a_function_that_cannot_be_called_is_refused_when_it_is_registered(funct
         popmq.Worker().on("orders", group="billing")(function)
 
 
+def test_a_generator_function_is_refused_when_it_is_registered() -> None:
+    def lazy(delivery: popmq.Delivery) -> Any:
+        yield 1
+
+    async def lazy_in_the_loop(delivery: popmq.Delivery) -> Any:
+        yield 1
+
+    for function in (lazy, lazy_in_the_loop):
+        with pytest.raises(TypeError, match="is a generator function"):
+            popmq.Worker().on("orders", group="billing")(function)
+
+
+def test_a_second_handler_of_a_group_is_refused_and_one_for_another_group_gets_each_message_too() -> None:
+    worker = popmq.Worker()
+
+    @worker.on("orders", group="billing")
+    def first(delivery: popmq.Delivery) -> None: ...
+
+    with pytest.raises(ValueError, match=r"first handles topic 'orders' for group 'billing' already"):
+        worker.on("orders", group="billing")(first)
+    worker.on("orders", group="shipping")(first)
+    worker.on("chats", group="billing", lite_topics=["alice"])(first)
+    worker.on("chats", group="billing", lite_topics=["bob"])(first)
+    assert len(worker.handlers) == 4
+
+
+def test_a_coroutine_that_a_function_returns_is_awaited(fresh: Broker) -> None:
+    """As a decorator without `async` around a coroutine function does."""
+    ran = list[bytes]()
+
+    async def work(delivery: popmq.Delivery) -> None:
+        await asyncio.sleep(0)
+        ran.append(delivery.body)
+
+    (done,) = taken_by(fresh, lambda delivery: work(delivery), "a")
+    assert (ran, done.outcome) == ([b"a"], "acked")
+
+
+def test_a_generator_that_a_function_returns_fails_its_message(fresh: Broker) -> None:
+    (done,) = taken_by(fresh, lambda delivery: (each for each in "ab"), "a")
+    assert done.outcome == "released"
+
+
+@pytest.mark.parametrize("delay", ["1d", -1, 12 * 3600 + 1])
+def test_a_delay_that_no_release_may_have_is_refused_where_it_is_raised(delay: Any) -> None:
+    with pytest.raises(ValueError, match="a message waits at most 12 hours"):
+        popmq.RetryLater(delay)
+
+
 def test_a_type_that_json_cannot_become_is_refused_when_it_is_registered() -> None:
     def handler(payload: threading.Thread) -> None: ...
 
@@ -232,7 +281,15 @@ def test_reject_and_retry_later_say_how_a_message_ends(popmq_broker: Broker, pop
     assert dead.dead_letter.reason == "no such customer"
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), StopIteration()])
+class Panic(BaseException):
+    """As native libraries raise it."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(3), asyncio.CancelledError(), StopIteration(), KeyboardInterrupt(), GeneratorExit(), Panic("bad")],
+    ids=repr,
+)
 def test_an_error_that_is_meant_for_others_fails_the_message_and_not_the_worker(
     fresh: Broker, error: BaseException
 ) -> None:
@@ -240,8 +297,14 @@ def test_an_error_that_is_meant_for_others_fails_the_message_and_not_the_worker(
         if delivery.body == b"bad":
             raise error
 
+    async def fails_in_the_loop(delivery: popmq.Delivery) -> None:
+        fails(delivery)
+
     done = taken_by(fresh, fails, "bad", "good", concurrency=1)
     assert {each.delivery.body: each.outcome for each in done} == {b"bad": "released", b"good": "acked"}
+    if not isinstance(error, GeneratorExit):  # that ends a coroutine
+        done = taken_by(fresh, fails_in_the_loop, "bad", "good", concurrency=1)
+        assert {each.delivery.body: each.outcome for each in done} == {b"bad": "released", b"good": "acked"}
 
 
 class Notes(popmq.Middleware):
