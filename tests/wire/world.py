@@ -38,7 +38,8 @@ class World(NamedTuple):
     checkpoint_id: int = 0  # of a lease of GROUP
 
 
-def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
+def build(stubs: Stubs, folder: Path, clock: FakeClock, writer: Stubs | None = None) -> World:
+    """`writer`: the client whose access key SINK belongs to, if it is another one."""
     Obliging(stubs.channel)
     stubs.create_topic(queues=1)
     stubs.create_topic(OTHER_TOPIC, queues=8)
@@ -79,7 +80,7 @@ def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
     }
     _stop(stubs)
     _pull(stubs)
-    _stage(stubs)
+    _stage(writer or stubs)
     schedule = pb.Schedule(name=SCHEDULE, cron="@daily", topic=TOPIC, message=pb.Message(body=b"x"))
     stubs.admin.CreateSchedule(pb.CreateScheduleRequest(schedule=schedule), timeout=CALL_S)
     return World(stubs, folder, clock, generation, live, bad, *_waiting(stubs), _in_backoff(stubs))

@@ -6,6 +6,7 @@
     receive    reads, acks, offsets of a group                         by topic and group; commands by handle: by group
     admin      topics, groups, schedules, repairs; and reading everything
     lists      contain only rows that the key may see                  ROWS
+    sinks      belong to the key that used them first                  narrowing.py
 
 Handles, recall handles and transaction ids cannot be guessed, so each proves the delivery or send that it came from. A
 command that is missing in the tables is refused. The broker's own work does not pass through Guarded.
@@ -17,6 +18,7 @@ from typing import Any, cast
 from popmq_server import commands
 from popmq_server.access.access_keys import CALLER, Key, Need, denied, unauthenticated
 from popmq_server.access.known_keys import Keys
+from popmq_server.access.narrowing import NARROWED
 from popmq_server.commands import (
     Available,
     Check,
@@ -238,9 +240,12 @@ class Guarded:
 
     async def execute(self, command: Any) -> Any:
         """Executes one command."""
-        self._allow(NEEDS.get(type(command), _nobody)(command))
-        if isinstance(command, EndTransaction):
+        kind = type(command)
+        key = self._allow(NEEDS.get(kind, _nobody)(command))
+        if kind is EndTransaction:
             await self._allow_ends(command)
+        elif kind in NARROWED:
+            command = NARROWED[kind](command, key)
         return await self._engine.execute(command)
 
     async def ask(self, query: Query[A]) -> A:

@@ -1,4 +1,8 @@
-"""Commands of exactly-once sinks: see staging.py."""
+"""Commands of exactly-once sinks: see staging.py.
+
+`access_key`: the caller's, empty without access keys: a sink belongs to the first one. `any_sink`: an operator's key,
+which may use the sinks of others.
+"""
 
 from typing import NamedTuple
 
@@ -21,6 +25,8 @@ class Stage(NamedTuple):
     topic: str
     entries: Entries
     bytes: int = 0
+    access_key: str = ""
+    any_sink: bool = False
 
 
 class StageName(NamedTuple):
@@ -38,6 +44,8 @@ class CommitBatch(NamedTuple):
     sink: str
     batch: int
     stages: tuple[StageName, ...]
+    access_key: str = ""
+    any_sink: bool = False
 
 
 class BatchCommitted(NamedTuple):
@@ -53,3 +61,5 @@ class DropStages(NamedTuple):
 
     sink: str
     stages: tuple[StageName, ...]
+    access_key: str = ""
+    any_sink: bool = False

@@ -5,15 +5,19 @@
                                       its stages move to the list of those that publishing.py publishes
     DropStages, a commit of the same or a later batch, 24 h ──▶ publish, to be dropped
 
-    staged   sink [16] + stage [16]         → number, T, batch, messages, bytes, last Stage ms; then the names
+    staged   sink [16] + stage [16]         → number, T, batch, messages, bytes, last Stage ms; names, access key
     stage    number + piece + block         → crc32, then per message: delay ms, length, packed message
     publish  order                          → number, T, whether it is published or dropped
-    batch    sink [16]                      → the last committed batch, its messages, when; then the name
+    batch    sink [16]                      → the last committed batch, its messages, when; name, access key
 
 A commit decides and does not move messages, so its cost depends on the number of stages only, and other clients never
 wait for a large batch. The decision is durable when the commit is answered; readers see the messages piece by piece
 soon after. A sink that is killed before the answer repeats the commit: a batch that is not greater than the last one
 committed is a duplicate, and the stages that were sent for it again are dropped.
+
+A sink belongs to the access key that used it first: the name is in its row of `batch`, and until the first commit in
+its stages. Another key could otherwise commit a high batch number, and the next batches of the sink would be taken for
+duplicates. Rows without an access key (of a broker without keys, of an earlier release) let the next key have the sink.
 
 Why messages are stored a second time when they are published: chunks of the log are ordered by time, and retention
 removes chunks that every group has passed, by position. A chunk that became visible later would lie before such a mark.
@@ -54,6 +58,8 @@ BATCH = struct.Struct(">QQQ")
 BATCH_MS = 2
 #: number, T, whether it is published.
 PUBLISH = struct.Struct(">QI?")
+#: Between the names of a row and the access key: a byte that no UTF-8 text has.
+KEY_MARK = b"\xff"
 _ENTRY = struct.Struct(">QI")
 _NONE = Extra()
 
@@ -80,6 +86,7 @@ def stage(tx: Tx, command: Stage) -> tuple[Refused | None, ...]:
     if topic.type == "LITE":
         raise invalid(f"topic {topic.name!r} is LITE", field="topic", action="stage for a topic of another type")
     permission.check_send(topic)
+    user = _user(tx, command)
     key = _key(command.sink, command.stage_id)
     existing = find(tx, key)
     if existing is not None and (existing.topic_id, existing.batch) != (topic.topic_id, command.batch):
@@ -93,7 +100,7 @@ def stage(tx: Tx, command: Stage) -> tuple[Refused | None, ...]:
     good = [entry for entry, why in zip(entries, refusals, strict=True) if why is None]
     messages = [entry for entry in good if isinstance(entry, Outgoing)]
     if messages and not (existing and _has(tx, existing.number, command.piece)):
-        _store(tx, topic, command, existing, messages)
+        _store(tx, topic, command._replace(access_key=user), existing, messages)
     return refusals
 
 
@@ -126,7 +133,7 @@ def _store(tx: Tx, topic: Topic, command: Stage, existing: Staged | None, messag
     after = before._replace(
         messages=before.messages + len(messages), bytes=before.bytes + sum(map(len, blocks)), staged_ms=tx.now_ms
     )
-    names = f"{command.sink}\0{command.stage_id}".encode()
+    names = _names(f"{command.sink}\0{command.stage_id}", command.access_key)
     tx.kv.put("staged", _key(command.sink, command.stage_id), STAGED.pack(*after) + names)
 
 
@@ -172,7 +179,7 @@ def commit(tx: Tx, command: CommitBatch) -> BatchCommitted:
 
     An unknown stage, or one with another number of messages, fails the whole; nothing has changed then.
     """
-    last = last_batch(tx, command.sink)
+    user, last = _user(tx, command), last_batch(tx, command.sink)
     if last is not None and command.batch <= last[0]:
         _drop_others(tx, command, set())
         return BatchCommitted(last[1] if command.batch == last[0] else 0, True)
@@ -180,11 +187,12 @@ def commit(tx: Tx, command: CommitBatch) -> BatchCommitted:
     keys = [_key(command.sink, name.stage_id) for name in command.stages]
     if len(set(keys)) < len(keys):
         raise invalid("a stage is named twice", field="stages", action="name each stage once")
+    messages = sum(one.messages for one in found)
+    row = BATCH.pack(command.batch, messages, tx.now_ms) + _names(command.sink, user)
+    tx.room.demand(GROW, messages_bytes([value_bytes(len(row))]))
     for key, one in zip(keys, found, strict=True):
         _hand_over(tx, key, one, publish=True)
     _drop_others(tx, command, set(keys))
-    messages = sum(one.messages for one in found)
-    row = BATCH.pack(command.batch, messages, tx.now_ms) + command.sink.encode()
     tx.kv.put("batch", hash16(command.sink), row)
     return BatchCommitted(messages, False)
 
@@ -217,6 +225,7 @@ def _not_found(name: StageName, place: int, why: str) -> Refused:
 
 def drop(tx: Tx, command: DropStages) -> int:
     """Drops stages before their time; their messages go in pieces."""
+    _user(tx, command)
     dropped = 0
     for name in command.stages:
         key = _key(command.sink, name.stage_id)
@@ -253,6 +262,35 @@ def find(tx: Tx, key: bytes) -> Staged | None:
 
 def _read(raw: bytes | memoryview) -> Staged:
     return Staged(*STAGED.unpack_from(raw))
+
+
+# ── Access keys ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _user(tx: Tx, command: Stage | CommitBatch | DropStages) -> str:
+    """The access key that the sink belongs to, the caller's if it is new. Raises Refused if it is another one."""
+    sink = hash16(command.sink)
+    known = _access_key(tx.kv.get("batch", sink), BATCH.size)
+    if not known and (staged := next(tx.kv.scan("staged", sink), None)) is not None:
+        known = _access_key(staged[1], STAGED.size)
+    if known and command.access_key not in ("", known) and not command.any_sink:
+        raise Refused(
+            "PERMISSION_DENIED",
+            f"the sink {command.sink!r} belongs to another access key",
+            field="sink",
+            action="name the sink otherwise, or call with the access key that used it first",
+        )
+    return known or command.access_key
+
+
+def _names(names: str, access_key: str) -> bytes:
+    """The end of a row."""
+    return names.encode() + (KEY_MARK + access_key.encode() if access_key else b"")
+
+
+def _access_key(raw: bytes | memoryview | None, at: int) -> str:
+    """The access key in a row whose names begin `at`; empty if there is none."""
+    return "" if raw is None else bytes(raw[at:]).partition(KEY_MARK)[2].decode()
 
 
 # ── Bounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────

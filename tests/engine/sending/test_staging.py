@@ -9,6 +9,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.errors import Refused
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.sending import publishing, staging
+from popmq_server.state import space
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message, numbered, parsed, refusal, refusals
 from tests.engine.stages import commit, committing, dropping, left, stage, staging_of
@@ -283,3 +284,29 @@ def test_a_clock_that_was_ahead_does_not_keep_a_stage_longer(make_rig: MakeRig) 
     assert left(rig) == [0, 0, 0]
     rig.advance(90 * DAY)
     assert rig.read("batch") == []
+
+
+# ── Access keys ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_sink_of_a_broker_without_access_keys_goes_to_the_next_key(rig: Rig) -> None:
+    rig.topic()
+    stage(rig, "a", "1", batch=1)
+    commit(rig, ("a", 1), batch=1)
+    assert rig.read("batch")[0][1][staging.BATCH.size :] == b"q", "as earlier releases wrote it"
+    rig.do(committing(batch=2)._replace(access_key="ours"))
+    rig.restart()
+    assert refusal(rig.run(committing(batch=3)._replace(access_key="theirs"))[0]) == "PERMISSION_DENIED"
+    rig.do(committing(batch=3))
+    assert refusal(rig.run(committing(batch=4)._replace(access_key="theirs"))[0]) == "PERMISSION_DENIED"
+    assert rig.do(committing(batch=3)._replace(access_key="ours")).duplicate
+
+
+def test_a_commit_needs_room_for_the_row_of_its_sink(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.topic()
+    stage(rig, "a", "1")
+    with monkeypatch.context() as patched:
+        patched.setattr(space.Room, "take", lambda *_: False)
+        assert refusal(rig.run(committing(("a", 1)))[0]) == "STORAGE_FULL"
+        assert rig.read("batch") == []
+    assert commit(rig, ("a", 1)) == ask.BatchCommitted(1, False)

@@ -74,7 +74,7 @@ class Guarded:
         self.broker = stack.enter_context(EmbeddedBroker(data, clock=clock, sync="none", access_keys=self.keys))
         self.clients = {name: stack.enter_context(SignedStubs(self.broker.endpoint, name)) for name in KEYS}
         self.plain = stack.enter_context(Stubs(self.broker.endpoint))
-        self.world: World = build(self.clients["root"], data, clock)
+        self.world: World = build(self.clients["root"], data, clock, self.clients[SENDS])
 
     def v2(self, name: str) -> V2:
         """An official client of this key."""
