@@ -49,7 +49,7 @@ class ClientCallsService:
                 action=f"find its place by its id or a key: popmq message {topic} --id ID",
             )
         message = delivered(Row(*page.rows[0])._replace(attempt=1), resource_of(topic), "NORMAL")
-        code, text = await self._clients.verify(client_id, message)
+        code, text = await self._clients.verify(client_id, topic, message)
         return pb.VerifyMessageResponse(code=code, text=text)
 
 

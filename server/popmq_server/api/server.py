@@ -107,7 +107,7 @@ class Server:
         self._idle.set()
         rates = Rates(clock)
         native = NativeService(served, clock, metrics, rates)
-        self._rocketmq = RocketmqService(served, native, clock, metrics, self._began)
+        self._rocketmq = RocketmqService(served, native, clock, metrics, keys, self._began)
         parts: tuple[Any, ...] = (
             native,
             AdminService(served, native, metrics, rates),

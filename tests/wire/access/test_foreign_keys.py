@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from popmq_proto.rocketmq import definition_pb2 as v2pb
+from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.access import known_keys
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
-from tests.wire.access.signing import SignedStubs, write_keys
-from tests.wire.stubs import CALL_S, TOPIC, Stubs, refusal
+from tests.wire.access.signing import SignedStubs, signed, write_keys
+from tests.wire.rocketmq.v2 import CLIENT, V2, Telemetry, resource
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, refusal
 
 SINK = "job"
 PAYMENTS = "payments"
@@ -22,6 +27,8 @@ KEYS = {
     "operator": ["admin"],
     "sender": [f"send:{TOPIC}"],
     "guest": ["send:guests"],
+    "reader": [f"receive:{TOPIC}/{GROUP}"],
+    "second": [f"receive:{TOPIC}/{GROUP}"],
 }
 
 
@@ -29,11 +36,12 @@ class Keyed:
     """A broker with access keys, and a client for each."""
 
     def __init__(self, stack: contextlib.ExitStack, folder: Path) -> None:
-        write_keys(folder / "keys.toml", KEYS)
+        self.keys = folder / "keys.toml"
+        write_keys(self.keys, KEYS)
         self.clock = FakeClock()
-        broker = EmbeddedBroker(folder / "data", clock=self.clock, sync="none", access_keys=folder / "keys.toml")
-        endpoint = stack.enter_context(broker).endpoint
-        self.of: dict[str, Stubs] = {name: stack.enter_context(SignedStubs(endpoint, name)) for name in KEYS}
+        broker = EmbeddedBroker(folder / "data", clock=self.clock, sync="none", access_keys=self.keys)
+        self.endpoint = stack.enter_context(broker).endpoint
+        self.of: dict[str, Stubs] = {name: stack.enter_context(SignedStubs(self.endpoint, name)) for name in KEYS}
         self.root = self.of["root"]
         for topic in (TOPIC, PAYMENTS, "guests"):
             self.root.create_topic(topic, queues=1)
@@ -41,7 +49,9 @@ class Keyed:
 
 
 @pytest.fixture
-def keyed(tmp_path: Path) -> Iterator[Keyed]:
+def keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keyed]:
+    """The file of keys is looked at before each call."""
+    monkeypatch.setattr(known_keys, "LOOK_EVERY_S", 0.0)
     with contextlib.ExitStack() as stack:
         yield Keyed(stack, tmp_path)
 
@@ -90,3 +100,61 @@ def test_a_key_with_admin_uses_the_sink_of_another_key_and_leaves_it_to_that_key
     keyed.root.broker.CommitBatch(committing(7, "a"), timeout=CALL_S)
     assert sender.CommitBatch(committing(7, "a"), timeout=CALL_S).duplicate
     assert refusal(keyed.of["guest"].broker.CommitBatch, committing(8)).code == "PERMISSION_DENIED"
+
+
+# ── Streams of official clients ──────────────────────────────────────────────────────────────────────────────────────
+
+VERIFY = pb.VerifyMessageRequest(client_id=CLIENT, topic=TOPIC)
+ENTRY = v2pb.SubscriptionEntry(topic=resource(TOPIC))
+SUBSCRIBES = {"subscription": v2pb.Subscription(group=resource(GROUP), subscriptions=[ENTRY])}
+PUBLISHES = {"publishing": v2pb.Publishing(topics=[resource("guests")])}
+
+
+@contextlib.contextmanager
+def listening(keyed: Keyed, name: str, settings: dict[str, Any]) -> Iterator[Telemetry]:
+    """The open stream of a client with CLIENT as its id, of this key."""
+    (_, date_time), (_, authorization) = signed(name)
+    with V2(keyed.endpoint, x_mq_date_time=date_time, authorization=authorization) as v2, v2.telemetry() as telemetry:
+        assert telemetry.agree(**settings).status.code == v2pb.OK
+        yield telemetry
+
+
+def answer(telemetry: Telemetry, nonce: str, text: str) -> None:
+    result = v2rpc.VerifyMessageResult(nonce=nonce)
+    telemetry.say(status=v2pb.Status(code=v2pb.OK, message=text), verify_message_result=result)
+
+
+def test_a_message_is_verified_by_the_client_whose_key_may_receive_it_not_by_another_with_its_id(keyed: Keyed) -> None:
+    keyed.root.send(b"secret")
+    operator = keyed.of["operator"].admin
+    with listening(keyed, "guest", PUBLISHES) as guest:
+        assert refusal(operator.VerifyMessage, VERIFY).code == "CLIENT_NOT_FOUND"
+        with listening(keyed, "reader", SUBSCRIBES) as reader:
+            pending = operator.VerifyMessage.future(VERIFY, timeout=CALL_S)
+            asked = reader.hear().verify_message_command
+            assert asked.message.body == b"secret"
+            answer(guest, asked.nonce, "forged")
+            assert guest.agree(**PUBLISHES).HasField("settings"), "the answer before was read"
+            answer(reader, asked.nonce, "true")
+            assert pending.result().text == "true"
+
+
+def test_an_id_of_clients_of_two_keys_that_may_receive_a_message_is_refused(keyed: Keyed) -> None:
+    keyed.root.send(b"secret")
+    with listening(keyed, "reader", SUBSCRIBES), listening(keyed, "second", SUBSCRIBES):
+        refused = refusal(keyed.of["operator"].admin.VerifyMessage, VERIFY)
+    assert (refused.code, refused.info.field) == ("INVALID_FIELD", "client_id")
+
+
+@pytest.mark.parametrize("change", ["removed", "another secret"])
+def test_a_stream_whose_key_was_removed_or_got_another_secret_is_sent_no_message_to_verify(
+    keyed: Keyed, change: str
+) -> None:
+    keyed.root.send(b"secret")
+    operator = keyed.of["operator"].admin
+    with listening(keyed, "reader", SUBSCRIBES):
+        kept = {name: allow for name, allow in KEYS.items() if name != "reader" or change != "removed"}
+        write_keys(keyed.keys, kept, {"reader": "another secret"})
+        assert refusal(operator.VerifyMessage, VERIFY).code == "CLIENT_NOT_FOUND"
+        stack = pb.GetClientStackRequest(client_id=CLIENT)
+        assert refusal(operator.GetClientStack, stack).code == "CLIENT_NOT_FOUND"

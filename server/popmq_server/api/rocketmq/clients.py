@@ -19,6 +19,8 @@ from typing import Any
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.access import access_keys
+from popmq_server.access.access_keys import Key, Need
+from popmq_server.access.known_keys import Keys
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
@@ -26,7 +28,7 @@ from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
 from popmq_server.clock import Clock
 from popmq_server.commands import Check
-from popmq_server.errors import Refused, unavailable
+from popmq_server.errors import Refused, invalid, unavailable
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.seam.engine import Engine
 from popmq_server.seam.producers import CheckStreams, ProducerStream
@@ -39,14 +41,17 @@ SILENCE_MS = 120_000
 CLIENTS_MAX = 20_000
 #: The number of topics that one client may produce to, or read.
 TOPICS_MAX = 1024
+#: What a command needs that has nothing of a topic.
+ANY_KEY = Need("known")
 #: How long the broker waits for a client's answer, in seconds.
 ANSWER_S = 5.0
 
 
 class Outlet:
-    """One Telemetry stream: sends commands to its client, one at a time."""
+    """One Telemetry stream: sends commands to its client, one at a time. `key`: the access key that opened it."""
 
-    def __init__(self, write: Callable[[bytes], Any]) -> None:
+    def __init__(self, write: Callable[[bytes], Any], key: Key | None = None) -> None:
+        self.key = key
         self._write = write
         self._turn = asyncio.Lock()
 
@@ -79,13 +84,15 @@ class Client:
 class Clients:
     """All clients, for one event loop."""
 
-    def __init__(self, engine: CheckStreams, clock: Clock) -> None:
+    def __init__(self, engine: CheckStreams, clock: Clock, keys: Keys | None = None) -> None:
         self._engine = engine
+        self._keys = keys
         self._clock = clock
         self._clients: dict[tuple[str, str], Client] = {}
         self._swept_ms = 0
         self._renewals = leases.Renewals(engine)
-        self._questions: dict[str, asyncio.Future[tuple[str, str]]] = {}  # by nonce
+        #: By nonce, the client that was asked, and its answer.
+        self._questions: dict[str, tuple[Client, asyncio.Future[tuple[str, str]]]] = {}
         #: Set when the broker stops: streams then end in order.
         self.closed = asyncio.Event()
 
@@ -141,7 +148,7 @@ class Clients:
 
     async def tell(self, client: Client, command: rpc.TelemetryCommand) -> None:
         """Sends a command to a client. Raises Refused UNAVAILABLE when none of its streams takes it."""
-        await _tell(client, command)
+        await _tell(client, command, self._outlets(client))
 
     # ── Streams ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,44 +164,75 @@ class Clients:
         if not client.outlets:
             self._stop_answering(client)
 
+    def _outlets(self, client: Client, need: Need = ANY_KEY) -> list[Outlet]:
+        """The streams that may get a command: a key may have been removed, or replaced, since it opened its stream."""
+        keys = self._keys
+        return [
+            outlet
+            for outlet in client.outlets
+            if outlet.key is None or (keys is not None and keys.holds(outlet.key) and outlet.key.may(need))
+        ]
+
     # ── Requests of an operator ──────────────────────────────────────────────────────────────────────────────────
 
     async def stack(self, client_id: str) -> tuple[str, str]:
         """(code, text): the stacks of a client's threads."""
         nonce = uuid.uuid4().hex
         command = rpc.TelemetryCommand(print_thread_stack_trace_command=rpc.PrintThreadStackTraceCommand(nonce=nonce))
-        return await self._question(client_id, nonce, command)
+        return await self._question(client_id, "", nonce, command)
 
-    async def verify(self, client_id: str, message: pb.Message) -> tuple[str, str]:
-        """(code, text): whether a push consumer could handle a message."""
+    async def verify(self, client_id: str, topic: str, message: pb.Message) -> tuple[str, str]:
+        """(code, text): whether a push consumer could handle a message of a topic, which its key must allow to read."""
         nonce = uuid.uuid4().hex
         verify = rpc.VerifyMessageCommand(nonce=nonce, message=message)
-        return await self._question(client_id, nonce, rpc.TelemetryCommand(verify_message_command=verify))
+        return await self._question(client_id, topic, nonce, rpc.TelemetryCommand(verify_message_command=verify))
 
-    async def _question(self, client_id: str, nonce: str, command: rpc.TelemetryCommand) -> tuple[str, str]:
-        client = next((one for one in self._clients.values() if one.client_id == client_id and one.outlets), None)
-        if client is None:
-            raise Refused(
-                "CLIENT_NOT_FOUND",
-                f"no official RocketMQ 5 client {client_id!r} has a stream to this broker",
-                field="client_id",
-                action="see the clients that are connected: popmq sessions",
-            )
-        answer = self._questions[nonce] = asyncio.get_running_loop().create_future()
+    async def _question(self, client_id: str, topic: str, nonce: str, command: rpc.TelemetryCommand) -> tuple[str, str]:
+        client, outlets = self._asked(client_id, topic)
+        answer = asyncio.get_running_loop().create_future()
+        self._questions[nonce] = client, answer
         try:
-            await _tell(client, command)
+            await _tell(client, command, outlets)
             return await asyncio.wait_for(answer, ANSWER_S)
         except TimeoutError:
             raise unavailable(f"client {client_id!r} gave no answer in {ANSWER_S:g} s") from None
         finally:
             del self._questions[nonce]
 
-    def answered(self, command: rpc.TelemetryCommand) -> None:
-        """Passes an answer to the call that waits for it. One client answers a verification with the command itself."""
+    def _asked(self, client_id: str, topic: str) -> tuple[Client, list[Outlet]]:
+        """The client with this id, and its streams. Clients of different access keys may have the same id; those that
+        may not receive the topic are left out.
+        """
+        found = []
+        for client in self._clients.values():
+            if client.client_id == client_id and client.outlets:
+                need = Need("receive", topic, client.group) if topic else ANY_KEY
+                if outlets := self._outlets(client, need):
+                    found.append((client, outlets))
+        if not found:
+            having = f" whose access key may receive topic {topic!r}" if topic and self._keys else ""
+            raise Refused(
+                "CLIENT_NOT_FOUND",
+                f"no official RocketMQ 5 client {client_id!r}{having} has a stream to this broker",
+                field="client_id",
+                action="see the clients that are connected: popmq sessions",
+            )
+        if len(found) > 1:
+            raise invalid(
+                f"{len(found)} clients of different access keys have the id {client_id!r}",
+                field="client_id",
+                action="give each client an id of its own",
+            )
+        return found[0]
+
+    def answered(self, client: Client, command: rpc.TelemetryCommand) -> None:
+        """Passes an answer to the call that waits for it, if it is of the client that was asked. One client answers a
+        verification with the command itself.
+        """
         kind = command.WhichOneof("command")
         nonce = getattr(getattr(command, kind), "nonce", "") if kind else ""
-        future = self._questions.get(nonce)
-        if future is not None and not future.done():
+        asked, future = self._questions.get(nonce, (None, None))
+        if asked is client and future is not None and not future.done():
             text = command.thread_stack_trace.thread_stack_trace or command.status.message
             known = command.status.code in pb.Code.values()
             future.set_result((pb.Code.Name(command.status.code) if known else str(command.status.code), text))
@@ -233,7 +271,7 @@ class Clients:
         """
         try:
             while (check := await self._engine.next_check(stream)) is not None and client.outlets:
-                await _tell(client, _check(check, self._clock.now_ms()))
+                await self.tell(client, _check(check, self._clock.now_ms()))
                 self._engine.checked(check)
         except Refused:
             pass  # the broker stops
@@ -252,12 +290,12 @@ def _named(client_id: str) -> tuple[str, str]:
     return key.name if key else "", client_id
 
 
-async def _tell(client: Client, command: rpc.TelemetryCommand) -> None:
+async def _tell(client: Client, command: rpc.TelemetryCommand, outlets: list[Outlet]) -> None:
     """Sends a command on the newest stream that takes it. Raises Refused UNAVAILABLE when none does.
 
     After a reconnect a dead stream may exist next to a live one, and the dead one may be the newer.
     """
-    for outlet in reversed(client.outlets[:]):
+    for outlet in reversed(outlets):
         try:
             await outlet.write(command)
         except Exception:

@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError, Message
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.access.admission import admit
+from popmq_server.access.known_keys import Keys
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq.acking import AckService
 from popmq_server.api.rocketmq.call import Call, call_of
@@ -57,11 +58,17 @@ class RocketmqService:
     """
 
     def __init__(
-        self, engine: Engine, native: NativeService, clock: Clock, metrics: Metrics, began: Callable[[Any], None]
+        self,
+        engine: Engine,
+        native: NativeService,
+        clock: Clock,
+        metrics: Metrics,
+        keys: Keys | None,
+        began: Callable[[Any], None],
     ) -> None:
         self._metrics = metrics
         self._began = began
-        self.clients = Clients(engine, clock)
+        self.clients = Clients(engine, clock, keys)
         self.routes = RouteService(engine)
         held, lite = Held(), LiteService(engine, self.clients)
         self._parts: tuple[Any, ...] = (

@@ -70,7 +70,7 @@ class TelemetryService:
         except (Declined, Refused) as why:
             await context.write(rpc.TelemetryCommand(status=status_of(why, call.language)).SerializeToString())
             return
-        client, outlet = self._clients.heard(call), Outlet(context.write)
+        client, outlet = self._clients.heard(call), Outlet(context.write, access_keys.caller())
         reading = asyncio.ensure_future(self._listen(requests, call, client, outlet))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # a client that has gone
         closing = asyncio.ensure_future(self._clients.closed.wait())
@@ -100,7 +100,7 @@ class TelemetryService:
             await outlet.write(rpc.TelemetryCommand(status=pb.Status(code=pb.BAD_REQUEST, message="not a command")))
             return True
         if command.WhichOneof("command") != "settings":
-            self._clients.answered(command)
+            self._clients.answered(client, command)
             return True
         try:
             answer = rpc.TelemetryCommand(status=OK, settings=await self._agree(command.settings, call, client))
