@@ -116,7 +116,7 @@ SEAM = [
             "seam",
             "monitoring",
         ),
-        *("model.limits", "model.message", "model.permission", "model.records"),
+        *("model.limits", "model.message", "model.permission", "model.reach", "model.records"),
         *("clock", "errors", "logs", "options", "settings"),
     )
 ]

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from popmq_server.access.key_limits import NO_LIMITS, KeyLimits, Use
 from popmq_server.access.proofs import Claim, Secret
 from popmq_server.errors import Refused
+from popmq_server.model.reach import EVERYWHERE, Reach, matches
 
 #: The end of a key that has none; later than any time of the wall clock.
 NEVER_MS = 1 << 63
@@ -78,7 +79,7 @@ class Grant(NamedTuple):
 
 def _matches(pattern: str, name: str) -> bool:
     """Whether a pattern covers a name; true for no name, since every pattern covers some name."""
-    return not name or pattern == name or (pattern.endswith("*") and name.startswith(pattern[:-1]))
+    return not name or matches(pattern, name)
 
 
 def read_grant(text: str) -> Grant:
@@ -96,7 +97,7 @@ class Key:
     `certificates`: names (CN or SAN) of client certificates that stand for this key, in place of a signature.
     """
 
-    __slots__ = ("_decided", "_secrets", "certificates", "expires_ms", "grants", "limits", "name", "use")
+    __slots__ = ("_decided", "_secrets", "certificates", "expires_ms", "grants", "limits", "name", "reach", "use")
 
     def __init__(
         self,
@@ -113,6 +114,8 @@ class Key:
         self.limits = limits
         self.certificates = frozenset(certificates)
         self.use = Use(name)
+        #: What it may receive.
+        self.reach: Reach = tuple((one.topic, one.group) for one in self.grants if one.permission in ("receive", "*"))
         self._secrets = tuple(secrets)
         self._decided: dict[Need, bool] = {}
 
@@ -147,6 +150,10 @@ class Key:
     def proves(self, claim: Claim) -> bool:
         """Whether one of its secrets proves the claim. All are tried: the time must not tell which one it was."""
         return sum([secret.proves(claim) for secret in self._secrets]) > 0
+
+    def reach_or_admin(self) -> Reach:
+        """What it may receive, or inspect."""
+        return EVERYWHERE if self.may(Need("admin")) else self.reach
 
     def may(self, need: Need) -> bool:
         """Whether one of its grants suffices."""

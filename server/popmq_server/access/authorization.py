@@ -6,7 +6,7 @@
     receive    reads, acks, offsets of a group                         by topic and group; commands by handle: by group
     admin      topics, groups, schedules, repairs; and reading everything
     lists      contain only rows that the key may see                  ROWS
-    sinks      belong to the key that used them first                  narrowing.py
+    sinks, owners, leases    as far as only the store knows whose they are     narrowing.py
 
 Handles, recall handles and transaction ids cannot be guessed, so each proves the delivery or send that it came from. A
 command that is missing in the tables is refused. The broker's own work does not pass through Guarded.
@@ -18,7 +18,7 @@ from typing import Any, cast
 from popmq_server import commands
 from popmq_server.access.access_keys import CALLER, Key, Need, denied, unauthenticated
 from popmq_server.access.known_keys import Keys
-from popmq_server.access.narrowing import NARROWED
+from popmq_server.access.narrowing import NARROWED, of_token
 from popmq_server.commands import (
     Available,
     Check,
@@ -86,7 +86,9 @@ def _describe(topic: str) -> Needs:
 
 
 def _of_group(command: Any) -> Needs:
-    """Commands with handles, or with an owner: these determine the topic, and the command names the group."""
+    """Commands with handles, which determine the topic, or with an owner or a lease, whose topics the engine compares
+    with what the key may receive (narrowing.py).
+    """
     return _receive("", command.group)
 
 
@@ -211,6 +213,12 @@ ROWS: dict[type[Query[Any]], Callable[[Any], Needs]] = {
 }
 
 
+def _seen(life: MessageLife, key: Key) -> MessageLife:
+    """A message with those of its groups that the key may see."""
+    groups = [one for one in life.groups if all(map(key.may, _look(life.topic, one.group)))]
+    return life._replace(groups=groups)
+
+
 class Guarded:
     """An Engine that enforces the caller's key. Every method raises Refused UNAUTHENTICATED, PERMISSION_DENIED.
 
@@ -251,6 +259,8 @@ class Guarded:
     async def ask(self, query: Query[A]) -> A:
         """Answers one query; lists contain only the rows that the key may see."""
         key = self._allow(ASKING.get(type(query), _nobody)(query))
+        if type(query) in NARROWED:
+            query = NARROWED[type(query)](query, key)
         answer = await self._engine.ask(query)
         visible = ROWS.get(type(query))
         if visible is None:
@@ -271,7 +281,9 @@ class Guarded:
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Needs receive. A key that is withdrawn while the Pop waits still gets its messages."""
-        self._allow(_of_pair(command))
+        key = self._allow(_of_pair(command))
+        if command.token is not None:
+            command = of_token(command, key)
         return await self._engine.pop(command, wait_ms)
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
@@ -295,9 +307,9 @@ class Guarded:
         return await self._engine.look_up(asked)
 
     async def why(self, asked: Why) -> list[MessageLife]:
-        """Needs receive, or admin, on the topic and group; needs admin for all topics."""
-        self._allow(_look(asked.topic, asked.group))
-        return await self._engine.why(asked)
+        """Needs receive, or admin, on the topic and group; needs admin for all topics. Shows groups of the key only."""
+        key = self._allow(_look(asked.topic, asked.group))
+        return [_seen(life, key) for life in await self._engine.why(asked)]
 
     async def redrive(self, asked: Redrive) -> Redriven:
         """Needs admin."""

@@ -1,14 +1,19 @@
-"""What commands tell the engine of the caller's access key, for what only the store can compare.
+"""What commands and queries tell the engine of the caller's access key, for what only the store can compare.
 
-    Stage, CommitBatch, DropStages   the name of the key         a sink belongs to the key that used it first
+    Stage, CommitBatch, DropStages       the name of the key       a sink belongs to the key that used it first
+    commands on owners, EndLease         what it may receive       the key must cover all topics of the owner or lease
+    Leases, Owners                       the same                  they list those that it covers
 
-Without access keys no command is changed, and the defaults of its fields allow everything.
+Without access keys nothing is changed, and the defaults of these fields allow everything.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from popmq_server import commands
 from popmq_server.access.access_keys import Key, Need
-from popmq_server.commands import CommitBatch, DropStages, Stage
+from popmq_server.commands import Pop, queries
 
 _ADMIN = Need("admin")
 
@@ -17,5 +22,33 @@ def _of_sink(command: Any, key: Key) -> Any:
     return command._replace(access_key=key.name, any_sink=key.may(_ADMIN))
 
 
-#: The commands that are changed before the engine gets them.
-NARROWED = {Stage: _of_sink, CommitBatch: _of_sink, DropStages: _of_sink}
+def _of_reader(command: Any, key: Key) -> Any:
+    return command._replace(reach=key.reach)
+
+
+def _of_reader_or_admin(command: Any, key: Key) -> Any:
+    return command._replace(reach=key.reach_or_admin())
+
+
+def of_token(command: Pop, key: Key) -> Pop:
+    """A Pop; one with a token is of an owner."""
+    return command if command.token is None else command._replace(token=command.token._replace(reach=key.reach))
+
+
+def _of_list(query: Any, key: Key) -> Any:
+    return replace(query, reach=key.reach_or_admin())
+
+
+#: The commands and queries that are changed before the engine gets them.
+NARROWED: dict[type, Callable[[Any, Key], Any]] = {
+    commands.Stage: _of_sink,
+    commands.CommitBatch: _of_sink,
+    commands.DropStages: _of_sink,
+    commands.AttachOwner: _of_reader,
+    commands.RenewOwner: _of_reader,
+    commands.AckUpTo: _of_reader,
+    commands.ReleaseOwner: _of_reader_or_admin,
+    commands.EndLease: _of_reader_or_admin,
+    queries.Leases: _of_list,
+    queries.Owners: _of_list,
+}

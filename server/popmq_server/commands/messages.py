@@ -8,6 +8,7 @@ from popmq_server.errors import Refused
 from popmq_server.model.handles import Handle
 from popmq_server.model.message import Extra
 from popmq_server.model.outgoing import Outgoing
+from popmq_server.model.reach import EVERYWHERE, Reach
 
 
 class NewMessage(NamedTuple):
@@ -91,7 +92,7 @@ class PopToken(NamedTuple):
     """A sealed token: see owner.py.
 
     `generation`: the owner's, from AttachOwner. `share`: the maximum of messages in all chunks of (epoch, part), 0 = no
-    bound. `upto`: nothing at or beyond it. Both matter only for a new token.
+    bound. `upto`: nothing at or beyond it. Both matter only for a new token. `reach`: as in the commands on owners.
     """
 
     owner: str
@@ -101,6 +102,7 @@ class PopToken(NamedTuple):
     chunk: int
     share: int
     upto: Position | None
+    reach: Reach = EVERYWHERE
 
 
 @command(LANE_POP, needs_room=True, entries="lite")
@@ -210,10 +212,11 @@ class Renewed(NamedTuple):
 
 @command(LANE_ACK)
 class EndLease(NamedTuple):
-    """→ the number of messages that were not done. `lease_id`: of LeaseNumbers."""
+    """→ the number of messages that were not done. `lease_id`: of LeaseNumbers. `reach`: as in commands on owners."""
 
     group: str
     lease_id: str
+    reach: Reach = EVERYWHERE
 
 
 @command(LANE_ACK, entries="changes")

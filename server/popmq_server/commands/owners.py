@@ -1,9 +1,13 @@
-"""Commands on owners, and on the number of ready messages: see owner.py."""
+"""Commands on owners, and on the number of ready messages: see owner.py.
+
+`reach`: what the caller may receive; it has to cover every topic of the owner.
+"""
 
 from typing import NamedTuple
 
 from popmq_server.commands.lanes import LANE_ACK, command
 from popmq_server.commands.messages import Position
+from popmq_server.model.reach import EVERYWHERE, Reach
 
 
 @command(LANE_ACK, needs_room=True)
@@ -20,6 +24,7 @@ class AttachOwner(NamedTuple):
     topic: str = ""
     start: tuple[str, int] | None = None
     create_group: bool = False
+    reach: Reach = EVERYWHERE
 
 
 @command(LANE_ACK)
@@ -30,6 +35,7 @@ class RenewOwner(NamedTuple):
     owner: str
     generation: int
     lease_ms: int
+    reach: Reach = EVERYWHERE
 
 
 @command(LANE_ACK)
@@ -40,6 +46,7 @@ class AckUpTo(NamedTuple):
     owner: str
     generation: int
     epoch: int
+    reach: Reach = EVERYWHERE
 
 
 @command(LANE_ACK)
@@ -49,6 +56,7 @@ class ReleaseOwner(NamedTuple):
     group: str
     owner: str
     generation: int = 0
+    reach: Reach = EVERYWHERE
 
 
 @command(LANE_ACK)

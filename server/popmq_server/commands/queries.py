@@ -27,6 +27,7 @@ from popmq_server.commands.numbers import (
     StoreUse,
     TopicNumbers,
 )
+from popmq_server.model.reach import EVERYWHERE, Reach
 from popmq_server.model.records import Group, Subscription, Terms
 
 A = TypeVar("A")
@@ -100,7 +101,7 @@ class HeldBy(Query[dict[tuple[str, str], int]]):
 
 @dataclass(frozen=True)
 class Leases(Query[tuple[list[LeaseNumbers], int, str]]):
-    """The list of leases, soonest deadline first.
+    """The list of leases, soonest deadline first: of those topics and groups that `reach` covers.
 
     → (at most `leases_max` rows; the total number, 0 after the first page; `after` of the next page, "" = no more)
     """
@@ -109,13 +110,17 @@ class Leases(Query[tuple[list[LeaseNumbers], int, str]]):
     group: str
     leases_max: int
     after: str = ""
+    reach: Reach = EVERYWHERE
 
 
 @dataclass(frozen=True)
 class Owners(Listing[OwnerNumbers]):
-    """The owners of one group or all, by group; in a group in no order that means anything."""
+    """The owners of one group or all, by group; in a group in no order that means anything. `reach`: of those owners
+    only all of whose topics it covers.
+    """
 
     group: str = ""
+    reach: Reach = EVERYWHERE
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ from popmq_server.delivery.retry import to_retry
 from popmq_server.delivery.subscription import bind, refuse_lite
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
-from popmq_server.model.records import Group, Owner, Token
+from popmq_server.model.ids import TopicId
+from popmq_server.model.reach import EVERYWHERE, Reach, covers
+from popmq_server.model.records import Group, Owner, Token, Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_KEY, SUB_OWNER, hash16
 from popmq_server.topics import consumer_groups
@@ -45,7 +47,26 @@ from popmq_server.topics import consumer_groups
 OWNER_KEEP_MS = 7 * 24 * 3_600_000
 
 
-def find_owner(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, Owner]:
+def covers_owner(tx: Tx, reach: Reach, group: Group, owner: Owner) -> bool:
+    """Whether the caller may receive every topic of an owner: its commands concern the messages of all of them."""
+    if reach == EVERYWHERE:
+        return True
+    topics = (tx.state.topics.get(TopicId(topic_id)) for topic_id in owner.topics)
+    return all(covers(reach, topic.name, group.name) for topic in topics if topic is not None)
+
+
+def _check_reach(tx: Tx, reach: Reach, group: Group, owner: Owner) -> None:
+    """Raises Refused PERMISSION_DENIED."""
+    if not covers_owner(tx, reach, group, owner):
+        raise Refused(
+            "PERMISSION_DENIED",
+            f"owner {owner.name!r} of group {group.name!r} reads topics that the access key does not allow",
+            field="owner",
+            action="use an owner of your own, or a key that may receive all topics of this one",
+        )
+
+
+def find_owner(tx: Tx, group_name: str, name: str, generation: int, reach: Reach = EVERYWHERE) -> tuple[Group, Owner]:
     """The group and its owner, or Refused: FENCED for an older generation. `generation` 0: an operator's request."""
     group = tx.group(group_name)
     if group is None:
@@ -58,6 +79,7 @@ def find_owner(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Gro
             field="owner",
             action="attach it first (in Python: client.attach_owner)",
         )
+    _check_reach(tx, reach, group, owner)
     if generation and generation < owner.generation:
         raise Refused(
             "FENCED",
@@ -100,10 +122,12 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
         raise group_not_found(command.group)
     if group is None:
         group = consumer_groups.create_default_group(tx, command.group)
-    if topic is not None:
-        bind(tx, group, topic, command.start)
     key = hash16(command.owner)
     owner = tx.state.owners.get((group.group_id, key))
+    if owner is not None:
+        _check_reach(tx, command.reach, group, owner)
+    if topic is not None:
+        bind(tx, group, topic, command.start)
     if owner is None:
         owner = Owner(
             owner_id=tx.next("entity"),
@@ -125,9 +149,16 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
             lease_until_ms=tx.now_ms + command.lease_ms,
             last_seen_ms=tx.now_ms,
             released=False,
+            topics=_with_topic(tx, owner, topic),
         ),
     )
     return owner.generation, owner.acked_epoch, topic.queues if topic else 0
+
+
+def _with_topic(tx: Tx, owner: Owner, topic: Topic | None) -> tuple[int, ...]:
+    """The existing topics of an owner, and one more."""
+    known = tuple(topic_id for topic_id in owner.topics if topic_id in tx.state.topics)
+    return known if topic is None or topic.topic_id in known else (*known, topic.topic_id)
 
 
 def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
@@ -135,7 +166,7 @@ def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
 
     Moves one small key, for any number of members: this is why the members of a token have no deadline of their own.
     """
-    _, owner = find_owner(tx, command.group, command.owner, command.generation)
+    _, owner = find_owner(tx, command.group, command.owner, command.generation, command.reach)
     owner = put_owner(
         tx, owner._replace(lease_until_ms=tx.now_ms + command.lease_ms, last_seen_ms=tx.now_ms, released=False)
     )
@@ -152,7 +183,7 @@ def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int]]:
     Costs a few operations for each CheckPoint, plus one or two for each released message; an owner with a million
     messages in flight has some thousand CheckPoints.
     """
-    _, owner = find_owner(tx, command.group, command.owner, command.generation)
+    _, owner = find_owner(tx, command.group, command.owner, command.generation, command.reach)
     topics: dict[str, int] = {}
     kept = []
     for key in tx.state.owner_tokens.get(owner.owner_id, ()):
@@ -188,7 +219,7 @@ def release(tx: Tx, command: ReleaseOwner) -> int:
 
     Operators call this too.
     """
-    _, owner = find_owner(tx, command.group, command.owner, command.generation)
+    _, owner = find_owner(tx, command.group, command.owner, command.generation, command.reach)
     held = tx.state.owned.get(owner.owner_id, 0)
     put_owner(tx, owner._replace(lease_until_ms=tx.now_ms, released=False))
     return held

@@ -44,7 +44,7 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
     queues_of(topic, command.queues)
     permission.check_read(group, topic)
     expect_mode(tx, group, topic, "POP")
-    _, owner = find_owner(tx, command.group, ask.owner, ask.generation)
+    _, owner = find_owner(tx, command.group, ask.owner, ask.generation, ask.reach)
     if ask.epoch <= owner.acked_epoch:
         raise Refused(
             "EPOCH_ALREADY_ACKED",
@@ -57,6 +57,8 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
     wanted = filters.EVERYTHING  # a known token keeps its set, also when the group's filter has changed
     if known is None:
         _check_limits(tx, command, ask, group, topic, owner)
+        if topic.topic_id not in owner.topics:
+            owner = owner._replace(topics=(*owner.topics, topic.topic_id))
         wanted = subscribe(tx, group, topic, command.filter)
     note_read(tx, (group.group_id, topic.topic_id), command.queues or (ALL_QUEUES,))
     until_ms = max(owner.lease_until_ms, tx.now_ms + (command.invisible_ms or group.invisible_ms))

@@ -13,6 +13,7 @@ from popmq_server.commands.numbers import (
     TopicNumbers,
 )
 from popmq_server.delivery import deadletter
+from popmq_server.delivery.owner import covers_owner
 from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.inspect import lease_age, names
 from popmq_server.inspect.browse import browse
@@ -21,6 +22,7 @@ from popmq_server.model.checkpoint import KIND_NAMES
 from popmq_server.model.handles import place_of
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX, dead_letter_topic
+from popmq_server.model.reach import EVERYWHERE, Reach, covers
 from popmq_server.model.records import Group, Held, Lites, Owner, Stat, Subscription, Topic, TopicStat
 from popmq_server.operate import idle_subscriptions
 from popmq_server.pulling.offsets import retry_topic
@@ -232,7 +234,8 @@ def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, str]
         for place in range(listed if key == begin else 0, len(parts)):
             if query.leases_max and len(shown) == query.leases_max:
                 return shown, met, (key + U32.pack(place)).hex()
-            if _is_of(tx, tx.state.ck.pair(parts[place][0]), topic, group):
+            pair = tx.state.ck.pair(parts[place][0])
+            if _is_of(tx, pair, topic, group) and _reaches(tx, query.reach, pair):
                 met += 1
                 if query.leases_max:
                     shown.append(_lease_numbers(tx, *parts[place]))
@@ -276,6 +279,11 @@ def _is_of(tx: Tx, pair: GroupTopic, topic: Topic | None, group: Group | None) -
     return named and (group is None or group_id == group.group_id)
 
 
+def _reaches(tx: Tx, reach: Reach, pair: GroupTopic) -> bool:
+    """Whether the caller may see this group in this topic, both of which exist."""
+    return reach == EVERYWHERE or covers(reach, tx.state.name_of(pair[1]), tx.state.groups[pair[0]].name)
+
+
 def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
     """The row of one part; an owner's CheckPoint has its owner's deadline."""
     ck, part = tx.state.ck[ck_id], tx.state.leases[(ck_id, sub)]
@@ -304,7 +312,7 @@ def owners(tx: Tx, query: queries.Owners) -> Rows[OwnerNumbers]:
     for key in tx.kv.scan_keys("own", prefix, place_of(query.after)):
         owner = tx.state.owners.get((U32.unpack_from(key)[0], key[U32.size :]))
         group = tx.state.groups.get(owner.group_id) if owner else None
-        if owner is not None and group is not None:
+        if owner is not None and group is not None and covers_owner(tx, query.reach, group, owner):
             found.append(_owner_numbers(tx.state, group, owner))
         if not budget.take(OWNER_ROW_COST) or len(found) == query.rows_max:
             return Rows(found, (key + b"\0").hex())

@@ -193,6 +193,7 @@ class Owner(NamedTuple):
     """A durable reader of a group: see owner.py.
 
     `released`: its lease expired; its messages are in the retry topic (in an exclusive group they stay leased to it).
+    `topics`: ids of those that it was attached for, or has popped with tokens; some may be deleted.
     """
 
     owner_id: int
@@ -204,6 +205,7 @@ class Owner(NamedTuple):
     acked_epoch: int
     last_seen_ms: int
     released: bool
+    topics: tuple[int, ...] = ()
 
 
 class Token(NamedTuple):

@@ -8,6 +8,7 @@ lapse. Messages in backoff are such a lease too: they become visible at once.
 from popmq_server.commands import EndLease
 from popmq_server.delivery import fifo
 from popmq_server.errors import Refused, group_not_found, invalid
+from popmq_server.model.reach import covers
 from popmq_server.state.tx import Tx
 
 
@@ -23,6 +24,13 @@ def end(tx: Tx, command: EndLease) -> int:
             f"group {command.group!r} has no lease {command.lease_id}: it has ended or never existed",
             field="lease_id",
             action="list the leases again",
+        )
+    if not covers(command.reach, tx.state.name_of(ck.topic_id), group.name):
+        raise Refused(
+            "PERMISSION_DENIED",
+            f"the access key does not allow to receive the topic of lease {command.lease_id}",
+            field="lease_id",
+            action="end it with a key that may receive its topic, or with one that has admin",
         )
     if ck.owner_id:
         raise invalid(

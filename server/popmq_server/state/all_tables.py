@@ -188,3 +188,8 @@ class AllTables:
         """The id of a lite topic's parent; 0 for all other topics."""
         topic = self.topics.get(topic_id)
         return TopicId(0) if topic is None else topic.parent_id
+
+    def name_of(self, topic_id: int) -> str:
+        """The name that rights on a topic have: that of a lite topic's parent; empty if the topic is gone."""
+        topic = self.topics.get(self.parent_of(topic_id) or topic_id)
+        return "" if topic is None else topic.name

@@ -95,7 +95,7 @@ def _owner_fields(owner: Owner) -> dict[str, Any]:
 
 
 def _owner(key: tuple[int, bytes], fields: dict[str, Any]) -> Owner:
-    return Owner(**fields | {"key": key[1]})
+    return Owner(**fields | {"key": key[1], "topics": tuple(fields.get("topics", ()))})
 
 
 OWNERS = json_rows("own", Owner, _OWNER, _owner_fields, _owner)

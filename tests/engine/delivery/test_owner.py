@@ -248,6 +248,18 @@ def test_an_unknown_owner_is_refused(shop: Rig) -> None:
     ]
 
 
+def test_an_owner_belongs_to_the_topics_that_it_was_attached_for_or_popped_as_long_as_they_exist(shop: Rig) -> None:
+    shop.topic("u")
+    shop.seal(1, topic="u")
+    for only, code in ((("t", "*"), "PERMISSION_DENIED"), (("u", "g"), "PERMISSION_DENIED"), (("*", "g"), None)):
+        for _ in range(2):
+            found = shop.run(ask.RenewOwner("g", "o", 1, MINUTE, (only,)))[0]
+            assert (refusal(found) if code else None) == code
+            shop.restart()
+    shop.do(ask.DeleteTopic("u"))
+    assert shop.do(ask.RenewOwner("g", "o", 1, MINUTE, (("t", "*"),)))
+
+
 def test_attaching_may_make_the_group(rig: Rig) -> None:
     rig.topic()
     assert rig.do(ask.AttachOwner("new", "o", MINUTE, "t", None, True)) == (1, 0, 1)

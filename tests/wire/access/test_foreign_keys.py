@@ -17,7 +17,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from tests.wire.access.signing import SignedStubs, signed, write_keys
 from tests.wire.rocketmq.v2 import CLIENT, V2, Telemetry, resource
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, refusal
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal
 
 SINK = "job"
 PAYMENTS = "payments"
@@ -29,6 +29,8 @@ KEYS = {
     "guest": ["send:guests"],
     "reader": [f"receive:{TOPIC}/{GROUP}"],
     "second": [f"receive:{TOPIC}/{GROUP}"],
+    "payer": [f"receive:{PAYMENTS}/{GROUP}"],
+    "audit": [f"receive:{TOPIC}/audit"],
 }
 
 
@@ -45,7 +47,8 @@ class Keyed:
         self.root = self.of["root"]
         for topic in (TOPIC, PAYMENTS, "guests"):
             self.root.create_topic(topic, queues=1)
-        self.root.create_group()
+        for group in (GROUP, "audit"):
+            self.root.create_group(group)
 
 
 @pytest.fixture
@@ -100,6 +103,78 @@ def test_a_key_with_admin_uses_the_sink_of_another_key_and_leaves_it_to_that_key
     keyed.root.broker.CommitBatch(committing(7, "a"), timeout=CALL_S)
     assert sender.CommitBatch(committing(7, "a"), timeout=CALL_S).duplicate
     assert refusal(keyed.of["guest"].broker.CommitBatch, committing(8)).code == "PERMISSION_DENIED"
+
+
+# ── Owners, leases ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def disturbing(generation: int) -> dict[str, Any]:
+    """Requests of a key for TOPIC about owner "o" of its group, which reads PAYMENTS."""
+    owner: dict[str, Any] = {"group": GROUP, "owner": "o"}
+    token = pb.Token(owner="o", generation=generation, epoch=9)
+    return {
+        "AckUpTo": pb.AckUpToRequest(**owner, generation=generation, epoch=HIGHEST),
+        "RenewOwner": pb.RenewOwnerRequest(**owner, generation=generation, lease_ms=1_000),
+        "ReleaseOwner": pb.ReleaseOwnerRequest(**owner),
+        "AttachOwner": pb.AttachOwnerRequest(**owner, lease_ms=1_000, topic=TOPIC),
+        "Pop": pb.PopRequest(topic=TOPIC, group=GROUP, token=token, max_messages=1),
+    }
+
+
+@pytest.mark.parametrize("holds", ["nothing yet", "messages", "messages of a topic that it was not attached for"])
+def test_an_owner_of_a_topic_takes_no_command_of_a_key_for_another_topic_of_its_group(keyed: Keyed, holds: str) -> None:
+    keyed.root.send(b"1", topic=PAYMENTS)
+    payer = keyed.of["payer"]
+    attached_for = "" if holds.endswith("attached for") else PAYMENTS
+    generation = payer.attach("o", topic=attached_for).generation
+    token = pb.Token(owner="o", generation=generation, epoch=1)
+    if holds != "nothing yet":
+        payer.pop(PAYMENTS, token=token)
+    for name, request in disturbing(generation).items():
+        refused = refusal(getattr(keyed.of["reader"].broker, name), request)
+        assert (refused.code, refused.info.field[-5:]) == ("PERMISSION_DENIED", "owner"), name
+    assert bodies(payer.pop(PAYMENTS, token=token)) == [b"1"]
+    done = pb.AckUpToRequest(group=GROUP, owner="o", generation=generation, epoch=1)
+    assert payer.broker.AckUpTo(done, timeout=CALL_S).acked == 1
+
+
+def test_a_lease_of_another_topic_is_neither_listed_nor_ended(keyed: Keyed) -> None:
+    keyed.root.send(b"1", topic=PAYMENTS)
+    keyed.of["payer"].pop(PAYMENTS, invisible_ms=60_000)
+    listing = pb.ListLeasesRequest(group=GROUP)
+    (lease,) = keyed.of["operator"].admin.ListLeases(listing, timeout=CALL_S).leases
+    assert list(keyed.of["payer"].admin.ListLeases(listing, timeout=CALL_S).leases) == [lease]
+    hidden = keyed.of["reader"].admin.ListLeases(listing, timeout=CALL_S)
+    assert (list(hidden.leases), hidden.total) == ([], 0)
+    end = pb.EndLeaseRequest(group=GROUP, lease_id=lease.lease_id)
+    assert refusal(keyed.of["reader"].admin.EndLease, end).code == "PERMISSION_DENIED"
+    assert keyed.of["payer"].admin.EndLease(end, timeout=CALL_S).messages == 1
+
+
+def test_owners_are_listed_to_keys_that_may_receive_all_of_their_topics(keyed: Keyed) -> None:
+    keyed.of["payer"].attach("o", topic=PAYMENTS)
+    listing = pb.ListOwnersRequest(group=GROUP)
+
+    def listed(name: str) -> list[str]:
+        return [row.owner for row in keyed.of[name].admin.ListOwners(listing, timeout=CALL_S).owners]
+
+    assert (listed("payer"), listed("operator"), listed("reader")) == (["o"], ["o"], [])
+
+
+def test_the_life_of_a_message_shows_a_key_only_the_groups_that_it_may_receive_with(keyed: Keyed) -> None:
+    sent = pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"1", message_id="m")])
+    keyed.root.broker.Send(sent, timeout=CALL_S)
+    for name, group in (("reader", GROUP), ("audit", "audit")):
+        keyed.of[name].pop(TOPIC, group=group, invisible_ms=60_000)
+
+    def seen(name: str) -> tuple[list[str], list[str]]:
+        admin = keyed.of[name].admin
+        lives = admin.Why(pb.WhyRequest(message_id="m", topic=TOPIC), timeout=CALL_S).lives
+        leases = admin.ListLeases(pb.ListLeasesRequest(topic=TOPIC), timeout=CALL_S).leases
+        return sorted(row.group for row in lives[0].groups), sorted(row.group for row in leases)
+
+    assert seen("audit") == (["audit"], ["audit"])
+    assert seen("operator") == (["audit", GROUP], ["audit", GROUP])
 
 
 # ── Streams of official clients ──────────────────────────────────────────────────────────────────────────────────────
