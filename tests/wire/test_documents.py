@@ -18,7 +18,7 @@ from popmq_server.engine import heartbeats, waiters
 from popmq_server.errors import RETRYABLE
 from popmq_server.filters.errors import TEXT_BYTES_MAX
 from popmq_server.filters.parts import LIST_MAX
-from popmq_server.filters.sql92 import DEPTH_MAX
+from popmq_server.filters.sql92 import DEPTH_MAX, WORDS_MAX
 from popmq_server.model import limits, message, records
 from popmq_server.seam.capabilities import CAPABILITIES
 from popmq_server.sending import dedup, staging, transaction
@@ -54,7 +54,7 @@ LIMITS = {
     "handles in an Ack, changes in a ChangeInvisibleTime, messages in a SendBack": f"1–{count(requests.ENTRIES_MAX)}",
     "queues in an UpdateOffsets, ResetOffsets, LockQueues": f"1–{count(pulling.QUEUES_MAX)}",
     "invisible time, lease of an owner": f"{SECONDS[0]} s – {SECONDS[1]} h",
-    "filter": f"{size(TEXT_BYTES_MAX)}, {DEPTH_MAX} levels, {LIST_MAX} texts in a list",
+    "filter": f"{size(TEXT_BYTES_MAX)}, {WORDS_MAX} words, {DEPTH_MAX} levels, {LIST_MAX} texts in a list",
     "wait": f"0–{requests.WAIT_MS_MAX // 1_000} s",
     "delay of a release": f"0–{SECONDS[1]} h",
     "reason of a release or reject": size(message.REASON_BYTES_MAX),

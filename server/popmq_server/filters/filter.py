@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from popmq_server.errors import Refused
 from popmq_server.filters import tag
-from popmq_server.filters.errors import TEXT_BYTES_MAX, refusal
+from popmq_server.filters.errors import check_bytes
 from popmq_server.model import fields
 from popmq_server.model.outgoing import tag_hash
 
@@ -53,6 +53,7 @@ EVERYTHING = Filter("", "", "", None, lambda data: True)
 
 def make(kind: str, text: str) -> Filter:
     """Builds a filter from a kind ("tag", "sql92" or "") and a text. Raises Refused FILTER_INVALID with the place."""
+    check_bytes(kind, text)  # before the cache, which would keep the long texts
     result = _made(kind, text)
     if isinstance(result, Filter):
         return result
@@ -61,16 +62,17 @@ def make(kind: str, text: str) -> Filter:
 
 @functools.lru_cache(maxsize=READY_MAX)
 def _made(kind: str, text: str) -> Filter | Refused:
-    """Builds a filter. The cache holds refusals too: a consumer that retries a bad filter costs one parse."""
+    """Builds a filter. The cache holds refusals too: a consumer that retries a bad filter costs one parse.
+
+    They are copies: the traceback of one that was raised refers to the tree of its text.
+    """
     try:
         return {"tag": _of_tags, "sql92": _of_sql}[kind](text) if kind else EVERYTHING
-    except Refused as refused:
-        return refused
+    except Refused as raised:
+        return Refused(raised.code, raised.message, field=raised.field, action=raised.action)
 
 
 def _of_tags(text: str) -> Filter:
-    if len(text.encode()) > TEXT_BYTES_MAX:
-        raise refusal("tag", text, 0, f"the text has {len(text.encode())} bytes, at most {TEXT_BYTES_MAX} are allowed")
     tags = tag.parse(text)
     if tags is None:
         return EVERYTHING

@@ -26,6 +26,8 @@ from popmq_server.filters.logic import Decide, Number, Properties, Run, Truth
 #: Maximum number of texts in one IN.
 LIST_MAX = 256
 _WHOLE_MAX = 1 << 63
+#: Longer ones are not read: the time grows with the square, and Python refuses 4,300 digits.
+_DIGITS_MAX = len(str(_WHOLE_MAX))
 
 SyntaxTree: TypeAlias = Tree[Token]
 
@@ -230,7 +232,8 @@ class Builder(Interpreter[Token, Part]):
         return _literal(Sort.TEXT, _unquoted(str(tree.children[0])))
 
     def whole(self, tree: SyntaxTree) -> Part:
-        value = int(str(tree.children[0]).rstrip("lL"))
+        digits = str(tree.children[0]).rstrip("lL")
+        value = int(digits) if len(digits) <= _DIGITS_MAX else math.inf
         if value > _WHOLE_MAX:
             raise self._refused(tree, "this whole number has more than 64 bits", "write it with a decimal point")
         return _literal(Sort.NUMBER, value)

@@ -136,6 +136,20 @@ def test_a_refused_filter_is_remembered_and_raised_again() -> None:
     assert refused("sql92", "a =").field == "filter.sql92"
 
 
+@pytest.mark.parametrize("kind", ["tag", "sql92"])
+def test_a_text_that_is_too_long_takes_no_place_in_the_cache(kind: str) -> None:
+    before = filters._made.cache_info().currsize
+    assert f"{TEXT_BYTES_MAX + 2} bytes" in str(refused(kind, "a" * TEXT_BYTES_MAX + "é"))
+    assert filters._made.cache_info().currsize == before
+
+
+def test_a_remembered_refusal_keeps_no_frame_of_the_parser() -> None:
+    refused("sql92", "a = 1 kept")
+    known = filters._made("sql92", "a = 1 kept")
+    assert isinstance(known, Refused)
+    assert (known.__traceback__, known.__context__) == (None, None)
+
+
 def test_filters_that_say_the_same_are_the_same_however_they_are_written() -> None:
     made = filters.make("sql92", "a IN ('x', 'y')  AND  name > 5")
     assert made.same(filters.make("sql92", "a in('x','y')and name>5 -- of us"))

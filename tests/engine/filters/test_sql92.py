@@ -15,7 +15,7 @@ from popmq_server.errors import Refused
 from popmq_server.filters import sql92
 from popmq_server.filters.errors import TEXT_BYTES_MAX
 from popmq_server.filters.parts import LIST_MAX
-from popmq_server.filters.sql92 import DEPTH_MAX
+from popmq_server.filters.sql92 import DEPTH_MAX, WORDS_MAX
 
 T, F, N = True, False, None
 REFUSED, RAISES = "refused", "an exception: no match"
@@ -363,11 +363,26 @@ def test_depth_is_bounded(innermost: str, around: str) -> None:
 
 
 def test_width_is_not_depth() -> None:
-    """A thousand alternatives are evaluated without a thousand frames."""
-    text = " OR ".join(f"a=1{number}" for number in range(800))
-    assert len(text) < TEXT_BYTES_MAX
+    """A hundred alternatives are evaluated without a hundred frames."""
+    text = " OR ".join(f"a=1{number}" for number in range(2 * DEPTH_MAX))
     decide = sql92.compiled(text)
-    assert [decide({"a": "1799"}), decide({"a": "2"}), decide({})] == [True, False, None]
+    assert [decide({"a": "1127"}), decide({"a": "2"}), decide({})] == [True, False, None]
+
+
+def test_words_are_bounded_before_a_text_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = " AND ".join(["a = 1"] * (WORDS_MAX // 4)) + " /* and no word more */"
+    assert sql92.compiled(most)({"a": "1"})
+    texts = ",".join(["'x'"] * (WORDS_MAX // 2 - 10))
+    assert sql92.compiled(f"a IN ({texts}) AND b IN ({texts})")({"a": "x", "b": "x"})
+    monkeypatch.setattr(sql92, "_parsed", None)
+    error = str(refused(most + "AND b"))
+    assert f"more than {WORDS_MAX} words" in error
+    assert f"offset {len(most) + 4})" in error
+
+
+def test_a_whole_number_of_any_length_is_refused_with_its_place() -> None:
+    for digits in (20, 4_301, 8_000):
+        assert "offset 4): this whole number has more than 64 bits" in str(refused("a = " + "9" * digits))
 
 
 def test_lists_are_bounded_with_the_place_of_the_first_text_too_many() -> None:

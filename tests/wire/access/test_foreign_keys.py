@@ -15,6 +15,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.access import known_keys
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.filters import filter as filters
 from tests.wire.access.signing import SignedStubs, signed, write_keys
 from tests.wire.rocketmq.v2 import CLIENT, V2, Telemetry, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal
@@ -233,3 +234,25 @@ def test_a_stream_whose_key_was_removed_or_got_another_secret_is_sent_no_message
         assert refusal(operator.VerifyMessage, VERIFY).code == "CLIENT_NOT_FOUND"
         stack = pb.GetClientStackRequest(client_id=CLIENT)
         assert refusal(operator.GetClientStack, stack).code == "CLIENT_NOT_FOUND"
+
+
+# ── Filters ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_filter_of_a_key_that_may_not_receive_is_not_compiled(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr(filters, "make", lambda _, text: compiled.append(text))
+    broker, sql = keyed.of["guest"].broker, pb.Filter(sql92="a = 1")
+    for call, request in (
+        (broker.Peek, pb.PeekRequest(topic=TOPIC, group=GROUP, filter=sql)),
+        (broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=sql)),
+        (broker.Pull, pb.PullRequest(topic=TOPIC, filter=sql)),
+        (keyed.of["guest"].admin.SetFilter, pb.SetFilterRequest(topic=TOPIC, group=GROUP, filter=sql)),
+    ):
+        refused = refusal(call, request)
+        assert (refused.code, f"receive:{TOPIC}/" in refused.info.action) == ("PERMISSION_DENIED", True)
+    (_, date_time), (_, authorization) = signed("guest")
+    with V2(keyed.endpoint, x_mq_date_time=date_time, authorization=authorization) as v2:
+        expression = v2pb.FilterExpression(type=v2pb.SQL, expression="a = 1")
+        assert v2.receive(filter_expression=expression).code == v2pb.UNAUTHORIZED
+    assert compiled == []

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.store.store_pb2 import SendView, StageView
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.access import access_keys
 from popmq_server.api.native.entries import validated
 from popmq_server.commands import (
     Ack,
@@ -265,8 +266,19 @@ def wanted(request: pb.PopRequest | pb.PullRequest | pb.PeekRequest | pb.SetFilt
     if kind is None:
         return None
     text = getattr(request.filter, kind)
-    filters.make(kind, text)
+    check_filter(kind, text, request.topic, request.group)
     return kind, text
+
+
+def check_filter(kind: str, text: str, topic: str, group: str) -> None:
+    """Compiles a filter, if the caller may receive anything as this group: that takes milliseconds. Raises Refused.
+
+    The engine is asked after that, and so the topic is compared later.
+    """
+    key = access_keys.caller()
+    if key is not None and not key.may(access_keys.Need("receive", "", group, or_admin=True)):
+        raise access_keys.denied(key, access_keys.Need("receive", topic, group))
+    filters.make(kind, text)
 
 
 def _token(token: pb.Token) -> PopToken:

@@ -190,7 +190,7 @@ def _pull(request: rpc.PullMessageRequest, call: Call) -> Pull:
         request.offset,
         max_messages=min(request.batch_size, MESSAGES_MAX) if request.batch_size > 0 else MESSAGES_MAX,
         max_bytes=BYTES_MAX,
-        filter=filter_of(request.filter_expression) if request.HasField("filter_expression") else None,
+        filter=filter_of(request, topic, group),
         filter_wins=True,
     )
 

@@ -27,7 +27,7 @@ from google.protobuf.duration_pb2 import Duration
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.native.native import NativeService
-from popmq_server.api.native.requests import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN
+from popmq_server.api.native.requests import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN, check_filter
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Client, Clients, Service
@@ -117,7 +117,7 @@ class ReceiveService(Service):
         """The Pop for a request. Raises Declined for what the protocol does not allow."""
         topic = topic_name(request.message_queue.topic, call.namespace)
         group = group_name(request.group, call.namespace)
-        wanted = _filter(request)
+        wanted = filter_of(request, topic, group)
         invisible_ms = leases.LEASE_MS if request.auto_renew else _invisible_ms(request.invisible_duration)
         if len(request.attempt_id) > ATTEMPT_ID_MAX:
             raise Declined(pb.BAD_REQUEST, f"attempt_id has over {ATTEMPT_ID_MAX} characters")
@@ -186,18 +186,18 @@ class ReceiveService(Service):
         self._native.moved("Pop", command.group, command.topic, len(popped.rows), size)
 
 
-def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
-    """(kind, text) of a valid filter. Raises Declined or Refused; both become ILLEGAL_FILTER_EXPRESSION."""
+def filter_of(
+    request: rpc.ReceiveMessageRequest | rpc.PullMessageRequest, topic: str, group: str
+) -> tuple[str, str] | None:
+    """(kind, text) of the valid filter of a request; None means the group's own. Raises Declined or Refused."""
+    if not request.HasField("filter_expression"):
+        return None
+    expression = request.filter_expression
     kind = _KINDS.get(expression.type)
     if kind is None:
         raise Declined(pb.ILLEGAL_FILTER_EXPRESSION, "the filter's type is neither TAG nor SQL")
-    filters.make(kind, expression.expression)
+    check_filter(kind, expression.expression, topic, group)
     return kind, expression.expression or ("*" if kind == "tag" else "")
-
-
-def _filter(request: rpc.ReceiveMessageRequest) -> tuple[str, str] | None:
-    """The filter of a request; None means the group's own."""
-    return filter_of(request.filter_expression) if request.HasField("filter_expression") else None
 
 
 def _invisible_ms(asked: Duration) -> int:
