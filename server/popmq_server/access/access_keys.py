@@ -155,6 +155,10 @@ class Key:
         """What it may receive, or inspect."""
         return EVERYWHERE if self.may(Need("admin")) else self.reach
 
+    def may_create(self, group: str) -> bool:
+        """Whether it may create a group: the one that a grant names without a `*`, or any with admin."""
+        return self.may(Need("admin")) or any(of_group == group for _, of_group in self.reach)
+
     def may(self, need: Need) -> bool:
         """Whether one of its grants suffices."""
         decided = self._decided.get(need)

@@ -2,6 +2,7 @@
 
     Stage, CommitBatch, DropStages       the name of the key       a sink belongs to the key that used it first
     commands on owners, EndLease         what it may receive       the key must cover all topics of the owner or lease
+    AttachOwner                          whether it names the group, so that no key creates any number of groups
     Leases, Owners                       the same                  they list those that it covers
 
 Without access keys nothing is changed, and the defaults of these fields allow everything.
@@ -26,6 +27,10 @@ def _of_reader(command: Any, key: Key) -> Any:
     return command._replace(reach=key.reach)
 
 
+def _of_attaching(command: Any, key: Key) -> Any:
+    return command._replace(reach=key.reach, may_create=key.may_create(command.group))
+
+
 def _of_reader_or_admin(command: Any, key: Key) -> Any:
     return command._replace(reach=key.reach_or_admin())
 
@@ -44,7 +49,7 @@ NARROWED: dict[type, Callable[[Any, Key], Any]] = {
     commands.Stage: _of_sink,
     commands.CommitBatch: _of_sink,
     commands.DropStages: _of_sink,
-    commands.AttachOwner: _of_reader,
+    commands.AttachOwner: _of_attaching,
     commands.RenewOwner: _of_reader,
     commands.AckUpTo: _of_reader,
     commands.ReleaseOwner: _of_reader_or_admin,

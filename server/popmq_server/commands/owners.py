@@ -15,7 +15,7 @@ class AttachOwner(NamedTuple):
     """→ (generation, acked epoch, queues of the topic).
 
     `topic`, `start`: fix the group's position there, if it has none; "" = no topic. `create_group`: create a missing
-    group with default settings.
+    group with default settings. `may_create`: whether the caller may do so.
     """
 
     group: str
@@ -24,6 +24,7 @@ class AttachOwner(NamedTuple):
     topic: str = ""
     start: tuple[str, int] | None = None
     create_group: bool = False
+    may_create: bool = True
     reach: Reach = EVERYWHERE
 
 

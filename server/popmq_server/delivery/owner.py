@@ -121,7 +121,7 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
     if group is None and not command.create_group:
         raise group_not_found(command.group)
     if group is None:
-        group = consumer_groups.create_default_group(tx, command.group)
+        group = _create_group(tx, command)
     key = hash16(command.owner)
     owner = tx.state.owners.get((group.group_id, key))
     if owner is not None:
@@ -153,6 +153,19 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
         ),
     )
     return owner.generation, owner.acked_epoch, topic.queues if topic else 0
+
+
+def _create_group(tx: Tx, command: AttachOwner) -> Group:
+    """Creates the group with default settings. Raises Refused PERMISSION_DENIED."""
+    if not command.may_create:
+        raise Refused(
+            "PERMISSION_DENIED",
+            f"the access key does not allow to create group {command.group!r}",
+            field="group",
+            action=f"create it with a key that has admin, or name it in what the access keys allow this one: "
+            f'"receive:{command.topic or "*"}/{command.group}"',
+        )
+    return consumer_groups.create_default_group(tx, command.group)
 
 
 def _with_topic(tx: Tx, owner: Owner, topic: Topic | None) -> tuple[int, ...]:

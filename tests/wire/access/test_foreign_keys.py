@@ -32,6 +32,9 @@ KEYS = {
     "second": [f"receive:{TOPIC}/{GROUP}"],
     "payer": [f"receive:{PAYMENTS}/{GROUP}"],
     "audit": [f"receive:{TOPIC}/audit"],
+    "every": [f"receive:{TOPIC}"],
+    "some": [f"receive:{TOPIC}/gr*"],
+    "named": [f"receive:{TOPIC}/group-7"],
 }
 
 
@@ -234,6 +237,21 @@ def test_a_stream_whose_key_was_removed_or_got_another_secret_is_sent_no_message
         assert refusal(operator.VerifyMessage, VERIFY).code == "CLIENT_NOT_FOUND"
         stack = pb.GetClientStackRequest(client_id=CLIENT)
         assert refusal(operator.GetClientStack, stack).code == "CLIENT_NOT_FOUND"
+
+
+# ── Groups ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_owner_creates_a_group_that_its_key_names_and_no_other(keyed: Keyed) -> None:
+    request = pb.AttachOwnerRequest(group="group-7", owner="o", lease_ms=60_000, topic=TOPIC, create_group=True)
+    for name in ("every", "some"):
+        refused = refusal(keyed.of[name].broker.AttachOwner, request)
+        assert (refused.code, f'"receive:{TOPIC}/group-7"' in refused.info.action) == ("PERMISSION_DENIED", True)
+    assert "group-7" not in {row.name for row in keyed.root.admin.ListGroups(pb.ListGroupsRequest()).groups}
+    for name in ("named", "every", "some"):  # the others use a group that exists
+        assert keyed.of[name].broker.AttachOwner(request, timeout=CALL_S).generation
+    request.group = "group-8"
+    assert keyed.root.broker.AttachOwner(request, timeout=CALL_S).generation == 1
 
 
 # ── Filters ──────────────────────────────────────────────────────────────────────────────────────────────────────────
