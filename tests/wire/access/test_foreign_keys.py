@@ -239,6 +239,26 @@ def test_a_stream_whose_key_was_removed_or_got_another_secret_is_sent_no_message
         assert refusal(operator.GetClientStack, stack).code == "CLIENT_NOT_FOUND"
 
 
+# ── Producers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_request_number_is_used_up_only_by_producers_of_the_same_key(keyed: Keyed) -> None:
+    def send(name: str, topic: str, number: int) -> pb.SendResponse:
+        messages = [pb.Message(body=b"x")]
+        request = pb.SendRequest(topic=topic, messages=messages, producer_id="p", request_number=number)
+        answer: pb.SendResponse = keyed.of[name].broker.Send(request, timeout=CALL_S)
+        return answer
+
+    send("guest", "guests", 1)
+    foreign = send("root", TOPIC, 1)
+    answers = [send("sender", TOPIC, number) for number in (1, 1, 2)]
+    places = [(answer.duplicate, answer.results[0].offset) for answer in answers]
+    assert places == [(False, 1), (True, 1), (False, 2)]
+    ids = [answer.results[0].message_id for answer in (foreign, *answers)]
+    assert ids[1] == ids[2]
+    assert len(set(ids)) == 3, "also in a topic that stores each id once"
+
+
 # ── Groups ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

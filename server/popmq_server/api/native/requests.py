@@ -145,8 +145,15 @@ def send(whole: bytes) -> Send:
         raise invalid(
             "producer_id and request_number belong together", field="request_number", action="set both, or neither"
         )
-    entries = validated(pb.SendRequest, whole, raws, view.producer_id, view.request_number)
-    return Send(sent_name(view.topic), entries, view.producer_id, view.request_number, total)
+    producer = _producer(view.producer_id)
+    entries = validated(pb.SendRequest, whole, raws, producer, view.request_number)
+    return Send(sent_name(view.topic), entries, producer, view.request_number, total)
+
+
+def _producer(name: str) -> str:
+    """A producer id as the engine gets it. Ids can be guessed, so each access key has its own producers."""
+    key = access_keys.CALLER.get() if name else None
+    return f"{key.name}/{name}" if isinstance(key, access_keys.Key) else name
 
 
 def stage(whole: bytes) -> Stage:
