@@ -13,6 +13,7 @@ makes.
 import contextvars
 import re
 from collections.abc import Iterable
+from secrets import token_hex
 from typing import NamedTuple
 
 from popmq_server.access.key_limits import NO_LIMITS, KeyLimits, Use
@@ -24,6 +25,10 @@ from popmq_server.model.reach import EVERYWHERE, Reach, matches
 NEVER_MS = 1 << 63
 #: Size of each cache (proved signatures, a key's decisions); a full cache is cleared.
 REMEMBERED_MAX = 4096
+
+#: How many secrets a key may have: two while its clients change to the new one.
+SECRETS_MAX = 2
+_RANDOM = tuple(Secret.of(token_hex()) for _ in range(SECRETS_MAX))
 
 _PATTERN = r"[A-Za-z0-9_.%+\-]+\*?|\*"
 _GRANT = re.compile(rf"(send|receive)(?::({_PATTERN})(?:/({_PATTERN}))?)?|admin|\*")
@@ -148,8 +153,11 @@ class Key:
         return True
 
     def proves(self, claim: Claim) -> bool:
-        """Whether one of its secrets proves the claim. All are tried: the time must not tell which one it was."""
-        return sum([secret.proves(claim) for secret in self._secrets]) > 0
+        """Whether one of its secrets proves the claim. The time must not tell which one it was, nor how many there are:
+        all are tried, and random ones in place of those that it lacks.
+        """
+        tried = (*self._secrets, *_RANDOM[len(self._secrets) :])
+        return sum([secret.proves(claim) for secret in tried]) > 0
 
     def reach_or_admin(self) -> Reach:
         """What it may receive, or inspect."""

@@ -20,14 +20,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from popmq_server.access.access_keys import NEVER_MS, Key, read_grant
+from popmq_server.access.access_keys import NEVER_MS, SECRETS_MAX, Key, read_grant
 from popmq_server.access.key_limits import LIMIT_MAX, NO_LIMITS, KeyLimits
 from popmq_server.access.proofs import Secret
 from popmq_server.settings import size
 
 SECRET_CHARACTERS_MIN = 8
-#: Secrets of a key: the old and the new one, while clients change over.
-SECRETS_MAX = 2
 _FIELDS = {"secret", "secret_hash", "certificates", "allow", "expires", *KeyLimits._fields}
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HASH = re.compile(r"[0-9a-f]{64}")

@@ -2,13 +2,12 @@
 
 import logging
 import pathlib
-import secrets
 from collections.abc import Iterable
 
 from popmq_server.access.access_keys import REMEMBERED_MAX, Key, unauthenticated
 from popmq_server.access.file_watch import version
 from popmq_server.access.key_file import read
-from popmq_server.access.proofs import PROOF, SIGNATURE, Secret, read_claim
+from popmq_server.access.proofs import PROOF, SIGNATURE, read_claim
 from popmq_server.clock import Clock, SystemClock, stopwatch
 from popmq_server.errors import StartError
 from popmq_server.monitoring.metrics import KeyNumbers
@@ -31,7 +30,7 @@ class Keys:
         self._proved: dict[tuple[str, str], Key] = {}
         self._keys: dict[str, Key] = {}
         self._certified: dict[str, str] = {}
-        self._stranger = Key("", [Secret.of(secrets.token_hex())], ())
+        self._stranger = Key("", (), ())
         try:
             self._take(read(path))
         except ValueError as error:
@@ -91,8 +90,8 @@ class Keys:
         ]
 
     def _prove(self, authorization: str, date_time: str) -> Key:
-        """Verifies a claim. For an unknown name it compares with a random secret, so that the response time does not
-        reveal which names exist.
+        """Verifies a claim. For an unknown name it compares with as many random secrets, so that the response time does
+        not reveal which names exist.
         """
         if not authorization:
             raise unauthenticated("this broker requires an access key, and this call has none")
@@ -100,8 +99,7 @@ class Keys:
         if claim is None:
             raise unauthenticated(f"authorization and x-mq-date-time have not the form of {SIGNATURE} or {PROOF}")
         key = self._keys.get(claim.name)
-        proving = key if key is not None and key.secrets else self._stranger
-        if not proving.proves(claim) or key is None:
+        if not (key or self._stranger).proves(claim) or key is None:
             raise unauthenticated("there is no such access key, or its secret is wrong")
         return key
 

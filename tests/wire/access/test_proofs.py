@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from popmq_server.access.known_keys import Keys
+from popmq_server.access.proofs import Claim, Secret
 from tests.wire.access.signing import DATE_TIME, KEYS, caller, hash_of, proof, proved, secret_of, signed, write_keys
 
 HASHED = f"[root]\nsecret_hash = '{hash_of(secret_of('root'))}'\nallow = ['*']\n"
@@ -59,3 +61,30 @@ def test_a_key_of_a_hash_takes_no_signature_and_one_with_both_takes_it(path: Pat
     keys.reload()
     assert caller(keys, signed("root", "for the RocketMQ clients")) == caller(keys, proved("root")) == "root"
     assert keys.listed()[0].secrets == 2
+
+
+@pytest.mark.parametrize("of", [signed, proved])
+@pytest.mark.parametrize("name", ["nobody", "one", "two", "certified"])
+def test_a_claim_is_compared_as_often_whatever_its_name_and_however_many_secrets_that_has(
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, of: Callable[..., list[tuple[str, str]]]
+) -> None:
+    path.write_text(
+        "[one]\nsecret = 'the secret of one'\nallow = []\n"
+        "[two]\nsecret = ['the secret of two', 'the second of two']\nallow = []\n"
+        "[certified]\ncertificates = ['a.example']\nallow = []\n"
+    )
+    compared = 0
+    proves = Secret.proves
+
+    def counted(self: Secret, claim: Claim) -> bool:
+        nonlocal compared
+        compared += 1
+        return proves(self, claim)
+
+    monkeypatch.setattr(Secret, "proves", counted)
+    keys = Keys(path)
+    assert caller(keys, of(name, "another secret")) == "UNAUTHENTICATED"
+    assert compared == 2
+    known = "UNAUTHENTICATED" if name in ("nobody", "certified") else name
+    assert caller(keys, of(name)) == known
+    assert compared == 4
