@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ KEYS = f"""
 [by-name]
 certificates = ["shop.example"]
 allow = ["admin"]
+[by-mail]
+certificates = ["clerk@shop.example", "10.0.0.7"]
+allow = ["admin"]
 [by-uri]
 certificates = ["spiffe://shop/billing", "old.example"]
 allow = ["send:orders"]
@@ -37,6 +41,10 @@ allow = ["receive"]
 
 AUTHORITY, STRANGER = Authority("the test's authority"), Authority("somebody's authority")
 SHOP = AUTHORITY.client("shop.example")
+
+
+NO_KEY = "the certificate of this client has the names of no access key"
+SEVERAL = "the certificate of this client has the names of several access keys: by-name, by-uri"
 
 
 class Secured:
@@ -102,16 +110,23 @@ def optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secure
         (AUTHORITY.client("", x509.DNSName("shop.example")), "by-name"),
         (AUTHORITY.client("x", x509.UniformResourceIdentifier("spiffe://shop/billing")), "by-uri"),
         (AUTHORITY.client("x", x509.DNSName("y"), x509.DNSName("old.example")), "by-uri"),
-        (AUTHORITY.client("shop.example.org"), "the certificate of this client has the names of no access key"),
-        (
-            AUTHORITY.client("shop.example", x509.DNSName("old.example")),
-            "the certificate of this client has the names of several access keys: by-name, by-uri",
-        ),
+        (AUTHORITY.client("shop.example.org"), NO_KEY),
+        (AUTHORITY.client("shop.example", x509.DNSName("old.example")), "by-uri"),
+        (AUTHORITY.client("shop.example", x509.UniformResourceIdentifier("urn:x")), NO_KEY),
+        (AUTHORITY.client("", x509.DNSName("shop.example"), x509.DNSName("old.example")), SEVERAL),
+        (AUTHORITY.client("x", x509.RFC822Name("clerk@shop.example"), x509.DNSName("y")), NO_KEY),
+        (AUTHORITY.client("x", x509.RFC822Name("clerk@shop.example")), NO_KEY),
+        (AUTHORITY.client("shop.example", x509.RFC822Name("clerk@shop.example")), "by-name"),
+        (AUTHORITY.client("x", x509.IPAddress(ip_address("10.0.0.7"))), NO_KEY),
         (STRANGER.client("shop.example"), "no connection"),
         (AUTHORITY.client("shop.example", days=-1), "no connection"),
         (None, "no connection"),
     ],
-    ids=["common name", "DNS", "URI", "second of three", "unknown", "of two keys", "stranger", "expired", "none"],
+    ids=[
+        *("common name", "DNS", "URI", "second of three", "unknown"),
+        *("DNS before common name", "URI before common name", "of two keys"),
+        *("mail and DNS", "mail", "mail and common name", "address", "stranger", "expired", "none"),
+    ],
 )
 def test_a_name_in_the_certificate_stands_for_a_key(required: Secured, shown: Made | None, key: str) -> None:
     assert required.caller(shown) == key

@@ -90,6 +90,7 @@ def certificate_names(transport: asyncio.Transport | None) -> dict[str, list[byt
     secured: Any = transport.get_extra_info("ssl_object") if transport is not None else None
     found: Any = (secured.getpeercert() if secured is not None else None) or {}
     common = [value for part in found.get("subject", ()) for name, value in part if name == "commonName"]
-    others = [value for _, value in found.get("subjectAltName", ()) if isinstance(value, str)]
-    names = {"x509_common_name": common, "x509_subject_alternative_name": others}
+    others = [(kind, value) for kind, value in found.get("subjectAltName", ()) if isinstance(value, str)]
+    names = {"x509_common_name": common, "x509_subject_alternative_name": [value for _, value in others]}
+    names |= {f"peer_{kind.lower()}": [value for of, value in others if of == kind] for kind in ("DNS", "URI")}
     return {kind: [value.encode() for value in values] for kind, values in names.items() if values}

@@ -118,9 +118,8 @@ class Call:
         return self._outlet.peer
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        """The names in the client's verified certificate: `x509_common_name`, `x509_subject_alternative_name`.
-
-        Empty without a certificate.
+        """The names in the client's verified certificate: `x509_common_name`, `x509_subject_alternative_name`, and of
+        the latter those of one kind, `peer_dns` and `peer_uri`. Empty without a certificate.
         """
         return self._outlet.certificate_names
 

@@ -99,7 +99,7 @@ class Key:
     """One access key. No output shows its secret.
 
     Immutable but for what `take` changes: changed grants make another Key, so cached decisions stay valid.
-    `certificates`: names (CN or SAN) of client certificates that stand for this key, in place of a signature.
+    `certificates`: names (DNS, URI, else CN) of client certificates that stand for this key, in place of a signature.
     """
 
     __slots__ = ("_decided", "_secrets", "certificates", "expires_ms", "grants", "limits", "name", "reach", "use")

@@ -79,13 +79,13 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-i
         return True
 
     def _certified(self, context: Any) -> Key:
-        """The key of the client's certificate. Raises Refused UNAUTHENTICATED."""
+        """The key of the client's certificate. Raises Refused UNAUTHENTICATED.
+
+        Names of different kinds may be equal, and an authority may let a person choose one kind but not the others.
+        """
         shown = context.auth_context()
-        names = [
-            name.decode(errors="replace")
-            for kind in ("x509_common_name", "x509_subject_alternative_name")
-            for name in shown.get(kind, ())
-        ]
+        raw = [*shown.get("peer_dns", ()), *shown.get("peer_uri", ())] or shown.get("x509_common_name", ())
+        names = [name.decode(errors="replace") for name in raw]
         return self._keys.certified(names) if names else self._keys.caller("", "")
 
     def _refusing_unknown(self) -> Any:
