@@ -165,48 +165,6 @@ def test_a_body_of_another_type_is_a_dead_letter_that_says_where_it_is_wrong(
     assert dead.dead_letter.reason == str(done.error)
 
 
-@pytest.mark.parametrize(
-    ("function", "text"),
-    [
-        (lambda: None, "has to take one payload, one popmq.Delivery, or both"),
-        (lambda a, *, b: None, "needs 'b' by keyword"),
-        (eval("lambda order: 1", {}), ""),
-    ],
-)
-def test_a_function_that_cannot_be_called_is_refused_when_it_is_registered(function: Any, text: str) -> None:
-    if text:
-        with pytest.raises(TypeError, match=text):
-            popmq.Worker().on("orders", group="billing")(function)
-    else:
-        popmq.Worker().on("orders", group="billing")(function)
-
-
-def test_a_generator_function_is_refused_when_it_is_registered() -> None:
-    def lazy(delivery: popmq.Delivery) -> Any:
-        yield 1
-
-    async def lazy_in_the_loop(delivery: popmq.Delivery) -> Any:
-        yield 1
-
-    for function in (lazy, lazy_in_the_loop):
-        with pytest.raises(TypeError, match="is a generator function"):
-            popmq.Worker().on("orders", group="billing")(function)
-
-
-def test_a_second_handler_of_a_group_is_refused_and_one_for_another_group_gets_each_message_too() -> None:
-    worker = popmq.Worker()
-
-    @worker.on("orders", group="billing")
-    def first(delivery: popmq.Delivery) -> None: ...
-
-    with pytest.raises(ValueError, match=r"first handles topic 'orders' for group 'billing' already"):
-        worker.on("orders", group="billing")(first)
-    worker.on("orders", group="shipping")(first)
-    worker.on("chats", group="billing", lite_topics=["alice"])(first)
-    worker.on("chats", group="billing", lite_topics=["bob"])(first)
-    assert len(worker.handlers) == 4
-
-
 def test_a_coroutine_that_a_function_returns_is_awaited(fresh: Broker) -> None:
     """As a decorator without `async` around a coroutine function does."""
     ran = list[bytes]()
@@ -222,20 +180,6 @@ def test_a_coroutine_that_a_function_returns_is_awaited(fresh: Broker) -> None:
 def test_a_generator_that_a_function_returns_fails_its_message(fresh: Broker) -> None:
     (done,) = taken_by(fresh, lambda delivery: (each for each in "ab"), "a")
     assert done.outcome == "released"
-
-
-@pytest.mark.parametrize("delay", ["1d", -1, 12 * 3600 + 1])
-def test_a_delay_that_no_release_may_have_is_refused_where_it_is_raised(delay: Any) -> None:
-    with pytest.raises(ValueError, match="a message waits at most 12 hours"):
-        popmq.RetryLater(delay)
-
-
-def test_a_type_that_json_cannot_become_is_refused_when_it_is_registered() -> None:
-    def handler(payload: threading.Thread) -> None: ...
-
-    with pytest.raises(TypeError, match="a body cannot be read as"):
-        popmq.Worker().on("orders", group="billing")(handler)
-    popmq.Worker().on("orders", group="billing", convert=lambda delivery: threading.Thread())(handler)
 
 
 def test_an_error_releases_with_the_backoff_of_the_group_until_its_attempts_are_used_up(

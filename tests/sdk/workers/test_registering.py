@@ -1,0 +1,66 @@
+"""What may be a handler, and what is refused when it is registered or raised."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import popmq
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda: None, "has to take one payload, one popmq.Delivery, or both"),
+        (lambda a, *, b: None, "needs 'b' by keyword"),
+        (eval("lambda order: 1", {}), ""),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused_when_it_is_registered(function: Any, text: str) -> None:
+    if text:
+        with pytest.raises(TypeError, match=text):
+            popmq.Worker().on("orders", group="billing")(function)
+    else:
+        popmq.Worker().on("orders", group="billing")(function)
+
+
+def test_a_type_that_json_cannot_become_is_refused_when_it_is_registered() -> None:
+    def handler(payload: threading.Thread) -> None: ...
+
+    with pytest.raises(TypeError, match="a body cannot be read as"):
+        popmq.Worker().on("orders", group="billing")(handler)
+    popmq.Worker().on("orders", group="billing", convert=lambda delivery: threading.Thread())(handler)
+
+
+def test_a_generator_function_is_refused_when_it_is_registered() -> None:
+    def lazy(delivery: popmq.Delivery) -> Any:
+        yield 1
+
+    async def lazy_in_the_loop(delivery: popmq.Delivery) -> Any:
+        yield 1
+
+    for function in (lazy, lazy_in_the_loop):
+        with pytest.raises(TypeError, match="is a generator function"):
+            popmq.Worker().on("orders", group="billing")(function)
+
+
+def test_a_second_handler_of_a_group_is_refused_and_one_for_another_group_gets_each_message_too() -> None:
+    worker = popmq.Worker()
+
+    @worker.on("orders", group="billing")
+    def first(delivery: popmq.Delivery) -> None: ...
+
+    with pytest.raises(ValueError, match=r"first handles topic 'orders' for group 'billing' already"):
+        worker.on("orders", group="billing")(first)
+    worker.on("orders", group="shipping")(first)
+    worker.on("chats", group="billing", lite_topics=["alice"])(first)
+    worker.on("chats", group="billing", lite_topics=["bob"])(first)
+    assert len(worker.handlers) == 4
+
+
+@pytest.mark.parametrize("delay", ["1d", -1, 12 * 3600 + 1])
+def test_a_delay_that_no_release_may_have_is_refused_where_it_is_raised(delay: Any) -> None:
+    with pytest.raises(ValueError, match="a message waits at most 12 hours"):
+        popmq.RetryLater(delay)
