@@ -11,11 +11,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Any
 
 from google.protobuf import text_format
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs
 from popmq_server.access.access_keys import CALLER, Key
+from popmq_server.api.native.requests import read
 from popmq_server.errors import Refused
 
 log = logging.getLogger("popmq.audit")
@@ -24,6 +25,8 @@ log.setLevel(logging.INFO)
 
 #: Characters of a request in a line. Names and settings are shorter; only a filter can have more.
 REQUEST_MAX = 1_000
+#: A larger request is abridged, each of its texts to this number of characters.
+WHOLE_BYTES, TEXT_MAX = 4 << 10, 200
 #: Their requests are polls of settings and numbers.
 _NOT_AUDITED = ("Get", "List")
 #: Reads what a client's program does at this moment, in spite of its name.
@@ -82,13 +85,32 @@ def _written(method: str, raw: bytes) -> Iterator[None]:
 
 
 def _shown(method: str, raw: bytes) -> str:
-    """The request as text, without the body of a message. No request of Admin carries a secret."""
-    request = getattr(pb, f"{method}Request")()
+    """The request as text, without the body of a message. No request of Admin carries a secret.
+
+    A large one is abridged before: to render a text takes the event loop a hundred times as long as to parse it.
+    """
     try:
-        request.ParseFromString(raw)
-    except DecodeError:
+        request: Any = read(getattr(pb, f"{method}Request"), raw)
+    except Refused:
         return f"{len(raw)} bytes that are not a request"
     if isinstance(request, pb.CreateScheduleRequest):
         request.schedule.message.ClearField("body")
-    text = text_format.MessageToString(request, as_one_line=True, as_utf8=True)
+    before = ""
+    if request.ByteSize() > WHOLE_BYTES:
+        before = f"{len(raw)} bytes without {', '.join(_abridge(request)) or 'the ends of texts'}: "
+    text = before + text_format.MessageToString(request, as_one_line=True, as_utf8=True)
     return text if len(text) <= REQUEST_MAX else f"{text[:REQUEST_MAX]}…"
+
+
+def _abridge(message: Message) -> list[str]:
+    """Removes lists and cuts texts, in parts too; returns the names of the lists."""
+    lists: list[str] = []
+    for field, value in message.ListFields():
+        if field.is_repeated:
+            message.ClearField(field.name)
+            lists.append(field.name)
+        elif isinstance(value, Message):
+            lists += _abridge(value)
+        elif isinstance(value, str | bytes):
+            setattr(message, field.name, value[:TEXT_MAX])
+    return lists

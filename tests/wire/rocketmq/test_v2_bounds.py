@@ -63,6 +63,19 @@ def test_settings_name_a_bounded_number_of_topics(shop: Stubs, v2: V2) -> None:
         assert telemetry.agree(publishing=pb.Publishing(topics=topics)).status.code == pb.BAD_REQUEST
 
 
+def test_requests_of_more_elements_than_a_valid_one_has_are_refused(shop: Stubs, v2: V2) -> None:
+    """Each empty message or address costs the parser an object: 20 MiB of them took five seconds."""
+    sent = rpc.SendMessageResponse.FromString(v2.raw("SendMessage", b"\x0a\x00" * 100_000))
+    assert (sent.status.code, "more than 10000 elements" in sent.status.message) == (pb.BAD_REQUEST, True)
+    many = pb.Endpoints(scheme=pb.IPv4, addresses=[pb.Address()] * 100_000)
+    assert v2.code("QueryRoute", topic=resource(TOPIC), endpoints=many) == "BAD_REQUEST"
+    refused = v2.call("ChangeInvisibleDuration", receipt_handle="h" * (2 << 20))
+    assert (refused.status.code, refused.receipt_handle) == (pb.BAD_REQUEST, "")
+    with v2.telemetry() as telemetry:
+        answer = telemetry.agree(publishing=pb.Publishing(topics=[pb.Resource()] * 100_000))
+        assert (answer.status.code, "more than 10000 elements" in answer.status.message) == (pb.BAD_REQUEST, True)
+
+
 def test_a_route_repeats_no_more_of_a_request_than_it_has_to(shop: Stubs, v2: V2) -> None:
     """Each queue repeats topic and endpoints: a large request must not become an answer of gigabytes."""
     many = pb.Endpoints(scheme=pb.IPv4, addresses=[pb.Address(host="10.0.0.1", port=8081)] * 65)

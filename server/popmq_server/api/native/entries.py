@@ -7,7 +7,7 @@ any other                   each message on its own; an invalid one becomes its 
 import functools
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from google.protobuf.message import DecodeError
@@ -159,12 +159,11 @@ def _check_tag(tag: str, bytes_max: int) -> None:
         raise invalid(f"the tag {tag!r} {why}", field="tag", action="tags are single words")
 
 
-def _check_keys(keys: object, bytes_max: int) -> None:
+def _check_keys(keys: Collection[str], bytes_max: int) -> None:
     """At most KEYS_MAX keys of 1–`bytes_max` bytes."""
-    texts = list(keys)  # type: ignore[call-overload]  # a repeated field
-    if len(texts) > KEYS_MAX:
-        raise invalid(f"{len(texts)} keys, at most {KEYS_MAX} are allowed", field="keys")
-    for index, key in enumerate(texts):
+    if len(keys) > KEYS_MAX:
+        raise invalid(f"{len(keys)} keys, at most {KEYS_MAX} are allowed", field="keys")
+    for index, key in enumerate(keys):
         check_text(key, f"keys[{index}]", bytes_max, required=True)
 
 

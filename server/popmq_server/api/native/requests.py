@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.store.store_pb2 import SendView, StageView
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.access import access_keys
+from popmq_server.access import access_keys, request_size
 from popmq_server.api.native.entries import validated
 from popmq_server.commands import (
     Ack,
@@ -29,6 +29,7 @@ from popmq_server.commands import (
 )
 from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.filters import filter as filters
+from popmq_server.model.limits import QUEUES_MAX
 from popmq_server.model.message import (
     DEAD_LETTER_PREFIX,
     GIVE_UP_TOPIC,
@@ -71,7 +72,12 @@ M = TypeVar("M", bound=Message)
 
 
 def read(kind: type[M], raw: bytes, name: str = "") -> M:
-    """Parses a request. Raises Refused for malformed bytes: they are the caller's mistake, not a crash of the call."""
+    """Parses a request. Raises Refused for malformed bytes: they are the caller's mistake, not a crash of the call.
+
+    Also for more bytes or elements than any valid request has.
+    """
+    if len(raw) > request_size.FREE_BYTES:
+        request_size.check(kind, raw, name)
     try:
         return kind.FromString(raw)
     except DecodeError:
@@ -137,6 +143,8 @@ def send(whole: bytes) -> Send:
     The limits of the whole request come first, so that a request over them is refused before its messages are parsed.
     """
     view = read(SendView, whole, pb.SendRequest.DESCRIPTOR.full_name)
+    if len(view.messages) > ENTRIES_MAX:  # before they are copied
+        check_range(len(view.messages), "messages", 1, ENTRIES_MAX)
     raws = list(view.messages)  # each access to the field copies a message
     total = sum(map(len, raws))
     check_messages_total(len(raws), total, ENTRIES_MAX, SEND_BYTES_MAX)
@@ -159,6 +167,8 @@ def _producer(name: str) -> str:
 def stage(whole: bytes) -> Stage:
     """Validates as `send` does. An id that is missing follows from the stage and the piece, as in a repeat of it."""
     view = read(StageView, whole, pb.StageRequest.DESCRIPTOR.full_name)
+    if len(view.messages) > ENTRIES_MAX:  # before they are copied
+        check_range(len(view.messages), "messages", 1, ENTRIES_MAX)
     raws = list(view.messages)  # each access to the field copies a message
     total = sum(map(len, raws))
     check_messages_total(len(raws), total, ENTRIES_MAX, SEND_BYTES_MAX)
@@ -236,6 +246,7 @@ def pop(request: pb.PopRequest) -> Pop:
             action="set one of them",
         )
     check_range(request.wait_ms, "wait_ms", 0, WAIT_MS_MAX)
+    check_range(len(request.queues), "queues", 0, QUEUES_MAX)
     return Pop(
         topic_name(request.topic),
         group_name(request.group),

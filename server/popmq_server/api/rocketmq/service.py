@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.access import request_size
 from popmq_server.access.admission import admit
 from popmq_server.access.known_keys import Keys
 from popmq_server.api.native.native import NativeService
@@ -182,12 +183,17 @@ class RocketmqService:
 def _mirror(response: Any, kind: Any, raw: bytes) -> None:
     """Copies the receipt handle into a failed answer: clients read it there whatever the status is."""
     if "receipt_handle" in response.DESCRIPTOR.fields_by_name:
-        with contextlib.suppress(DecodeError):
-            response.receipt_handle = kind.FromString(raw).receipt_handle
+        with contextlib.suppress(Declined, Refused):
+            response.receipt_handle = _read(kind, raw).receipt_handle
 
 
 def _read(kind: Any, raw: bytes) -> Any:
-    """Parses the request. Drops unknown fields, because answers repeat parts of requests many times."""
+    """Parses the request. Drops unknown fields, because answers repeat parts of requests many times.
+
+    Raises Declined, and Refused for more bytes or elements than any valid request has.
+    """
+    if len(raw) > request_size.FREE_BYTES:
+        request_size.check(kind, raw)
     try:
         request = kind.FromString(raw)
         request.DiscardUnknownFields()

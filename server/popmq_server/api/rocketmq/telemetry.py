@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server.access import access_keys
+from popmq_server.access import access_keys, request_size
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import TOPICS_MAX, Client, Clients, Outlet
@@ -95,9 +95,9 @@ class TelemetryService:
     async def _take(self, raw: bytes, call: Call, client: Client, outlet: Outlet) -> bool:
         """Processes one command. False when the client has no agreed settings afterwards."""
         try:
-            command = rpc.TelemetryCommand.FromString(raw)
-        except DecodeError:
-            await outlet.write(rpc.TelemetryCommand(status=pb.Status(code=pb.BAD_REQUEST, message="not a command")))
+            command = _read(raw)
+        except (Declined, Refused) as why:
+            await outlet.write(rpc.TelemetryCommand(status=status_of(why, call.language)))
             return True
         if command.WhichOneof("command") != "settings":
             self._clients.answered(client, command)
@@ -228,6 +228,16 @@ class TelemetryService:
             await self._engine.heartbeat(client.group, client.client_id, client.topics, goodbye, versioned=False)
         except Refused:
             log.debug("no session of %s in group %s", client.client_id, client.group)
+
+
+def _read(raw: bytes) -> rpc.TelemetryCommand:
+    """Parses a command. Raises Declined, and Refused for more elements than any valid command has."""
+    if len(raw) > request_size.FREE_BYTES:
+        request_size.check(rpc.TelemetryCommand, raw)
+    try:
+        return rpc.TelemetryCommand.FromString(raw)
+    except DecodeError:
+        raise Declined(pb.BAD_REQUEST, "not a command") from None
 
 
 def _check_properties(settings: pb.Settings) -> None:
