@@ -182,6 +182,9 @@ class Key:
 #: The caller of the running call: a key, or the refusal; None where there are no access keys.
 CALLER: contextvars.ContextVar[Key | Refused | None] = contextvars.ContextVar("popmq_caller", default=None)
 
+#: Whether the running call was allowed by the right admin alone: what it does is an operator's action.
+BY_ADMIN: contextvars.ContextVar[bool] = contextvars.ContextVar("popmq_by_admin", default=False)
+
 
 def caller() -> Key | None:
     """The caller's key; None without access keys. Raises Refused UNAUTHENTICATED."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, cast
 
 from popmq_server import commands
-from popmq_server.access.access_keys import CALLER, Key, Need, denied, unauthenticated
+from popmq_server.access.access_keys import BY_ADMIN, CALLER, Key, Need, denied, unauthenticated
 from popmq_server.access.known_keys import Keys
 from popmq_server.access.narrowing import NARROWED, of_token
 from popmq_server.commands import (
@@ -244,6 +244,8 @@ class Guarded:
         for need in needs:
             if not key.may(need):
                 raise denied(key, need)
+            if need.or_admin and not key.may(need._replace(or_admin=False)):
+                BY_ADMIN.set(True)
         return key
 
     async def execute(self, command: Any) -> Any:

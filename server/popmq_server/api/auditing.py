@@ -1,8 +1,11 @@
-"""The audit log: one line for each call of the service Admin that changes the broker or reads messages.
+"""The audit log: one line for each call of an operator that changes the broker or reads messages.
 
-    INFO popmq.audit [3f2a9c01d4e5b677]: DeleteTopic key=operator peer=ipv4:10.0.0.7:51234 code=OK request="name: …"
+INFO popmq.audit [3f2a9c01d4e5b677]: DeleteTopic key=operator peer=ipv4:10.0.0.7:51234 code=OK request="name: …"
 
-Calls of Get… and List… are left out: they show settings and numbers, and tools repeat them every few seconds.
+of Admin                       every call, whatever its outcome; but Get… and List… that show settings and numbers,
+                               because tools repeat them every few seconds
+of Broker, and of clients      calls in OPERATED that only the right admin allowed: they are the work of producers
+                               and consumers else
 """
 
 import contextlib
@@ -13,10 +16,12 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
+from popmq_proto.rocketmq import definition_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs
-from popmq_server.access.access_keys import CALLER, Key
+from popmq_server.access.access_keys import BY_ADMIN, CALLER, Key
 from popmq_server.api.native.requests import read
+from popmq_server.api.rocketmq.status import Declined
 from popmq_server.errors import Refused
 
 log = logging.getLogger("popmq.audit")
@@ -29,8 +34,10 @@ REQUEST_MAX = 1_000
 WHOLE_BYTES, TEXT_MAX = 4 << 10, 200
 #: Their requests are polls of settings and numbers.
 _NOT_AUDITED = ("Get", "List")
-#: Reads what a client's program does at this moment, in spite of its name.
-_AUDITED = frozenset({"GetClientStack"})
+#: In spite of their names: reads what a client's program does at this moment; read messages.
+_AUDITED = frozenset({"GetClientStack", "GetSchedule", "ListSchedules"})
+#: Methods of Broker, and of the service of official RocketMQ clients, that operators may call in place of a client.
+OPERATED = frozenset({"EndTransaction", "Peek", "Recall", "ReleaseOwner", "RecallMessage"})
 
 
 def is_audited(method: str) -> bool:
@@ -42,8 +49,30 @@ def unary(method: str, call: Callable[[bytes], Awaitable[Any]]) -> Callable[[byt
     """The same call, audited."""
 
     async def audited(raw: bytes) -> Any:
-        with _written(method, raw):
+        with _written(method, lambda: _shown(method, raw)):
             return await call(raw)
+
+    return audited
+
+
+def operated(method: str, call: Callable[[bytes], Awaitable[Any]]) -> Callable[[bytes], Awaitable[Any]]:
+    """The same call, audited if only the right admin allowed it."""
+
+    async def audited(raw: bytes) -> Any:
+        with _written(method, lambda: _shown(method, raw), always=False):
+            return await call(raw)
+
+    return audited
+
+
+def operated_v2(method: str, call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    """The same for a call of an official client, which is parsed already; the call itself if it is never audited."""
+    if method not in OPERATED:
+        return call
+
+    async def audited(request: Any, client: Any) -> Any:
+        with _written(f"v2.{method}", lambda: _text(request, request.ByteSize()), always=False):
+            return await call(request, client)
 
     return audited
 
@@ -52,7 +81,7 @@ def stream(method: str, call: Callable[[Any], AsyncGenerator[Message, None]]) ->
     """The same stream of answers to one request, audited when it ends."""
 
     async def audited(raw: bytes) -> AsyncIterator[Message]:
-        with _written(method, raw):
+        with _written(method, lambda: _shown(method, raw)):
             async with contextlib.aclosing(call(raw)) as answers:
                 async for answer in answers:
                     yield answer
@@ -61,8 +90,9 @@ def stream(method: str, call: Callable[[Any], AsyncGenerator[Message, None]]) ->
 
 
 @contextlib.contextmanager
-def _written(method: str, raw: bytes) -> Iterator[None]:
-    """Writes the line when the call has ended, however it ended."""
+def _written(method: str, shown: Callable[[], str], always: bool = True) -> Iterator[None]:
+    """Writes the line when the call has ended, however it ended. `shown`: the request as text."""
+    BY_ADMIN.set(False)
     code = "CANCELLED"
     try:
         yield
@@ -70,34 +100,44 @@ def _written(method: str, raw: bytes) -> Iterator[None]:
     except Refused as refused:
         code = refused.code
         raise
+    except Declined as declined:
+        code = definition_pb2.Code.Name(declined.code)
+        raise
     except Exception:
         code = "INTERNAL"
         raise
     finally:
-        key, call = CALLER.get(), logs.CALL.get()
-        fields = {
-            "key": key.name if isinstance(key, Key) else "",
-            "peer": call.peer() if call is not None else "",
-            "code": code,
-            "request": _shown(method, raw),
-        }
-        log.info("%s", method, extra={"fields": fields})
+        if always or BY_ADMIN.get():
+            _write(method, code, shown())
+
+
+def _write(method: str, code: str, request: str) -> None:
+    key, call = CALLER.get(), logs.CALL.get()
+    fields = {
+        "key": key.name if isinstance(key, Key) else "",
+        "peer": call.peer() if call is not None else "",
+        "code": code,
+        "request": request,
+    }
+    log.info("%s", method, extra={"fields": fields})
 
 
 def _shown(method: str, raw: bytes) -> str:
-    """The request as text, without the body of a message. No request of Admin carries a secret.
-
-    A large one is abridged before: to render a text takes the event loop a hundred times as long as to parse it.
-    """
+    """The request as text, without the body of a message. No audited request carries a secret."""
     try:
         request: Any = read(getattr(pb, f"{method}Request"), raw)
     except Refused:
         return f"{len(raw)} bytes that are not a request"
     if isinstance(request, pb.CreateScheduleRequest):
         request.schedule.message.ClearField("body")
+    return _text(request, len(raw))
+
+
+def _text(request: Any, size: int) -> str:
+    """One line. A large request is abridged before: to render it takes a hundred times as long as to parse it."""
     before = ""
     if request.ByteSize() > WHOLE_BYTES:
-        before = f"{len(raw)} bytes without {', '.join(_abridge(request)) or 'the ends of texts'}: "
+        before = f"{size} bytes without {', '.join(_abridge(request)) or 'the ends of texts'}: "
     text = before + text_format.MessageToString(request, as_one_line=True, as_utf8=True)
     return text if len(text) <= REQUEST_MAX else f"{text[:REQUEST_MAX]}…"
 

@@ -107,7 +107,8 @@ class Server:
         self._idle.set()
         rates = Rates(clock)
         native = NativeService(served, clock, metrics, rates)
-        self._rocketmq = RocketmqService(served, native, clock, metrics, keys, self._began)
+        audited = auditing.operated_v2
+        self._rocketmq = RocketmqService(served, native, clock, metrics, keys, self._began, audited)
         parts: tuple[Any, ...] = (
             native,
             AdminService(served, native, metrics, rates),
@@ -140,6 +141,8 @@ class Server:
             call: Any = next(getattr(part, method.name) for part in parts if hasattr(part, method.name))
             if name == "Admin" and auditing.is_audited(method.name):
                 call = (auditing.stream if method.server_streaming else auditing.unary)(method.name, call)
+            elif method.name in auditing.OPERATED:
+                call = auditing.operated(method.name, call)
             if method.client_streaming:
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method.name, call))
             elif method.server_streaming:

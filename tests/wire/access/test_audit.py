@@ -11,10 +11,12 @@ import grpc
 import pytest
 from google.protobuf import text_format
 
+from popmq_proto.rocketmq import definition_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api import auditing
 from popmq_server.embedded import EmbeddedBroker
-from tests.wire.access.signing import KEYS, SignedStubs, write_keys
+from tests.wire.access.signing import KEYS, SignedStubs, signed, write_keys
+from tests.wire.rocketmq.v2 import V2, resource
 from tests.wire.stubs import CALL_S, Stubs, refusal
 
 
@@ -43,7 +45,6 @@ def test_every_call_of_admin_is_audited_but_for_polls() -> None:
     assert left_out == {
         "GetTopic", "ListTopics", "GetGroup", "ListGroups", "GetStats", "ListLeases", "ListOwners", "ListSessions",
         "ListMessageGroups", "ListDelayed", "ListTransactions", "GetInfo", "ListAccessKeys",
-        "GetSchedule", "ListSchedules",
     }  # fmt: skip
 
 
@@ -62,6 +63,62 @@ def test_a_change_is_written_with_key_address_outcome_and_request(tmp_path: Path
     assert 'name: "orders"' in made.pop("request")
     assert made == {"method": "CreateTopic", "key": "operator", "code": "OK"}
     assert (denied["method"], denied["key"], denied["code"]) == ("DeleteTopic", "sender", "PERMISSION_DENIED")
+
+
+def sent(stubs: Stubs, **fields: Any) -> pb.SendResult:
+    message = pb.Message(body=b"secret", **fields)
+    answer: pb.SendResponse = stubs.broker.Send(pb.SendRequest(topic="later", messages=[message]), timeout=CALL_S)
+    return answer.results[0]
+
+
+def use_as_client(stubs: Stubs, v2: V2, sender: Stubs) -> None:
+    """Each call of a client that an operator may make too."""
+    recalled, later = (sent(sender, delay_ms=60_000).recall_handle for _ in range(2))
+    ended, other = (sent(sender, transaction=True).transaction_id for _ in range(2))
+    end = pb.TransactionEnd(transaction_id=ended, resolution=pb.ROLLBACK)
+    stubs.broker.Recall(pb.RecallRequest(topic="later", recall_handle=recalled), timeout=CALL_S)
+    stubs.broker.EndTransaction(pb.EndTransactionRequest(ends=[end]), timeout=CALL_S)
+    stubs.broker.Peek(pb.PeekRequest(topic="later", group="billing"), timeout=CALL_S)
+    assert v2.code("RecallMessage", topic=resource("later"), recall_handle=later) == "OK"
+    rollback: Any = {"resolution": definition_pb2.ROLLBACK}
+    assert v2.code("EndTransaction", topic=resource("later"), transaction_id=other, **rollback) == "OK"
+
+
+def test_calls_of_clients_are_audited_if_only_the_right_admin_allowed_them(tmp_path: Path, lines: Lines) -> None:
+    write_keys(tmp_path / "keys.toml", KEYS | {"client": ["send:later", "receive:later/billing"]})
+    with EmbeddedBroker(tmp_path / "data", sync="none", access_keys=tmp_path / "keys.toml") as broker:
+
+        def v2_of(name: str) -> V2:
+            return V2(broker.endpoint, **{header.replace("-", "_"): value for header, value in signed(name)})
+
+        with SignedStubs(broker.endpoint, "operator") as operator, SignedStubs(broker.endpoint, "client") as client:
+            operator.create_topic("later", type=pb.DELAY)
+            operator.create_group("billing")
+            client.attach(topic="later")
+            lines.fields.clear()
+            with v2_of("client") as calls:
+                use_as_client(client, calls, client)
+            client.broker.ReleaseOwner(pb.ReleaseOwnerRequest(group="billing", owner="query"), timeout=CALL_S)
+            assert lines.fields == []
+            with v2_of("operator") as calls:
+                use_as_client(operator, calls, client)
+            operator.broker.ReleaseOwner(pb.ReleaseOwnerRequest(group="billing", owner="query"), timeout=CALL_S)
+            again = pb.RecallRequest(topic="later", recall_handle="x")
+            assert refusal(operator.broker.Recall, again).code == "INVALID_FIELD"
+            with v2_of("operator") as calls:
+                assert calls.code("RecallMessage", topic=resource("later"), recall_handle="x") == "BAD_REQUEST"
+    assert [(line["method"], line["key"], line["code"]) for line in lines.fields] == [
+        ("Recall", "operator", "OK"),
+        ("EndTransaction", "operator", "OK"),
+        ("Peek", "operator", "OK"),
+        ("v2.RecallMessage", "operator", "OK"),
+        ("v2.EndTransaction", "operator", "OK"),
+        ("ReleaseOwner", "operator", "OK"),
+        ("Recall", "operator", "INVALID_FIELD"),
+        ("v2.RecallMessage", "operator", "INVALID_FIELD"),
+    ]
+    assert lines.fields[2]["request"] == 'topic: "later" group: "billing"'
+    assert 'topic { name: "later" }' in lines.fields[3]["request"]
 
 
 def test_an_audit_line_of_a_broker_without_access_keys_has_no_key(stubs: Stubs, lines: Lines) -> None:

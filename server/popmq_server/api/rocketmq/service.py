@@ -55,7 +55,8 @@ Streaming = Callable[[Any, Call], AsyncGenerator[Message | bytes, None]]
 class RocketmqService:
     """The service over one engine.
 
-    `native` counts requests and messages. `began` registers each call, so that a stop waits for its answer.
+    `native` counts requests and messages. `began` registers each call, so that a stop waits for its answer. `audited`
+    wraps the calls that operators may make.
     """
 
     def __init__(
@@ -66,9 +67,11 @@ class RocketmqService:
         metrics: Metrics,
         keys: Keys | None,
         began: Callable[[Any], None],
+        audited: Callable[[str, Unary], Unary],
     ) -> None:
         self._metrics = metrics
         self._began = began
+        self._audited = audited
         self.clients = Clients(engine, clock, keys)
         self.routes = RouteService(engine)
         held, lite = Held(), LiteService(engine, self.clients)
@@ -97,6 +100,7 @@ class RocketmqService:
             elif method.server_streaming:
                 methods[method.name] = grpc.unary_stream_rpc_method_handler(self._streaming(method.name, call, *kinds))
             else:
+                call = self._audited(method.name, call)
                 methods[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method.name, call, *kinds))
         return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)
 
