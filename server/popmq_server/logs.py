@@ -23,6 +23,10 @@ REQUEST_ID_MAX = 64
 #: Everything else in a client's id becomes "?", so that it cannot look like the rest of a line.
 _UNSAFE = re.compile(r"[^\w.:/+=@-]", re.ASCII)
 
+#: Controls, line and paragraph separators, marks that change the direction of a text: a terminal or a reader of the log
+#: would take what follows for another line, or show it in another order.
+_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
 #: The running call: an object with `invocation_metadata()`. Setting it costs less than reading its headers, and few
 #: calls are ever logged.
 CALL: contextvars.ContextVar[Any] = contextvars.ContextVar("popmq_call", default=None)
@@ -44,14 +48,20 @@ def request_id() -> str:
     return made
 
 
+def visible(text: str) -> str:
+    """The text with an escape in place of each character that could forge a line or hide a part of one."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 class TextFormatter(logging.Formatter):
     """One line for people, and a traceback below it."""
 
     def format(self, record: logging.LogRecord) -> str:
         request = f" [{found}]" if (found := request_id()) else ""
         fields = "".join(f" {name}={_word(value)}" for name, value in _fields(record).items())
-        text = f"{_time(record)} {record.levelname} {record.name}{request}: {record.getMessage()}{fields}"
-        more = _exception(self, record)
+        message = visible(record.getMessage())
+        text = f"{_time(record)} {record.levelname} {record.name}{request}: {message}{fields}"
+        more = "\n".join(map(visible, _exception(self, record).split("\n")))
         return f"{text}\n{more}" if more else text
 
 
@@ -70,7 +80,7 @@ class JsonFormatter(logging.Formatter):
         line |= _fields(record)
         if more := _exception(self, record):
             line["exception"] = more
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return visible(json.dumps(line, ensure_ascii=False, default=str))
 
 
 _FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
@@ -118,7 +128,8 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 def _word(value: Any) -> str:
     """A value in a line of text: quoted if it could be taken for more than one."""
     text = str(value)
-    return text if text and not re.search(r'[\s"=]', text) else json.dumps(text, ensure_ascii=False)
+    quoted = not text or re.search(r'[\s"=\\]', text) or _HIDDEN.search(text)
+    return visible(json.dumps(text, ensure_ascii=False)) if quoted else text
 
 
 def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:

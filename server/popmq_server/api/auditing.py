@@ -138,7 +138,7 @@ def _text(request: Any, size: int) -> str:
     before = ""
     if request.ByteSize() > WHOLE_BYTES:
         before = f"{size} bytes without {', '.join(_abridge(request)) or 'the ends of texts'}: "
-    text = before + text_format.MessageToString(request, as_one_line=True, as_utf8=True)
+    text = before + logs.visible(text_format.MessageToString(request, as_one_line=True, as_utf8=True))
     return text if len(text) <= REQUEST_MAX else f"{text[:REQUEST_MAX]}…"
 
 

@@ -147,6 +147,11 @@ def test_a_bug_and_a_request_that_is_none_are_written_too(
     assert lines.fields[0]["request"] == "2 bytes that are not a request"
 
 
+def test_a_request_can_neither_forge_a_line_nor_hide_a_part_of_one(stubs: Stubs, lines: Lines) -> None:
+    refusal(stubs.admin.DeleteTopic, pb.DeleteTopicRequest(name="a\n\x1b\x85\u2028\u202eé"))
+    assert lines.fields[0]["request"] == r'name: "a\n\033\u0085\u2028\u202eé"'
+
+
 def test_a_long_line_is_cut(stubs: Stubs, lines: Lines) -> None:
     refusal(stubs.admin.DeleteTopic, pb.DeleteTopicRequest(name="x" * 3_000))
     assert len(lines.fields[0]["request"]) == auditing.REQUEST_MAX + 1

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -102,6 +103,39 @@ def test_a_clients_id_can_neither_forge_a_line_nor_fill_the_log() -> None:
     found = logs.request_id()
     assert found.startswith("a?:?INFO??")
     assert len(found) == logs.REQUEST_ID_MAX
+
+
+#: Characters that end a line for some reader, control a terminal, or turn the direction of a text.
+HOSTILE = "a\n\r\x1b[2J\x7f\x85\x9b31m\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069b"
+
+
+def hidden(text: str) -> list[str]:
+    """The characters of a text that are not shown as themselves; lines end with a newline only."""
+    return [one for one in text.replace("\n", "") if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp")]
+
+
+def test_no_text_of_a_client_forges_a_line_or_hides_a_part_of_one() -> None:
+    as_text, as_json = Written(logs.TextFormatter()), Written(logs.JsonFormatter())
+    for written in (as_text, as_json):
+        try:
+            raise ValueError(HOSTILE)
+        except ValueError:
+            written.log.exception("client %s", HOSTILE, extra={"fields": {"id": HOSTILE, "hidden": "a\u202eb"}})
+        assert hidden(written.text) == []
+    first, *rest = as_text.text.splitlines()
+    assert LINE.fullmatch(first)
+    assert 'b id="a\\n\\r\\u001b[2J' in first
+    assert first.endswith('hidden="a\\u202eb"')
+    assert rest[0].startswith("Traceback")
+    (line,) = as_json.text.splitlines()
+    found = json.loads(line)
+    assert (found["message"], found["id"]) == (f"client {HOSTILE}", HOSTILE)
+
+
+def test_an_escape_in_a_field_differs_from_one_that_its_client_wrote() -> None:
+    written = Written(logs.TextFormatter())
+    written.log.info("x", extra={"fields": {"real": "\u202e", "typed": "\\u202e"}})
+    assert written.text.rstrip("\n").endswith('real="\\u202e" typed="\\\\u202e"')
 
 
 def test_the_form_and_the_level_change_while_the_broker_runs(capsys: pytest.CaptureFixture[str]) -> None:
