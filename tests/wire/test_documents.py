@@ -9,6 +9,7 @@ import pytest
 from harness.broker_process import ROOT
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import options
+from popmq_server.access import request_size
 from popmq_server.api import server
 from popmq_server.api.native import admin, entries, pulling, requests
 from popmq_server.commands import sessions
@@ -52,7 +53,7 @@ LIMITS = {
     "name of a lite topic": f"{message.LITE_TOPIC_BYTES_MAX} letters, digits",
     "bytes in a Pop": f"{size(requests.POP_BYTES_MAX)}, default {size(requests.POP_BYTES)}",
     "handles in an Ack, changes in a ChangeInvisibleTime, messages in a SendBack": f"1–{count(requests.ENTRIES_MAX)}",
-    "queues in an UpdateOffsets, ResetOffsets, LockQueues": f"1–{count(pulling.QUEUES_MAX)}",
+    "queues in a Pop, UpdateOffsets, ResetOffsets, LockQueues": f"1–{count(pulling.QUEUES_MAX)}",
     "invisible time, lease of an owner": f"{SECONDS[0]} s – {SECONDS[1]} h",
     "filter": f"{size(TEXT_BYTES_MAX)}, {WORDS_MAX} words, {DEPTH_MAX} levels, {LIST_MAX} texts in a list",
     "wait": f"0–{requests.WAIT_MS_MAX // 1_000} s",
@@ -88,7 +89,10 @@ LIMITS = {
     "kept without a call: an owner, a subscription": f"{owner.OWNER_KEEP_MS // 86_400_000} days, "
     f"{limits.EXPIRY_MS_MIN // 3_600_000} h – {limits.EXPIRY_MS_MAX // (365 * 86_400_000)} years by the group "
     f"(default {records.SUBSCRIPTION_EXPIRY_MS // 86_400_000} days; 0 = kept)",
-    "a request on the wire": size(dict(server._OPTIONS)["grpc.max_receive_message_length"]),
+    "a request on the wire": f"{size(dict(server._OPTIONS)['grpc.max_receive_message_length'])}, then the transport "
+    f"refuses it; {size(request_size.BYTES_MAX)} if it has no bodies, reasons or stacks (CommitBatch, DropStages: "
+    f"{size(request_size._LARGER['CommitBatchRequest'])}); "
+    f"{count(request_size.ELEMENTS_MAX)} elements, counted above {size(request_size.FREE_BYTES)}",
 }
 
 

@@ -20,6 +20,7 @@ REFUSED = {
     "no request": ([pb.SessionRequest()], "INVALID_FIELD", "hello"),
     "an answer first": ([CHECKED], "INVALID_FIELD", "hello"),
     "no client id": ([hello(DEALS, client_id="")], "INVALID_FIELD", "hello.client_id"),
+    "a control in the client id": ([hello(DEALS, client_id="a\x1b[2J")], "INVALID_FIELD", "hello.client_id"),
     "a long client id": ([hello(DEALS, client_id="c" * 129)], "INVALID_FIELD", "hello.client_id"),
     "no topics": ([hello()], "INVALID_FIELD", "hello.transaction_topics"),
     "many topics": ([hello(*[DEALS] * 4_097)], "INVALID_FIELD", "hello.transaction_topics"),

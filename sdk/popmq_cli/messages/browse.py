@@ -8,6 +8,7 @@ from typing import Literal
 import click
 
 import popmq
+from popmq_cli.shared import visible
 from popmq_cli.shared.asking import MOMENT, asks, filter_options
 from popmq_cli.shared.completing import topics
 from popmq_cli.shared.moments import moment
@@ -63,5 +64,5 @@ def _show(output: Output, delivery: popmq.Delivery) -> None:
         output.objects([delivery])
         return
     line = heading(delivery, f"stored {moment(delivery.stored_ms)}")
-    click.secho(f"{delivery.message_id} · {line}", fg="cyan")
+    click.secho(visible.line(f"{delivery.message_id} · {line}"), fg="cyan")
     show_body(delivery.body)

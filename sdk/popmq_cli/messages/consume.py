@@ -9,6 +9,7 @@ import sys
 import click
 
 import popmq
+from popmq_cli.shared import visible
 from popmq_cli.shared.asking import DURATION, asks, filter_options
 from popmq_cli.shared.completing import groups, topics
 from popmq_cli.shared.output import Output, show_body, text_of
@@ -62,7 +63,7 @@ def consume(
                 if program is None:
                     _print(output, delivery)
                 elif reason := _failure(program, delivery):
-                    output.note(f"message {delivery.message_id}, attempt {delivery.attempt}: {reason}")
+                    output.note(f"message {visible.line(delivery.message_id)}, attempt {delivery.attempt}: {reason}")
                     delivery.release(reason=reason)
             handled += 1
             if handled == most:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 import popmq
+from popmq_cli.shared import visible
 from popmq_cli.shared.asking import asks, sure
 from popmq_cli.shared.completing import groups
 from popmq_cli.shared.moments import moment
@@ -135,15 +136,19 @@ def redrive_chosen(client: popmq.Client, output: Output, group: str, chosen: Cho
 def _show(delivery: popmq.Delivery) -> None:
     letter = delivery.dead_letter
     key = f" · key {delivery.key}" if delivery.key else ""
-    click.secho(f"#{delivery.offset} · message {delivery.message_id}{key}", fg="cyan")
+    click.secho(visible.line(f"#{delivery.offset} · message {delivery.message_id}{key}"), fg="cyan")
     if letter:
         click.echo(f"  from     {letter.topic}, queue {letter.queue} offset {letter.offset}")
-        click.echo(
-            f"  died     {moment(letter.dead_ms)} after {letter.attempts} attempts, last by {letter.last_client}"
-        )
-        first, *rest = letter.reason.splitlines() or ["no reason given"]
-        click.echo(f"  reason   {first}")
-        for line in rest:
-            click.echo(f"           {line}")
+        last = visible.line(letter.last_client)
+        click.echo(f"  died     {moment(letter.dead_ms)} after {letter.attempts} attempts, last by {last}")
+        _part("reason", letter.reason or "no reason given")
     body = text_of(delivery.body)
-    click.echo(f"  body     {f'{len(delivery.body)} bytes' if body is None else body[:BODY_SHOWN_MAX]}")
+    _part("body", f"{len(delivery.body)} bytes" if body is None else body[:BODY_SHOWN_MAX])
+
+
+def _part(name: str, text: str) -> None:
+    """A text below its name; its further lines are indented, so that none is taken for a line of ours."""
+    first, *rest = text.splitlines() or [""]
+    click.echo(f"  {name:7}  {visible.line(first)}")
+    for line in rest:
+        click.echo(f"           {visible.line(line)}")

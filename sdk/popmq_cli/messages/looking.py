@@ -8,6 +8,7 @@ from datetime import datetime
 import click
 
 import popmq
+from popmq_cli.shared import visible
 from popmq_cli.shared.asking import MOMENT, asks, filter_options
 from popmq_cli.shared.completing import groups, topics
 from popmq_cli.shared.moments import moment
@@ -99,7 +100,7 @@ def _show(output: Output, deliveries: Sequence[popmq.Delivery]) -> None:
     for delivery in deliveries:
         attempt = f"attempt {delivery.attempt}" if delivery.attempt else ""
         line = heading(delivery, attempt, f"stored {moment(delivery.stored_ms)}")
-        click.secho(f"{delivery.message_id} · {line}", fg="cyan")
+        click.secho(visible.line(f"{delivery.message_id} · {line}"), fg="cyan")
         show_body(delivery.body)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import click
 
 import popmq
+from popmq_cli.shared import visible
 from popmq_cli.shared.asking import asks
 from popmq_cli.shared.moments import exact
 from popmq_cli.shared.output import Output, seconds
@@ -73,7 +74,7 @@ def why(client: popmq.Client, output: Output, message_id: str, topic: str, group
 
 def _show(message_id: str, life: popmq.MessageLife) -> None:
     place = f"queue {life.queue} offset {life.offset}" if life.place == "stored" else life.place
-    click.echo(f"{click.style(message_id, bold=True)} in {click.style(life.topic, bold=True)}, {place}")
+    click.echo(f"{click.style(visible.line(message_id), bold=True)} in {click.style(life.topic, bold=True)}, {place}")
     click.echo(f"  stored {exact(life.stored_ms)}{f', due {exact(life.due_ms)}' if life.due_ms else ''}")
     if life.place == "stored" and not life.groups:
         click.echo("  no group reads this topic")
@@ -84,12 +85,12 @@ def _show(message_id: str, life: popmq.MessageLife) -> None:
 def _show_group(life: popmq.GroupLife) -> None:
     state = click.style(life.state, fg=COLOURS.get(life.state), bold=True)
     click.echo(f"\n  {click.style(life.group, bold=True)} · {state}")
-    click.echo(f"  {life.explanation}")
+    click.echo(f"  {visible.line(life.explanation)}")
     before_ms = 0
     for event in life.events:
         click.echo(_line(event, before_ms))
         for line in event.reason.splitlines()[1:]:
-            click.secho(f"  │{'':{REASON_COLUMN - 3}}{line}", dim=True)
+            click.secho(f"  │{'':{REASON_COLUMN - 3}}{visible.line(line)}", dim=True)
         before_ms = event.time_ms or before_ms
 
 
@@ -106,7 +107,7 @@ def _line(event: popmq.LifeEvent, before_ms: int) -> str:
     when = exact(event.time_ms) if event.time_ms else f"{'–':23}"
     passed = click.style(f"{f'+{seconds(passed_ms / 1000)}' if passed_ms else '':9}", dim=True)
     what = click.style(f"{event.what:10}", fg=colour)
-    told = " · ".join(detail for detail in details if detail)
+    told = visible.line(" · ".join(detail for detail in details if detail))
     return f"  {click.style('●', fg=colour)} {when}  {passed}  {what}{told}".rstrip()
 
 

@@ -17,7 +17,7 @@ import click
 import popmq
 from popmq import errors
 from popmq_cli.messages.supervising import HOPELESS, PARENT, Supervisor
-from popmq_cli.shared import exits
+from popmq_cli.shared import exits, visible
 from popmq_cli.shared.asking import DURATION, connection_of
 from popmq_cli.shared.connection import CONNECTION, connection_options
 
@@ -72,7 +72,7 @@ def work(target: str, processes: int, reload: bool, drain: float | None, log_lev
     try:
         drained = worker.run(_client(worker, given), drain)
     except errors.PopMQError as error:
-        click.secho(f"popmq: {error}", fg="red", err=True)
+        click.secho(f"popmq: {visible.lines(str(error))}", fg="red", err=True)
         code = exits.code_of(error)
         sys.exit(hopeless + code if code == exits.REFUSED else code)
     except RuntimeError as error:

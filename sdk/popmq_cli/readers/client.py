@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import popmq
+from popmq_cli.shared import visible
 from popmq_cli.shared.asking import asks
 from popmq_cli.shared.completing import topics
 from popmq_cli.shared.output import Output
@@ -48,6 +49,6 @@ def _show(output: Output, answer: popmq.ClientAnswer) -> None:
     if output.as_json:
         output.objects([answer])
         return
-    click.secho(answer.code, fg="green" if answer.code == "OK" else "red")
+    click.secho(visible.line(answer.code), fg="green" if answer.code == "OK" else "red")
     if answer.text:
-        click.echo(answer.text)
+        click.echo(visible.lines(answer.text))

@@ -16,6 +16,7 @@ import click
 
 import popmq
 from popmq_cli.readers.top_view import Numbers, Screen, fitting, window
+from popmq_cli.shared import visible
 from popmq_cli.shared.asking import DURATION, asks
 from popmq_cli.shared.output import Output
 
@@ -125,7 +126,7 @@ def _drawn(client: popmq.Client, screen: Screen, numbers: Numbers, room: Console
         table.add_row(*cells, style="reverse" if index == marked else "")
     if not rows:
         table.add_row(Text("nothing is here", "dim"))
-    return Group(title, table, Text(screen.trouble, "red") if screen.trouble else Text(HELP, "dim"))
+    return Group(title, table, Text(visible.line(screen.trouble), "red") if screen.trouble else Text(HELP, "dim"))
 
 
 def _title(client: popmq.Client, screen: Screen, numbers: Numbers) -> str:

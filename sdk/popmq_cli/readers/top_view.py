@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import popmq
+from popmq_cli.shared import visible
 from popmq_cli.shared.output import seconds, size
 
 ViewName = Literal["groups", "topics", "leases"]
@@ -70,7 +71,7 @@ def lease_columns(now_ms: int) -> tuple[Column, ...]:
         Column("UNDONE#", lambda row: row.undone),
         Column("OF#", lambda row: row.messages),
         Column("AGE#", lambda row: max(0, now_ms - row.popped_ms) / 1000 if row.popped_ms else 0.0, _span),
-        Column("CLIENT", lambda row: row.owner or row.client_id),
+        Column("CLIENT", lambda row: row.owner or row.client_id, visible.line),
     )
 
 

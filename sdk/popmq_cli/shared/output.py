@@ -17,6 +17,7 @@ import click
 
 import popmq
 from popmq import errors
+from popmq_cli.shared import visible
 
 Row = Sequence[Any]
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class Output:
     def note(self, sentence: str) -> None:
         """A message for a human."""
         if not self.as_json:
-            click.echo(sentence, err=True)
+            click.echo(visible.lines(sentence), err=True)
 
     def done(self, sentence: str, result: Any) -> None:
         """Reports a finished action: a sentence for a human, the object itself as JSON."""
@@ -49,7 +50,7 @@ class Output:
     def objects(self, items: Iterable[Any]) -> None:
         """One JSON object a line."""
         for item in items:
-            click.echo(json.dumps(plain(item), ensure_ascii=False))
+            click.echo(visible.in_json(json.dumps(plain(item), ensure_ascii=False)))
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """A table on a terminal, tab-separated lines under a heading elsewhere. A column named "…#" is a number."""
@@ -59,23 +60,23 @@ class Output:
         else:
             click.echo("\t".join(names))
             for row in rows:
-                click.echo("\t".join(str(cell) for cell in row))
+                click.echo("\t".join(map(visible.line, row)))
 
     def fields(self, title: str, fields: dict[str, Any]) -> None:
         """The fields of one thing, a line each."""
         width = max(len(name) for name in fields)
         click.secho(title, bold=True)
         for name, value in fields.items():
-            click.echo(f"  {name:{width}}  {value}")
+            click.echo(f"  {name:{width}}  {visible.line(value)}")
 
     def error(self, error: errors.PopMQError) -> None:
         """One sentence, with what to do about it."""
         if self.as_json:
-            click.echo(json.dumps({"error": told(error)}, ensure_ascii=False), err=True)
+            click.echo(visible.in_json(json.dumps({"error": told(error)}, ensure_ascii=False)), err=True)
         else:
-            click.secho(f"popmq: {error.message}", fg="red", err=True)
+            click.secho(f"popmq: {visible.lines(error.message)}", fg="red", err=True)
             if error.action:
-                click.echo(f"  → {error.action}", err=True)
+                click.echo(f"  → {visible.lines(error.action)}", err=True)
 
     def _rich_table(self, title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
         from rich import box
@@ -91,8 +92,8 @@ class Output:
             table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
         for row in rows:
             # Text, not str: a client id may hold what rich would take for markup.
-            cells = zip(columns, row, strict=True)
-            table.add_row(*[Text(str(cell), "red" if column == "DEAD#" and cell else "") for column, cell in cells])
+            styles = ["red" if column == "DEAD#" and cell else "" for column, cell in zip(columns, row, strict=True)]
+            table.add_row(*[Text(visible.line(cell), style) for cell, style in zip(row, styles, strict=True)])
         Console().print(table)
 
 
@@ -141,17 +142,19 @@ def heading(delivery: popmq.Delivery, *more: str) -> str:
         f"tag {delivery.tag}" if delivery.tag else "",
         " ".join(f"{name}={value}" for name, value in delivery.properties.items()),
     ]
-    return " · ".join(part for part in parts if part)
+    return visible.line(" · ".join(part for part in parts if part))
 
 
 def show_body(body: bytes) -> None:
-    """A body on a line of its own, as it is."""
+    """A body on a line of its own: as it is in a pipe or a file; on a terminal with escapes for its controls."""
     text = text_of(body)
-    if text is None:
+    if sys.stdout.isatty():
+        click.echo(visible.lines(body.decode(errors="backslashreplace")))
+    elif text is None:
         sys.stdout.flush()
         sys.stdout.buffer.write(body + b"\n")
     else:
-        click.echo(text)
+        click.echo(text, color=True)  # else click removes what looks like a colour
 
 
 def text_of(body: bytes) -> str | None:

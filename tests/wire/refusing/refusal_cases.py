@@ -88,6 +88,7 @@ def bad_pops() -> list[Case]:
         bad(pop, "INVALID_FIELD", "queues[1]", queues=[0, 2**32 - 1]),
         bad(pop, "INVALID_FIELD", "client_id", client_id="c" * 129),
         bad(pop, "INVALID_FIELD", "client_id", client_id="é" * 65),
+        *(bad(pop, "INVALID_FIELD", "client_id", client_id=f"a{one}b") for one in "\n\x1b\x7f\x9b\u2028\u202e"),
         bad(pop, "INVALID_FIELD", "attempt_id", attempt_id="a" * 65),
         bad(pop, "INVALID_FIELD", "attempt_id", attempt_id="a", token=token),
         bad(pop, "FILTER_CONFLICT", "filter", filter=pb.Filter(tag="a || b")),
@@ -248,6 +249,8 @@ def bad_lists() -> list[Case]:
         bad("Broker/QueryAssignment", "INVALID_FIELD", "client_id", client_id="c" * 129),
         bad("Broker/Heartbeat", "INVALID_FIELD", "client_id", client_id=""),
         bad("Broker/Heartbeat", "INVALID_FIELD", "client_id", client_id="c" * 129),
+        bad("Broker/Heartbeat", "INVALID_FIELD", "client_id", client_id="a\x1b[2J"),
+        bad("Broker/QueryAssignment", "INVALID_FIELD", "client_id", client_id="a\x1b[2J"),
         bad("Broker/Heartbeat", "INVALID_FIELD", "topics", topics=[TOPIC] * 4097),
     ]
 

@@ -14,6 +14,7 @@ from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.api.rocketmq import clients as registry
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients, Outlet
+from popmq_server.api.rocketmq.status import Declined
 from popmq_server.api.rocketmq.telemetry import TelemetryService
 from popmq_server.clock import FakeClock
 from popmq_server.errors import Refused
@@ -54,6 +55,15 @@ def test_the_length_of_a_client_id_is_bounded(shop: Stubs, v2: V2) -> None:
     with V2(v2.endpoint, client_id="c" * 512) as long, V2(v2.endpoint, client_id="c" * 513) as longer:
         assert long.code("Heartbeat", client_type=pb.PRODUCER) == "OK"
         assert longer.code("Heartbeat", client_type=pb.PRODUCER) == "BAD_REQUEST"
+
+
+def test_a_client_id_has_no_control_characters(shop: Stubs, v2: V2) -> None:
+    """Call.check sees what a transport lets through: not each one refuses them."""
+    for name in ("a\x1b[2J", "a\nb", "a\x7f"):
+        with pytest.raises(Declined) as declined:
+            Call(name, "JAVA", "", lambda: None).check()
+        assert declined.value.code == pb.BAD_REQUEST
+    Call("höst-1@4711@0@8x2", "JAVA", "", lambda: None).check()
 
 
 def test_settings_name_a_bounded_number_of_topics(shop: Stubs, v2: V2) -> None:

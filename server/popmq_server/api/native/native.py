@@ -109,7 +109,7 @@ class NativeService:
     async def Heartbeat(self, raw: bytes) -> Message:
         """Renews a session (120 s) or ends it with `goodbye`."""
         request = requests.read(pb.HeartbeatRequest, raw)
-        client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
+        client = requests.client_id(request.client_id, required=True)
         check_range(len(request.topics), "topics", 0, requests.ENTRIES_MAX)
         topics = frozenset(requests.topic_name(name, f"topics[{index}]") for index, name in enumerate(request.topics))
         group = requests.group_name(request.group)

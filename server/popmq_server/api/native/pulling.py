@@ -82,7 +82,7 @@ class PullingService(Service):
         check_range(len(request.messages), "messages", 1, requests.ENTRIES_MAX)
         entries = tuple(_sent_back(entry, f"messages[{index}]") for index, entry in enumerate(request.messages))
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
-        client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX)
+        client = requests.client_id(request.client_id)
         answer = await self._engine.execute(SendBack(topic, group, entries, client))
         for entry in answer:
             if isinstance(entry, Refused):
@@ -234,7 +234,7 @@ def _sent_back(entry: pb.SentBack, field: str) -> SentBack | Refused:
 
 
 def _client(client: str) -> str:
-    return check_text(client, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
+    return requests.client_id(client, required=True)
 
 
 def _behind(token: str) -> tuple[str, str]:

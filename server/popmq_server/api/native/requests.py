@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.store.store_pb2 import SendView, StageView
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import logs
 from popmq_server.access import access_keys, request_size
 from popmq_server.api.native.entries import validated
 from popmq_server.commands import (
@@ -125,6 +126,15 @@ def browsed_name(name: str, field: str = "topic") -> str:
 
 
 # The caches of this package are of modules, not of a server: each is bounded, and depends on its argument alone.
+@functools.lru_cache(maxsize=4096)
+def client_id(text: str, field: str = "client_id", required: bool = False) -> str:
+    """Validates the id of a client. Raises Refused for characters that no list and no log can show as they are."""
+    check_text(text, field, CLIENT_ID_BYTES_MAX, required=required)
+    if (shown := logs.visible(text)) != text:
+        raise invalid(f"{field} {shown[:80]!r} has a control character in it", field=field, action="name it otherwise")
+    return text
+
+
 @functools.lru_cache(maxsize=4096)
 def sent_name(name: str) -> str:
     """Validates the name of a topic that clients may send to."""
@@ -254,7 +264,7 @@ def pop(request: pb.PopRequest) -> Pop:
         check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES),
         check_range(request.max_bytes, "max_bytes", 1, POP_BYTES_MAX, POP_BYTES),
         invisible_ms(request.invisible_ms, "invisible_ms"),
-        check_text(request.client_id, "client_id", CLIENT_ID_BYTES_MAX),
+        client_id(request.client_id),
         check_text(request.attempt_id, "attempt_id", ATTEMPT_ID_BYTES_MAX),
         token,
         wanted(request),

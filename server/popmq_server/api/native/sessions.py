@@ -23,7 +23,7 @@ from popmq_server.api.native.requests import read
 from popmq_server.api.native.timing import decided
 from popmq_server.commands import Check, End, EndTransaction
 from popmq_server.errors import Refused, invalid
-from popmq_server.model.message import check_range, check_text
+from popmq_server.model.message import check_range
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.seam.producers import CheckStreams, ProducerStream
 
@@ -99,7 +99,7 @@ async def _hello(raws: AsyncIterator[bytes]) -> tuple[str, tuple[str, ...]]:
         if not request.HasField("hello"):
             break
         hello = request.hello
-        client = check_text(hello.client_id, "hello.client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
+        client = requests.client_id(hello.client_id, "hello.client_id", required=True)
         names = hello.transaction_topics
         check_range(len(names), "hello.transaction_topics", 1, requests.ENTRIES_MAX)
         return client, tuple(

@@ -1,5 +1,6 @@
 """The client's headers, which come with each call."""
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,6 +10,8 @@ from popmq_server.api.rocketmq.status import Declined
 
 #: Client ids hold a host name, a process id and a number; each lease stores one.
 CLIENT_ID_CHARACTERS_MAX = 512
+#: Headers are read as Latin-1, where parts of other characters look like the controls above these.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Call(NamedTuple):
@@ -36,6 +39,8 @@ class Call(NamedTuple):
             raise Declined(pb.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
         if len(self.client_id) > CLIENT_ID_CHARACTERS_MAX:
             raise Declined(pb.BAD_REQUEST, f"the header x-mq-client-id has over {CLIENT_ID_CHARACTERS_MAX} characters")
+        if _CONTROL.search(self.client_id):
+            raise Declined(pb.BAD_REQUEST, "the header x-mq-client-id has a control character in it")
 
 
 def call_of(context: Any) -> Call:
