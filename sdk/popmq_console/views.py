@@ -87,8 +87,11 @@ def headline(reason: str) -> str:
 
 
 def moment(ms: int) -> str:
-    """A time in UTC; "" for 0."""
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S.}{ms % 1000:03}" if ms else ""
+    """A time in UTC; "" for 0. One that has no date is a number: senders name some times, and may name any number."""
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S.}{ms % 1000:03}" if ms else ""
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
 
 
 def as_text(body: bytes) -> str:

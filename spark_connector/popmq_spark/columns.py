@@ -10,6 +10,8 @@ from pyspark.sql.types import StructType
 import popmq
 
 _TIME = pa.timestamp("us", tz="UTC")
+#: The end of 9999-12-30: in every time zone it is a date of Spark and of Python.
+TIME_MS_MAX = 253_402_214_399_999
 _MAP = pa.map_(pa.string(), pa.string())
 
 _DEAD_LETTER = pa.struct(
@@ -115,7 +117,11 @@ def _texts(values: Sequence[str]) -> Any:
 
 
 def _times(values: Sequence[int]) -> Any:
-    """Milliseconds since 1970, 0 = unset, as timestamps."""
+    """Milliseconds since 1970, 0 = unset, as timestamps.
+
+    Also null for a number without a date: a producer may name any, and a query must not end by it.
+    """
     array = pa.array(values, pa.int64())
-    known = pc.if_else(pc.equal(array, 0), pa.scalar(None, pa.int64()), array)
+    unknown = pc.or_(pc.equal(array, 0), pc.greater(array, TIME_MS_MAX))
+    known = pc.if_else(unknown, pa.scalar(None, pa.int64()), array)
     return known.cast(pa.timestamp("ms", tz="UTC")).cast(_TIME)

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from popmq_cli.shared.moments import moment, moment_of
+from popmq_cli.shared.moments import exact, moment, moment_of
+from popmq_console import views
 
 NOW = datetime(2026, 1, 31, 18, 30, tzinfo=UTC).astimezone()
 
@@ -41,6 +42,17 @@ def test_a_displayed_time_can_be_typed_as_input() -> None:
     shown = moment(1_700_000_000_000)
     assert shown == "2023-11-14T22:13:20Z"
     assert moment_of(shown, NOW).timestamp() == 1_700_000_000
+
+
+@pytest.mark.parametrize("ms", [253_402_300_800_000, 1 << 62, (1 << 63) - 1, -(1 << 63), -62_135_596_800_001])
+def test_every_number_of_64_bits_is_shown_as_a_time(ms: int) -> None:
+    """Senders name some times, and what an earlier broker has stored of them is shown too."""
+    assert (moment(ms), exact(ms), views.moment(ms)) == (f"{ms} ms",) * 3
+    assert (moment(253_402_300_799_999), moment(-62_135_596_800_000)) == (
+        "9999-12-31T23:59:59Z",
+        "0001-01-01T00:00:00Z",
+    )
+    assert exact(253_402_300_799_999) == "9999-12-31T23:59:59.999Z"
 
 
 @pytest.mark.parametrize("text", ["", "soon", "tomorrow 25:00", "tomorrow 9", "2026-13-01", "+", "1y", "9" * 30 + "d"])

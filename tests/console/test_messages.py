@@ -51,6 +51,15 @@ def dead_now(site: Site) -> int:
     return max((row.dead for row in site.client.stats(group="packing").groups), default=0)
 
 
+def test_a_message_with_an_impossible_time_has_its_page(site: Site, operator: Browser) -> None:
+    site.client.send("orders", popmq.Message("x", message_id="m-late", born_ms=2**62))
+    found = operator.get("/messages?topic=orders&id=m-late").plain
+    assert "m-late" in found
+    (shown,) = site.client.look_up("orders", "m-late").deliveries
+    page = operator.get(f"/message?topic=orders&queue={shown.queue}&offset={shown.offset}")
+    assert (page.status, f"{2**62} ms" in page.plain) == (200, True)
+
+
 def test_a_message_is_found_by_id_by_key_by_time_and_by_place(operator: Browser) -> None:
     assert "m-1" in operator.get("/messages?topic=orders&id=m-1").plain
     assert "m-1" in operator.get("/messages?topic=orders&key=first").plain

@@ -1,5 +1,6 @@
 """What Spark sees before a query runs: the name, the columns, and how light the modules are."""
 
+import dataclasses
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -115,3 +116,10 @@ def test_a_schema_of_the_user_chooses_columns_and_their_order() -> None:
 def test_a_schema_that_does_not_fit_is_refused_in_words(field: str, complaint: str) -> None:
     with pytest.raises(SchemaError, match=complaint):
         source().streamReader(StructType([StructField(field, StringType())]))
+
+
+def test_a_time_that_is_no_date_becomes_null_and_ends_no_query() -> None:
+    """Any producer may send one, and the message is read again after each failure."""
+    impossible = dataclasses.replace(ROWS, born_ms=[2**62, 2**63 - 1])
+    batch = to_arrow(impossible, "orders", 7, arrow_schema(source().schema()))
+    assert batch.to_pydict()["born_ts"] == [None, None]

@@ -10,6 +10,9 @@ from popmq.errors import InvalidField
 from popmq.topic import Group, LiteTopics, Permission, Quota, Retention, Start, Subscription, Topic, TopicType
 from popmq_proto.v1 import popmq_pb2 as pb
 
+#: The last second that a datetime can name; earlier brokers took any number for the time of a start.
+_LAST_S = 253_402_300_799
+
 # ── Topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -190,7 +193,7 @@ def start_position(start: Start) -> pb.StartPosition:
 def _read_start(row: pb.StartPosition) -> Start:
     kind = getattr(row, "from")
     if kind == pb.TIMESTAMP:
-        return datetime.fromtimestamp(row.timestamp_ms / 1000, UTC)
+        return datetime.fromtimestamp(min(row.timestamp_ms / 1000, _LAST_S), UTC)
     return "latest" if kind == pb.LATEST else "earliest"
 
 

@@ -8,7 +8,7 @@ Times are shown in UTC with its suffix, in a form that every option accepts.
 """
 
 import re
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 
 from popmq.duration import seconds_of
 from popmq.errors import InvalidField
@@ -37,9 +37,17 @@ def moment_of(text: str, now: datetime, ahead: bool = False) -> datetime:
 
 def moment(ms: int) -> str:
     """A time to the second, in UTC; "–" for none."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ms else "–"
+    return _written(ms, "seconds") if ms else "–"
 
 
 def exact(ms: int) -> str:
     """A time to the millisecond, in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    return _written(ms, "milliseconds")
+
+
+def _written(ms: int, timespec: str) -> str:
+    """A time in UTC; one that has no date is a number. Senders name some times, and may name any number."""
+    try:
+        return (datetime(1970, 1, 1) + timedelta(milliseconds=ms)).isoformat(timespec=timespec) + "Z"
+    except OverflowError:
+        return f"{ms} ms"

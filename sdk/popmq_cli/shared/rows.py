@@ -63,13 +63,13 @@ def message_of(row: Row) -> popmq.Message:
     if not isinstance(body, bytes) or not body:
         raise BadRow("it has no body")
     given = {name: row[name] for name in (*PLAIN, "more_keys", "properties") if row.get(name)}
-    if at := row.get("deliver_at_ms"):
-        given["deliver_at"] = datetime.fromtimestamp(at / 1000, UTC)
     if row.get("traceparent"):
         given["trace_context"] = popmq.TraceContext(row["traceparent"], row.get("tracestate", ""))
     try:
+        if at := row.get("deliver_at_ms"):
+            given["deliver_at"] = datetime.fromtimestamp(at / 1000, UTC)
         return popmq.Message(body, **given)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, OSError) as error:
         raise BadRow(str(error)) from None
 
 

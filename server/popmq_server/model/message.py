@@ -39,6 +39,8 @@ PRIORITY_MAX = 1023
 BORN_HOST_BYTES_MAX = 256
 LITE_TOPIC_BYTES_MAX = 64
 CHECK_AFTER_MS_MIN, CHECK_AFTER_MS_MAX = 1_000, 3_600_000
+#: The end of the year 9999. Protobuf's Timestamp, and the times of most languages, end there.
+TIME_MS_MAX = 253_402_300_799_999
 
 TOPIC_NAME_MAX = 127
 GROUP_NAME_MAX = 120

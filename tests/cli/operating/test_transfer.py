@@ -94,7 +94,10 @@ def test_dead_letters_are_exported(run: Cli, topics: popmq.Client) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["no json", "[]", "{}", '{"key": "k"}', '{"body": 5}', '{"body": "x", "colour": 1}', '{"body_base64": "%"}'],
+    [
+        *("no json", "[]", "{}", '{"key": "k"}', '{"body": 5}', '{"body": "x", "colour": 1}', '{"body_base64": "%"}'),
+        '{"body": "x", "deliver_at_ms": 4611686018427387904}',
+    ],
 )
 def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
     run: Cli, topics: popmq.Client, line: str, tmp_path: Path

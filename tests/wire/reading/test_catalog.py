@@ -10,6 +10,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.model.message import TIME_MS_MAX
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, dump, handles, refusal
 
 RETRY = f"%RETRY%{GROUP}+{TOPIC}"
@@ -174,7 +175,7 @@ FULL: dict[str, Any] = {
     "backoff": pb.Backoff(delays_ms=[0, 43_200_000] * 32),
     "invisible_ms": 43_200_000,
     "share_number": 3,
-    "start": pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": 2**63 - 1}),
+    "start": pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": TIME_MS_MAX}),
     "exclusive_owner": True,
     "fifo": True,
     "in_flight_max": 500,

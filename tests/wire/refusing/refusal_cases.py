@@ -130,6 +130,8 @@ def bad_owners() -> Iterator[Case]:
     yield from out_of_range("Broker/AckUpTo", "generation", 0)
     yield from out_of_range("Broker/AckUpTo", "epoch", 0, 2**63, 2**64 - 1)
     yield from out_of_range("Broker/AttachOwner", "start__timestamp_ms", -1, 1)
+    never = pb.StartPosition(timestamp_ms=2**62, **{"from": pb.TIMESTAMP})
+    yield bad("Broker/AttachOwner", "INVALID_FIELD", "start.timestamp_ms", start=never)
     latest = pb.StartPosition(**{"from": pb.TIMESTAMP})
     yield bad("Broker/AttachOwner", "INVALID_FIELD", "start.timestamp_ms", start=latest)
     unknown = pb.StartPosition(**{"from": 3})

@@ -9,12 +9,12 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.model.message import TIME_MS_MAX
 from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes, refusal
 
 LATER = "later"
 SECOND, YEAR = 1_000, 365 * 86_400_000
-FOREVER = 2**63 - 1
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def test_a_step_of_the_machines_clock_makes_nothing_early(later: Stubs, clock: F
     assert bodies(later.pop(LATER)) == [b"a"]
 
 
-def test_any_time_of_64_bits_is_taken_and_lives_through_a_restart(folder: Any, clock: FakeClock) -> None:
-    times = [FOREVER, 1 << 62, clock.now_ms() + 100 * YEAR]
+def test_any_time_to_the_year_9999_is_taken_and_lives_through_a_restart(folder: Any, clock: FakeClock) -> None:
+    times = [TIME_MS_MAX, TIME_MS_MAX - 1, clock.now_ms() + 100 * YEAR]
     for restarted in (False, True):
         with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
             stubs.create_topic(LATER, type=pb.DELAY)
@@ -100,6 +100,7 @@ def test_any_time_of_64_bits_is_taken_and_lives_through_a_restart(folder: Any, c
     ("fields", "path"),
     [
         ({"deliver_at_ms": -1}, "deliver_at_ms"),
+        ({"deliver_at_ms": TIME_MS_MAX + 1}, "deliver_at_ms"),
         ({"delay_ms": -1}, "delay_ms"),
         ({"delay_ms": 100 * YEAR + 1}, "delay_ms"),
         ({"delay_ms": 1, "deliver_at_ms": 1}, "delay_ms"),
@@ -114,7 +115,7 @@ def test_a_time_out_of_range_is_refused_and_its_neighbours_are_kept(
     assert listed(later).total == 1
 
 
-@pytest.mark.parametrize("fields", [{"deliver_at_ms": FOREVER}, {"delay_ms": 1}, {"transaction": True}])
+@pytest.mark.parametrize("fields", [{"deliver_at_ms": TIME_MS_MAX}, {"delay_ms": 1}, {"transaction": True}])
 def test_a_normal_topic_takes_no_delayed_and_no_half_messages(shop: Stubs, fields: dict[str, Any]) -> None:
     results = send(shop, message(b"a", **fields), message(b"b"), topic=TOPIC)
     assert codes(results) == ["INVALID_FIELD", ""]

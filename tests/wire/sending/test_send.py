@@ -97,6 +97,7 @@ def test_the_broker_makes_ids_for_messages_without_one(either_shop: Stubs) -> No
         (pb.Message(body=b"x", message_group="g"), "INVALID_FIELD", "message_group"),
         (pb.Message(body=b"x", deliver_at_ms=1), "INVALID_FIELD", "deliver_at_ms"),
         (pb.Message(body=b"x", deliver_at_ms=-(2**63)), "INVALID_FIELD", "deliver_at_ms"),
+        (pb.Message(body=b"x", deliver_at_ms=2**62), "INVALID_FIELD", "deliver_at_ms"),
         (pb.Message(body=b"x", priority=-1), "INVALID_FIELD", "priority"),
         (pb.Message(body=b"x", transaction=True), "INVALID_FIELD", "transaction"),
         (pb.Message(body=b"x", encoding=5), "INVALID_FIELD", "encoding"),  # type: ignore[arg-type]

@@ -30,13 +30,13 @@ from popmq_server.model.message import (
     PROPERTIES_BYTES_MAX,
     PROPERTIES_MAX,
     TAG_BYTES_MAX,
+    TIME_MS_MAX,
     Extra,
     check_range,
     check_text,
 )
 
-_INT64_MAX = (1 << 63) - 1
-#: The largest relative delay; deliver_at_ms has no bound.
+#: The largest relative delay.
 DELAY_MS_MAX = 100 * 365 * 86_400_000
 _ENCODING_MAX = max(pb.Encoding.values())
 #: Bytes of a plain message beside its id and its body, if both are short.
@@ -195,7 +195,7 @@ def _check_rare(message: pb.Message, word_bytes_max: int) -> Extra | None:
 def _extra(message: pb.Message) -> Extra | None:
     """The engine decides whether the topic's type allows these fields."""
     check_text(message.message_group, "message_group", MESSAGE_GROUP_BYTES_MAX)
-    check_range(message.deliver_at_ms, "deliver_at_ms", 0, _INT64_MAX)
+    check_range(message.deliver_at_ms, "deliver_at_ms", 0, TIME_MS_MAX)
     check_range(message.delay_ms, "delay_ms", 0, DELAY_MS_MAX)
     check_range(message.priority, "priority", 0, PRIORITY_MAX)
     if message.deliver_at_ms and message.delay_ms:

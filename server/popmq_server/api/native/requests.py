@@ -37,6 +37,7 @@ from popmq_server.model.message import (
     GROUP_NAME_MAX,
     REASON_BYTES_MAX,
     RETRY_PREFIX,
+    TIME_MS_MAX,
     TOPIC_NAME_MAX,
     check_lite_topic,
     check_messages_total,
@@ -395,4 +396,4 @@ def start_position(start: pb.StartPosition, field: str) -> tuple[str, int]:
             field=f"{field}.timestamp_ms",
             action="set from to TIMESTAMP, or unset timestamp_ms",
         )
-    return kind, start.timestamp_ms
+    return kind, check_range(start.timestamp_ms, f"{field}.timestamp_ms", 0, TIME_MS_MAX)

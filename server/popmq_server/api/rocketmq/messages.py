@@ -29,7 +29,14 @@ from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.api.native import entries
 from popmq_server.api.rocketmq.status import Declined
 from popmq_server.commands import NewMessage, PoppedRow
-from popmq_server.model.message import BODY_BYTES_MAX, BORN_HOST_BYTES_MAX, MESSAGE_ID_BYTES_MAX, TAG_BYTES_MAX, varint
+from popmq_server.model.message import (
+    BODY_BYTES_MAX,
+    BORN_HOST_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
+    TAG_BYTES_MAX,
+    TIME_MS_MAX,
+    varint,
+)
 
 #: Limits of the reference that are tighter than PopMQ's.
 PROPERTIES_MAX = 128
@@ -37,8 +44,6 @@ PROPERTIES_BYTES_MAX = 16 << 10
 MESSAGE_GROUP_BYTES_MAX = 63
 CHECK_AFTER_S_MAX = 3_600
 ENCODING_PROPERTY = "popmq-encoding"
-#: The end of the year 9999: no Timestamp is later.
-TIME_MS_MAX = 253_402_300_799_999
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
