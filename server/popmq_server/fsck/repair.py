@@ -6,8 +6,8 @@
 
 Each entry that can be read is kept as it is; one wrong bit of a row is corrected (datafile/checksums.py). Messages have
 checksums, so a broker finds a damaged one when it reads it, and puts it into quarantine. The new store has the newest
-format. The damaged file stays beside the new one, as `popmq.mdb.damaged`. Killed before the swap, a repair has changed
-nothing.
+format. The damaged file stays beside the new one, as `popmq.mdb.damaged`; a further one is numbered. Killed before the
+swap, a repair has changed nothing.
 """
 
 import os
@@ -15,6 +15,7 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 from popmq_server.datafile import checksums
 from popmq_server.datafile.walk import rescue
@@ -25,7 +26,7 @@ from popmq_server.model.checkpoint import decode
 from popmq_server.state.rows import LITE_NAME
 from popmq_server.state.state import State
 from popmq_server.storage import keys
-from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE, REPAIR_FOLDER, lock_folder, sync_folder
+from popmq_server.storage.folder import DATA_FILE, REPAIR_FOLDER, lock_folder, name_for_damaged, sync_folder
 from popmq_server.storage.keys import DUE_KEY, LITE_INDEX, SUB_OWNER, U32, U64
 from popmq_server.storage.lmdb import DiskFault, MapFull
 from popmq_server.storage.rows import RowReader
@@ -41,9 +42,18 @@ _FIRST = ("meta", "topic", "group", "name")
 _KEPT = frozenset({"meta", "topic", "group", "queue", "poff", "stat", "tstat", "cq", "due"})
 
 
-def repair_folder(folder: pathlib.Path) -> list[str]:
-    """Replaces the data file by one with all readable entries; returns a sentence for each entry that was dropped or
-    changed, then for each invariant that is still broken.
+class Repaired(NamedTuple):
+    """`told`: a sentence for each entry that was dropped or changed, then for each invariant that is still broken.
+
+    `damaged`: the name that the damaged file has now.
+    """
+
+    told: list[str]
+    damaged: str
+
+
+def repair_folder(folder: pathlib.Path) -> Repaired:
+    """Replaces the data file by one with all readable entries.
 
     Raises StartError: no data folder, in use, no room. Then nothing has changed.
     """
@@ -58,10 +68,11 @@ def repair_folder(folder: pathlib.Path) -> list[str]:
             told = list(_rebuild(data, beside))
         except (MapFull, DiskFault, CommitFailed, OSError) as error:
             raise StartError(f"the new store cannot be written, {DATA_FILE} is as it was: {error!r}") from error
-        os.replace(data, folder / DAMAGED_FILE)
+        damaged = name_for_damaged(folder)
+        os.replace(data, folder / damaged)
         os.replace(beside / DATA_FILE, data)
         sync_folder(folder)
-        return told
+        return Repaired(told, damaged)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
         os.close(lock)
@@ -230,11 +241,11 @@ def _drop(store: Store, table: str, key: bytes, why: str) -> Iterator[str]:
 def main(folder: pathlib.Path) -> int:
     """`popmq check --repair DIR`: 0 no findings, 1 findings, 78 the repair was not possible."""
     try:
-        told = repair_folder(folder)
+        told, damaged = repair_folder(folder)
     except StartError as error:
         print(f"popmq: {error}", file=sys.stderr)
         return 78
     for sentence in told:
         print(sentence)
-    print(f"{folder / DATA_FILE} has all that could be read, the damaged file is {DAMAGED_FILE}: {len(told)} findings")
+    print(f"{folder / DATA_FILE} has all that could be read, the damaged file is {damaged}: {len(told)} findings")
     return 1 if told else 0

@@ -1,6 +1,7 @@
 """The data folder: its files, its lock, and the system's limits for it."""
 
 import fcntl
+import itertools
 import mmap
 import os
 import pathlib
@@ -14,7 +15,7 @@ DATA_FILE = "popmq.mdb"
 LOCK_FILE = "popmq.lock"
 #: An unfinished compacted copy (compact.py); one left by an interrupted run is useless.
 COMPACT_FILE = "popmq.mdb.compact"
-#: The store that a repair writes (repair.py), and the file that it replaced.
+#: The store that a repair writes (repair.py), and the file that it replaced; that of a second repair ends in `.1`.
 REPAIR_FOLDER = "popmq.repair"
 DAMAGED_FILE = "popmq.mdb.damaged"
 #: Files of PopMQ; a folder with other files and no data file is not a PopMQ data folder.
@@ -42,7 +43,7 @@ def lock_folder(folder: pathlib.Path) -> int:
     """Locks the folder for this process; returns the lock's descriptor. The lock file has the process id."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        foreign = sorted(path.name for path in folder.iterdir() if path.name not in OUR_FILES)
+        foreign = sorted(path.name for path in folder.iterdir() if not _is_ours(path.name))
     except OSError as error:
         raise StartError(f"{folder} cannot be used as a data folder: {error.strerror}") from error
     if foreign and not (folder / DATA_FILE).exists():
@@ -65,6 +66,16 @@ def lock_folder(folder: pathlib.Path) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, str(os.getpid()).encode(), 0)
     return handle
+
+
+def _is_ours(name: str) -> bool:
+    return name in OUR_FILES or name.startswith(DAMAGED_FILE + ".")
+
+
+def name_for_damaged(folder: pathlib.Path) -> str:
+    """The name of the file that a repair replaces: one that is free, so that the file of an earlier repair stays."""
+    names = itertools.chain([DAMAGED_FILE], (f"{DAMAGED_FILE}.{number}" for number in itertools.count(1)))
+    return next(name for name in names if not os.path.lexists(folder / name))
 
 
 def discard_unfinished(file: pathlib.Path) -> None:

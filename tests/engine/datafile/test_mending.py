@@ -50,7 +50,7 @@ def test_a_repair_loses_nothing_of_a_page_with_one_wrong_bit(what: str, name: st
         wrong[at] ^= 1 << bit
         file.seek(page.number * PAGE)
         file.write(wrong)
-    assert f"corrected one bit of page {page.number}" in " ".join(repair_folder(image.folder))
+    assert f"corrected one bit of page {page.number}" in " ".join(repair_folder(image.folder).told)
     assert all_rows(image.folder) == before
 
 
@@ -69,7 +69,7 @@ def test_a_repair_loses_no_long_value_whose_size_has_a_wrong_bit(tmp_path: Path)
         page = leaf_of("log", file.fileno())
         file.seek(page.number * PAGE + places(page)[0] + 3)
         file.write(b"\x80")
-    assert f"corrected the size of an entry of page {page.number}" in " ".join(repair_folder(image.folder))
+    assert f"corrected the size of an entry of page {page.number}" in " ".join(repair_folder(image.folder).told)
     assert all_rows(image.folder) == before
 
 

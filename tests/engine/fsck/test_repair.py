@@ -11,7 +11,7 @@ import pytest
 from popmq_server.datafile.layout import NUMBER
 from popmq_server.errors import StartError
 from popmq_server.fsck.check import check_folder
-from popmq_server.fsck.repair import repair_folder
+from popmq_server.fsck.repair import main, repair_folder
 from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE
 from popmq_server.storage.keys import U32, U64
 from tests.engine.rig import DAY, Rig, bodies, numbered
@@ -51,12 +51,25 @@ def test_a_sound_store_comes_out_as_it_went_in(folder: Path) -> None:
     before = Rig(folder)
     rows = {name: before.read(name) for name in ("log", "cq", "ck", "due", "stat", "topic")}
     before.core.close()
-    assert repair_folder(folder) == []
+    assert repair_folder(folder).told == []
     assert check_folder(folder) == []
     after = Rig(folder)
     assert {name: after.read(name) for name in rows} == rows
     after.core.close()
     assert (folder / DAMAGED_FILE).exists()
+
+
+def test_a_second_repair_keeps_the_damaged_file_of_the_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    original = (folder / DATA_FILE).read_bytes()
+    repaired = [repair_folder(folder).damaged]
+    second = (folder / DATA_FILE).read_bytes()
+    repaired.append(repair_folder(folder).damaged)
+    assert repaired == [DAMAGED_FILE, f"{DAMAGED_FILE}.1"]
+    assert [(folder / name).read_bytes() for name in repaired] == [original, second]
+    assert main(folder) == 0
+    assert f"the damaged file is {DAMAGED_FILE}.2" in capsys.readouterr().out
+    (folder / DATA_FILE).unlink()
+    Rig(folder).core.close()  # these files do not make a foreign folder of it
 
 
 def test_damaged_settings_keep_what_can_be_read_and_the_messages(folder: Path) -> None:
@@ -66,7 +79,7 @@ def test_damaged_settings_keep_what_can_be_read_and_the_messages(folder: Path) -
     damage(folder, "group", key, raw.replace(b'"invisible_ms":', b'"invisible_ms"#'))
     with pytest.raises(StartError, match="popmq check --repair"):
         Rig(folder)
-    (sentence,) = repair_folder(folder)
+    (sentence,) = repair_folder(folder).told
     assert "settings of a group are damaged" in sentence
     mended = Rig(folder)
     group = next(group for group in mended.core.state.groups.values() if group.name == "ga")
@@ -78,7 +91,7 @@ def test_damaged_settings_keep_what_can_be_read_and_the_messages(folder: Path) -
 def test_a_repair_makes_a_broken_name_again(folder: Path) -> None:
     damage(folder, "name", b"ta", U32.pack(99))
     assert any("found by the name" in sentence for sentence in check_folder(folder))
-    assert any("restored: the name 'a'" in sentence for sentence in repair_folder(folder))
+    assert any("restored: the name 'a'" in sentence for sentence in repair_folder(folder).told)
     assert len(left(folder, "a")) == 30
 
 
@@ -87,7 +100,7 @@ def test_a_checkpoint_that_cannot_be_read_takes_only_its_lease_along(folder: Pat
     key, raw = rig.read("ck")[0]
     rig.core.close()
     damage(folder, "ck", key, raw[:3])
-    said = repair_folder(folder)
+    said = repair_folder(folder).told
     assert any("a CheckPoint that cannot be read" in sentence for sentence in said)
     assert any("a lease whose CheckPoint is gone" in sentence for sentence in said)
     assert sorted([len(left(folder, "a")), len(left(folder, "b"))]) == [20, 30]
@@ -103,7 +116,7 @@ def test_a_damaged_page_takes_only_its_entries_along(folder: Path) -> None:
         file.seek(page.number * PAGE)
         file.write(NUMBER.pack(12345))
     assert any("is not a page of this tree" in sentence for sentence in check_folder(folder))
-    assert any(f"page {page.number} is not" in sentence for sentence in repair_folder(folder))
+    assert any(f"page {page.number} is not" in sentence for sentence in repair_folder(folder).told)
     rescued = Rig(folder)
     assert 300 < len(rescued.read("quar")) < 500
     rescued.core.close()
@@ -121,7 +134,7 @@ def test_a_repair_that_ends_early_changes_nothing(folder: Path, monkeypatch: pyt
         with pytest.raises(KeyboardInterrupt):
             repair_folder(folder)
     assert (folder / DATA_FILE).read_bytes() == before
-    assert repair_folder(folder) == []
+    assert repair_folder(folder).told == []
 
 
 def test_a_folder_in_use_or_without_a_store_is_refused(folder: Path, tmp_path: Path) -> None:

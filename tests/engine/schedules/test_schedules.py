@@ -341,7 +341,7 @@ def test_fsck_finds_what_is_wrong_with_a_schedule_and_repair_drops_it(make_rig: 
     assert "schedule 'b' has no message" in found
     assert "the message of schedule 'c' has no schedule" in found
     rig.core.close()
-    told = repair_folder(rig.folder)
+    told = repair_folder(rig.folder).told
     assert sum("schedule" in line and "dropped" in line for line in told) == 2
     rig._start()
     rig.do(ask.DeleteSchedule("a"))

@@ -123,7 +123,7 @@ def test_a_row_with_two_flipped_bits_stops_the_start_and_a_repair_says_what_is_l
     with pytest.raises(StartError, match=rf"row {key.hex()} of table 'ck' .* checksum.*popmq check --repair"):
         Rig(folder)
     assert "more than one bit is wrong" in check_folder(folder)[0]
-    said = repair_folder(folder)
+    said = repair_folder(folder).told
     assert f"dropped a row that does not match its checksum: {key.hex()} of 'ck'" in said
     assert any("group g in t: passed 15 messages, finished 5, holds 5" in sentence for sentence in said)
     assert still_delivered(folder) == sorted([*numbered("m", 30)][10:]), "the others of the group are there"
@@ -131,7 +131,7 @@ def test_a_row_with_two_flipped_bits_stops_the_start_and_a_repair_says_what_is_l
 
 def test_a_repair_corrects_the_file(folder: Path) -> None:
     key = rot(folder, "ck", lambda key, raw: (key, flipped(raw, 3)))
-    assert repair_folder(folder) == [f"corrected one bit in a row: {key.hex()} of 'ck'"]
+    assert repair_folder(folder).told == [f"corrected one bit in a row: {key.hex()} of 'ck'"]
     assert check_folder(folder) == []
     assert still_delivered(folder) == UNFINISHED
 
@@ -140,7 +140,7 @@ def test_a_repair_corrects_a_key(folder: Path) -> None:
     """Of a retry entry. The row under the wrong key would be read by no one, or by another group."""
     key = rot(folder, "rq", lambda key, raw: (flipped(key, 8 * 15 + 6), raw))
     assert any(f"one bit is wrong in its key, {key.hex()}" in finding for finding in check_folder(folder))
-    assert f"corrected one bit in the key: {key.hex()} of 'rq'" in repair_folder(folder)
+    assert f"corrected one bit in the key: {key.hex()} of 'rq'" in repair_folder(folder).told
     assert check_folder(folder) == []
     assert still_delivered(folder) == UNFINISHED
 
@@ -148,7 +148,7 @@ def test_a_repair_corrects_a_key(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["topic", "group", "stat", "poff", "cq", "due"])
 def test_a_repair_keeps_a_row_that_many_messages_need_and_names_it(name: str, folder: Path) -> None:
     key = rot(folder, name, lambda key, raw: (key, raw[:-4] + flipped(raw[-4:], 1, 9)))
-    said = repair_folder(folder)
+    said = repair_folder(folder).told
     assert f"a row does not match its checksum, and is kept; compare what it says: {key.hex()} of {name!r}" in said
     assert still_delivered(folder) == UNFINISHED
 
