@@ -174,7 +174,7 @@ class Rig:
         """Closes the file as a kill does: nothing is synced, drained or logged."""
         self.store._env.close()
         os.close(self.store._file)
-        os.close(self.store._lock)
+        self.store._lock.close()
 
     def restart(self) -> None:
         self.core.close()

@@ -75,7 +75,7 @@ def repair_folder(folder: pathlib.Path) -> Repaired:
         return Repaired(told, damaged)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-        os.close(lock)
+        lock.close()
 
 
 def _rebuild(data: pathlib.Path, beside: pathlib.Path) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import fcntl
 import itertools
+import logging
 import mmap
 import os
 import pathlib
@@ -10,6 +11,8 @@ import tempfile
 from popmq_server.errors import StartError
 from popmq_server.storage.fault_note import NOTE_FILE
 from popmq_server.storage.reserve import RESERVE_FILE
+
+log = logging.getLogger("popmq.store")
 
 DATA_FILE = "popmq.mdb"
 LOCK_FILE = "popmq.lock"
@@ -39,33 +42,75 @@ class NoMapping(Exception):
     """The system refuses this process a mapping of the size; nothing has changed."""
 
 
-def lock_folder(folder: pathlib.Path) -> int:
-    """Locks the folder for this process; returns the lock's descriptor. The lock file has the process id."""
+class FolderLock:
+    """The locks of one process on a data folder, until `close`. Raises StartError.
+
+    The directory itself is locked: a lock file can be removed while a broker runs. The lock file is locked too, for
+    earlier releases, and has the process id.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._handles: list[int] = []
+        try:
+            self._take_directory()
+            file = self._take(LOCK_FILE, os.O_RDWR | os.O_CREAT)
+            os.ftruncate(file, 0)
+            os.pwrite(file, str(os.getpid()).encode(), 0)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_directory(self) -> None:
+        try:
+            self._take("", os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            log.debug("%s itself cannot be locked, only its %s: %s", self._folder, LOCK_FILE, error)
+
+    def _take(self, name: str, flags: int) -> int:
+        """Opens and locks a file of the folder. Raises OSError; StartError where another process has locked it."""
+        handle = os.open(self._folder / name, flags | os.O_CLOEXEC, 0o600)
+        self._handles.append(handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StartError(
+                f"{self._folder} is in use by another PopMQ (process {self._holder()}): stop it, or name another "
+                "folder with --data"
+            ) from error
+        return handle
+
+    def _holder(self) -> str:
+        """The process id in the lock file."""
+        try:
+            return (self._folder / LOCK_FILE).read_text(errors="replace")[:32].strip() or "unknown"
+        except OSError:
+            return "unknown"
+
+    def close(self) -> None:
+        """Releases the locks."""
+        for handle in self._handles:
+            os.close(handle)
+        self._handles.clear()
+
+
+def lock_folder(folder: pathlib.Path) -> FolderLock:
+    """Locks the folder for this process; makes it if it is missing. Raises StartError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         foreign = sorted(path.name for path in folder.iterdir() if not _is_ours(path.name))
+        is_empty = not (folder / DATA_FILE).exists()
     except OSError as error:
         raise StartError(f"{folder} cannot be used as a data folder: {error.strerror}") from error
-    if foreign and not (folder / DATA_FILE).exists():
+    if foreign and is_empty:
         raise StartError(
             f"{folder} is not a PopMQ data folder (it holds {foreign[0]!r} and no {DATA_FILE}): "
             "name an empty folder with --data"
         )
     try:
-        handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return FolderLock(folder)
     except OSError as error:
-        raise StartError(f"{folder / LOCK_FILE} cannot be written: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
-        os.close(handle)
-        raise StartError(
-            f"{folder} is in use by another PopMQ (process {holder}): stop it, or name another folder with --data"
-        ) from error
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, str(os.getpid()).encode(), 0)
-    return handle
+        raise StartError(f"{folder / LOCK_FILE} cannot be locked: {error.strerror}") from error
 
 
 def _is_ours(name: str) -> bool:

@@ -92,7 +92,7 @@ class Store:
                 self._file = os.open(folder / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
         except BaseException:
             opened.close()
-            os.close(self._lock)
+            self._lock.close()
             raise
         #: Running copies: they prevent the reuse of freed pages.
         self.copies: list[Reader] = []
@@ -296,7 +296,7 @@ class Store:
             self._env.close()
             if self._note is not None:
                 self._note.close()
-            os.close(self._lock)
+            self._lock.close()
 
 
 @contextlib.contextmanager
