@@ -178,7 +178,11 @@ def _seen(built: Built, scratch: Path) -> Iterator[dict[str, Any]]:
     except StartError as error:
         seen |= {"start": str(error), "repaired": True}
         yield seen
-        repair_folder(scratch)
+        try:
+            repair_folder(scratch)
+        except StartError as later:  # the number of the format is one that a later release may have
+            yield seen | {"error": str(later)}
+            return
         rig = Watched(scratch, FakeClock(built.now_ms), MAP_BYTES)
     for topic in TOPICS:
         got = set[str]()

@@ -27,6 +27,7 @@ from popmq_server.state.rows import LITE_NAME
 from popmq_server.state.state import State
 from popmq_server.storage import keys
 from popmq_server.storage.folder import DATA_FILE, REPAIR_FOLDER, lock_folder, name_for_damaged, sync_folder
+from popmq_server.storage.formats import FORMAT, readable
 from popmq_server.storage.keys import DUE_KEY, LITE_INDEX, SUB_OWNER, U32, U64
 from popmq_server.storage.lmdb import DiskFault, MapFull
 from popmq_server.storage.rows import RowReader
@@ -36,6 +37,8 @@ from popmq_server.storage.store import FORMAT_ROW, Store, reading
 _COMMIT_BYTES = 64 << 20
 #: Room of the new store's map, as a multiple of the damaged file, and beside it.
 _MAP_FACTOR, _MAP_MARGIN = 2, CHECK_MAP_BYTES
+#: The greatest number that is taken for the format of a later release.
+_LATER_FORMATS_MAX = 255
 #: Databases of which every store in use has a row.
 _FIRST = ("meta", "topic", "group", "name")
 #: Rows that are kept although several bits are wrong: without them more would be lost than is damaged.
@@ -55,7 +58,7 @@ class Repaired(NamedTuple):
 def repair_folder(folder: pathlib.Path) -> Repaired:
     """Replaces the data file by one with all readable entries.
 
-    Raises StartError: no data folder, in use, no room. Then nothing has changed.
+    Raises StartError: no data folder, in use, of a later release, no room. Then nothing has changed.
     """
     data = folder / DATA_FILE
     if not data.exists():
@@ -82,6 +85,7 @@ def _rebuild(data: pathlib.Path, beside: pathlib.Path) -> Iterator[str]:
     """Fills a new store with the entries that can be read."""
     store = Store(beside, _MAP_FACTOR * data.stat().st_size + _MAP_MARGIN, "full")
     try:
+        _refuse_later(data, store.page_bytes)
         yield from _fill(store, data)
         yield from _drop_unreadable_checkpoints(store)
         yield from _drop_lost_leases(store)
@@ -92,6 +96,18 @@ def _rebuild(data: pathlib.Path, beside: pathlib.Path) -> Iterator[str]:
             yield from check(kv)
     finally:
         store.close()
+
+
+def _refuse_later(data: pathlib.Path, page_bytes: int) -> None:
+    """Refuses the store of a later release, which would be rewritten as one of this release.
+
+    The number has no checksum. Flipped bits give any number, but most of them are greater than those of later releases.
+    """
+    with open(data, "rb") as file:
+        rows = [found for found in rescue(file.fileno(), page_bytes, "meta") if not isinstance(found, str)]
+    for _, key, value in rows:
+        if key == FORMAT_ROW and FORMAT < int.from_bytes(value, "big") <= _LATER_FORMATS_MAX:
+            readable(str(data.parent), int.from_bytes(value, "big"))
 
 
 def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:

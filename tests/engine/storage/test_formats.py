@@ -14,6 +14,7 @@ from popmq_server import commands as ask
 from popmq_server.errors import StartError
 from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.compact import compact_folder
+from popmq_server.fsck.repair import repair_folder
 from popmq_server.model import message
 from popmq_server.storage import formats
 from popmq_server.storage.keys import U32
@@ -57,12 +58,23 @@ def test_a_store_of_a_newer_format_is_refused_by_name_and_stays_as_it_is(folder:
     rig = Rig(folder)
     put_format(rig, formats.FORMAT + 1)
     rig.core.close()
-    for opened in (Rig, check_folder, compact_folder):
+    for opened in (Rig, check_folder, compact_folder, repair_folder):
         with pytest.raises(
             StartError, match=rf"store format {formats.FORMAT + 1}, this release reads .* {formats.FORMAT}:"
         ):
             opened(folder)
     assert stored_format(folder) == formats.FORMAT + 1
+
+
+def test_a_damaged_format_number_is_repaired(folder: Path) -> None:
+    """A flipped bit makes a number of it that no release will have."""
+    rig = Rig(folder)
+    put_format(rig, formats.FORMAT + (1 << 20))
+    rig.core.close()
+    with pytest.raises(StartError, match="store format"):
+        Rig(folder)
+    assert repair_folder(folder).told == []
+    assert stored_format(folder) == formats.FORMAT
 
 
 def test_a_file_that_has_no_format_number_is_refused_and_stays_as_it_is(folder: Path) -> None:
