@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -30,8 +31,8 @@ def backup(client: popmq.Client, output: Output, target: str, rate: int) -> None
 
     Into DIR, or to standard output. Everything that the broker answered before the backup began is in it; clients go on
     meanwhile. The copy is a data folder: start a broker on it, or look at it with popmq check. DIR is made; one that
-    has a popmq.mdb is refused. Interrupted, killed or refused it leaves no popmq.mdb. From standard output only exit
-    code 0 says that the file is whole; a broker refuses to start on one that is cut short.
+    has a popmq.mdb, or gets another backup, is refused. Interrupted, killed or refused it leaves no popmq.mdb. From
+    standard output only exit code 0 says that the file is whole; a broker refuses to start on one that is cut short.
 
     \b
     Examples:
@@ -55,30 +56,79 @@ def backup(client: popmq.Client, output: Output, target: str, rate: int) -> None
 
 def _into(client: popmq.Client, folder: pathlib.Path, rate: int, report: Report) -> int:
     """The file gets its name when it is complete and synced; then the folder is synced too."""
-    if (folder / FILE).exists():
-        raise click.UsageError(f"{folder / FILE} exists, and is not overwritten: name another folder")
-    part = folder / PART
+    part = _Part(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        size = _write(client, part, rate, report)
-        os.rename(part, folder / FILE)
-        _sync(folder)
+        part.refuse_overwriting()
+        size = client.backup(part.write, rate, report)
+        part.keep()
     except OSError as error:
         raise click.ClickException(f"{folder} cannot take the backup: {error.strerror}") from None
+    finally:
+        part.close()
     return size
 
 
-def _write(client: popmq.Client, part: pathlib.Path, rate: int, report: Report) -> int:
-    """Removes the file if it is not complete."""
-    with open(part, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        try:
-            size = client.backup(file.write, rate, report)
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            part.unlink()
-            raise
-    return size
+class _Part:
+    """The file of an incomplete backup. The first piece makes it, so that a refused backup touches nothing.
+
+    It is locked: a second backup into the folder, also of another broker, is refused. One that a killed backup left has
+    no lock, and is used again.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._path = folder / PART
+        self._file: BinaryIO | None = None
+
+    def refuse_overwriting(self) -> None:
+        if (self._folder / FILE).exists():
+            raise click.UsageError(f"{self._folder / FILE} exists, and is not overwritten: name another folder")
+
+    def write(self, data: bytes) -> None:
+        """Appends a piece. Raises OSError, and ClickException where another backup writes into the folder."""
+        file = self._file or self._made()
+        file.write(data)
+
+    def _made(self) -> BinaryIO:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
+        if not _is_ours(file, self._path):
+            file.close()
+            raise click.ClickException(f"another backup is being written into {self._folder}: name another folder")
+        self._file = file  # from here on `close` may remove it
+        self.refuse_overwriting()
+        file.truncate()
+        return file
+
+    def keep(self) -> None:
+        """Gives the complete file its name."""
+        assert self._file is not None
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        os.rename(self._path, self._folder / FILE)
+        self._file.close()
+        self._file = None
+        _sync(self._folder)
+
+    def close(self) -> None:
+        """Removes the file if it is not complete."""
+        if self._file is not None:
+            self._path.unlink()
+            self._file.close()
+
+
+def _is_ours(file: BinaryIO, path: pathlib.Path) -> bool:
+    """Locks the file. False if another process has, or if it has meanwhile lost its name, as a complete backup does."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks takes one backup too
+        pass
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _sync(folder: pathlib.Path) -> None:

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from harness.broker_process import BrokerProcess
 from popmq.testing import Broker
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.fsck.check import check_folder
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, Done
 
 MIB = 1 << 20
 BACKUP = [sys.executable, "-c", "from popmq_cli.main import main; main()", "backup"]
@@ -66,7 +68,52 @@ def test_a_refused_backup_leaves_no_file(run: Cli, client: popmq.Client, tmp_pat
     done = run("backup", "--rate", "1KiB", str(tmp_path / "a"))
     assert done.code == 1
     assert "bytes_per_s" in done.err
-    assert list((tmp_path / "a").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_backup_into_a_folder_is_refused_while_the_first_is_written(
+    run: Cli, client: popmq.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.send("orders", "one")
+    target, second = tmp_path / "a", list[Done]()
+    listen = popmq.Client.backup
+
+    def beside(self: popmq.Client, write: Callable[[bytes], object], *rest: Any) -> int:
+        """Once the first one has a piece, a second one begins, to which the broker gives one too."""
+        monkeypatch.setattr(popmq.Client, "backup", lambda self, write, *rest: write(b"of another broker"))
+
+        def written(piece: bytes) -> None:
+            write(piece)
+            if not second:
+                second.append(run("backup", str(target)))
+
+        return listen(self, written, *rest)
+
+    monkeypatch.setattr(popmq.Client, "backup", beside)
+    assert run("backup", str(target)).code == 0
+    assert second[0].code == 1
+    assert "another backup is being written into" in second[0].err
+    assert [path.name for path in target.iterdir()] == ["popmq.mdb"]
+    assert check_folder(target) == []
+
+
+def test_a_folder_whose_backup_was_completed_meanwhile_is_not_overwritten(
+    run: Cli, client: popmq.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "a"
+
+    def late(self: popmq.Client, write: Callable[[bytes], object], *_: Any) -> int:
+        target.mkdir()
+        (target / "popmq.mdb").write_bytes(b"complete")
+        write(b"later")
+        return 5
+
+    monkeypatch.setattr(popmq.Client, "backup", late)
+    done = run("backup", str(target))
+    assert done.code == 2
+    assert "is not overwritten" in done.err
+    assert [path.name for path in target.iterdir()] == ["popmq.mdb"]
+    assert (target / "popmq.mdb").read_bytes() == b"complete"
 
 
 @pytest.mark.slow
