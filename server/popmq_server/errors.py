@@ -147,6 +147,16 @@ def unavailable(why: str) -> Refused:
     return Refused("UNAVAILABLE", why, action="retry with backoff", retry_after_ms=200)
 
 
+def not_written(why: str) -> Refused:
+    """UNAVAILABLE: a full map or disk has no page left even for a change that frees some."""
+    return Refused(
+        "UNAVAILABLE",
+        f"the store is full: {why}",
+        action="raise the limit (`popmq max-size`) or free disk; a retry then succeeds",
+        retry_after_ms=200,
+    )
+
+
 MAKE_ROOM = "ack or delete messages, shorten a retention, free disk, or raise the limit (`popmq max-size`)"
 
 

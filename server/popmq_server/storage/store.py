@@ -87,6 +87,7 @@ class Store:
                 self._check_pages()
                 self._take_set_size()
                 self._db = self._open_databases()
+                self._check_size()
                 sync_folder(folder)
                 #: For reads that do not need the map (free_pages.py).
                 self._file = os.open(folder / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
@@ -161,6 +162,16 @@ class Store:
                 "restore a backup, or name another folder with --data"
             )
         return readable(str(self.folder), keys.U32.unpack(found)[0])
+
+    def _check_size(self) -> None:
+        """Refuses a limit below the bytes in use, as `SetMaxSize` does: nothing could be freed, which takes pages."""
+        with reading(self) as tx:
+            used = tx.used_pages() * self.page_bytes
+        if self.map_bytes < used:
+            raise StartError(
+                f"the limit of {self.folder / DATA_FILE} is {self.map_bytes:,} bytes, and it has {used:,} in use: "
+                "name a larger --max-size"
+            )
 
     def adopt(self) -> None:
         """Sets the format number to the newest that the store can have, and drops a size that no longer holds. Called

@@ -32,7 +32,7 @@ from typing import Any
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import LANE_ACK, LANE_POP, SetMaxSize
 from popmq_server.delivery import revive
-from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
+from popmq_server.errors import CommitFailed, Refused, not_written, storage_full
 from popmq_server.schedules import occurrences
 from popmq_server.sending import check_back, publishing, release_delayed
 from popmq_server.state import jobs, space
@@ -304,7 +304,7 @@ class Core:
         if len(order) > 1:
             return self._one_by_one(batch, order)
         for index in order:
-            batch.results[index] = unavailable("the store is full: even this small change could not be written")
+            batch.results[index] = not_written("even this small change could not be written")
         return Committed(batch.results, set(), False)
 
     def _halved(self, batch: Batch, order: list[int], shut: bool) -> Committed:
@@ -322,7 +322,7 @@ class Core:
                 result = batch.results[index]
                 failed = failed + 1 if isinstance(result, Refused) and result.code == "UNAVAILABLE" else 0
             else:
-                batch.results[index] = unavailable("the store is full: earlier commands could not be written")
+                batch.results[index] = not_written("earlier commands could not be written")
         return joined(batch.results, parts)
 
     # ── Commands and time ────────────────────────────────────────────────────────────────────────────────────────

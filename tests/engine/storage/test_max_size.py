@@ -11,7 +11,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.errors import CommitFailed, Refused
+from popmq_server.errors import CommitFailed, Refused, StartError
 from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.compact import compact_folder
 from popmq_server.options import MAX_SIZE_MIN
@@ -124,6 +124,15 @@ def test_a_limit_below_the_used_size_is_refused_and_changes_nothing(full: Rig) -
     assert result.action
     assert full.store.map_bytes == SMALL
     full.crash()
+    assert full.store.map_bytes == SMALL
+
+
+def test_a_start_with_a_limit_below_the_used_size_is_refused(full: Rig) -> None:
+    """Nothing could free a page then: not even an ack or a delete could be written."""
+    full.core.close()
+    with pytest.raises(StartError, match=r"is 16,777,216 bytes, and it has \d\d,\d{3},\d{3} in use: .* --max-size"):
+        Rig(full.folder, map_bytes=MAX_SIZE_MIN)
+    full._start()
     assert full.store.map_bytes == SMALL
 
 

@@ -109,7 +109,9 @@ def test_a_disk_that_takes_nothing_answers_unavailable_and_is_asked_again_later(
     rows = rig.pop(1, invisible_ms=1000)
     rig.skip(1000)
     with failing(rig.store, Fault.FULL) as hit:
-        assert refusal(rig.run(ask.Ack("g", (rows[0].handle,)))[0]) == "UNAVAILABLE"
+        refused = rig.run(ask.Ack("g", (rows[0].handle,)))[0]
+        assert refusal(refused) == "UNAVAILABLE"
+        assert "`popmq max-size`" in refused.action
         assert hit.times == 3, "together, then the ack and the lease apart"
         assert not rig.due, "the writer does not spin on a full disk"
     rig.advance(jobs.RETRY_MS)
