@@ -123,6 +123,7 @@ class Server:
             ClientCallsService(served, self._rocketmq.clients),
             KeyService(keys),
         )
+        metrics.watch_refusals(pb.Code.keys()[1:])  # the first one says that there is none
         for name in _SERVICES:
             self._add(name, parts)
         self._server.add_generic_rpc_handlers((self._rocketmq.handlers(),))
@@ -139,6 +140,7 @@ class Server:
         handlers: dict[str, Any] = {}
         for method in pb.DESCRIPTOR.services_by_name[name].methods:
             call: Any = next(getattr(part, method.name) for part in parts if hasattr(part, method.name))
+            self._metrics.watch_bugs(method.name, "INTERNAL")
             if name == "Admin" and auditing.is_audited(method.name):
                 call = (auditing.stream if method.server_streaming else auditing.unary)(method.name, call)
             elif method.name in auditing.OPERATED:

@@ -142,6 +142,15 @@ class Metrics:
         for name in names:
             self.job_failures.labels(name)
 
+    def watch_bugs(self, method: str, code: str) -> None:
+        """Shows from the start on that a method had no bug. `code`: of a bug, in its contract."""
+        self.calls.labels(method, code)
+
+    def watch_refusals(self, codes: Iterable[str]) -> None:
+        """Shows each code from the start on, with 0 refusals."""
+        for code in codes:
+            self.refusals.labels(code)
+
     def committed(self, committed: CommitNumbers) -> None:
         """Counts one commit; called on the writer thread."""
         if committed.wrote:

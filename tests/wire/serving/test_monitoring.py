@@ -18,7 +18,7 @@ from popmq_proto.rocketmq import definition_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded import EmbeddedBroker
 from scripts.dashboard import FILE, dashboard
-from tests.wire.stubs import CALL_S, Stubs
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 
 FOLDER = ROOT / "deploy" / "monitoring"
 RULES = FOLDER / "alerts.yml"
@@ -114,6 +114,27 @@ def test_every_alert_is_shown_to_fire() -> None:
     assert set(re.findall(r"alertname: (\w+)\n        exp_alerts", (FOLDER / "alerts.test.yml").read_text())) == {
         *alerts()
     }
+
+
+def test_every_counter_that_begins_at_0_in_the_test_of_the_rules_does_so_in_a_broker(scrape: str) -> None:
+    """Prometheus sees no increase in a series that appears with its first count."""
+    found = re.findall(r"- series: '(\w+_total)\{(.*)\}'\n        values: '0", (FOLDER / "alerts.test.yml").read_text())
+    assert len(found) > 5
+    shown = [sample for family in text_string_to_metric_families(scrape) for sample in family.samples]
+    for name, given in found:
+        labels = dict(re.findall(r'(\w+)="(\w+)"', given)) | {"group": GROUP, "topic": TOPIC}
+        zeros = [one for one in shown if one.name == name and one.labels.items() <= labels.items()]
+        assert [one.value for one in zeros] == [0.0], (name, given)
+
+
+def test_every_method_shows_that_it_had_no_bug_yet(scrape: str) -> None:
+    samples = [sample for family in text_string_to_metric_families(scrape) for sample in family.samples]
+    calls = [one.labels for one in samples if one.name == "popmq_calls_total"]
+    quiet = {one["method"] for one in calls if one["code"] in ("INTERNAL", "INTERNAL_SERVER_ERROR")}
+    assert {one["method"] for one in calls} == quiet
+    native = {method.name for service in pb.DESCRIPTOR.services_by_name.values() for method in service.methods}
+    assert native <= quiet
+    assert any("SendMessage" in method for method in quiet)
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Prometheus) is not installed")

@@ -97,7 +97,9 @@ class RocketmqService:
             kinds = getattr(rpc, method.input_type.name), getattr(rpc, method.output_type.name)
             if method.client_streaming:
                 methods[method.name] = grpc.stream_stream_rpc_method_handler(call)
-            elif method.server_streaming:
+                continue
+            self._metrics.watch_bugs(_PREFIX + method.name, pb.Code.Name(pb.INTERNAL_SERVER_ERROR))
+            if method.server_streaming:
                 methods[method.name] = grpc.unary_stream_rpc_method_handler(self._streaming(method.name, call, *kinds))
             else:
                 call = self._audited(method.name, call)
