@@ -6,6 +6,7 @@ import errno
 import logging
 import pathlib
 from collections.abc import Coroutine
+from concurrent import futures
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -138,11 +139,21 @@ class Serving:
             return Seen(self._clock.now_ms(), topics, groups, producers, await broker.store_numbers(), schedules)
 
         self._metrics.watch(
-            lambda: self._run(look()),
+            lambda: self._seen(look()),
             lambda: (
                 broker.waiters.count + broker.watchers.count + broker.quota_waiters.count + broker.pulls.waiters.count
             ),
         )
+
+    def _seen(self, question: Coroutine[Any, Any, Seen]) -> Seen | None:
+        """None while the engine does not answer in time, and while the broker stops."""
+        try:
+            return self._run(question)
+        except (TimeoutError, futures.CancelledError, Refused):
+            return None
+        except RuntimeError:  # the event loop has ended
+            question.close()
+            return None
 
     def _run(self, question: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine in the event loop, for a thread of the HTTP port. Raises TimeoutError after ANSWER_S."""

@@ -177,8 +177,8 @@ class Metrics:
         """Counts refusals by a limit of a topic or group; such a refusal proves that the names exist."""
         return _Limits(self.limited, group, topic)
 
-    def watch(self, ask: Callable[[], Seen], parked: Callable[[], float]) -> None:
-        """Registers the sources of the numbers that are read at each scrape."""
+    def watch(self, ask: Callable[[], Seen | None], parked: Callable[[], float]) -> None:
+        """Registers the sources of the numbers that are read at each scrape. `ask`: None if the engine is too slow."""
         self.waiters.set_function(parked)
         self.registry.register(_Asked(lambda: _families(ask())))
 
@@ -228,8 +228,12 @@ class _Asked:
         return self._ask()
 
 
-def _families(seen: Seen) -> Iterator[Metric]:
-    """The engine's numbers."""
+def _families(seen: Seen | None) -> Iterator[Metric]:
+    """The engine's numbers, if it answered: a scrape has the others in any case."""
+    text = "Whether the engine answered; if it did not, groups, topics, store and schedules are missing"
+    yield GaugeMetricFamily("popmq_engine_answers", text, value=seen is not None)
+    if seen is None:
+        return
     yield from _group_families(seen)
     yield from _topic_families(seen)
     text = "Session streams of producers that can answer for transactions"

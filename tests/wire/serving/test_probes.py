@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from harness.broker_process import own_port
 from popmq_server import serving
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.engine import broker as engine
-from popmq_server.errors import StartError
+from popmq_server.errors import StartError, unavailable
 from popmq_server.monitoring import port as monitoring
 from popmq_server.monitoring.port import Health, MonitoringPort
 from popmq_server.options import HOST
@@ -107,6 +108,40 @@ def test_a_writer_that_hangs_is_healthy_and_not_ready(
     assert get(port, "/healthz") == (200, "ok")
     monkeypatch.setattr(serving, "ANSWER_S", 0.05)
     assert get(port, "/readyz") == (503, "the writer has not answered for 0.05 s")
+
+
+def test_a_scrape_of_a_writer_that_hangs_lacks_its_numbers_only(
+    broker: EmbeddedBroker, port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert "popmq_engine_answers 1.0" in get(port, "/metrics")[1]
+    monkeypatch.setattr(Writer, "submit", lambda *_: None)
+    monkeypatch.setattr(serving, "ANSWER_S", 0.05)
+    without_engine(get(port, "/metrics"))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_scrape_of_a_broker_that_stops_lacks_the_numbers_of_the_engine_only(
+    broker: EmbeddedBroker, port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def stopping(*_: object) -> None:
+        raise unavailable("the broker is stopping")
+
+    monkeypatch.setattr(engine.Broker, "ask", stopping)
+    without_engine(get(port, "/metrics"))
+
+    def closed(question: Coroutine[object, object, object], _: object) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", closed)
+    without_engine(get(port, "/metrics"))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def without_engine(scrape: Answer) -> None:
+    assert scrape[0] == 200
+    assert "popmq_engine_answers 0.0" in scrape[1]
+    assert "popmq_calls_total{" in scrape[1]
+    assert "popmq_store_used_bytes" not in scrape[1]
 
 
 def test_a_failed_commit_is_not_healthy(broker: EmbeddedBroker, port: int) -> None:
