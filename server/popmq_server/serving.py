@@ -129,14 +129,15 @@ class Serving:
 
     def _watch(self) -> None:
         """From here on a scrape also has the engine's numbers."""
-        broker = self.broker
+        broker, began_ms = self.broker, self._clock.now_ms()
 
         async def look() -> Seen:
             topics = await broker.ask(queries.Topics())
             groups = await broker.ask(queries.Groups())
             producers = len(broker.producers.streams())
             schedules = (await broker.ask(queries.Store())).schedules
-            return Seen(self._clock.now_ms(), topics, groups, producers, await broker.store_numbers(), schedules)
+            store = await broker.store_numbers()
+            return Seen(self._clock.now_ms(), began_ms, topics, groups, producers, store, schedules)
 
         self._metrics.watch(
             lambda: self._seen(look()),

@@ -48,9 +48,10 @@ _LIMITS = frozenset({"RATE_LIMITED", "IN_FLIGHT_LIMIT", "STORAGE_FULL"})
 
 
 class Seen(NamedTuple):
-    """The engine's numbers for one scrape."""
+    """The engine's numbers for one scrape. `began_ms`: when the broker began to serve."""
 
     now_ms: int
+    began_ms: int
     topics: list[TopicNumbers]
     groups: list[GroupNumbers]
     producers: int
@@ -306,11 +307,11 @@ def _group_families(seen: Seen) -> Iterator[Metric]:
                     family.add_metric((row.group, row.topic), getattr(row, name))
                 yield family
     idle = GaugeMetricFamily(
-        "popmq_group_idle_seconds", "Seconds since the group last read the topic; 0 = unknown", labels=labels
+        "popmq_group_idle_seconds", "Seconds since the group last read the topic, or since the start", labels=labels
     )
     left = GaugeMetricFamily("popmq_group_expires_seconds", "Seconds until an idle subscription expires", labels=labels)
     for row in seen.groups:
-        idle.add_metric((row.group, row.topic), max(0, seen.now_ms - row.read_ms) / 1000 if row.read_ms else 0)
+        idle.add_metric((row.group, row.topic), max(0, seen.now_ms - (row.read_ms or seen.began_ms)) / 1000)
         if row.expires_ms:
             left.add_metric((row.group, row.topic), max(0, row.expires_ms - seen.now_ms) / 1000)
     yield from (idle, left)

@@ -153,6 +153,20 @@ def test_an_idle_subscription_is_in_the_metrics_before_and_after_it_expires(
     assert not [label for _, label in Scraped(port).values("group") if label == "gone"]
 
 
+def test_a_group_that_reads_nothing_after_a_restart_is_idle_since_the_restart(
+    folder: Path, clock: FakeClock, port: int
+) -> None:
+    with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as shop:
+        shop.create_topic()
+        shop.create_group()
+        shop.send(b"a")
+        shop.pop(invisible_ms=1_000)
+    with EmbeddedBroker(folder, clock=clock, sync="none", metrics_port=port):
+        clock.advance(1_000_000)
+        names = {"group": GROUP, "topic": TOPIC}
+        assert Scraped(port)("group_idle_seconds", **names) == 1_000
+
+
 def test_a_member_that_sends_heartbeats_keeps_its_subscription_though_it_pops_nothing(
     shop: Stubs, clock: FakeClock
 ) -> None:
