@@ -24,7 +24,7 @@ from typing import NamedTuple
 from popmq_server.errors import StartError
 from popmq_server.fsck.check import CHECK_MAP_BYTES, check
 from popmq_server.storage import keys
-from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE, sync_folder
+from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE, keep_owner, sync_folder
 from popmq_server.storage.lmdb import DiskFault, Transaction, reading_copy
 from popmq_server.storage.store import Store, reading
 
@@ -91,10 +91,7 @@ def _copy(store: Store, copy: pathlib.Path, data: pathlib.Path, progress: Callab
     try:
         with _progress(handle, progress):
             store.copy(handle)
-        owner = data.stat()
-        os.fchmod(handle, owner.st_mode & 0o777)
-        with contextlib.suppress(PermissionError):  # only root gives files away: else it is ours, as the original is
-            os.fchown(handle, owner.st_uid, owner.st_gid)
+        keep_owner(handle, data.stat())
         os.fsync(handle)
     except (OSError, DiskFault) as error:
         copy.unlink(missing_ok=True)

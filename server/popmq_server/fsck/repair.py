@@ -26,7 +26,7 @@ from popmq_server.model.checkpoint import decode
 from popmq_server.state.rows import LITE_NAME
 from popmq_server.state.state import State
 from popmq_server.storage import keys
-from popmq_server.storage.folder import DATA_FILE, REPAIR_FOLDER, lock_folder, name_for_damaged, sync_folder
+from popmq_server.storage.folder import DATA_FILE, REPAIR_FOLDER, keep_owner, lock_folder, name_for_damaged, sync_folder
 from popmq_server.storage.formats import FORMAT, readable
 from popmq_server.storage.keys import DUE_KEY, LITE_INDEX, SUB_OWNER, U32, U64
 from popmq_server.storage.lmdb import DiskFault, MapFull
@@ -94,6 +94,8 @@ def _rebuild(data: pathlib.Path, beside: pathlib.Path) -> Iterator[str]:
         yield from _drop_lost_schedules(store)
         with reading(store) as kv:
             yield from check(kv)
+        with open(beside / DATA_FILE, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW)) as file:
+            keep_owner(file.fileno(), data.stat())
     finally:
         store.close()
 

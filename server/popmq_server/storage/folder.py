@@ -1,5 +1,6 @@
 """The data folder: its files, its lock, and the system's limits for it."""
 
+import contextlib
 import fcntl
 import itertools
 import logging
@@ -15,6 +16,8 @@ from popmq_server.storage.reserve import RESERVE_FILE
 log = logging.getLogger("popmq.store")
 
 DATA_FILE = "popmq.mdb"
+#: LMDB's own, with its table of readers.
+LMDB_LOCK_FILE = DATA_FILE + "-lock"
 LOCK_FILE = "popmq.lock"
 #: An unfinished compacted copy (compact.py); one left by an interrupted run is useless.
 COMPACT_FILE = "popmq.mdb.compact"
@@ -24,7 +27,7 @@ DAMAGED_FILE = "popmq.mdb.damaged"
 #: Files of PopMQ; a folder with other files and no data file is not a PopMQ data folder.
 OUR_FILES = {
     DATA_FILE,
-    DATA_FILE + "-lock",
+    LMDB_LOCK_FILE,
     LOCK_FILE,
     RESERVE_FILE,
     NOTE_FILE,
@@ -42,6 +45,28 @@ class NoMapping(Exception):
     """The system refuses this process a mapping of the size; nothing has changed."""
 
 
+def owner_of(folder: pathlib.Path) -> os.stat_result:
+    """Whose files those of the folder are: the owner of the data file, before there is one of the folder."""
+    try:
+        return (folder / DATA_FILE).stat()
+    except FileNotFoundError:
+        return folder.stat()
+
+
+def give_to_owner(file: int | pathlib.Path, owner: os.stat_result) -> None:
+    """Gives a file that root made to the owner of the data folder, whose broker could not open it otherwise. Never what
+    a link leads to, which that owner may have put there.
+    """
+    with contextlib.suppress(OSError):  # only root gives files away
+        os.chown(file, owner.st_uid, owner.st_gid, follow_symlinks=isinstance(file, int))
+
+
+def keep_owner(handle: int, original: os.stat_result) -> None:
+    """Gives the permissions and the owner of the original to the open file that replaces it."""
+    os.fchmod(handle, original.st_mode & 0o777)
+    give_to_owner(handle, original)
+
+
 class FolderLock:
     """The locks of one process on a data folder, until `close`. Raises StartError.
 
@@ -54,7 +79,8 @@ class FolderLock:
         self._handles: list[int] = []
         try:
             self._take_directory()
-            file = self._take(LOCK_FILE, os.O_RDWR | os.O_CREAT)
+            file = self._take(LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            give_to_owner(file, owner_of(self._folder))
             os.ftruncate(file, 0)
             os.pwrite(file, str(os.getpid()).encode(), 0)
         except BaseException:

@@ -17,7 +17,17 @@ from popmq_server.datafile.free_pages import FreePages
 from popmq_server.errors import CommitFailed, StartError
 from popmq_server.storage import keys, max_size
 from popmq_server.storage.fault_note import FaultNote
-from popmq_server.storage.folder import DATA_FILE, NoMapping, discard_unfinished, lock_folder, sync_folder, try_mapping
+from popmq_server.storage.folder import (
+    DATA_FILE,
+    LMDB_LOCK_FILE,
+    NoMapping,
+    discard_unfinished,
+    give_to_owner,
+    lock_folder,
+    owner_of,
+    sync_folder,
+    try_mapping,
+)
 from popmq_server.storage.formats import FORMAT, newest, readable, without_checksums
 from popmq_server.storage.lmdb import (
     DiskFault,
@@ -80,8 +90,10 @@ class Store:
                     self._note = FaultNote(folder)
                     opened.callback(self._note.close)
                 discard_unfinished(folder / DATA_FILE)
+                owner = owner_of(folder)
                 self._env = open_environment(folder, map_bytes, sync)
                 opened.callback(self._env.close)
+                give_to_owner(folder / LMDB_LOCK_FILE, owner)
                 self.page_bytes = int(self._env.stat()["psize"])
                 self._check_length()
                 self._check_pages()

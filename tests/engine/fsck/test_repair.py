@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from popmq_server.datafile.layout import NUMBER
 from popmq_server.errors import StartError
 from popmq_server.fsck.check import check_folder
+from popmq_server.fsck.compact import compact_folder
 from popmq_server.fsck.repair import main, repair_folder
-from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE
+from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE, LMDB_LOCK_FILE, LOCK_FILE
 from popmq_server.storage.keys import U32, U64
 from tests.engine.rig import DAY, Rig, bodies, numbered
 from tests.engine.traffic.data_files import PAGE, database, first_leaf, quarantine
@@ -57,6 +59,31 @@ def test_a_sound_store_comes_out_as_it_went_in(folder: Path) -> None:
     assert {name: after.read(name) for name in rows} == rows
     after.core.close()
     assert (folder / DAMAGED_FILE).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("run", [repair_folder, check_folder, compact_folder])
+def test_files_made_by_root_belong_to_the_owner_of_the_store(folder: Path, run: Callable[[Path], object]) -> None:
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, 1234, 1235)
+    os.chmod(folder / DATA_FILE, 0o640)
+    for name in (LOCK_FILE, LMDB_LOCK_FILE):
+        (folder / name).unlink()
+    run(folder)
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in folder.iterdir()} == {(1234, 1235)}
+    assert {DATA_FILE, LOCK_FILE} <= {path.name for path in folder.iterdir()}
+    assert (folder / DATA_FILE).stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_lock_file_that_is_a_link_gives_nothing_away(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("of root")
+    os.chown(folder / DATA_FILE, 1234, 1235)
+    (folder / LOCK_FILE).unlink()
+    (folder / LOCK_FILE).symlink_to(tmp_path / "other")
+    with pytest.raises(StartError, match=f"{LOCK_FILE} cannot be locked"):
+        repair_folder(folder)
+    assert ((tmp_path / "other").stat().st_uid, (tmp_path / "other").read_text()) == (0, "of root")
 
 
 def test_a_second_repair_keeps_the_damaged_file_of_the_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
