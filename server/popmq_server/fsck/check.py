@@ -16,6 +16,7 @@ The pages of the file come first (datafile/walk.py): with a damaged one the rest
 
 import argparse
 import itertools
+import os
 import pathlib
 import sys
 from collections import Counter
@@ -37,7 +38,7 @@ from popmq_server.fsck import (
 from popmq_server.model.checkpoint import CheckPoint, members_of
 from popmq_server.model.ids import GroupId, GroupTopic, TopicId
 from popmq_server.state.state import State
-from popmq_server.storage.folder import DATA_FILE
+from popmq_server.storage.folder import data_file
 from popmq_server.storage.keys import (
     DUE_KEY,
     NEVER,
@@ -49,7 +50,7 @@ from popmq_server.storage.keys import (
 )
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.rows import RowReader
-from popmq_server.storage.store import Store, reading
+from popmq_server.storage.store import ReadOnlyStore, Store, reading
 from popmq_server.topics.log import Log, located_in
 from popmq_server.topics.topic import IDX_HEAD
 
@@ -61,9 +62,8 @@ CHECK_MAP_BYTES = 1 << 30
 
 def check_folder(folder: pathlib.Path) -> list[str]:
     """Every broken invariant of the data folder of a stopped broker. Raises StartError when it cannot be opened."""
-    if not (folder / DATA_FILE).exists():
-        raise StartError(f"{folder} is not a PopMQ data folder: it has no {DATA_FILE}")
-    store = Store(folder, max(CHECK_MAP_BYTES, (folder / DATA_FILE).stat().st_size), "full")
+    map_bytes = max(CHECK_MAP_BYTES, data_file(folder).stat().st_size)
+    store = Store(folder, map_bytes, "full") if os.access(folder, os.W_OK) else ReadOnlyStore(folder)
     try:
         if broken := list(store.page_faults()):  # reading on would follow damaged pages
             return broken

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from popmq_server.errors import StartError
 from popmq_server.fsck.check import CHECK_MAP_BYTES, check
 from popmq_server.storage import keys
-from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE, keep_owner, sync_folder
+from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE, data_file, keep_owner, sync_folder
 from popmq_server.storage.lmdb import DiskFault, Transaction, reading_copy
 from popmq_server.storage.store import Store, reading
 
@@ -57,9 +57,7 @@ def compact_folder(folder: pathlib.Path, progress: Progress = lambda done, total
 
     Raises StartError: no data folder, in use, no room, a copy that failed. Raises Unsound. Then nothing has changed.
     """
-    data = (folder / DATA_FILE).resolve()
-    if not data.exists():
-        raise StartError(f"{folder} is not a PopMQ data folder: it has no {DATA_FILE}")
+    data = data_file(folder).resolve()
     before = data.stat().st_size
     store = Store(folder, max(CHECK_MAP_BYTES, before), "full")
     try:

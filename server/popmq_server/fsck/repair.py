@@ -26,7 +26,15 @@ from popmq_server.model.checkpoint import decode
 from popmq_server.state.rows import LITE_NAME
 from popmq_server.state.state import State
 from popmq_server.storage import keys
-from popmq_server.storage.folder import DATA_FILE, REPAIR_FOLDER, keep_owner, lock_folder, name_for_damaged, sync_folder
+from popmq_server.storage.folder import (
+    DATA_FILE,
+    REPAIR_FOLDER,
+    data_file,
+    keep_owner,
+    lock_folder,
+    name_for_damaged,
+    sync_folder,
+)
 from popmq_server.storage.formats import FORMAT, readable
 from popmq_server.storage.keys import DUE_KEY, LITE_INDEX, SUB_OWNER, U32, U64
 from popmq_server.storage.lmdb import DiskFault, MapFull
@@ -60,9 +68,7 @@ def repair_folder(folder: pathlib.Path) -> Repaired:
 
     Raises StartError: no data folder, in use, of a later release, no room. Then nothing has changed.
     """
-    data = folder / DATA_FILE
-    if not data.exists():
-        raise StartError(f"{folder} is not a PopMQ data folder: it has no {DATA_FILE}")
+    data = data_file(folder)
     lock = lock_folder(folder)
     beside = folder / REPAIR_FOLDER
     try:

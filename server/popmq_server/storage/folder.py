@@ -45,6 +45,17 @@ class NoMapping(Exception):
     """The system refuses this process a mapping of the size; nothing has changed."""
 
 
+def data_file(folder: pathlib.Path) -> pathlib.Path:
+    """The data file of a stopped broker. Raises StartError: there is none, or it is not accessible."""
+    try:
+        (folder / DATA_FILE).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise StartError(f"{folder} is not a PopMQ data folder: it has no {DATA_FILE}") from None
+    except OSError as error:
+        raise StartError(f"{folder / DATA_FILE} cannot be read: {error.strerror}; run this as its owner") from error
+    return folder / DATA_FILE
+
+
 def owner_of(folder: pathlib.Path) -> os.stat_result:
     """Whose files those of the folder are: the owner of the data file, before there is one of the folder."""
     try:
@@ -74,11 +85,15 @@ class FolderLock:
     earlier releases, and has the process id.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, *, writes: bool = True) -> None:
+        """Without `writes` it makes and changes no file."""
         self._folder = folder
         self._handles: list[int] = []
         try:
             self._take_directory()
+            if not writes:
+                self._take_existing()
+                return
             file = self._take(LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
             give_to_owner(file, owner_of(self._folder))
             os.ftruncate(file, 0)
@@ -92,6 +107,13 @@ class FolderLock:
             self._take("", os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             log.debug("%s itself cannot be locked, only its %s: %s", self._folder, LOCK_FILE, error)
+
+    def _take_existing(self) -> None:
+        try:
+            self._take(LOCK_FILE, os.O_RDONLY)
+        except OSError as error:
+            if not self._handles:
+                raise StartError(f"{self._folder} cannot be locked: {error.strerror}; run this as its owner") from error
 
     def _take(self, name: str, flags: int) -> int:
         """Opens and locks a file of the folder. Raises OSError; StartError where another process has locked it."""

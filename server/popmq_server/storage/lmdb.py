@@ -279,13 +279,28 @@ def copy_environment(folder: pathlib.Path, map_bytes: int, handle: int) -> None:
         raise DiskFault(str(error)) from error
 
 
+def open_unlocked(path: pathlib.Path) -> lmdb.Environment:
+    """Opens a file that no process writes, for reading only: LMDB makes no lock file."""
+    return lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=len(keys.DATABASES), readahead=False)
+
+
+def existing_databases(env: lmdb.Environment) -> dict[str, Any]:
+    """The databases of a file that is only read. Raises StartError if it lacks one."""
+    try:
+        return {name: env.open_db(name.encode(), create=False) for name in keys.DATABASES}
+    except lmdb.NotFoundError:
+        raise StartError(
+            f"{env.path()} lacks a table that a start of this release adds: copy it into a folder that can be written"
+        ) from None
+
+
 @contextlib.contextmanager
 def reading_copy(path: pathlib.Path, bare: frozenset[str]) -> Iterator[Transaction]:
     """A read transaction over a copy that no other process uses. `bare`: as of a transaction over the original."""
-    env = lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=len(keys.DATABASES), readahead=False)
+    env = open_unlocked(path)
     try:
+        db = existing_databases(env)
         with env.begin(buffers=True) as txn:
-            db = {name: env.open_db(name.encode(), txn, create=False) for name in keys.DATABASES}
             yield Transaction(txn, db, bare=bare)
     finally:
         env.close()

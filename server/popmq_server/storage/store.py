@@ -20,6 +20,7 @@ from popmq_server.storage.fault_note import FaultNote
 from popmq_server.storage.folder import (
     DATA_FILE,
     LMDB_LOCK_FILE,
+    FolderLock,
     NoMapping,
     discard_unfinished,
     give_to_owner,
@@ -36,8 +37,10 @@ from popmq_server.storage.lmdb import (
     Transaction,
     damage_named,
     damaged,
+    existing_databases,
     meta_row,
     open_environment,
+    open_unlocked,
     sync_environment,
     write_copy,
 )
@@ -95,7 +98,7 @@ class Store:
                 opened.callback(self._env.close)
                 give_to_owner(folder / LMDB_LOCK_FILE, owner)
                 self.page_bytes = int(self._env.stat()["psize"])
-                self._check_length()
+                _check_length(folder, self._env)
                 self._check_pages()
                 self._take_set_size()
                 self._db = self._open_databases()
@@ -110,19 +113,6 @@ class Store:
         #: Running copies: they prevent the reuse of freed pages.
         self.copies: list[Reader] = []
         self.reserve = Reserve(folder, wanted=sync != "none")
-
-    def _check_length(self) -> None:
-        """Refuses a truncated copy: LMDB would open it, and the process would crash when it reads a missing page.
-
-        Only a copy that was not written to yet must have its full length: any other file may end before its last page.
-        """
-        info = self._env.info()
-        size, needed = (self.folder / DATA_FILE).stat().st_size, (int(info["last_pgno"]) + 1) * self.page_bytes
-        if info["last_txnid"] == _TXN_OF_COPY and size < needed:
-            raise StartError(
-                f"{self.folder / DATA_FILE} is truncated: it has {size:,} of {needed:,} bytes; it is part of a backup: "
-                "take the backup again or name another folder with --data"
-            )
 
     def _check_pages(self) -> None:
         """Refuses a file whose free list is damaged, before LMDB overwrites pages that it names by mistake.
@@ -163,17 +153,9 @@ class Store:
             if new:
                 txn.put(FORMAT_ROW, keys.U32.pack(FORMAT), db=meta)
                 txn.put(keys.LITE_INDEX, checksums.with_checksum(keys.LITE_INDEX, b""), db=meta)
-            self._format = self._read_format(txn.get(FORMAT_ROW, db=meta))
+            self._format = _read_format(self.folder, txn.get(FORMAT_ROW, db=meta))
             self._bare = without_checksums(self._format)
             return {name: self._env.open_db(name.encode(), txn=txn) for name in keys.DATABASES}
-
-    def _read_format(self, found: bytes | None) -> int:
-        if found is None or len(found) != keys.U32.size:
-            raise StartError(
-                f"{self.folder / DATA_FILE} has no format number: it is not a PopMQ store, or it is damaged; "
-                "restore a backup, or name another folder with --data"
-            )
-        return readable(str(self.folder), keys.U32.unpack(found)[0])
 
     def _check_size(self) -> None:
         """Refuses a limit below the bytes in use, as `SetMaxSize` does: nothing could be freed, which takes pages."""
@@ -322,8 +304,65 @@ class Store:
             self._lock.close()
 
 
+class ReadOnlyStore:
+    """A stopped store in a folder that cannot be written, such as a read-only mount: for `popmq check`.
+
+    It makes no file. The locks keep brokers away that can write the folder.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        """Raises StartError, as `Store` does."""
+        self.folder = folder
+        with contextlib.ExitStack() as opened:
+            lock = FolderLock(folder, writes=False)
+            opened.callback(lock.close)
+            opened.enter_context(damage_named(folder))
+            self._env = open_unlocked(folder / DATA_FILE)
+            opened.callback(self._env.close)
+            _check_length(folder, self._env)
+            self._bare = without_checksums(_read_format(folder, meta_row(self._env, FORMAT_ROW)))
+            self._db = existing_databases(self._env)
+            self._opened = opened.pop_all()
+
+    def page_faults(self) -> Iterator[str]:
+        """As of `Store`."""
+        with open(self.folder / DATA_FILE, "rb") as file:
+            yield from walk.faults(file.fileno(), int(self._env.stat()["psize"]))
+
+    def begin(self, *, write: bool, views: bool) -> Transaction:
+        """A read transaction."""
+        txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
+        return Transaction(txn, self._db, views, self._bare)
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def _check_length(folder: pathlib.Path, env: Any) -> None:
+    """Refuses a truncated copy: LMDB would open it, and the process would crash when it reads a missing page.
+
+    Only a copy that was not written to yet must have its full length: any other file may end before its last page.
+    """
+    info, page_bytes = env.info(), int(env.stat()["psize"])
+    size, needed = (folder / DATA_FILE).stat().st_size, (int(info["last_pgno"]) + 1) * page_bytes
+    if info["last_txnid"] == _TXN_OF_COPY and size < needed:
+        raise StartError(
+            f"{folder / DATA_FILE} is truncated: it has {size:,} of {needed:,} bytes; it is part of a backup: "
+            "take the backup again or name another folder with --data"
+        )
+
+
+def _read_format(folder: pathlib.Path, found: bytes | None) -> int:
+    if found is None or len(found) != keys.U32.size:
+        raise StartError(
+            f"{folder / DATA_FILE} has no format number: it is not a PopMQ store, or it is damaged; "
+            "restore a backup, or name another folder with --data"
+        )
+    return readable(str(folder), keys.U32.unpack(found)[0])
+
+
 @contextlib.contextmanager
-def reading(store: Store, *, views: bool = True) -> Iterator[Transaction]:
+def reading(store: Store | ReadOnlyStore, *, views: bool = True) -> Iterator[Transaction]:
     """A read transaction that is always closed: an old reader would prevent page reuse and let the file grow.
 
     Raises StartError where LMDB meets damaged pages.

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from popmq_server.datafile.layout import NUMBER
 from popmq_server.errors import StartError
 from popmq_server.fsck.check import check_folder, main
+from popmq_server.fsck.compact import compact_folder
+from popmq_server.fsck.repair import repair_folder
 from popmq_server.model.ids import TopicId
 from popmq_server.model.message import RECORD
+from popmq_server.storage import keys
+from popmq_server.storage.folder import DATA_FILE, LMDB_LOCK_FILE, LOCK_FILE
 from popmq_server.storage.keys import CQ_KEY, DUE_KEY, NEVER, POFF_KEY, RQ_KEY, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.rig import HOUR, Rig
+from tests.engine.traffic.data_files import PAGE, database, first_leaf
 
 #: What is spoilt here is a chunk or a block of several.
 pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
@@ -235,3 +243,65 @@ def test_fsck_reports_a_record_of_an_unknown_version_and_checks_the_records_afte
     assert "has version 9, which this release does not know" in first
     assert "does not match its checksum" in second
     rig.abandon()
+
+
+@pytest.mark.parametrize("run", [check_folder, repair_folder, compact_folder])
+def test_a_folder_that_is_not_accessible_is_a_start_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[[Path], object]
+) -> None:
+    def refuse(self: Path, **_: object) -> os.stat_result:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", refuse)
+        with pytest.raises(StartError, match="cannot be read: Permission denied"):
+            run(tmp_path)
+    with pytest.raises(StartError, match="cannot be read: File name too long"):
+        run(tmp_path / ("x" * 300))
+
+
+@pytest.fixture
+def not_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stopped store in a folder that this process may only read."""
+    rig = Rig(tmp_path / "data")
+    rig.pair()
+    rig.send("a", "b")
+    rig.pop(1)
+    rig.core.close()
+    for name in (LOCK_FILE, LMDB_LOCK_FILE):
+        (rig.folder / name).unlink()
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    return rig.folder
+
+
+def test_a_folder_that_cannot_be_written_is_checked_without_a_change(not_writable: Path) -> None:
+    before = (not_writable / DATA_FILE).read_bytes(), os.listdir(not_writable)
+    assert check_folder(not_writable) == []
+    assert ((not_writable / DATA_FILE).read_bytes(), os.listdir(not_writable)) == before
+
+
+def test_a_check_of_a_folder_that_cannot_be_written_finds_what_is_broken(not_writable: Path) -> None:
+    rig = Rig(not_writable)
+    rig.write(count_wrong)
+    rig.abandon()
+    assert any("finished" in sentence for sentence in check_folder(not_writable))
+    with open(not_writable / DATA_FILE, "r+b") as file:
+        page = first_leaf(file.fileno(), database(file.fileno(), b"cq")[0])
+        file.seek(page.number * PAGE)
+        file.write(NUMBER.pack(12345))
+    assert any("is not a page of this tree" in sentence for sentence in check_folder(not_writable))
+
+
+def test_a_folder_that_cannot_be_written_is_not_checked_while_a_broker_has_it(not_writable: Path) -> None:
+    rig = Rig(not_writable)
+    with pytest.raises(StartError, match="in use"):
+        check_folder(not_writable)
+    rig.core.close()
+
+
+def test_a_store_that_lacks_a_table_is_not_checked_in_a_folder_that_cannot_be_written(
+    not_writable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "DATABASES", (*keys.DATABASES, "later"))
+    with pytest.raises(StartError, match="copy it into a folder that can be written"):
+        check_folder(not_writable)
