@@ -73,8 +73,7 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
     loop.add_signal_handler(signal.SIGHUP, Reload(argv, settings, serving))
     async with serving:
         _settle()
-        sys.stdout.write(_said(options, serving))
-        sys.stdout.flush()
+        _tell(_said(options, serving))
         supervisor = Supervisor(os.environ)
         supervisor.say("READY=1")
         watched = asyncio.ensure_future(supervisor.watch(serving.alive))
@@ -98,6 +97,20 @@ async def _console(options: Options, serving: "Serving") -> ConsoleProcess:
     if options.console_port:
         await console.start()
     return console
+
+
+def _tell(text: str) -> None:
+    """Prints lines. A broker serves although nothing takes them: a closed or full standard output, a reader that has
+    gone.
+    """
+    try:
+        if sys.stdout is None:  # it was closed before the process began
+            raise ValueError("it is closed")
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        log.warning("standard output takes no lines: %s", error)
+        sys.stdout = None  # else Python writes the rest of them at its end, and fails
 
 
 def _settle() -> None:

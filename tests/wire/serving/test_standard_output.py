@@ -1,0 +1,47 @@
+"""The lines that `python -m popmq_server` prints at its start, where nothing takes them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.broker_process import ROOT
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "popmq_server", "--port", "0", "--tls-port", "0", "--metrics-port", "0"]
+
+
+@pytest.fixture(params=["closed", "full", "without a reader"])
+def no_output(request: pytest.FixtureRequest) -> Iterator[int | None]:
+    """A standard output that takes nothing; None: it is closed."""
+    if request.param == "closed":
+        yield None
+        return
+    if request.param == "full":
+        handle = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, handle = os.pipe()
+        os.close(reader)
+    yield handle
+    os.close(handle)
+
+
+def test_a_broker_serves_although_its_standard_output_takes_nothing(tmp_path: Path, no_output: int | None) -> None:
+    closing = ["bash", "-c", 'exec "$@" >&-', "bash"] if no_output is None else []
+    command = [*closing, *COMMAND, "--data", str(tmp_path / "data")]
+    with subprocess.Popen(command, stdout=no_output, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stderr is not None
+        log = list(itertools.takewhile(lambda line: "standard output takes no lines" not in line, process.stderr))
+        process.send_signal(signal.SIGTERM)
+        log += process.stderr
+    assert process.returncode == 0, log
+    assert "stopping: running calls end" in log[-1]
+    assert "Traceback" not in "".join(log)
