@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from popmq_server import logs
 from popmq_server.clock import SystemClock
-from popmq_server.console_process import ConsoleProcess, arguments
+from popmq_server.console_process import ConsoleProcess, arguments, refuse_taken
 from popmq_server.errors import CommitFailed, StartError
 from popmq_server.options import Options, address
 from popmq_server.settings import Settings, parse
@@ -72,6 +72,8 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
     # Before the start, which may take long: without a handler a SIGHUP would end the process.
     loop.add_signal_handler(signal.SIGHUP, Reload(argv, settings, serving))
     async with serving:
+        if options.console_port:
+            refuse_taken(options.console_host, options.console_port)
         _settle()
         _tell(_said(options, serving))
         supervisor = Supervisor(os.environ)
@@ -95,7 +97,7 @@ async def _console(options: Options, serving: "Serving") -> ConsoleProcess:
     """The console, started if a port was named for it."""
     console = ConsoleProcess(*arguments(options, serving.port, serving.certificate))
     if options.console_port:
-        await console.start()
+        await console.start(lambda line: _tell(logs.lines([line.removeprefix("popmq: ")], options.log_format)))
     return console
 
 
@@ -134,8 +136,6 @@ def _said(options: Options, serving: "Serving") -> str:
     left_out = [flag for _, flag, _ in serving.left_out]
     if options.metrics_port and "--metrics-port" not in left_out:
         lines += [f"metrics on {address(options.metrics_host, options.metrics_port)}"]
-    if options.console_port:
-        lines += [f"console on {address(options.console_host, options.console_port)}"]
     lines += [f"no {what}: port {port} is taken; {flag} names another" for what, flag, port in serving.left_out]
     if options.access_keys:
         lines += [f"every call needs an access key: {options.access_keys}"]

@@ -8,16 +8,20 @@ The pages speak to the ports like any client, so a page never costs the event lo
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import pathlib
+import socket
 import sys
+from collections.abc import Callable
 
-from popmq_server.options import Options, address
+from popmq_server.errors import StartError
+from popmq_server.options import Options, address, is_loopback
 
 log = logging.getLogger("popmq")
 
 PROGRAM = (sys.executable, "-c", "from popmq_cli.main import main; main()", "console", "--until-stdin-ends")
+#: Seconds after which the log says that a console is not ready yet.
+READY_S = 30.0
 #: Seconds that a console gets to end by itself.
 END_S = 5.0
 
@@ -28,17 +32,22 @@ def arguments(options: Options, port: int, certificate: pathlib.Path | None) -> 
     given = ["--endpoint", address("127.0.0.1" if anywhere else options.host, port)]
     if options.tls_only:
         given += ["--tls-ca", str(certificate)]
-    given += ["--host", options.console_host, "--port", str(options.console_port)]
-    if options.tls_cert and not _is_loopback(options.console_host):
+    given += ["--host", options.console_host.strip("[]"), "--port", str(options.console_port)]
+    if options.tls_cert and not is_loopback(options.console_host):
         given += ["--tls-cert", str(options.tls_cert), "--tls-key", str(options.tls_key)]
     return given
 
 
-def _is_loopback(host: str) -> bool:
+def refuse_taken(host: str, port: int) -> None:
+    """Raises StartError if the port cannot be opened. The console itself opens it seconds later."""
+    host = host.strip("[]")
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        raise StartError(
+            f"console port {port} on {host} cannot be opened: {error.strerror}; name another with --console-port or "
+            "--console-host, or --console-port 0 for none"
+        ) from error
 
 
 class ConsoleProcess:
@@ -49,18 +58,28 @@ class ConsoleProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._watched: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Returns at once. What the console prints is dropped: `popmq serve` says where it serves."""
-        # Not this process's standard output: its reader may close it after the first line.
-        output = asyncio.subprocess.DEVNULL
-        self._process = await asyncio.create_subprocess_exec(
-            *PROGRAM, *self._given, stdin=asyncio.subprocess.PIPE, stdout=output
-        )
-        self._watched = asyncio.ensure_future(self._watch(self._process))
+    async def start(self, ready: Callable[[str], None]) -> None:
+        """Returns at once. Calls `ready` with the line that the console prints when it serves."""
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(*PROGRAM, *self._given, stdin=pipe, stdout=pipe)
+        self._watched = asyncio.ensure_future(self._watch(self._process, ready))
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+    async def _watch(self, process: asyncio.subprocess.Process, ready: Callable[[str], None]) -> None:
+        assert process.stdout is not None
+        line = asyncio.ensure_future(process.stdout.readline())  # empty once the console has ended
+        if not (await asyncio.wait((line,), timeout=READY_S))[0]:
+            log.warning("the console is not ready after %g s; the broker serves", READY_S)
+        if said := (await line).decode().strip():
+            ready(said)
         code = await process.wait()
-        log.warning("the console has ended with code %s; the broker goes on without it", code)
+        if said:
+            log.warning("the console has ended with code %s; the broker goes on without it", code)
+        else:
+            log.error(
+                "the console of --console-port did not start: it ended with code %s, and its line above says why; "
+                "the broker goes on without it",
+                code,
+            )
 
     async def stop(self) -> None:
         """Ends the console, by force when it takes too long."""

@@ -67,6 +67,16 @@ class Options(NamedTuple):
     console_host: str = HOST
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    import ipaddress  # here: few settings need it, and the command line reads this module at each start
+
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def address(host: str, port: int) -> str:
     """host:port, with the brackets that an IPv6 host needs."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

@@ -25,6 +25,7 @@ from popmq_server.options import (
     TLS_PORT,
     TRANSPORTS,
     Options,
+    is_loopback,
 )
 
 PREFIX = "POPMQ_"
@@ -333,6 +334,8 @@ def _fault(options: Options) -> str:
         return "--tls-port 0 serves no TLS: name a port, or leave out --tls-only, --tls-cert and --tls-key"
     if why := _client_certificates_fault(options):
         return why
+    if options.console_port and not options.tls_cert and not is_loopback(options.console_host):
+        return f"--console-host {options.console_host} would send secrets in clear: name --tls-cert and --tls-key too"
     if options.console_port and options.tls_only and options.tls_cert:
         return "--console-port cannot name the host of --tls-cert: use `popmq console --tls --endpoint HOST:PORT`"
     return ""

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness.broker_process import BrokerProcess, own_port
-from popmq_server.console_process import arguments
+from popmq_server import console_process
+from popmq_server.clock import pause
+from popmq_server.console_process import ConsoleProcess, arguments
 from popmq_server.options import Options
 from popmq_server.settings import SettingError, load
 
@@ -46,8 +48,11 @@ def test_a_console_begins_with_its_broker_and_ends_with_it_however_that_ends(tmp
     port = own_port()
     broker = BrokerProcess(tmp_path / "data", "--sync", "none", "--console-port", str(port)).start()
     try:
-        assert broker.read_line() == f"popmq: console on 127.0.0.1:{port}"
-        until(port, True)
+        line = ""
+        while line != f"popmq: console on http://127.0.0.1:{port}/":
+            line = broker.read_line()
+            assert line, "the broker has ended"
+        assert answers(port), "the line comes once it does"
     finally:
         broker.kill() if end == "kill" else broker.stop()
     until(port, False)
@@ -66,6 +71,70 @@ def test_a_port_that_is_taken_is_named() -> None:
         done = subprocess.run([*PROGRAM, "--port", port], capture_output=True, text=True, timeout=60)
     words = f"port {port} on 127.0.0.1 cannot be opened: Address already in use; name another with --port or --host"
     assert (done.returncode, done.stderr) == (2, f"popmq: {words}\n")
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_console_port_that_is_taken_ends_the_start_of_the_broker(tmp_path: Path) -> None:
+    broker = [sys.executable, "-m", "popmq_server", "--data", str(tmp_path / "data"), "--sync", "none"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ports = ["--port", "0", "--tls-port", "0", "--metrics-port", "0", "--console-port", port]
+        done = subprocess.run([*broker, *ports], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert f"console port {port} on 127.0.0.1 cannot be opened: Address already in use" in done.stderr
+    assert "--console-port 0 for none" in done.stderr
+
+
+@pytest.mark.process
+def test_a_console_that_a_broker_starts_names_the_flags_of_the_broker() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        flags = ["--until-stdin-ends", "--port", str(taken.getsockname()[1])]
+        done = subprocess.run([*PROGRAM, *flags], capture_output=True, text=True, timeout=60)
+    assert done.stderr.endswith("name another with --console-port or --console-host\n")
+
+
+async def test_a_console_that_does_not_start_is_an_error_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(console_process, "PROGRAM", (sys.executable, "-c", "raise SystemExit(2)"))
+    told = list[str]()
+    console = ConsoleProcess()
+    await console.start(told.append)
+    assert console._watched is not None
+    await console._watched
+    assert told == []
+    (record,) = caplog.records
+    assert (record.levelname, "--console-port did not start: it ended with code 2" in record.message) == ("ERROR", True)
+
+
+async def test_a_slow_console_is_reported_and_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = "import sys; sys.stdin.read(); print('popmq: console on URL')"
+    monkeypatch.setattr(console_process, "PROGRAM", (sys.executable, "-c", program))
+    monkeypatch.setattr(console_process, "READY_S", 0.0)
+    told = list[str]()
+    console = ConsoleProcess()
+    await console.start(told.append)
+    while not caplog.records:
+        await pause(0.001)
+    assert console._process is not None
+    assert console._process.stdin is not None
+    assert console._watched is not None
+    console._process.stdin.close()
+    await console._watched
+    assert told == ["popmq: console on URL"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    assert "is not ready" in caplog.records[0].message
+
+
+def test_a_console_on_a_network_needs_the_certificate_of_its_broker() -> None:
+    flags = ["--console-port", "8090", "--console-host", "0.0.0.0"]
+    with pytest.raises(SettingError, match=r"--console-host 0\.0\.0\.0 would send secrets in clear: name --tls-cert"):
+        load(flags, {})
+    assert load([*flags, "--tls-cert", "c.pem", "--tls-key", "k.pem"], {}).options.console_port == 8090
+    assert load([*flags[:2], "--console-host", "[::1]"], {}).options.console_port == 8090
 
 
 @pytest.mark.process

@@ -1,6 +1,7 @@
 """`popmq console`: the web pages, from the extra `console`."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,5 +77,10 @@ def console(
     except KeyboardInterrupt:
         pass  # Ctrl-C ends a console as it should, like `popmq serve`
     except OptionError as error:
-        click.echo(f"popmq: {error}", err=True)
+        click.echo(f"popmq: {_of_serve(str(error)) if until_stdin_ends else error}", err=True)
         sys.exit(2)
+
+
+def _of_serve(text: str) -> str:
+    """The text with the flags of `popmq serve`, which has started this console."""
+    return re.sub(r"--(port|host)\b", r"--console-\1", text)
