@@ -160,6 +160,10 @@ def not_written(why: str) -> Refused:
 MAKE_ROOM = "ack or delete messages, shorten a retention, free disk, or raise the limit (`popmq max-size`)"
 
 
+#: A larger limit does not help, nor do acks: the data file keeps its freed pages.
+FREE_DISK = "free space on the disk of the data folder, or move the folder to a larger one; acks and deletes free none"
+
+
 class NoRoom(Refused):
     """STORAGE_FULL: the store has no room for this. `why` contains the figures, `action` what makes room."""
 

@@ -71,7 +71,8 @@ async def backup(
         raise Refused(
             "STORAGE_FULL",
             f"the backup failed: {fault}",
-            action="take it again, faster (--rate) or at a quieter time, or raise the limit (`popmq max-size`)",
+            action="take it again, faster (--rate) or at a quieter time, with more free disk or a higher limit (`popmq "
+            "max-size`), whichever the reason names",
         ) from fault
     finally:
         watch.cancel()

@@ -38,7 +38,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from popmq_server.clock import stopwatch
-from popmq_server.errors import NoRoom
+from popmq_server.errors import FREE_DISK, MAKE_ROOM, NoRoom
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.store import DISK_FREE_SEND, Store
 
@@ -214,7 +214,7 @@ class Space:
             grow = pop = _PLENTY
         free = fill.unused, *(fill.free,) * 3
         self._holder = ""
-        why = self.at_put if shut and self.scattered else lambda: NoRoom(self._why(holder))
+        why = self.at_put if shut and self.scattered else lambda: self._refusal(holder)
         self._room = Room(free, (store, grow, pop, move), why)
         if not shut:  # else it is not known yet what is full
             self._log(free[STORE] < store)
@@ -282,15 +282,20 @@ class Space:
                 free, pending = min(free, (pages.tail + pages.reusable) * page), pages.pending * page
         return Fill(unused, free, pending, disk_free)
 
-    def _why(self, holder: Callable[[], str]) -> str:
-        """The reason: whether the map or the disk is full, and the group with the largest backlog."""
+    def _refusal(self, holder: Callable[[], str]) -> NoRoom:
+        """Whether the map or the disk is full, the group with the largest backlog, and what makes room."""
         where = self._where()
         self._holder = self._holder or holder()  # it walks over all groups: once for all refusals of a batch
-        return f"{where}; {self._holder}" if self._holder else where
+        why = f"{where}; {self._holder}" if self._holder else where
+        return NoRoom(why, FREE_DISK if self._disk_is_full else MAKE_ROOM)
+
+    @property
+    def _disk_is_full(self) -> bool:
+        """Whether the disk refuses sends that the map would take."""
+        return self._fill.disk_free < DISK_FREE_STORE and self._fill.unused >= self._leaves()[STORE]
 
     def _where(self) -> str:
         """Whether the map or the disk is full."""
-        fill, map_bytes = self._fill, self._store.map_bytes
-        if fill.disk_free < DISK_FREE_STORE and fill.unused >= self._leaves()[STORE]:
-            return f"the disk has {fill.disk_free >> 20} MiB left"
-        return f"the map is {1 - fill.unused / map_bytes:.0%} full (--max-size)"
+        if self._disk_is_full:
+            return f"the disk has {self._fill.disk_free >> 20} MiB left"
+        return f"the map is {1 - self._fill.unused / self._store.map_bytes:.0%} full (--max-size)"

@@ -32,7 +32,7 @@ from typing import Any
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import LANE_ACK, LANE_POP, SetMaxSize
 from popmq_server.delivery import revive
-from popmq_server.errors import CommitFailed, Refused, not_written, storage_full
+from popmq_server.errors import FREE_DISK, CommitFailed, NoRoom, Refused, not_written
 from popmq_server.schedules import occurrences
 from popmq_server.sending import check_back, publishing, release_delayed
 from popmq_server.state import jobs, space
@@ -166,7 +166,7 @@ class Core:
             refused = map_size.set_max_size(self.store, size)
         except DiskFault as fault:
             self._after_fault(fault)
-            return storage_full("the disk is full: the new limit could not be stored")
+            return NoRoom("the disk is full: the new limit could not be stored", FREE_DISK)
         if refused is None:
             self.space.look_again()
         return refused

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from popmq_server import commands as ask
 from popmq_server.api.native import admin
 from popmq_server.delivery import owner, revive, token_pop
 from popmq_server.engine import waiters
@@ -15,7 +16,8 @@ from popmq_server.sending import dedup
 from popmq_server.state import space
 from popmq_server.topics import topic
 from popmq_server.writer import admitted, core, writer
-from tests.engine.rig import Rig, sending
+from tests.engine.faults import Fault, failing
+from tests.engine.rig import Rig, refusal, sending
 
 KIB, MIB = 1 << 10, 1 << 20
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -75,6 +77,18 @@ def test_the_log_says_once_a_minute_that_sends_are_refused_and_when_that_is_over
     assert [logged(after_s) for after_s in (1, 1, 58, 2)] == [refused, [], [], refused]
     free[0] = 1 << 40
     assert [logged(after_s) for after_s in (0.5, 1, 1)] == [[], ["sends are accepted again: there is room"], []]
+
+
+def test_a_refusal_by_a_full_disk_does_not_advise_a_larger_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.pair()
+    monkeypatch.setattr(rig.store, "disk_free", lambda: 0)
+    with failing(rig.store, Fault.FULL):
+        stored = rig.run(ask.SetMaxSize(1 << 40))[0]
+    for refused in (rig.run(sending("a"))[0], stored):
+        assert refusal(refused) == "STORAGE_FULL"
+        assert "the disk" in refused.message
+        assert "free space on the disk" in refused.action
+        assert "max-size" not in refused.action
 
 
 def test_sends_end_at_85_percent_of_the_map() -> None:
