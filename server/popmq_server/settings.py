@@ -301,8 +301,10 @@ def _from_file(path: pathlib.Path) -> dict[str, _Given]:
         if setting is None:
             raise SettingError(f"{path}: there is no setting {key!r}{nearest(key, BY_NAME)}")
         if setting.is_switch != isinstance(value, bool) or not isinstance(value, bool | int | str):
-            kind = "true or false" if setting.is_switch else "a text or a number"
+            kind = "true or false" if setting.is_switch else "a text or a whole number"
             raise SettingError(f"{path}: {key} has to be {kind}")
+        if value == "" or "\0" in str(value):
+            raise SettingError(f"{path}: {key} is empty, or has a zero byte: name a value, or leave the line out")
         read = _read(setting, str(value), f"{path}: {key}")
         given[key] = _Given(path.parent / read if isinstance(read, pathlib.Path) else read, str(path))
     return given
