@@ -22,15 +22,19 @@ class Flood(ConnectionFault):
 
 
 class Budget:
-    """A token bucket. Reads the time only when it seems empty. `turn`: points left in this turn; at first unlimited."""
+    """A token bucket. Reads the time only when it seems empty. `turn`: points left in this turn; at first unlimited.
 
-    __slots__ = ("_filled_s", "_limits", "_points", "turn")
+    `held`: bytes of messages in memory, of this connection (inbox.py).
+    """
+
+    __slots__ = ("_filled_s", "_limits", "_points", "held", "turn")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._points = limits.budget
         self._filled_s = monotonic()
         self.turn = sys.maxsize
+        self.held = 0
 
     def start(self, points: int) -> None:
         """Sets the points of a new connection (addresses.py)."""

@@ -2,7 +2,8 @@
 
     message    compressed [1] · length [4] · bytes         any number of them, split into frames anywhere
 
-`Buffered` counts bytes that no handler has taken, on all connections: a stream that exceeds its limit is refused.
+`Buffered` counts bytes that no handler has taken, on all connections, and `Budget.held` those of one connection. Before
+all exceed their limit, the server ends what the largest connection holds (server.py:Server.relieve).
 Server and client use it: the server for requests, the client for answers.
 """
 
@@ -40,7 +41,8 @@ class Inbox:
     """
 
     __slots__ = (
-        "_budget", "_buffered", "_limits", "_need", "_pieces", "_size", "encoding", "ended", "messages", "waiting",
+        "_budget", "_buffered", "_limits", "_need", "_pieces", "_size", "encoding", "ended", "messages", "received",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, buffered: Buffered, encoding: bytes, budget: Budget) -> None:
@@ -57,6 +59,8 @@ class Inbox:
         #: Bytes of whole messages that no handler has taken, with their prefixes: the client gets no window back for
         #: these. Prefixes count, or a client could send endless empty messages to a handler that waits.
         self.waiting = 0
+        #: Bytes that `add` has taken, for the look at requests that do not grow (streams.py).
+        self.received = 0
         self.ended = False
 
     def add(self, data: bytes) -> None:
@@ -64,8 +68,11 @@ class Inbox:
 
         Joins the pieces of a message once, when it is complete: joining them as they arrive would be quadratic.
         """
-        self._buffered.bytes += len(data)
-        self._size += len(data)
+        size = len(data)
+        self._buffered.bytes += size
+        self._budget.held += size
+        self.received += size
+        self._size += size
         self._pieces.append(data)
         if self._buffered.bytes > self._limits.requests_bytes:
             raise Aborted(Code.RESOURCE_EXHAUSTED, "too many messages are held at once: try again later")
@@ -83,10 +90,21 @@ class Inbox:
         if size > self._limits.message_bytes or self._buffered.bytes + len(data) > self._limits.requests_bytes:
             return False
         self._buffered.bytes += size + _MESSAGE_BYTES
+        self._budget.held += size + _MESSAGE_BYTES
         self.waiting += len(data)
         self.messages.append(data[PREFIX_BYTES:])
         self.ended = True
         return True
+
+    @property
+    def held(self) -> int:
+        """Bytes of the messages that no handler has taken, the incomplete one included."""
+        return self._size + self.waiting
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the rest of a message is to come."""
+        return self._size > 0
 
     def end(self) -> None:
         """Notes that the client sends no more. Raises Aborted in the middle of a message."""
@@ -99,6 +117,7 @@ class Inbox:
         message = self.messages.popleft()
         self.waiting -= len(message) + PREFIX_BYTES
         self._buffered.bytes -= len(message) + _MESSAGE_BYTES
+        self._budget.held -= len(message) + _MESSAGE_BYTES
         return message
 
     def clear(self) -> None:
@@ -106,6 +125,7 @@ class Inbox:
         while self.messages:
             self.take()
         self._buffered.bytes -= self._size
+        self._budget.held -= self._size
         self._pieces, self._size, self._need = [], 0, PREFIX_BYTES
 
     def _cut(self, joined: bytes) -> None:
@@ -123,6 +143,7 @@ class Inbox:
             self._keep(joined[at], joined[at + PREFIX_BYTES : stop])
             at = stop
         self._buffered.bytes -= at
+        self._budget.held -= at
         self._size -= at
         self._pieces = [joined[at:]] if at < end else []
 
@@ -132,6 +153,7 @@ class Inbox:
             message = self._unpacked(flag, message)
         self.waiting += len(message) + PREFIX_BYTES
         self._buffered.bytes += len(message) + _MESSAGE_BYTES
+        self._budget.held += len(message) + _MESSAGE_BYTES
         self.messages.append(message)
 
     def _unpacked(self, flag: int, message: bytes) -> bytes:

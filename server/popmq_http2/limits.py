@@ -15,8 +15,13 @@ class Limits:
 
     #: A request message, unpacked. Larger ones end with RESOURCE_EXHAUSTED.
     message_bytes: int = 20 << 20
-    #: Bytes of requests that handlers have not taken yet, on all connections; more end with RESOURCE_EXHAUSTED.
+    #: Bytes of requests that handlers have not taken yet, on all connections. Before there are more, the largest
+    #: requests of the address and connection that hold most end with RESOURCE_EXHAUSTED.
     requests_bytes: int = 256 << 20
+    #: Such bytes of one connection beyond which each call has to prove its caller before its handler begins.
+    unproved_bytes: int = 64 << 10
+    #: By how much an unfinished request has to grow from one look at its connection to the next (keepalive_s).
+    progress_bytes: int = 16 << 10
     #: Answers that a client has not taken from its connection; above this, new calls end with RESOURCE_EXHAUSTED.
     unsent_bytes: int = 64 << 20
     #: Bytes that a stream may hold before `Call.write` waits for the client to take them.

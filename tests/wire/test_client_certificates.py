@@ -65,7 +65,7 @@ class Secured:
             access_keys=self.keys,
         )
 
-    def call(self, shown: Made | None, method: str = "ListAccessKeys", metadata: Any = ()) -> Any:
+    def call(self, shown: Made | None, method: str = "ListAccessKeys", metadata: Any = (), **fields: Any) -> Any:
         """The answer to one call over a new connection."""
         root = (self.data / DEVELOPMENT_CERT).read_bytes()
         credentials = grpc.ssl_channel_credentials(root, *(reversed(shown) if shown else ()))
@@ -75,7 +75,7 @@ class Secured:
             call: Any = channel.unary_unary(
                 f"/popmq.v1.Admin/{method}", kinds[0].SerializeToString, kinds[1].FromString
             )
-            return call(kinds[0](), timeout=CALL_S, metadata=metadata)
+            return call(kinds[0](**fields), timeout=CALL_S, metadata=metadata)
 
     def caller(self, shown: Made | None, metadata: Any = ()) -> str:
         """The name of the key that a certificate belongs to, or why the call failed."""
@@ -138,6 +138,12 @@ def test_a_certificate_has_the_rights_of_its_key_and_no_others(required: Secured
     with pytest.raises(grpc.RpcError) as error:
         required.call(sender, "ListLeases")
     assert read_refusal(error.value).code == "PERMISSION_DENIED"
+
+
+def test_a_certificate_stands_for_its_key_while_a_large_request_arrives(required: Secured) -> None:
+    with pytest.raises(grpc.RpcError) as error:
+        required.call(SHOP, "CreateTopic", topic=pb.Topic(name="x" * 200_000))
+    assert read_refusal(error.value).code == "INVALID_FIELD"
 
 
 def test_a_signature_decides_before_the_certificate(required: Secured) -> None:

@@ -57,6 +57,7 @@ class Call:
         "method",
         "pending",
         "plain",
+        "proved",
         "queued",
         "stream_id",
         "streams",
@@ -89,6 +90,8 @@ class Call:
         self.ending: bytes | None = None
         #: Whether it waits for the next flush; whether its stream is closed.
         self.in_line = self.is_over = False
+        #: Whether the caller was asked for its proof before the handler began (Server.check).
+        self.proved = False
         #: Whether the answer is plain HTTP, which has no trailers.
         self.plain = False
         #: Whether the handler has begun; it then counts itself out at its end.
@@ -202,6 +205,19 @@ class Call:
         except ValueError:
             log.exception("the handler of %s set metadata that cannot be sent", self.path)
             return encode(trailers(Code.INTERNAL, "the handler set metadata that cannot be sent"))
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it waits for bytes of its client: the rest of its request, or of a message of its stream.
+
+        A stream whose handler has not taken the messages before gets no window for the rest: that is not its client's
+        fault.
+        """
+        inbox = self.inbox
+        if inbox.ended or self.ending is not None:
+            return False
+        streams_in = self.method is not None and self.method.streams_in
+        return not streams_in or (inbox.is_partial and not inbox.waiting)
 
     @property
     def has_trailing(self) -> bool:

@@ -51,6 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         self._budget = Budget(self._limits)
         self._outlet = Outlet(self._limits, self._budget, self._closed)
         self._streams = Streams(server, self._budget, self._outlet)
+        self.relieve = self._streams.relieve
         take = {
             frames.DATA: self._streams.on_data,
             frames.HEADERS: self._on_headers,
@@ -64,11 +65,16 @@ class Connection(asyncio.BufferedProtocol):
         }
         self._reader = FrameReader(self._limits, self._budget, take, self._streams.on_block, self._streams.reset)
         self._transport: asyncio.Transport | None = None
-        self._address = ""
+        self.address = ""
         self._agreed = self._gives_way = False
         self._heard_s = monotonic()
         self._asked_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of requests that no handler has taken."""
+        return self._budget.held
 
     # ── Callbacks of asyncio ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -87,14 +93,14 @@ class Connection(asyncio.BufferedProtocol):
             frames.MAX_HEADER_LIST_SIZE: limits.headers_bytes,
         }
         self._outlet.control(settings(values))
-        self._address = _address(transport)
-        if not self._server.addresses.join(self._address):
+        self.address = _address(transport)
+        if not self._server.addresses.join(self.address):
             most = limits.connections_per_address
             self._break(
                 ConnectionFault(frames.ENHANCE_YOUR_CALM, f"an address may have {most} connections: close some")
             )
             return
-        self._budget.start(self._server.addresses.points(self._address))
+        self._budget.start(self._server.addresses.points(self.address))
         self._timer = asyncio.get_running_loop().call_later(limits.handshake_s, self._look)
         self._streams.open_window()
 
@@ -119,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._give_way()
         except ConnectionFault as fault:
             if isinstance(fault, Flood):
-                self._server.addresses.flooded(self._address)
+                self._server.addresses.flooded(self.address)
             self._break(fault)
         except Exception:
             log.exception("the connection of %s ends: the server failed", self._outlet.peer)
@@ -151,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
         self._streams.drop_all()
         self._outlet.lost()
-        self._server.addresses.leave(self._address)
+        self._server.addresses.leave(self.address)
         self._server.left(self)
 
     def pause_writing(self) -> None:
@@ -257,7 +263,8 @@ class Connection(asyncio.BufferedProtocol):
     # ── Keepalive and the end ────────────────────────────────────────────────────────────────────────────────────────
 
     def _look(self) -> None:
-        """Called by the timer: checks that the client has begun, is alive, and reads its answers."""
+        """Called by the timer: checks that the client has begun, is alive, reads its answers, and goes on
+        with its requests."""
         now, limits = monotonic(), self._limits
         stalled = self._outlet.holds_back and now - self._outlet.moved_s > limits.stalled_s
         silent = self._asked_s is not None and now - self._asked_s >= limits.keepalive_timeout_s
@@ -269,6 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._asked_s is None and now - self._heard_s >= limits.keepalive_s:
             self._asked_s = now
             self._outlet.control(frame(frames.PING, 0, 0, _KEEPALIVE))
+        self._streams.end_stuck()
         wait_s = limits.keepalive_s if self._asked_s is None else limits.keepalive_timeout_s
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 

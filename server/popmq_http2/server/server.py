@@ -16,6 +16,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -72,13 +73,23 @@ def bidirectional(handler: Callable[[Call], AsyncIterator[bytes] | Awaitable[Non
 class Server:
     """All connections of all ports. Make and use it inside one event loop."""
 
-    def __init__(self, find: Callable[[str], Method | None], limits: Limits | None = None) -> None:
-        """`find`: returns the method of a path, or None."""
+    def __init__(
+        self,
+        find: Callable[[str], Method | None],
+        limits: Limits | None = None,
+        check: Callable[[Call], None] | None = None,
+    ) -> None:
+        """`find`: returns the method of a path, or None.
+
+        `check`: raises Aborted for a call of a caller that may make none. It is asked before the handler begins, and
+        only about calls whose requests are large (Limits.unproved_bytes).
+        """
         self.limits = limits or Limits()
         self.buffered = Buffered()
         self.received = ReceiveBuffer()
         self.addresses = Addresses(self.limits)
         self._find = find
+        self.check = check
         self._deadlines: Deadlines[Call] = Deadlines(_expire)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
@@ -132,6 +143,20 @@ class Server:
         self._connections.discard(connection)
         if not self._connections:
             self._quiet.set()
+
+    def relieve(self) -> None:
+        """Ends the largest requests of the connection that holds most, of the address whose connections do.
+
+        So a client that fills the memory for requests does not shut out the others; a new request is refused only when
+        no other holds more.
+        """
+        held: Counter[str] = Counter()
+        for connection in self._connections:
+            held[connection.address] += connection.held
+        if held:
+            address = max(held, key=held.__getitem__)
+            of_address = (one for one in self._connections if one.address == address)
+            max(of_address, key=lambda one: one.held).relieve()
 
     def opened(self, streams: Streams, call: Call) -> None:
         """Starts a new call: its deadline, and its handler once the request is there."""

@@ -57,6 +57,7 @@ _ENDED_MAX = 1_000
 _BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
 #: To decode this many headers costs us about as much as to answer a PING.
 _HEADERS_PER_POINT = 4
+_NO_ROOM = "the memory for requests is full, and this client holds most of it: send less at a time, and try again later"
 
 
 class Streams:
@@ -77,6 +78,8 @@ class Streams:
         self._ended: deque[int] = deque(maxlen=_ENDED_MAX)
         self._window_in = DEFAULT_WINDOW
         self._running = 0
+        #: What the unfinished requests had received at the last look, by stream.
+        self._received: dict[int, int] = {}
         self.calls: dict[int, Call] = {}
         self.last_id = 0
         self.closing = False
@@ -128,20 +131,57 @@ class Streams:
             return
         try:
             if data and not refused:
-                call.inbox.add(data)
+                self._keep(call, data)
             if ends:
                 call.inbox.end()
         except Aborted as aborted:
-            call.inbox.clear()
             call.inbox.ended = call.inbox.ended or ends
-            self._outlet.end(call, aborted.code, str(aborted))
-            _cancel(call)
+            self._end_early(call, aborted)
             return
         self._outlet.return_window(call)
         if refused:
             self._refuse(call)
         else:
             self._server.fed(call)
+
+    def _keep(self, call: Call, data: bytes) -> None:
+        """Keeps bytes of a request that is not whole yet. Raises Aborted, also when it had to make room for others."""
+        if self._server.buffered.bytes + len(data) > self._limits.requests_bytes:
+            self._server.relieve()
+            if call.ending is not None:
+                raise Aborted(Code.RESOURCE_EXHAUSTED, _NO_ROOM)
+        call.inbox.add(data)
+        if self._budget.held > self._limits.unproved_bytes and not call.proved:
+            call.proved = True
+            if self._server.check is not None:
+                self._server.check(call)
+
+    def relieve(self) -> None:
+        """Ends the largest requests, until those that are left hold half of the bytes.
+
+        Half, so that a client that holds many small ones causes this seldom, and not at each frame.
+        """
+        enough = self._budget.held // 2
+        for call in sorted(self.calls.values(), key=lambda call: call.inbox.held, reverse=True):
+            if self._budget.held <= enough:
+                break
+            self._end_early(call, Aborted(Code.RESOURCE_EXHAUSTED, _NO_ROOM))
+
+    def end_stuck(self) -> None:
+        """Ends requests that have hardly grown since the last look: they would hold memory for as long as they like."""
+        before, self._received = self._received, {}
+        for stream_id, call in list(self.calls.items()):
+            if not call.is_unfinished:
+                continue
+            received = self._received[stream_id] = call.inbox.received
+            if received - before.get(stream_id, -self._limits.progress_bytes) < self._limits.progress_bytes:
+                self._end_early(call, Aborted(Code.DEADLINE_EXCEEDED, "the rest of the request does not come"))
+
+    def _end_early(self, call: Call, why: Aborted) -> None:
+        """Ends a call and frees its messages."""
+        call.inbox.clear()
+        self._outlet.end(call, why.code, why.message, why.metadata)
+        _cancel(call)
 
     # ── HEADERS ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

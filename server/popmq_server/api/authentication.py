@@ -46,12 +46,7 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-i
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         """Sets CALLER and returns the handler; grpcio runs it in the same task, so it sees the caller."""
-        authorization = date_time = ""
-        for name, value in details.invocation_metadata:
-            if name == "authorization":
-                authorization = value
-            elif name == "x-mq-date-time":
-                date_time = value
+        authorization, date_time = _signed(details.invocation_metadata)
         context = getattr(details, "context", None)
         if authorization or context is not None or not self._keys.takes_certificates:
             size = getattr(details, "size", HELD_BYTES_MAX + 1)
@@ -64,7 +59,7 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-i
     async def _identifies(self, method: str, signed: tuple[str, str], context: Any, size: int) -> bool:
         """Sets CALLER; whether the handler may run. A signature decides before a certificate."""
         try:
-            key = self._keys.caller(*signed) if signed[0] or context is None else self._certified(context)
+            key = self._key(signed, context)
             CALLER.set(key)
             try:
                 self._keys.admit(key, method in _SETTLING)
@@ -77,6 +72,21 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-i
                 self._metrics.refusals.labels(refused.code).inc()
                 return False
         return True
+
+    def check(self, context: Any) -> None:
+        """Raises Refused for a call without a valid key, before its request has arrived.
+
+        A transport keeps large requests only for callers that have one. The call is counted when it begins.
+        """
+        try:
+            self._key(_signed(context.invocation_metadata()), context)
+        except Refused as refused:
+            self._metrics.refusals.labels(refused.code).inc()
+            raise
+
+    def _key(self, signed: tuple[str, str], context: Any) -> Key:
+        """The caller's key. Raises Refused UNAUTHENTICATED."""
+        return self._keys.caller(*signed) if signed[0] or context is None else self._certified(context)
 
     def _certified(self, context: Any) -> Key:
         """The key of the client's certificate. Raises Refused UNAUTHENTICATED.
@@ -114,6 +124,17 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-i
             (True, True): grpc.stream_stream_rpc_method_handler,
         }[handler.request_streaming, handler.response_streaming]
         return make(run, handler.request_deserializer, handler.response_serializer)
+
+
+def _signed(metadata: Any) -> tuple[str, str]:
+    """The two headers that prove a call, "" for one that is missing."""
+    authorization = date_time = ""
+    for name, value in metadata:
+        if name == "authorization":
+            authorization = value
+        elif name == "x-mq-date-time":
+            date_time = value
+    return authorization, date_time
 
 
 async def _hold(key: Key, refused: KeyLimited, size: int) -> None:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import grpc
 
 import popmq_http2
-from popmq_http2 import Call, Limits, Method
-from popmq_server.errors import StartError
+from popmq_http2 import Aborted, Call, Code, Limits, Method
+from popmq_server.api.native.status import ending
+from popmq_server.errors import Refused, StartError
 
 if TYPE_CHECKING:
     from popmq_server.access.certificate import Certificate, Pair
@@ -45,7 +46,7 @@ class PythonTransport:
         self._generic: list[Any] = []
         self._methods: dict[str, Method] = {}
         self._sockets: list[tuple[socket.socket, ssl.SSLContext | None]] = []
-        self._server = popmq_http2.Server(self._find, limits)
+        self._server = popmq_http2.Server(self._find, limits, self._check if interceptors else None)
 
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
         self._generic += handlers
@@ -80,6 +81,15 @@ class PythonTransport:
         elif self._interceptors:
             known = Method(self._unknown, streams_in=True, streams_out=True)
         return known
+
+    def _check(self, call: Call) -> None:
+        """Asks the interceptors about a call whose request is large. Raises Aborted."""
+        try:
+            for interceptor in self._interceptors:
+                interceptor.check(call)
+        except Refused as refused:
+            status, message, metadata = ending(refused)
+            raise Aborted(Code(status.value[0]), message, metadata) from None
 
     async def _asked(self, handler: Any, call: Call, size: int = 0) -> Any:
         """The handler that the interceptors return for the call: this one, or one that refuses."""

@@ -146,9 +146,7 @@ async def test_unread_requests_are_bounded_over_all_connections(serve: Serve, ec
         for start in range(0, len(message), 16_000):
             client.send(DATA, 0, 1, message[start : start + 16_000])
         await client.alive()
-    assert await second.status(1) == "8"  # RESOURCE_EXHAUSTED
-    first.send(RST_STREAM, 0, 1, U32.pack(CANCEL))
-    await first.alive()
+    assert await first.status(1) == "8"  # RESOURCE_EXHAUSTED: it held most
     second.ask(3, "say", b"y")
     assert await second.status(3) == "0"
     first.close()

@@ -80,12 +80,17 @@ def error_info(refused: Refused) -> pb.ErrorInfo:
 
 async def refuse(context: Any, refused: Refused) -> None:
     """Aborts the call with the refusal; does not return."""
+    await context.abort(*ending(refused))
+
+
+def ending(refused: Refused) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """How a call ends that is refused: (status, message, trailing metadata)."""
     status = STATUS_OF_CODE[refused.code]
     detail = any_pb2.Any()
     detail.Pack(error_info(refused))
     message = _short(refused.message)
     rich = status_pb2.Status(code=status.value[0], message=message, details=[detail])
-    await context.abort(status, message, (("grpc-status-details-bin", rich.SerializeToString()),))
+    return status, message, (("grpc-status-details-bin", rich.SerializeToString()),)
 
 
 def entry_info(entry: Refused, entries: str, number: int, metrics: Metrics) -> pb.ErrorInfo:
