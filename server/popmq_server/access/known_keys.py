@@ -38,7 +38,7 @@ class Keys:
 
     def caller(self, authorization: str, date_time: str) -> Key:
         """The key that signed these headers. Raises Refused UNAUTHENTICATED."""
-        self._look()
+        self.look()
         key = self._proved.get((authorization, date_time))
         if key is None:
             key = self._prove(authorization, date_time)
@@ -54,7 +54,7 @@ class Keys:
 
     def certified(self, names: Iterable[str]) -> Key:
         """The key of a client certificate with these names. Raises Refused UNAUTHENTICATED."""
-        self._look()
+        self.look()
         found = {self._certified[name] for name in names if name in self._certified}
         if len(found) != 1:
             which = f"several access keys: {', '.join(sorted(found))}" if found else "no access key"
@@ -65,7 +65,8 @@ class Keys:
         """Counts a call of the key. Raises Refused RATE_LIMITED. `settles`: the call ends work, it begins none."""
         key.use.call(key.limits, self._clock.now_ms(), settles)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Loads the file if it was replaced, and was not looked at just now."""
         if stopwatch() - self._looked_s >= LOOK_EVERY_S:
             self.reload()
 

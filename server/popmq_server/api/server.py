@@ -17,7 +17,7 @@ import grpc
 from google.protobuf import duration_pb2, timestamp_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from popmq_http2 import Limits
@@ -27,6 +27,7 @@ from popmq_server import logs
 from popmq_server.access.admission import admit
 from popmq_server.access.authorization import Guarded
 from popmq_server.access.known_keys import Keys
+from popmq_server.access.open_streams import OpenStreams
 from popmq_server.api import auditing
 from popmq_server.api.authentication import Authentication
 from popmq_server.api.client_calls import ClientCallsService
@@ -41,6 +42,7 @@ from popmq_server.api.native.sessions import SessionService
 from popmq_server.api.native.staging import StagingService
 from popmq_server.api.native.status import refuse
 from popmq_server.api.native.timing import ScheduleService, TimingService
+from popmq_server.api.probes import Health, Reflection
 from popmq_server.api.rocketmq.service import SERVICE, RocketmqService
 from popmq_server.api.transport import PythonTransport, tls_context
 from popmq_server.clock import Clock, stopwatch
@@ -101,14 +103,16 @@ class Server:
         self._server = _transport(transport, asked, limits)
         whole = limited(engine)
         served: Engine = Guarded(whole, keys) if keys else whole
-        self._health = health.aio.HealthServicer()
+        self._streams = OpenStreams(keys)
+        self._health = Health(self._streams, metrics)
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
         rates = Rates(clock)
         native = NativeService(served, clock, metrics, rates)
-        audited = auditing.operated_v2
-        self._rocketmq = RocketmqService(served, native, clock, metrics, keys, self._began, audited)
+        self._rocketmq = RocketmqService(
+            served, native, clock, metrics, keys, self._began, auditing.operated_v2, self._streams
+        )
         parts: tuple[Any, ...] = (
             native,
             AdminService(served, native, metrics, rates),
@@ -132,7 +136,7 @@ class Server:
         names += [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
         # Same as reflection.enable_server_reflection, which checks the class of the server.
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
-            reflection.aio.ReflectionServicer(names, pool=_described()), self._server
+            Reflection(self._streams, metrics, names, _described()), self._server
         )
 
     def _add(self, name: str, parts: tuple[Any, ...]) -> None:
@@ -217,10 +221,12 @@ class Server:
             ended = "OK"
             logs.CALL.set(context)
             try:
-                admit(context, 0)
-                async with contextlib.aclosing(call(asked)) as responses:
-                    async for response in responses:
-                        await context.write(_bytes(response))
+                whole = isinstance(asked, bytes)
+                async with self._streams.admitted(context, len(asked) if whole else 0) as stream:
+                    requests = asked if whole else stream.messages(asked)
+                    async with contextlib.aclosing(call(requests)) as responses:
+                        async for response in responses:
+                            await stream.write(_bytes(response))
             except Refused as refused:
                 ended = ""
                 await self._refuse(name, context, refused)

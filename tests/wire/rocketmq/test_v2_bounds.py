@@ -11,6 +11,7 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
+from popmq_server.access.open_streams import OpenStreams
 from popmq_server.api.rocketmq import clients as registry
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients, Outlet
@@ -138,7 +139,7 @@ def test_a_broker_that_is_busy_agrees_to_no_settings() -> None:
     async def scenario() -> pb.Status:
         engine: Any = Busy()
         clients = Clients(engine, FakeClock())
-        service, heard = TelemetryService(engine, clients), list[bytes]()
+        service, heard = TelemetryService(engine, clients, OpenStreams(None)), list[bytes]()
         call = Call("c", "PYTHON", "", lambda: None)
 
         async def write(raw: bytes) -> None:

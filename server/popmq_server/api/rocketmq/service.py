@@ -24,6 +24,7 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.access import request_size
 from popmq_server.access.admission import admit
 from popmq_server.access.known_keys import Keys
+from popmq_server.access.open_streams import OpenStreams
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq.acking import AckService
 from popmq_server.api.rocketmq.call import Call, call_of
@@ -68,6 +69,7 @@ class RocketmqService:
         keys: Keys | None,
         began: Callable[[Any], None],
         audited: Callable[[str, Unary], Unary],
+        streams: OpenStreams,
     ) -> None:
         self._metrics = metrics
         self._began = began
@@ -82,7 +84,7 @@ class RocketmqService:
             lite,
             AckService(engine, self.clients, held, native, metrics),
             PullService(engine, self.clients, native, metrics),
-            TelemetryService(engine, self.clients),
+            TelemetryService(engine, self.clients, streams),
         )
 
     def close(self) -> None:
@@ -114,10 +116,10 @@ class RocketmqService:
         async def handle(raw: bytes, context: Any) -> bytes:
             began = stopwatch()
             self._began(context)
-            call = call_of(context)
+            call, answered = call_of(context), None
             try:
                 call.check()
-                admit(context, len(raw))
+                answered = admit(context, len(raw))
                 self.clients.heard(call)
                 response: Any = await method(_read(kind, raw), call)
             except asyncio.CancelledError:
@@ -130,9 +132,12 @@ class RocketmqService:
                 seconds.observe(stopwatch() - began)
             if isinstance(response, bytes):
                 counted.inc()
-                return response
-            self._counted(name, response.status.code)
-            return bytes(response.SerializeToString())
+            else:
+                self._counted(name, response.status.code)
+                response = response.SerializeToString()
+            if answered is not None:
+                answered(len(response))
+            return bytes(response)
 
         return handle
 

@@ -25,6 +25,8 @@ from google.protobuf.message import DecodeError
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.access import access_keys, request_size
+from popmq_server.access.open_streams import OpenStream, OpenStreams
+from popmq_server.api.native.status import refuse
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import TOPICS_MAX, Client, Clients, Outlet
@@ -57,9 +59,10 @@ _CONSUMERS = frozenset(
 class TelemetryService:
     """One call of `Telemetry` per stream; it lasts as long as the stream."""
 
-    def __init__(self, engine: Core, clients: Clients) -> None:
+    def __init__(self, engine: Core, clients: Clients, streams: OpenStreams) -> None:
         self._engine = engine
         self._clients = clients
+        self._streams = streams
 
     async def Telemetry(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Runs until the client ends the stream. Sends the headers at once, because one client waits for them."""
@@ -67,10 +70,19 @@ class TelemetryService:
         call = call_of(context)
         try:
             call.check()
+            stream = self._streams.admitted(context)
         except (Declined, Refused) as why:
             await context.write(rpc.TelemetryCommand(status=status_of(why, call.language)).SerializeToString())
             return
-        client, outlet = self._clients.heard(call), Outlet(context.write, access_keys.caller())
+        try:
+            async with stream:
+                await self._serve(stream, stream.messages(requests), call)
+        except Refused as refused:  # the key has ended: an answer might wait until the client takes others
+            await refuse(context, refused)
+
+    async def _serve(self, stream: OpenStream, requests: AsyncIterator[bytes], call: Call) -> None:
+        """Serves a client until its stream ends, or the broker stops."""
+        client, outlet = self._clients.heard(call), Outlet(stream.write, access_keys.caller())
         reading = asyncio.ensure_future(self._listen(requests, call, client, outlet))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # a client that has gone
         closing = asyncio.ensure_future(self._clients.closed.wait())
