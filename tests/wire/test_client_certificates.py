@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
@@ -166,6 +168,31 @@ def test_a_replaced_authority_counts_from_the_next_connection(required: Secured)
         f"the list of client authorities beside the certificate {required.data / DEVELOPMENT_CERT} was replaced"
     ]
     assert (required.caller(SHOP), required.caller(other)) == ("no connection", "by-name")
+
+
+def test_a_session_of_a_replaced_authority_is_not_resumed(required: Secured, tmp_path: Path) -> None:
+    """With TLS 1.2 the client of a resumed session shows no certificate."""
+    context = ssl.create_default_context(cadata=(required.data / DEVELOPMENT_CERT).read_text())
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    for name, content in SHOP._asdict().items():
+        (tmp_path / name).write_bytes(content)
+    context.load_cert_chain(tmp_path / "chain", tmp_path / "key")
+
+    def connected(session: ssl.SSLSession | None = None) -> ssl.SSLSession | None:
+        host, _, port = required.broker.tls_endpoint.rpartition(":")
+        with (
+            socket.create_connection((host, int(port)), timeout=CALL_S) as plain,
+            context.wrap_socket(plain, server_hostname="localhost", session=session) as secure,
+        ):
+            assert secure.recv(1)
+            return secure.session
+
+    session = connected()
+    assert session is not None
+    required.ca.write_bytes(STRANGER.pem)
+    with pytest.raises(OSError, match=r"alert|reset|closed|EOF"):
+        connected(session)
 
 
 @pytest.fixture(params=["python", "grpcio"])

@@ -1,7 +1,7 @@
 """What a call uses of its access key's limits: the connection that it came over, and its bytes until it is over.
 
-Handlers call `admit` once they have the request, streams at their start (open_streams.py). A transport that tells when a
-connection ends counts it until then; with grpcio a connection is counted while calls of the key run on it.
+Handlers call `admit` once they have the request, streams at their start (open_streams.py). A transport that tells when
+a connection ends counts it until then; with grpcio a connection is counted while calls of the key run on it.
 """
 
 from collections.abc import Callable

@@ -170,6 +170,19 @@ def _bound(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
+class _Listening(ssl.SSLContext):
+    """The context of a port: secures each connection with a context of the pair that is current then.
+
+    A client of TLS 1.2 may resume a session from the cache of a context, and shows no certificate then. So a context
+    serves one pair: a session is resumed only under the authorities that have verified it.
+    """
+
+    choose: Callable[[], ssl.SSLContext]
+
+    def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
+        return self.choose().wrap_bio(*given, **named)
+
+
 def tls_context(certificate: "Certificate", client_required: bool) -> ssl.SSLContext:
     """A context that checks for a new certificate at each connection: files may be replaced at any time.
 
@@ -177,14 +190,14 @@ def tls_context(certificate: "Certificate", client_required: bool) -> ssl.SSLCon
     """
     served = certificate.pair, _context(certificate.pair, client_required)
 
-    def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+    def choose() -> ssl.SSLContext:
         nonlocal served
         if (pair := certificate.current()) is not served[0]:
             served = pair, _context(pair, client_required)
-        connection.context = served[1]
+        return served[1]
 
-    listening = _context(certificate.pair, client_required)
-    listening.sni_callback = choose
+    listening = _Listening(ssl.PROTOCOL_TLS_SERVER)
+    listening.choose = choose
     return listening
 
 
@@ -195,7 +208,7 @@ def _context(pair: "Pair", client_required: bool) -> ssl.SSLContext:
     if pair.client_ca:
         context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
         context.load_verify_locations(cadata=pair.client_ca.decode("latin-1"))
-        # A resumed session would not be compared with authorities that were replaced since.
+        # A ticket would be good for as long as its client likes. The sessions of TLS 1.2 that are left: _Listening.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
     with tempfile.TemporaryDirectory(prefix="popmq-") as folder:

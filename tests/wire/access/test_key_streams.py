@@ -52,7 +52,7 @@ class Stream:
         self.say(first)
         if not more:
             self._said.put(None)
-        call = client.channel.stream_stream(path)
+        call: Any = client.channel.stream_stream(path)
         headers = [("x-mq-client-id", "c")]
         self.answers: Any = call(iter(self._said.get, None), metadata=headers, timeout=CALL_S)
         assert next(self.answers) is not None
@@ -165,7 +165,7 @@ def test_a_stream_belongs_to_the_connections_of_its_key(served: Broker, kind: st
     served.write("[one]\nconnections = 2", "[root]")
     open_ones = [Stream(served.client("one"), kind) for _ in range(2)]
     path, first, _ = STREAMS[kind]
-    call = served.client("one").channel.stream_stream(path)
+    call: Any = served.client("one").channel.stream_stream(path)
     with pytest.raises(grpc.RpcError) as error:
         list(call(iter([first.SerializeToString()]), timeout=CALL_S))
     assert read_refusal(error.value).code == "RATE_LIMITED"
