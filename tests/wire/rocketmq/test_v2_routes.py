@@ -60,6 +60,23 @@ def test_impossible_endpoints_are_refused(shop: Stubs, v2: V2, addresses: list[t
     assert pb.Code.Name(route(v2, TOPIC, endpoints).status.code) == "ILLEGAL_ACCESS_POINT"
 
 
+def test_a_route_repeats_few_of_many_endpoints(stubs: Stubs, v2: V2) -> None:
+    """Each queue has them: 64 of 255 letters in 1,024 queues are 17 MB."""
+    stubs.create_topic(queues=1024)
+
+    def answered(*hosts: str) -> list[str]:
+        endpoints = pb.Endpoints(scheme=pb.IPv4, addresses=[pb.Address(host=host, port=8081) for host in hosts])
+        answer = route(v2, TOPIC, endpoints)
+        assert len(answer.message_queues) == 1024
+        assert answer.ByteSize() < 500_000
+        return [address.host for address in answer.message_queues[-1].broker.endpoints.addresses]
+
+    proxies = [f"192.168.100.{number}" for number in range(100, 164)]
+    assert answered(*proxies) == proxies[: 255 // len(proxies[0])]
+    assert answered("1" * 255, *proxies[1:]) == ["1" * 255]
+    assert answered(*["192.0.2.1"] * 3, "192.0.2.2") == ["192.0.2.1", "192.0.2.2"]
+
+
 @pytest.mark.parametrize(
     ("name", "code"),
     [

@@ -10,6 +10,8 @@ is set.
 
 import ipaddress
 import socket
+from collections.abc import Iterable
+from itertools import accumulate
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
@@ -24,7 +26,8 @@ from popmq_server.seam.core import Core
 
 #: The broker's name in routes: clients tell brokers apart by it.
 BROKER = "popmq"
-#: Limits of the endpoints that a client sends: each queue of a route repeats them.
+#: Limits of the endpoints that a client sends. HOST_LETTERS_MAX is also that of all hosts in an answer, where each
+#: queue repeats them: else an answer would be a thousand times as large as its request.
 ADDRESSES_MAX, HOST_LETTERS_MAX = 64, 255
 PERMISSIONS = {"READ_WRITE": pb.READ_WRITE, "READ_ONLY": pb.READ, "WRITE_ONLY": pb.WRITE, "NO_ACCESS": pb.NONE}
 #: In an assignment: any queue.
@@ -102,7 +105,14 @@ class RouteService:
         for address in asked.addresses:
             if not address.host.strip() or len(address.host) > HOST_LETTERS_MAX or not 0 < address.port < 65536:
                 raise Declined(pb.ILLEGAL_ACCESS_POINT, f"{address.host[:40]!r}:{address.port} is not an address")
-        return asked
+        return pb.Endpoints(scheme=asked.scheme, addresses=_few(asked.addresses))
+
+
+def _few(addresses: Iterable[pb.Address]) -> list[pb.Address]:
+    """The first addresses, each once, until their hosts have HOST_LETTERS_MAX letters: one long name, or 17 of IPv4."""
+    distinct = {(address.host, address.port): address for address in addresses}
+    letters = accumulate(len(address.host) for address in distinct.values())
+    return [address for address, so_far in zip(distinct.values(), letters, strict=True) if so_far <= HOST_LETTERS_MAX]
 
 
 def _queue(resource: pb.Resource, number: int, topic: Topic, endpoints: pb.Endpoints) -> pb.MessageQueue:
