@@ -87,6 +87,51 @@ def test_requests_of_more_elements_than_a_valid_one_has_are_refused(shop: Stubs,
         assert (answer.status.code, "more than 10000 elements" in answer.status.message) == (pb.BAD_REQUEST, True)
 
 
+def test_the_clients_of_a_key_name_a_bounded_number_of_topics(
+    shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "NAMES_MAX", 10)
+
+    def names(first: int, count: int) -> list[pb.Resource]:
+        return [resource(f"t{number}") for number in range(first, first + count)]
+
+    def reading(count: int) -> pb.Subscription:
+        return pb.Subscription(
+            group=resource(GROUP), subscriptions=[pb.SubscriptionEntry(topic=name) for name in names(0, count)]
+        )
+
+    with V2(v2.endpoint, client_id="other") as second, v2.telemetry() as one, second.telemetry() as other:
+        assert one.agree(publishing=pb.Publishing(topics=names(0, 6))).status.code == pb.OK
+        assert one.agree(publishing=pb.Publishing(topics=names(0, 6))).status.code == pb.OK, "the same names"
+        refused = other.agree(subscription=reading(5))
+        assert refused.status.code == pb.TOO_MANY_REQUESTS
+        assert "may name 10 topics" in refused.status.message
+    with V2(v2.endpoint, client_id="other") as second, second.telemetry() as other:
+        assert other.agree(subscription=reading(4)).status.code == pb.OK
+        assert v2.code("NotifyClientTermination") == "OK"
+        assert other.agree(subscription=reading(10)).status.code == pb.OK, "those of the first client are free again"
+        assert other.agree(subscription=reading(1)).status.code == pb.OK
+        assert other.agree(publishing=pb.Publishing(topics=names(0, 9))).status.code == pb.OK
+
+
+def test_a_client_that_was_forgotten_names_no_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stream may still be open, and its names are not counted any more."""
+
+    async def scenario() -> None:
+        engine: Any = Silent()
+        clients = Clients(engine, FakeClock())
+        client = clients.heard(Call("c", "JAVA", "", lambda: None))
+        clients.reads(client, GROUP, frozenset({"a", "b"}))
+        await clients.produces(client, "c")
+        assert clients._names.total() == 3
+        clients.forget("c")
+        clients.reads(client, GROUP, frozenset({"a", "b"}))
+        await clients.produces(client, "c")
+        assert (client.topics, client.produces, dict(clients._names)) == (frozenset(), set(), {})
+
+    asyncio.run(scenario())
+
+
 def test_a_route_repeats_no_more_of_a_request_than_it_has_to(shop: Stubs, v2: V2) -> None:
     """Each queue repeats topic and endpoints: a large request must not become an answer of gigabytes."""
     many = pb.Endpoints(scheme=pb.IPv4, addresses=[pb.Address(host="10.0.0.1", port=8081)] * 65)

@@ -61,7 +61,7 @@ def test_impossible_endpoints_are_refused(shop: Stubs, v2: V2, addresses: list[t
 
 
 def test_a_route_repeats_few_of_many_endpoints(stubs: Stubs, v2: V2) -> None:
-    """Each queue has them: 64 of 255 letters in 1,024 queues are 17 MB."""
+    """Each queue has them: 64 of 255 characters in 1,024 queues are 17 MB."""
     stubs.create_topic(queues=1024)
 
     def answered(*hosts: str) -> list[str]:

@@ -13,6 +13,7 @@ import asyncio
 import heapq
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,9 @@ CLIENTS_MAX = 20_000
 TOPICS_MAX = 1024
 #: What a command needs that has nothing of a topic.
 ANY_KEY = Need("known")
+#: The number of topics that the clients of one access key may name in all, some 100 MB: 20 for each of CLIENTS_MAX.
+#: Topics need not exist when a client names them.
+NAMES_MAX = 400_000
 #: How long the broker waits for a client's answer, in seconds.
 ANSWER_S = 5.0
 
@@ -64,8 +68,10 @@ class Outlet:
 class Client:
     """What the broker knows of one client id, from its calls, settings and streams."""
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, key: str = "") -> None:
         self.client_id = client_id
+        self.key = key  # the name of its access key
+        self.is_forgotten = False
         self.language = ""
         self.heard_ms = 0
         self.renewed_ms = 0
@@ -89,6 +95,8 @@ class Clients:
         self._keys = keys
         self._clock = clock
         self._clients: dict[tuple[str, str], Client] = {}
+        #: How many topics the remembered clients of each access key name.
+        self._names: Counter[str] = Counter()
         self._swept_ms = 0
         self._renewals = leases.Renewals(engine)
         #: By nonce, the client that was asked, and its answer.
@@ -103,7 +111,7 @@ class Clients:
         client = self._clients.get(name)
         if client is None:
             self._make_room()
-            client = self._clients[name] = Client(call.client_id)
+            client = self._clients[name] = Client(call.client_id, name[0])
         client.language, client.heard_ms = call.language, now_ms
         if now_ms - client.renewed_ms >= leases.EVERY_MS:
             client.renewed_ms = now_ms
@@ -121,7 +129,7 @@ class Clients:
         silent = [name for name, client in self._clients.items() if now_ms - client.heard_ms > SILENCE_MS]
         for name in silent:
             if not self._clients[name].outlets:
-                del self._clients[name]
+                self._drop(name)
 
     def _make_room(self) -> None:
         """Forgets the longest silent clients without a stream: many at once, so that a flood of new ids does not scan
@@ -132,14 +140,44 @@ class Clients:
         if len(self._clients) >= CLIENTS_MAX:
             silent = [name for name, client in self._clients.items() if not client.outlets]
             for name in heapq.nsmallest(CLIENTS_MAX // 16 + 1, silent, lambda name: self._clients[name].heard_ms):
-                del self._clients[name]
+                self._drop(name)
 
     def forget(self, client_id: str) -> Client | None:
         """The client said goodbye; its streams end by themselves."""
-        client = self._clients.pop(_named(client_id), None)
+        client = self._drop(_named(client_id))
         if client is not None:
             self._stop_answering(client)
         return client
+
+    def _drop(self, name: tuple[str, str]) -> Client | None:
+        """Removes a client with the names of its topics, which are counted no more: it may still have a stream."""
+        client = self._clients.pop(name, None)
+        if client is not None:
+            client.is_forgotten = True
+            self._names[client.key] -= len(client.produces) + len(client.topics)
+            if not self._names[client.key]:
+                del self._names[client.key]
+            client.produces, client.topics = set(), frozenset()
+        return client
+
+    def check_names(self, client: Client, more: int) -> None:
+        """Raises Refused RATE_LIMITED when the clients of its key would name too many topics with `more` names."""
+        if more > 0 and self._names[client.key] + more > NAMES_MAX:
+            raise Refused(
+                "RATE_LIMITED",
+                f"the clients of one access key may name {NAMES_MAX:,} topics in all",
+                field="settings",
+                action="let each client name only the topics that it uses, and close clients that are not used",
+            )
+
+    def reads(self, client: Client, group: str, topics: frozenset[str]) -> None:
+        """The client consumes these topics. Raises Refused RATE_LIMITED."""
+        more = len(topics) - len(client.topics)
+        self.check_names(client, more)
+        client.group = group
+        if not client.is_forgotten:
+            self._names[client.key] += more
+            client.topics = topics
 
     def held_by(self, holder: str) -> Client | None:
         """The client of a holder name (see leases.holder), or None."""
@@ -241,9 +279,13 @@ class Clients:
 
     async def produces(self, client: Client, topic: str) -> None:
         """The client publishes to this topic, so it may get checks of the topic's half messages."""
-        if topic in client.produces or len(client.produces) < TOPICS_MAX:
+        if topic not in client.produces:
+            full = len(client.produces) >= TOPICS_MAX or self._names[client.key] >= NAMES_MAX
+            if full or client.is_forgotten:
+                return
             client.produces.add(topic)
-            await self._answer_for(client, topic)  # again: the topic may have been created since the last attempt
+            self._names[client.key] += 1
+        await self._answer_for(client, topic)  # again: the topic may have been created since the last attempt
 
     async def _answer_for(self, client: Client, topic: str) -> None:
         if topic in client.answering or not client.outlets:

@@ -109,10 +109,10 @@ class RouteService:
 
 
 def _few(addresses: Iterable[pb.Address]) -> list[pb.Address]:
-    """The first addresses, each once, until their hosts have HOST_LETTERS_MAX letters: one long name, or 17 of IPv4."""
+    """The first addresses, each once, as far as HOST_LETTERS_MAX suffices for the hosts: a long name, or 17 of IPv4."""
     distinct = {(address.host, address.port): address for address in addresses}
-    letters = accumulate(len(address.host) for address in distinct.values())
-    return [address for address, so_far in zip(distinct.values(), letters, strict=True) if so_far <= HOST_LETTERS_MAX]
+    lengths = accumulate(len(address.host) for address in distinct.values())
+    return [address for address, so_far in zip(distinct.values(), lengths, strict=True) if so_far <= HOST_LETTERS_MAX]
 
 
 def _queue(resource: pb.Resource, number: int, topic: Topic, endpoints: pb.Endpoints) -> pb.MessageQueue:

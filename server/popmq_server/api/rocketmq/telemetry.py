@@ -139,6 +139,7 @@ class TelemetryService:
         if kind == "publishing":
             topics = [topic_name(resource, call.namespace) for resource in asked.publishing.topics]
             _merge_producer(agreed)
+            self._clients.check_names(client, len(set(topics) - client.produces))
             for topic in topics:
                 access_keys.check(access_keys.Need("send", topic))
                 await self._clients.produces(client, topic)
@@ -156,9 +157,9 @@ class TelemetryService:
         topics = frozenset(topic_name(entry.topic, call.namespace) for entry in subscription.subscriptions)
         for topic in topics or [""]:
             access_keys.check(access_keys.Need("receive", topic, name))
-        client.group, client.topics = name, topics
-        group = await self._group(client.group)
-        subscription.fifo = (group is not None and group.fifo) or await self._ordered(client.topics)
+        self._clients.reads(client, name, topics)
+        group = await self._group(name)
+        subscription.fifo = (group is not None and group.fifo) or await self._ordered(topics)
         subscription.receive_batch_size = RECEIVE_BATCH
         pushed = agreed.client_type in (pb.PUSH_CONSUMER, pb.LITE_PUSH_CONSUMER)
         if pushed or not subscription.long_polling_timeout.seconds:
