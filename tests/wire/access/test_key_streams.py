@@ -279,7 +279,9 @@ async def test_a_unary_answer_to_an_official_client_is_in_flight_until_the_call_
         return b"a" * 50
 
     anything: Any = None
-    service = RocketmqService(anything, anything, FakeClock(), Metrics(), lambda _: None, OpenStreams(None))
+    service = RocketmqService(
+        anything, anything, FakeClock(), Metrics(), None, lambda _: None, lambda _, method: method, OpenStreams(None)
+    )
     context, raw = Context(), v2rpc.QueryRouteRequest(topic=resource(DEALS)).SerializeToString()
     handle = service._unary("QueryRoute", method, v2rpc.QueryRouteRequest, v2rpc.QueryRouteResponse)
     assert await handle(raw, context) == b"a" * 50
