@@ -22,7 +22,8 @@ from starlette.staticfiles import StaticFiles
 import popmq
 from popmq import errors
 from popmq_console.asking import Action, Ask, Page
-from popmq_console.guards import BODY_BYTES_MAX, Guards, of_this_origin
+from popmq_console.attempts import NAME_LETTERS, TooManyAttempts
+from popmq_console.guards import BODY_BYTES_MAX, Guards, of_this_origin, origin
 from popmq_console.logins import Login, Logins, new_cookie
 from popmq_console.options import Options
 from popmq_console.pages import ACTIONS, NAVIGATION, PAGES
@@ -120,15 +121,14 @@ class Console:
         if isinstance(form, Response):
             return form
         name, secret, to = (next(iter(form.get(field, ())), "") for field in ("name", "secret", "to"))
-        if self._logins.must_wait():
-            sentence = "Too many attempts have failed. Wait a minute, then try again."
-            return self._render("login.html", request, None, 429, sentence=sentence, to=_local(to))
         try:
-            if not (name.strip() and secret):
+            if not (0 < len(name.strip()) <= NAME_LETTERS and secret):
                 raise errors.Unauthenticated("give the name of an access key and its secret")
-            cookie = await self._logins.log_in(name.strip(), secret)
+            cookie = await self._logins.log_in(name.strip(), secret, origin(request, self._options))
         except errors.PopMQError as error:
             status = 401 if isinstance(error, errors.Unauthenticated) else 502
+            if isinstance(error, TooManyAttempts):
+                status = 429
             return self._render("login.html", request, None, status, sentence=str(error), to=_local(to))
         await self._logins.log_out(self._cookie_of(request))
         log.info("login key=%s", name.strip()[:64])

@@ -10,6 +10,7 @@ such a name. Cookies are SameSite=Strict, forms carry a token, and browsers say 
 three would be enough.
 """
 
+import contextlib
 import ipaddress
 import platform
 
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from popmq_console.attempts import counted
 from popmq_console.options import Options
 
 BODY_BYTES_MAX = 256 << 10
@@ -97,3 +99,16 @@ def of_this_origin(request: Request, options: Options) -> bool:
         return False
     own = options.public_url.rstrip("/") or f"{request.url.scheme}://{request.url.netloc}"
     return origin in (None, own)
+
+
+def origin(request: Request, options: Options) -> str:
+    """The address of the browser, as attempts to log in are counted.
+
+    With a public URL there is a proxy in front, which names the browser last in X-Forwarded-For. Only there is the
+    header read: without a proxy, a browser could name any address in it.
+    """
+    chain = ",".join(request.headers.getlist("x-forwarded-for")) if options.public_url else ""
+    for host in (chain.rpartition(",")[2].strip(), request.client.host if request.client else ""):
+        with contextlib.suppress(ValueError):
+            return counted(host)
+    return ""

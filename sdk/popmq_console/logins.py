@@ -1,7 +1,8 @@
 """Logins: a random id in the browser's cookie identifies a client with the person's access key.
 
 The cookie holds no secret of the broker. The id is kept here as a hash, and the secret only inside the SDK's client.
-A login ends after IDLE_S without a request, after LIFE_S in any case, at the logout, and with this process.
+A login ends after IDLE_S without a request of its user, after LIFE_S in any case, at the logout, with this process,
+and when its key or all keys have too many newer ones. An open page that only updates itself does not prolong it.
 """
 
 import hashlib
@@ -12,15 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import popmq
+from popmq_console.attempts import Attempts
 from popmq_console.numbers import Numbers
 from popmq_console.redrives import Redrive
 
 IDLE_S = 30 * 60.0
 LIFE_S = 12 * 3600.0
-LOGINS_MAX = 1000
-#: Failed attempts of all addresses together within FAILED_S: then the login waits.
-FAILED_MAX = 20
-FAILED_S = 60.0
+#: A login holds a connection to the broker, which allows one address 1,000 by default.
+LOGINS_MAX = 400
+#: Logins with one key; a new one ends the one that was not used for the longest time.
+LOGINS_PER_KEY = 20
 
 Connect = Callable[[str, str], popmq.AsyncClient]
 
@@ -65,7 +67,7 @@ class Logins:
         self._clock = clock
         self._key = secrets.token_bytes(32)
         self._by_hash: dict[bytes, Login] = {}
-        self._failed: list[float] = []
+        self._attempts = Attempts(clock)
         self._everybody: Login | None = None
         #: Whether the broker asks for keys; None before it has answered for the first time.
         self.keys_needed: bool | None = None
@@ -82,10 +84,13 @@ class Logins:
         """In constant time."""
         return hmac.compare_digest(self.csrf(cookie).encode(), token.encode())
 
-    async def find(self, cookie: str) -> Login | None:
-        """The login of a cookie; on a broker without keys the one that all browsers share."""
+    async def find(self, cookie: str, used: bool = True) -> Login | None:
+        """The login of a cookie; on a broker without keys the one that all browsers share.
+
+        `used`: whether the request is of a person, not of a page that updates itself.
+        """
         if await self._asks_for_keys():
-            return await self._named(cookie)
+            return await self._named(cookie, used)
         if self._everybody is None:
             self._everybody = self._made("", "")
         return self._everybody
@@ -101,43 +106,63 @@ class Logins:
                     self.keys_needed = True
         return self.keys_needed
 
-    async def _named(self, cookie: str) -> Login | None:
-        now_s = self._clock()
-        for hashed, login in list(self._by_hash.items()):
-            if now_s - login.seen_s > IDLE_S or now_s - login.began_s > LIFE_S:
-                await self._end(hashed)
+    async def _named(self, cookie: str, used: bool) -> Login | None:
         found = self._by_hash.get(_hash(cookie))
-        if found is not None:
-            found.seen_s = now_s
+        if found is None:
+            return None
+        if not self.lasts(found):
+            await self._end(_hash(cookie))
+            return None
+        if used:
+            found.seen_s = self._clock()
         return found
 
-    def must_wait(self) -> bool:
-        """Whether too many attempts have failed lately.
+    def known(self, cookie: str) -> Login | None:
+        """The login of a cookie, without a call to the broker and without counting as use."""
+        return self._everybody or self._by_hash.get(_hash(cookie))
 
-        Secrets are random and cannot be guessed; this bounds what an attempt costs the broker, which verifies each.
-        """
-        self._failed = [at_s for at_s in self._failed if self._clock() - at_s < FAILED_S]
-        return len(self._failed) >= FAILED_MAX
+    def lasts(self, login: Login) -> bool:
+        """Whether a login has neither ended nor reached one of its times."""
+        now_s = self._clock()
+        timely = now_s - login.seen_s <= IDLE_S and now_s - login.began_s <= LIFE_S
+        return login.open and (timely or login is self._everybody)
 
-    async def log_in(self, name: str, secret: str) -> str:
-        """The cookie of a new login. Raises Unauthenticated, and other refusals of the broker.
+    async def sweep(self) -> None:
+        """Ends the logins that have reached one of their times, also those that no request asks for."""
+        for hashed, login in list(self._by_hash.items()):
+            if not self.lasts(login):
+                await self._end(hashed)
+
+    async def log_in(self, name: str, secret: str, address: str) -> str:
+        """The cookie of a new login. Raises Unauthenticated, TooManyAttempts, and other refusals of the broker.
 
         The key proves itself by a call that every key may make. The cookie is always a new one: an id that an attacker
         planted in the browser before never becomes a login.
         """
+        take_back = self._attempts.begin(address, name)
         login = self._made(name, secret)
         try:
             await login.client.list_groups()
-        except popmq.PopMQError as error:
-            if isinstance(error, popmq.errors.Unauthenticated):
-                self._failed.append(self._clock())
+        except BaseException as error:
+            if isinstance(error, popmq.errors.TryLater):
+                take_back()  # nobody said that the secret is wrong
             await _close(login)
             raise
-        if len(self._by_hash) >= LOGINS_MAX:
-            await self._end(min(self._by_hash, key=lambda hashed: self._by_hash[hashed].seen_s))
+        take_back()
         cookie = new_cookie()
         self._by_hash[_hash(cookie)] = login
+        await self._make_room(name)
         return cookie
+
+    async def _make_room(self, name: str) -> None:
+        """Ends the logins beyond the limits: first those of the key, so that one key takes no room of the others."""
+        await self._end_oldest([one for one, login in self._by_hash.items() if login.name == name], LOGINS_PER_KEY)
+        await self._end_oldest(list(self._by_hash), LOGINS_MAX)
+
+    async def _end_oldest(self, hashes: list[bytes], most: int) -> None:
+        hashes.sort(key=lambda hashed: self._by_hash[hashed].seen_s)
+        for hashed in hashes[: max(len(hashes) - most, 0)]:
+            await self._end(hashed)
 
     def _made(self, name: str, secret: str) -> Login:
         client = self._connect(name, secret)

@@ -36,6 +36,16 @@ bytes_in_flight = "1MiB"
 """
 
 
+class Seconds:
+    """A clock that only the test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 @dataclass(frozen=True)
 class Answer:
     """The console's answer, after redirections."""

@@ -1,0 +1,182 @@
+"""How many logins and attempts there may be, and when a login ends."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from popmq import errors
+from popmq_console.attempts import (
+    COUNTS_MAX,
+    FAILED_ADDRESS_MAX,
+    FAILED_MAX,
+    FAILED_S,
+    Attempts,
+    TooManyAttempts,
+    counted,
+)
+from popmq_console.guards import origin
+from popmq_console.logins import LOGINS_MAX, LOGINS_PER_KEY, Logins
+from popmq_console.options import Options
+from tests.console.conftest import Seconds
+
+HERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
+RIGHT = "right"
+
+
+class Client:
+    """A client of a broker that knows one secret; it answers when `gate` is set."""
+
+    def __init__(self, secret: str, gate: asyncio.Event | None = None) -> None:
+        self._secret, self._gate = secret, gate
+        self.open = True
+
+    async def stats(self) -> None:
+        raise errors.Unauthenticated("which key?")
+
+    async def list_groups(self) -> None:
+        if self._gate:
+            await self._gate.wait()
+        if self._secret != RIGHT:
+            raise errors.Unauthenticated("no such key")
+
+    async def close(self) -> None:
+        self.open = False
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Desk:
+    """Logins at a broker that is not there. `clients`: all that were made for logins."""
+
+    def __init__(self, gate: asyncio.Event | None = None) -> None:
+        self.clock = Seconds()
+        self.clients: list[Client] = []
+        self._gate = gate
+        self.logins = Logins(self._connect, 1.0, self.clock)
+
+    def _connect(self, name: str, secret: str) -> Any:
+        made = Client(secret, self._gate)
+        self.clients += [made] if name else []
+        return made
+
+    @property
+    def connections(self) -> int:
+        return sum(client.open for client in self.clients)
+
+    async def outcome(self, name: str, secret: str, address: str) -> str:
+        try:
+            await self.logins.log_in(name, secret, address)
+        except errors.PopMQError as error:
+            return type(error).__name__
+        return "in"
+
+
+async def test_attempts_at_the_same_time_count_too() -> None:
+    gate = asyncio.Event()
+    desk = Desk(gate)
+    tasks = [asyncio.create_task(desk.outcome("operator", "wrong", HERE)) for _ in range(60)]
+    await asyncio.sleep(0)
+    gate.set()
+    outcomes = await asyncio.gather(*tasks)
+    assert outcomes.count("Unauthenticated") == FAILED_MAX
+    assert outcomes.count("TooManyAttempts") == 60 - FAILED_MAX
+    assert len(desk.clients) == FAILED_MAX
+
+
+async def test_a_stranger_does_not_lock_out_the_owner_of_a_key() -> None:
+    desk = Desk()
+    for _ in range(FAILED_ADDRESS_MAX):
+        await desk.outcome("operator", "wrong", HERE)
+    assert await desk.outcome("operator", RIGHT, HERE) == "TooManyAttempts"
+    assert await desk.outcome("operator", RIGHT, ELSEWHERE) == "in"
+    assert await desk.outcome("reader", RIGHT, HERE) == "in"
+    desk.clock.now_s += FAILED_S
+    assert await desk.outcome("operator", RIGHT, HERE) == "in"
+
+
+async def test_an_address_that_tries_many_names_has_to_wait() -> None:
+    desk = Desk()
+    outcomes = [await desk.outcome(f"name-{number}", "wrong", HERE) for number in range(FAILED_ADDRESS_MAX + 1)]
+    assert outcomes == ["Unauthenticated"] * FAILED_ADDRESS_MAX + ["TooManyAttempts"]
+    assert len(desk.clients) == FAILED_ADDRESS_MAX
+
+
+async def test_logins_that_succeed_never_have_to_wait() -> None:
+    desk = Desk()
+    assert {await desk.outcome("operator", RIGHT, HERE) for _ in range(FAILED_ADDRESS_MAX * 2)} == {"in"}
+
+
+def test_the_table_of_attempts_has_a_bound_and_forgets_the_oldest() -> None:
+    attempts = Attempts(Seconds())
+    for _ in range(FAILED_MAX):
+        attempts.begin("first", "key")
+    with pytest.raises(TooManyAttempts):
+        attempts.begin("first", "key")
+    for number in range(COUNTS_MAX):
+        attempts.begin(f"address-{number}", "key")
+    assert len(attempts._counts) <= COUNTS_MAX
+    attempts.begin("first", "key")
+
+
+def test_an_address_that_has_to_wait_fills_no_table() -> None:
+    attempts = Attempts(Seconds())
+    for number in range(FAILED_ADDRESS_MAX):
+        attempts.begin(HERE, f"name-{number}")
+    before = len(attempts._counts)
+    for number in range(50):
+        with pytest.raises(TooManyAttempts):
+            attempts.begin(HERE, f"other-{number}")
+    assert len(attempts._counts) == before
+
+
+def test_a_host_counts_once_with_all_its_ipv6_addresses() -> None:
+    assert counted("2001:db8:1:2::3") == counted("2001:db8:1:2:ffff::9") != counted("2001:db8:1:3::3")
+    assert counted("::ffff:192.0.2.1") == counted("192.0.2.1") == "192.0.2.1"
+
+
+@pytest.mark.parametrize(
+    ("public_url", "named", "seen"),
+    [
+        ("", ELSEWHERE, HERE),
+        ("https://console.example", ELSEWHERE, ELSEWHERE),
+        ("https://console.example", f"198.51.100.7, {ELSEWHERE}", ELSEWHERE),
+        ("https://console.example", "nonsense", HERE),
+    ],
+)
+def test_a_proxy_names_the_browser_only_where_a_proxy_was_named(public_url: str, named: str, seen: str) -> None:
+    headers = [(b"x-forwarded-for", named.encode())]
+    request = Request({"type": "http", "headers": headers, "client": (HERE, 1)})
+    assert origin(request, Options("broker:8081", public_url=public_url)) == seen
+
+
+async def test_a_key_holds_few_connections_however_often_it_logs_in() -> None:
+    desk = Desk()
+    other = await desk.logins.log_in("operator", RIGHT, HERE)
+    cookies = [await desk.logins.log_in("guest", RIGHT, HERE) for _ in range(LOGINS_PER_KEY * 3)]
+    assert desk.connections == LOGINS_PER_KEY + 1
+    assert await desk.logins.find(other)
+    found = [await desk.logins.find(cookie) is not None for cookie in cookies]
+    assert found == [False] * LOGINS_PER_KEY * 2 + [True] * LOGINS_PER_KEY
+
+
+async def test_the_login_that_is_unused_for_the_longest_time_ends_first() -> None:
+    desk = Desk()
+    cookies = [await desk.logins.log_in("guest", RIGHT, HERE) for _ in range(LOGINS_PER_KEY)]
+    desk.clock.now_s += 1
+    assert await desk.logins.find(cookies[0])
+    await desk.logins.log_in("guest", RIGHT, HERE)
+    assert await desk.logins.find(cookies[0])
+    assert await desk.logins.find(cookies[1]) is None
+
+
+async def test_many_keys_together_hold_a_bounded_number_of_connections() -> None:
+    desk = Desk()
+    for number in range(LOGINS_MAX + 7):
+        await desk.logins.log_in(f"key-{number}", RIGHT, HERE)
+    assert desk.connections == LOGINS_MAX
