@@ -18,7 +18,7 @@ import popmq
 FAILED_MAX = 20
 FAILED_ADDRESS_MAX = 100
 FAILED_S = 60.0
-#: Counts that are kept, some 3 MB; with more, the oldest are forgotten first. Nobody is refused for want of room.
+#: Counts that are kept, some 3 MB; with more, the oldest are forgotten first. A full table refuses no attempt.
 COUNTS_MAX = 10_000
 #: The longest name of an access key.
 NAME_LETTERS = 64

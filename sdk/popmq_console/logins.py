@@ -111,7 +111,7 @@ class Logins:
         if found is None:
             return None
         if not self.lasts(found):
-            await self._end(_hash(cookie))
+            await self.sweep()
             return None
         if used:
             found.seen_s = self._clock()
@@ -145,7 +145,7 @@ class Logins:
             await login.client.list_groups()
         except BaseException as error:
             if isinstance(error, popmq.errors.TryLater):
-                take_back()  # nobody said that the secret is wrong
+                take_back()  # the broker did not say that the secret is wrong
             await _close(login)
             raise
         take_back()

@@ -1,7 +1,7 @@
 """Runs a console: the port, TLS, and the end by a signal.
 
-uvicorn serves; its access log is off, because the broker's audit log has each change with the key that made it. Headers
-of proxies are not believed: nothing here depends on the address of a browser.
+uvicorn serves, on a port with limits (listening.py). Its access log is off, because the broker's audit log has each
+change with the key that made it. It does not read the headers of proxies: guards.py reads the only one that is used.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from collections.abc import Callable
 import uvicorn
 
 from popmq_console.app import Console
+from popmq_console.listening import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS, REQUEST_S, Connection, Port
 from popmq_console.options import OptionError, Options
 
 #: Seconds that a stopping console lets running requests end; pages that follow the numbers never end by themselves.
@@ -59,14 +60,14 @@ class Serving:
 def _config(options: Options, console: Console) -> uvicorn.Config:
     config = uvicorn.Config(
         console.app,
+        http=Connection,
         log_config=None,
         access_log=False,
         ws="none",
         lifespan="on",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=1000,
-        timeout_keep_alive=30,
+        timeout_keep_alive=int(REQUEST_S),
         timeout_graceful_shutdown=DRAIN_S,
         h11_max_incomplete_event_size=32 << 10,
         ssl_certfile=options.tls_cert,
@@ -79,9 +80,11 @@ def _config(options: Options, console: Console) -> uvicorn.Config:
     return config
 
 
-def _listening(options: Options) -> socket.socket:
+def _listening(options: Options) -> Port:
+    # A proxy has one address for all browsers.
+    per_address = CONNECTIONS_MAX if options.public_url else CONNECTIONS_PER_ADDRESS
     try:
-        return socket.create_server((options.host, options.port), family=_family(options.host))
+        return Port(socket.create_server((options.host, options.port), family=_family(options.host)), per_address)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # < 0: of a look-up
         raise OptionError(

@@ -1,0 +1,125 @@
+"""The port of a console: how many connections there are, and how long a request may take to arrive.
+
+    accept ──▶ Port        one connection too many, of its address or of all: closed at once, before TLS
+           ──▶ Connection  a request that is not complete after REQUEST_S, an answer that the client does not read: closed
+
+uvicorn itself ends only a connection that is idle after an answer. Its own limit of connections counts all addresses
+together, answers 503 to everybody beyond it, and does not count TLS handshakes that are under way.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from popmq_console.attempts import counted
+
+#: With logins.LOGINS_MAX it is less than the 1,024 files that a process may open by default.
+CONNECTIONS_MAX = 500
+#: A browser opens up to six.
+CONNECTIONS_PER_ADDRESS = 100
+#: Seconds for a request from its first byte to its last, for the next one to begin, and for a reader to read on.
+REQUEST_S = 20.0
+
+
+class Accepted(socket.socket):
+    """A connection that says when it is closed."""
+
+    left: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Also when it was closed before."""
+        super().close()
+        left, self.left = self.left, None
+        if left:
+            left()
+
+
+class Port(socket.socket):
+    """A socket that listens, with at most `per_address` connections of an address."""
+
+    def __init__(self, opened: socket.socket, per_address: int = CONNECTIONS_PER_ADDRESS) -> None:
+        super().__init__(opened.family, opened.type, opened.proto, opened.detach())
+        self._per_address = per_address
+        self._open: Counter[str] = Counter()
+
+    def accept(self) -> tuple[Accepted, Any]:
+        """A new connection. Raises ConnectionAbortedError for one too many, which it closes: asyncio then goes on."""
+        connection, name = super().accept()
+        taken = Accepted(connection.family, connection.type, connection.proto, connection.detach())
+        address = ""
+        with contextlib.suppress(ValueError):
+            address = counted(name[0])
+        if self._open[address] >= self._per_address or self._open.total() >= CONNECTIONS_MAX:
+            taken.close()
+            raise ConnectionAbortedError("too many connections")
+        self._open[address] += 1
+        taken.left = lambda: self._leave(address)
+        return taken, name
+
+    def _leave(self, address: str) -> None:
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+
+class Connection(H11Protocol):
+    """uvicorn's connection, with times."""
+
+    _arriving: asyncio.TimerHandle | None = None  # while a request is awaited
+    _leaving: asyncio.TimerHandle | None = None  # while the client does not read the answer
+    _begun = False  # whether the first byte of the awaited request has come
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self._arriving = self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _stop(self._arriving)
+        _stop(self._leaving)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._begun and self._arriving:
+            _stop(self._arriving)
+            self._arriving = self._await_request()
+        self._begun = True
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        """After each piece of a request, and after each answer."""
+        super().handle_events()
+        answering = self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+        if answering:
+            _stop(self._arriving)
+            self._arriving, self._begun = None, False
+        elif self._arriving is None:
+            self._arriving = self._await_request()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._leaving = self._leaving or self.loop.call_later(REQUEST_S, self._reset)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        _stop(self._leaving)
+        self._leaving = None
+
+    def _await_request(self) -> asyncio.TimerHandle:
+        return self.loop.call_later(REQUEST_S, self.transport.abort)
+
+    def _reset(self) -> None:
+        """Ends it without waiting until everything is read, in the kernel too, which holds megabytes."""
+        at_once = struct.pack("ii", 1, 0)
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        self.transport.abort()
+
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    if timer:
+        timer.cancel()

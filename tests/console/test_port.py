@@ -1,0 +1,127 @@
+"""What a client costs that opens connections and sends nothing, or half a request, or does not read."""
+
+import http.client
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from popmq_console import listening
+from popmq_console.listening import CONNECTIONS_PER_ADDRESS, Port
+from tests.console.conftest import SECRET, Browser, Site, console
+
+HALF = b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+WHOLE = HALF + b"\r\n"
+WITHOUT_ITS_BODY = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n"
+
+
+@pytest.fixture
+def short(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a console that waits for a request for a short time."""
+    monkeypatch.setattr(listening, "REQUEST_S", 0.2)
+    with console(site.broker.endpoint, every_s=0.05) as url:
+        yield url
+
+
+def opened(url: str, sent: bytes, source: str = "127.0.0.1") -> socket.socket:
+    host, _, port = Browser(url).netloc.partition(":")
+    made = socket.create_connection((host, int(port)), 30, (source, 0))
+    made.sendall(sent)
+    return made
+
+
+def read(one: socket.socket) -> bytes:
+    """All that comes until the console closes the connection."""
+    found = b""
+    try:
+        while piece := one.recv(65536):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
+
+
+@pytest.mark.parametrize("sent", [b"", HALF, WITHOUT_ITS_BODY], ids=["nothing", "half", "no body"])
+def test_a_request_that_does_not_arrive_loses_its_connection(short: str, sent: bytes) -> None:
+    with opened(short, sent) as waiting:
+        assert read(waiting) == b""
+
+
+def test_a_request_behind_another_one_has_to_arrive_too(short: str) -> None:
+    with opened(short, WHOLE + WITHOUT_ITS_BODY) as waiting:
+        assert read(waiting).count(b"HTTP/1.1 200 OK") == 1
+    with opened(short, WHOLE) as waiting:
+        assert waiting.recv(12) == b"HTTP/1.1 200"
+        waiting.sendall(HALF)
+        assert b"HTTP/1.1" not in read(waiting)
+
+
+def test_a_client_that_does_not_read_loses_its_connection(short: str) -> None:
+    def ask_without_end(one: socket.socket) -> None:
+        while True:
+            one.sendall(b"GET /static/console.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 1000)
+
+    with opened(short, b"") as deaf, pytest.raises(ConnectionError):
+        ask_without_end(deaf)
+
+
+def test_an_open_page_outlives_the_time_of_a_request(short: str) -> None:
+    browser = Browser(short)
+    browser.log_in("operator", SECRET)
+    connection = http.client.HTTPConnection(browser.netloc, timeout=30)
+    cookie = browser.cookies["popmq-console"].value
+    headers = {"Accept": "text/event-stream", "Cookie": f"popmq-console={cookie}"}
+    connection.request("GET", "/keys", headers=headers)
+    response = connection.getresponse()
+    comments = 0
+    while comments < 10:  # of 0.05 s each
+        line = response.readline()
+        assert line
+        comments += line.startswith(b":")
+    connection.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="one address of the loopback only")
+def test_a_stranger_with_many_connections_keeps_no_other_address_out(site: Site) -> None:
+    with console(site.broker.endpoint) as url:
+        held = [opened(url, HALF) for _ in range(CONNECTIONS_PER_ADDRESS)]
+        with opened(url, WHOLE) as further:
+            assert read(further) == b""
+        with opened(url, WHOLE, source="127.0.0.2") as other:
+            assert other.recv(12) == b"HTTP/1.1 200"
+        for one in held:
+            one.close()
+
+
+def port(per_address: int) -> Port:
+    return Port(socket.create_server(("127.0.0.1", 0)), per_address)
+
+
+def test_a_closed_connection_makes_room_for_the_next() -> None:
+    with port(1) as listens:
+        first, second = (socket.create_connection(listens.getsockname()) for _ in range(2))
+        taken, _ = listens.accept()
+        with pytest.raises(ConnectionAbortedError):
+            listens.accept()
+        assert second.recv(1) == b""
+        taken.close()
+        taken.close()
+        with socket.create_connection(listens.getsockname()) as third:
+            again, _ = listens.accept()
+            assert again.getpeername() == third.getsockname()
+            again.close()
+        first.close()
+        second.close()
+
+
+def test_all_addresses_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "CONNECTIONS_MAX", 3)
+    with port(9) as listens:
+        held = []
+        for _ in range(3):
+            held += [socket.create_connection(listens.getsockname()), listens.accept()[0]]
+        with socket.create_connection(listens.getsockname()), pytest.raises(ConnectionAbortedError):
+            listens.accept()
+        for one in held:
+            one.close()
