@@ -7,7 +7,9 @@ POST /topics/purge  csrf=…                 ──▶ the action, then 303 to t
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -31,11 +33,16 @@ from popmq_console.views import FOLDER, environment
 
 #: Pages that may be streamed at a time; a further one is shown, but is not refreshed.
 STREAMS_MAX = 200
+#: Seconds between two searches for logins that have reached one of their times.
+SWEEP_S = 60.0
 THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "popmq-theme"
+EVENTS = "text/event-stream"
 YEAR_S = 365 * 86400
 
 log = logging.getLogger("popmq.console")
+
+Answer = Callable[[Request], Awaitable[Response]]
 
 
 class Console:
@@ -45,22 +52,22 @@ class Console:
     or a refusal: loading a page again repeats nothing.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
         options.verify()
         self._options = options
-        self._logins = Logins(self._connect, options.every_s)
+        self._logins = Logins(self._connect, options.every_s, clock)
         self._templates = environment()
         self._streams = 0
         #: Browsers accept a name that begins so only with Secure, Path=/ and no Domain.
         self._cookie = "__Host-popmq-console" if options.secure else "popmq-console"
         routes = [
-            Route("/login", self._login_page, methods=["GET"]),
-            Route("/login", self._log_in, methods=["POST"]),
-            Route("/logout", self._log_out, methods=["POST"]),
-            Route("/theme", self._theme, methods=["POST"]),
+            self._route("/login", self._login_page, "GET"),
+            self._route("/login", self._log_in, "POST"),
+            self._route("/logout", self._log_out, "POST"),
+            self._route("/theme", self._theme, "POST"),
             Mount("/static", StaticFiles(directory=FOLDER / "static"), name="static"),
-            *(Route(path, self._page(path, page, name), methods=["GET"]) for path, (page, name) in PAGES.items()),
-            *(Route(path, self._action(action), methods=["POST"]) for path, action in ACTIONS.items()),
+            *(self._route(path, self._page(page, name), "GET") for path, (page, name) in PAGES.items()),
+            *(self._route(path, self._action(action), "POST") for path, action in ACTIONS.items()),
         ]
         self.app = Starlette(routes=routes, middleware=[Middleware(Guards, options=options)], lifespan=self._lifespan)
 
@@ -79,8 +86,30 @@ class Console:
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        sweeping = asyncio.get_running_loop().create_task(self._sweep())
         yield
+        sweeping.cancel()
         await self._logins.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                await self._logins.sweep()
+            except Exception:
+                log.exception("a login did not end as it should")
+
+    def _route(self, path: str, answer: Answer, method: str) -> Route:
+        """A route whose unexpected exceptions become a page with the navigation."""
+
+        async def answered(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except Exception:
+                login = self._logins.known(self._cookie_of(request))
+                return self._render("broken.html", request, login, 500, sentence=_logged(request))
+
+        return Route(path, answered, methods=[method])
 
     # ── The login ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -105,7 +134,10 @@ class Console:
                     return PlainTextResponse("The form is too large.\n", 413)
         except ClientDisconnect:
             return Response(status_code=400)
-        form = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=5000)
+        try:
+            form = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=5000)
+        except ValueError:
+            return PlainTextResponse("The form has too many fields.\n", 400)
         cookie, token = self._cookie_of(request), next(iter(form.get("csrf", ())), "")
         if not (cookie and of_this_origin(request, self._options) and self._logins.csrf_fits(cookie, token)):
             return self._render("refused.html", request, None, 403)
@@ -158,14 +190,14 @@ class Console:
 
     # ── Pages and actions ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _page(self, path: str, page: Page, name: str) -> Any:
+    def _page(self, page: Page, name: str) -> Answer:
         async def show(request: Request) -> Response:
+            live = EVENTS in request.headers.get("accept", "")
             try:
-                login = await self._logins.find(self._cookie_of(request))
+                login = await self._logins.find(self._cookie_of(request), used=not live)
                 if login is None:
-                    query = f"?{request.url.query}" if request.url.query else ""
-                    return RedirectResponse(f"/login?to={quote(path + query, safe='/')}", 303)
-                live = "text/event-stream" in request.headers.get("accept", "")
+                    to = _login_address(request)
+                    return Response(_event("login", to), media_type=EVENTS) if live else RedirectResponse(to, 303)
                 ask = Ask(login, self._options, request.query_params, live=live)
                 if live:
                     return self._stream(request, ask, page, name)
@@ -176,7 +208,7 @@ class Console:
 
         return show
 
-    def _action(self, action: Action) -> Any:
+    def _action(self, action: Action) -> Answer:
         async def act(request: Request) -> Response:
             form = await self._form(request)
             if isinstance(form, Response):
@@ -207,22 +239,29 @@ class Console:
         if self._streams >= STREAMS_MAX:
             return PlainTextResponse("too many pages are open", 503)
         events = self._events(request, ask, page, name)
-        return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        return StreamingResponse(events, media_type=EVENTS, headers={"x-accel-buffering": "no"})
 
     async def _events(self, request: Request, ask: Ask, page: Page, name: str) -> AsyncIterator[str]:
-        """The live block of a page whenever it differs from the one before; a comment otherwise, to notice an end."""
+        """The live block of a page whenever it differs from the one before; a comment otherwise, to notice an end.
+
+        The last event of a login that has ended brings the browser to the login page.
+        """
         self._streams += 1
         before = ""
         try:
-            while ask.login.open:
+            while self._logins.lasts(ask.login):
                 try:
                     shown = self._live(request, ask.login, name, await page(ask))
                     event = "live"
                 except errors.PopMQError as error:
                     shown, event = str(error), "trouble"
+                except Exception:
+                    yield _event("broken", _logged(request))
+                    return
                 yield _event(event, shown) if shown != before else ": still here\n\n"
                 before = shown
                 await asyncio.sleep(max(self._options.every_s, ask.login.numbers.pause_s))
+            yield _event("login", _login_address(request))
         finally:
             self._streams -= 1
 
@@ -264,6 +303,19 @@ def _entry(path: str) -> str:
     """The entry of the navigation that a page belongs to: /topic and /topics/create belong to /topics."""
     root = "/" + path.split("/")[1]
     return next((address for address, _ in NAVIGATION if address in (root, f"{root}s")), "/")
+
+
+def _login_address(request: Request) -> str:
+    """The address of the login that leads back to the page of a request."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return f"/login?to={quote(request.url.path + query, safe='/')}"
+
+
+def _logged(request: Request) -> str:
+    """Logs the exception that is being handled; returns the sentence for the user, with its id in the log."""
+    number = secrets.token_hex(4)
+    log.exception("error %s of %s %s", number, request.method, ascii(request.url.path))
+    return f"This page failed with error {number}."
 
 
 def _event(name: str, text: str) -> str:

@@ -1,7 +1,7 @@
 """The port of a console: how many connections there are, and how long a request may take to arrive.
 
     accept ──▶ Port        one connection too many, of its address or of all: closed at once, before TLS
-           ──▶ Connection  a request that is not complete after REQUEST_S, an answer that the client does not read: closed
+           ──▶ Connection  a request that is not complete after REQUEST_S, an answer that is not read: closed
 
 uvicorn itself ends only a connection that is idle after an answer. Its own limit of connections counts all addresses
 together, answers 503 to everybody beyond it, and does not count TLS handshakes that are under way.

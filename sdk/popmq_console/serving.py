@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable
 
 import uvicorn
@@ -34,12 +35,12 @@ class Server(uvicorn.Server):
 class Serving:
     """One console in the running event loop. `port` is known once it is made. Raises OptionError."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
         options.verify()
         self._options = options
         self._socket = _listening(options)
         self.port: int = self._socket.getsockname()[1]
-        self._server = Server(_config(options, Console(options)))
+        self._server = Server(_config(options, Console(options, clock)))
 
     @property
     def url(self) -> str:

@@ -5,7 +5,8 @@ import html
 import http.client
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
@@ -95,6 +96,32 @@ class Browser:
         finally:
             connection.close()
 
+    @contextmanager
+    def follow(self, path: str) -> Iterator[Iterator[tuple[str, str]]]:
+        """The events of an open page, as its script gets them: (name, data); comments have the name ""."""
+        connection = http.client.HTTPConnection(self.netloc, timeout=30)
+        cookies = "; ".join(f"{name}={morsel.value}" for name, morsel in self.cookies.items())
+        connection.request("GET", path, headers={"Accept": "text/event-stream", "Cookie": cookies})
+        response = connection.getresponse()
+        assert response.headers["content-type"].startswith("text/event-stream")
+
+        def events() -> Iterator[tuple[str, str]]:
+            name, data = "", []
+            while line := response.readline().decode():
+                if line.startswith("event: "):
+                    name = line.removeprefix("event: ").rstrip()
+                elif line.startswith("data: "):
+                    data.append(line.removeprefix("data: ").rstrip("\n"))
+                elif line == "\n":
+                    yield name, "\n".join(data)
+                    name, data = "", []
+
+        try:
+            yield events()
+        finally:
+            response.close()
+            connection.close()
+
     def get(self, path: str, **headers: str) -> Answer:
         status, answered, text = self._ask("GET", path, "", headers)
         if status == 303:
@@ -117,13 +144,13 @@ class Browser:
 
 
 @contextmanager
-def console(endpoint: str, **options: object) -> Iterator[str]:
-    """A console in a thread; its address."""
+def console(endpoint: str, clock: Callable[[], float] = time.monotonic, **options: object) -> Iterator[str]:
+    """A console in a thread; its address. `clock`: of its logins."""
     made: list[Serving] = []
     ready = threading.Event()
 
     async def serve() -> None:
-        made.append(Serving(Options(endpoint, port=0, **options)))  # type: ignore[arg-type]
+        made.append(Serving(Options(endpoint, port=0, **options), clock))  # type: ignore[arg-type]
         ready.set()
         await made[0].run()
 

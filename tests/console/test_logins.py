@@ -1,12 +1,14 @@
 """How many logins and attempts there may be, and when a login ends."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
 from popmq import errors
+from popmq_console import app
 from popmq_console.attempts import (
     COUNTS_MAX,
     FAILED_ADDRESS_MAX,
@@ -17,9 +19,9 @@ from popmq_console.attempts import (
     counted,
 )
 from popmq_console.guards import origin
-from popmq_console.logins import LOGINS_MAX, LOGINS_PER_KEY, Logins
+from popmq_console.logins import IDLE_S, LIFE_S, LOGINS_MAX, LOGINS_PER_KEY, Logins
 from popmq_console.options import Options
-from tests.console.conftest import Seconds
+from tests.console.conftest import SECRET, Browser, Seconds, Site, console
 
 HERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
 RIGHT = "right"
@@ -180,3 +182,83 @@ async def test_many_keys_together_hold_a_bounded_number_of_connections() -> None
     for number in range(LOGINS_MAX + 7):
         await desk.logins.log_in(f"key-{number}", RIGHT, HERE)
     assert desk.connections == LOGINS_MAX
+
+
+async def test_a_login_that_is_not_used_gives_its_connection_back_without_a_request() -> None:
+    desk = Desk()
+    first = await desk.logins.log_in("operator", RIGHT, HERE)
+    desk.clock.now_s += IDLE_S
+    second = await desk.logins.log_in("reader", RIGHT, HERE)
+    await desk.logins.sweep()
+    assert desk.connections == 2
+    desk.clock.now_s += 1
+    await desk.logins.sweep()
+    assert desk.connections == 1
+    assert await desk.logins.find(first) is None
+    assert await desk.logins.find(second)
+
+
+def test_a_console_ends_unused_logins_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connections() -> int:
+        (reader,) = (key for key in site.client.access_keys().access_keys if key.name == "reader")
+        return reader.connections
+
+    monkeypatch.setattr(app, "SWEEP_S", 0.01)
+    clock, before = Seconds(), connections()
+    with console(site.broker.endpoint, clock) as url:
+        Browser(url).log_in("reader", f"{SECRET}-of-the-reader")
+        assert connections() == before + 1
+        clock.now_s += IDLE_S + 1
+        while connections() > before:
+            time.sleep(0.01)
+
+
+def test_an_open_page_leads_to_the_login_when_its_login_has_not_been_used(site: Site) -> None:
+    clock = Seconds()
+    with console(site.broker.endpoint, clock, every_s=0.01) as url:
+        browser = Browser(url)
+        browser.log_in("operator", SECRET)
+        with browser.follow("/topics?q=a") as events:
+            assert next(events)[0] == "live"
+            clock.now_s += IDLE_S + 1
+            assert [event for event in events if event[0]][-1] == ("login", "/login?to=/topics%3Fq%3Da")
+            assert browser.get("/topics").path.startswith("/login")
+
+
+def test_an_open_page_leads_to_the_login_at_the_end_of_a_login_that_is_used(site: Site) -> None:
+    clock = Seconds()
+    with console(site.broker.endpoint, clock, every_s=0.01) as url:
+        browser = Browser(url)
+        browser.log_in("operator", SECRET)
+        with browser.follow("/keys") as events:
+            assert next(events)[0] == "live"
+            for _ in range(int(LIFE_S / IDLE_S)):
+                clock.now_s += IDLE_S
+                assert browser.get("/keys").path == "/keys"
+            clock.now_s += 1
+            assert [name for name, _ in events if name][-1] == "login"
+            assert browser.get("/keys").path.startswith("/login")
+
+
+def test_a_page_that_updates_itself_is_no_use_of_the_login(site: Site) -> None:
+    clock = Seconds()
+    with console(site.broker.endpoint, clock, every_s=0.01) as url:
+        browser = Browser(url)
+        browser.log_in("operator", SECRET)
+        clock.now_s += IDLE_S
+        with browser.follow("/keys") as events:
+            assert next(events)[0] == "live"
+        clock.now_s += 1
+        with browser.follow("/keys") as events:
+            assert list(events) == [("login", "/login?to=/keys")]
+
+
+def test_a_logout_leads_the_other_open_pages_to_the_login(site: Site) -> None:
+    with console(site.broker.endpoint, every_s=0.01) as url:
+        browser = Browser(url)
+        browser.log_in("operator", SECRET)
+        with browser.follow("/keys") as events:
+            assert next(events)[0] == "live"
+            browser.get("/topics")
+            browser.post("/logout")
+            assert [name for name, _ in events if name][-1] == "login"

@@ -1,6 +1,5 @@
 """What a client costs that opens connections and sends nothing, or half a request, or does not read."""
 
-import http.client
 import socket
 import sys
 from collections.abc import Iterator
@@ -69,17 +68,10 @@ def test_a_client_that_does_not_read_loses_its_connection(short: str) -> None:
 def test_an_open_page_outlives_the_time_of_a_request(short: str) -> None:
     browser = Browser(short)
     browser.log_in("operator", SECRET)
-    connection = http.client.HTTPConnection(browser.netloc, timeout=30)
-    cookie = browser.cookies["popmq-console"].value
-    headers = {"Accept": "text/event-stream", "Cookie": f"popmq-console={cookie}"}
-    connection.request("GET", "/keys", headers=headers)
-    response = connection.getresponse()
-    comments = 0
-    while comments < 10:  # of 0.05 s each
-        line = response.readline()
-        assert line
-        comments += line.startswith(b":")
-    connection.close()
+    with browser.follow("/keys") as events:
+        assert next(events)[0] == "live"
+        for _ in range(10):  # one each 0.05 s
+            next(events)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="one address of the loopback only")

@@ -1,6 +1,5 @@
 """The overview, topics and groups: what the pages show is what the broker says, and each action does it."""
 
-import http.client
 from typing import Any
 
 import pytest
@@ -120,22 +119,9 @@ def test_input_of_a_user_is_shown_as_text_and_not_as_html(site: Site, operator: 
 
 
 def test_an_open_page_gets_the_numbers_as_they_change(site: Site, operator: Browser) -> None:
-    connection = http.client.HTTPConnection(operator.netloc, timeout=30)
-    cookie = operator.cookies["popmq-console"].value
-    headers = {"Accept": "text/event-stream", "Cookie": f"popmq-console={cookie}"}
-    connection.request("GET", "/topic?name=invoices", headers=headers)
-    response = connection.getresponse()
-    assert response.headers["content-type"].startswith("text/event-stream")
-
-    def event() -> str:
-        lines = []
-        while (line := response.readline().decode()) != "\n":
-            lines.append(line)
-        return "".join(lines)
-
-    first = event()
-    assert first.startswith("event: live\n")
-    site.client.send("invoices", ["x"] * 7)
-    while "<dt>Messages</dt><dd>7</dd>" not in first:
-        first = event()
-    connection.close()
+    with operator.follow("/topic?name=invoices") as events:
+        name, shown = next(events)
+        assert name == "live"
+        site.client.send("invoices", ["x"] * 7)
+        while "<dt>Messages</dt><dd>7</dd>" not in shown:
+            _, shown = next(events)

@@ -60,6 +60,8 @@
       say("");
     });
     source.addEventListener("trouble", (event) => say(event.data));
+    source.addEventListener("broken", (event) => { source.close(); say(event.data); });
+    source.addEventListener("login", (event) => { source.close(); location.assign(event.data); });
     source.addEventListener("open", () => say(""));
     source.addEventListener("error", () => say("Connection lost; trying again."));
   }
