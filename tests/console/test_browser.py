@@ -314,8 +314,8 @@ def test_the_chosen_theme_stays_and_the_logout_ends_it(chromium: Chromium) -> No
 def test_an_open_page_goes_to_the_login_when_its_login_ends_elsewhere(chromium: Chromium, site: Site) -> None:
     chromium.open("/login")
     chromium.send("/login", name="operator", secret=SECRET)
+    chromium.until("Messages a second")
     chromium.open("/topics")
-    chromium.until("Topics")
     other = site.browser()
     other.cookies["popmq-console"] = chromium.driver.get_cookie("popmq-console")["value"]
     other.get("/topics")

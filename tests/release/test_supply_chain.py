@@ -68,4 +68,33 @@ def test_a_release_is_built_examined_and_signed_before_it_is_published() -> None
     steps = ("make audit", "make dist", "make sbom", "attest-build-provenance", "attest-sbom", "gh-action-pypi-publish")
     places = [text.index(step) for step in steps]
     assert places == sorted(places)
-    assert text.count("id-token: write") == 3, "only jobs that sign"
+    assert [name for name, job in jobs().items() if "id-token: write" in job] == ["attest", "publish", "attest-image"]
+
+
+def jobs() -> dict[str, str]:
+    """The jobs of a release by name."""
+    _, _, text = (ROOT / ".github" / "workflows" / "release.yml").read_text().partition("\njobs:\n")
+    names_and_texts = re.split(r"^  ([a-z-]+):\n", text, flags=re.MULTILINE)[1:]
+    return dict(zip(names_and_texts[::2], names_and_texts[1::2], strict=True))
+
+
+def test_a_job_that_signs_runs_nothing_of_the_clone_and_no_command() -> None:
+    signing = [job for job in jobs().values() if re.search(r"(?:id-token|attestations): write", job)]
+    assert len(signing) == 3
+    for job in signing:
+        assert "actions/checkout" not in job
+        assert "setup-python" not in job
+        assert "run:" not in job
+
+
+def test_only_an_approved_job_writes_where_users_load_from() -> None:
+    for job in jobs().values():
+        if "gh-action-pypi-publish" in job or "push: true" in job:
+            assert "environment: release" in job
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_an_action_is_a_commit_and_says_its_release(path: Path) -> None:
+    used = re.findall(r"uses: (.*)", path.read_text())
+    assert used
+    assert [one for one in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)] == []
