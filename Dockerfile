@@ -1,4 +1,5 @@
-# The broker, as a small image: docker run -p 8081:8081 -p 8082:8082 -v popmq:/data popmq
+# The broker, as a small image: docker run -p 127.0.0.1:8081:8081 -p 127.0.0.1:8082:8082 -v popmq:/data popmq
+# Without 127.0.0.1 everyone who reaches the machine may call it: first add access keys and TLS (docs/security.md).
 # Every RUN is a make target, and tests/release/test_packaging.py runs these lines too, so that this file cannot rot unseen.
 
 # The full image has make; its Python stands where that of the slim one does, so the environment can be copied.

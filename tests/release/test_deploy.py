@@ -67,6 +67,46 @@ def test_the_file_of_the_manifest_is_understood(tmp_path: Path) -> None:
     assert options.max_size < int(claimed[1]) << 30, "the store is full before its volume is"
 
 
+def test_the_settings_for_keys_and_tls_name_what_the_pod_mounts(tmp_path: Path) -> None:
+    text = MANIFEST.read_text()
+    settings = re.findall(r"^    # (\w+ = .*)$", text, re.MULTILINE)
+    (tmp_path / "popmq.toml").write_text("\n".join(settings))
+    options = load(["--config", str(tmp_path / "popmq.toml")], {}).options
+    assert (options.tls_only, options.access_keys is not None) == (True, True)
+    mounts = dict(re.findall(r"name: ([\w-]+), mountPath: ([^,}]+)", text))
+    secrets = dict(
+        re.findall(r"name: ([\w-]+), secret: {secretName: ([\w-]+), optional: true, defaultMode: 0400}", text)
+    )
+    created = dict(re.findall(r"kubectl create secret (?:generic|tls) ([\w-]+) (.*)", text))
+    files = {"keys.toml": "access-keys", "tls.crt": "tls", "tls.key": "tls"}
+    for path in (options.access_keys, options.tls_cert, options.tls_key):
+        assert path
+        volume = files[path.name]
+        assert str(path.parent) == mounts[volume]
+        assert secrets[volume] in created
+    assert "--from-file=keys.toml" in created["popmq-access-keys"]
+
+
+def test_the_network_policy_opens_clients_ports_to_the_namespace_and_the_metrics_to_a_label() -> None:
+    (policy,) = (part for part in MANIFEST.read_text().split("\n---\n") if "kind: NetworkPolicy" in part)
+    assert "app.kubernetes.io/name: popmq" in policy.partition("podSelector:")[2].partition("ingress:")[0]
+    inside, outside = (
+        ([int(port) for port in re.findall(r"port: (\d+)", rule)], rule) for rule in policy.split("    - from:")[1:]
+    )
+    assert inside[0] == [PORT, TLS_PORT, METRICS_PORT]
+    assert "podSelector: {}" in inside[1]
+    assert outside[0] == [METRICS_PORT]
+    assert 'namespaceSelector:\n            matchLabels: {popmq-metrics: "true"}' in outside[1]
+    assert "popmq-metrics=true" in (ROOT / "docs" / "deployment.md").read_text()
+
+
+def test_commands_that_publish_a_port_publish_it_on_the_loopback() -> None:
+    for path in (DOCKERFILE, COMPOSE):
+        published = re.findall(r"(?:-p |- \")(\S*\d+:\d+)", path.read_text())
+        assert published
+        assert [one for one in published if not one.startswith("127.0.0.1:")] == []
+
+
 def test_the_manifest_probes_the_paths_and_ports_that_are_served() -> None:
     text = MANIFEST.read_text()
     ports = {name: int(port) for name, port in re.findall(r"name: ([\w-]+), containerPort: (\d+)", text)}
