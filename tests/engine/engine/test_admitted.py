@@ -137,7 +137,7 @@ def test_a_command_counts_its_entries_and_their_bytes(command: Any, entries: int
 
 
 def test_every_command_with_entries_of_any_number_names_their_field() -> None:
-    settings = ["changes", "delays_ms", "filter", "joining", "queues", "retention", "start", "to", "types"]
+    settings = ["changes", "delays_ms", "filter", "joining", "queues", "reach", "retention", "start", "to", "types"]
     places = {(ask.PeekPiece, "begins"), (ask.Trace, "at")}
     lists = {
         (kind, name)
