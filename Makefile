@@ -14,7 +14,7 @@ PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
 # Two workers; the tests of one file stay together and in order. Files start in the order of their names: by default
 # xdist starts files with few tests last, and those are the longest here. Spark's tests share one JVM and one process.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
-FAST := not slow and not browser and not spark and not chaos and not polyglot and not interop
+FAST := not slow and not browser and not image and not spark and not chaos and not polyglot and not interop
 QUICK := $(FAST) and not twin and not process
 
 # What `make test-wide` runs a second time on the other transport: the calls in which a transport can be seen.
@@ -65,7 +65,7 @@ test: check ## what must be true before a merge: every quick test, one of each s
 
 test-all: check .venv/demo ## all tests that need nothing but Python (20 minutes); their times stay in build/tests.xml
 	@echo "test-all: all tests, campaigns in their short form"
-	@$(BIN)/pytest -q $(TWO) --junitxml build/tests.xml -m "not spark and not polyglot and not interop and not browser"
+	@$(BIN)/pytest -q $(TWO) --junitxml build/tests.xml -m "not spark and not polyglot and not interop and not browser and not image"
 	@$(BIN)/pytest -q -m spark tests/spark
 
 test-wide: setup ## what needs more: other languages, official clients, the other transport, the oldest dependencies
@@ -238,6 +238,11 @@ site: .venv/site ## the documentation as a site in build/site, with every link a
 image: ## a container image popmq:latest (needs docker)
 	@echo "image: docker build"
 	@docker build --tag popmq:latest .
+
+.PHONY: image-test
+image-test: setup ## builds the image and runs it (needs docker; without a running engine or a registry: root, debootstrap)
+	@echo "image-test: make image, then containers"
+	@$(BIN)/pytest -q -rs -m image tests/release/test_image.py
 
 run: setup ## a broker on 127.0.0.1:8081 that keeps its data in ./popmq-data
 	@$(BIN)/popmq serve

@@ -142,7 +142,7 @@ def test_the_floors_are_the_versions_that_the_stubs_were_made_with() -> None:
     assert f"grpcio>={generator[1]}" in PROJECT["dependencies"]
 
 
-# ── The container: docker does not run in the tests, but everything that it would run does ───────────────────────────
+# ── The container: what docker runs, without docker; test_image.py has the image itself ──────────────────────────────
 
 
 def dockerfile() -> Iterator[tuple[str, str]]:
