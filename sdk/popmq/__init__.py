@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from popmq.errors import PopMQError
     from popmq.life import GroupLife, LifeEvent, MessageLife
     from popmq.message import DELAY_LEVELS, DeadLetter, Delivery, Message, SendReceipt, TraceContext
-    from popmq.owner import Attachment, Availability, Columns, OwnerLease, Position, SealedBatch, Token
+    from popmq.owner import Attachment, Availability, Columns, Finished, OwnerLease, Position, SealedBatch, Token
     from popmq.process_queue import FlowControl
     from popmq.pull import Pulled, PulledColumns, PullState, QueueLocks
     from popmq.schedule import Schedule
@@ -109,7 +109,7 @@ _NAMES = {
     "popmq.errors": "PopMQError",
     "popmq.life": "GroupLife LifeEvent MessageLife",
     "popmq.message": "DELAY_LEVELS DeadLetter Delivery Message SendReceipt TraceContext",
-    "popmq.owner": "Attachment Availability Columns OwnerLease Position SealedBatch Token",
+    "popmq.owner": "Attachment Availability Columns Finished OwnerLease Position SealedBatch Token",
     "popmq.process_queue": "FlowControl",
     "popmq.pull": "Pulled PulledColumns PullState QueueLocks",
     "popmq.schedule": "Schedule",
@@ -165,6 +165,7 @@ __all__ = [
     "DelayedMessage",
     "DelayedMessages",
     "Delivery",
+    "Finished",
     "FlowControl",
     "Found",
     "Group",

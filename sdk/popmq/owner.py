@@ -31,6 +31,7 @@ class Token:
     chunk: int = 0  # 0, 1, 2 … until an answer says `end`
     share: int = 0  # maximum number of messages in all chunks of (epoch, part); 0 = no bound
     upto: Position | None = None  # not beyond this position
+    topic_id: int = 0  # from `wait_available`: TopicNotFound once another topic has this name; 0 = not compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,14 @@ class Attachment:
     generation: int  # requests of older ones are fenced from now on
     acked_epoch: int  # 0 = none
     queues: int  # of the topic, when one was named
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What `ack_up_to` answers."""
+
+    acked: int  # messages finished by this call; a repeat finishes none
+    torn: int  # of the same tokens: popped by other clients after the owner's lease had expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +102,4 @@ class Availability:
     ready: int  # deliverable now: unread and retry
     upto: Position
     stats: GroupStats
+    topic_id: int = 0  # another one when the topic has been deleted and created again; 0 = an older broker

@@ -332,9 +332,10 @@ def sealing(
     upto: ask.Position | None = None,
     topic: str = "t",
     group: str = "g",
+    topic_id: int = 0,
     **asked: Any,
 ) -> ask.Pop:
-    token = ask.PopToken(owner, generation, epoch, part, chunk, share, upto)
+    token = ask.PopToken(owner, generation, epoch, part, chunk, share, upto, topic_id)
     return ask.Pop(topic, group, token=token, **asked)
 
 

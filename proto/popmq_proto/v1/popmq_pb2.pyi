@@ -305,7 +305,7 @@ class Filter(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., sql92: _Optional[str] = ...) -> None: ...
 
 class Token(_message.Message):
-    __slots__ = ("owner", "generation", "epoch", "part", "chunk", "share", "upto")
+    __slots__ = ("owner", "generation", "epoch", "part", "chunk", "share", "upto", "topic_id")
     OWNER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -313,6 +313,7 @@ class Token(_message.Message):
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     UPTO_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     owner: str
     generation: int
     epoch: int
@@ -320,7 +321,8 @@ class Token(_message.Message):
     chunk: int
     share: int
     upto: Position
-    def __init__(self, owner: _Optional[str] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., part: _Optional[int] = ..., chunk: _Optional[int] = ..., share: _Optional[int] = ..., upto: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+    topic_id: int
+    def __init__(self, owner: _Optional[str] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., part: _Optional[int] = ..., chunk: _Optional[int] = ..., share: _Optional[int] = ..., upto: _Optional[_Union[Position, _Mapping]] = ..., topic_id: _Optional[int] = ...) -> None: ...
 
 class Position(_message.Message):
     __slots__ = ("queues", "retry")
@@ -992,12 +994,14 @@ class AckUpToRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., owner: _Optional[str] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class AckUpToResponse(_message.Message):
-    __slots__ = ("acked", "acked_epoch")
+    __slots__ = ("acked", "acked_epoch", "torn")
     ACKED_FIELD_NUMBER: _ClassVar[int]
     ACKED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TORN_FIELD_NUMBER: _ClassVar[int]
     acked: int
     acked_epoch: int
-    def __init__(self, acked: _Optional[int] = ..., acked_epoch: _Optional[int] = ...) -> None: ...
+    torn: int
+    def __init__(self, acked: _Optional[int] = ..., acked_epoch: _Optional[int] = ..., torn: _Optional[int] = ...) -> None: ...
 
 class ReleaseOwnerRequest(_message.Message):
     __slots__ = ("group", "owner", "generation")
@@ -1030,14 +1034,16 @@ class WaitAvailableRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., min_ready: _Optional[int] = ..., wait_ms: _Optional[int] = ..., upto: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class WaitAvailableResponse(_message.Message):
-    __slots__ = ("ready", "upto", "stats")
+    __slots__ = ("ready", "upto", "stats", "topic_id")
     READY_FIELD_NUMBER: _ClassVar[int]
     UPTO_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     ready: int
     upto: Position
     stats: GroupStats
-    def __init__(self, ready: _Optional[int] = ..., upto: _Optional[_Union[Position, _Mapping]] = ..., stats: _Optional[_Union[GroupStats, _Mapping]] = ...) -> None: ...
+    topic_id: int
+    def __init__(self, ready: _Optional[int] = ..., upto: _Optional[_Union[Position, _Mapping]] = ..., stats: _Optional[_Union[GroupStats, _Mapping]] = ..., topic_id: _Optional[int] = ...) -> None: ...
 
 class Retention(_message.Message):
     __slots__ = ("by_age", "keep_ms", "max_bytes")

@@ -12,7 +12,7 @@ from popmq.topic import Start
 
 if TYPE_CHECKING:
     from popmq._calls import owner_calls
-    from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
+    from popmq.owner import Attachment, Availability, Finished, OwnerLease, Position, SealedBatch, Token
 else:
     owner_calls = Later("popmq._calls.owner_calls")
 
@@ -43,9 +43,9 @@ class AsyncOwners:
         """Ends the lease of everything that the owner holds `lease` seconds from now. Raises OwnerNotFound, Fenced."""
         return await self._wire.run(owner_calls.renew_owner(group, owner, generation, lease))
 
-    async def ack_up_to(self, group: str, owner: str, generation: int, epoch: int) -> int:
-        """Finishes every token of epochs up to `epoch`; returns the number of messages finished. Idempotent, also
-        after the lease has expired. Raises OwnerNotFound, Fenced.
+    async def ack_up_to(self, group: str, owner: str, generation: int, epoch: int) -> Finished:
+        """Finishes every token of epochs up to `epoch`; tells how many messages that finished, and how many others
+        had popped. Idempotent, also after the lease has expired. Raises OwnerNotFound, Fenced.
         """
         return await self._wire.run(owner_calls.ack_up_to(group, owner, generation, epoch))
 

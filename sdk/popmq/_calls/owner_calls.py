@@ -7,7 +7,7 @@ from popmq._calls.admin_calls import start_position
 from popmq._calls.columns import asked, read_columns
 from popmq._calls.inspection_calls import read_group_stats
 from popmq._calls.pop_calls import Call, ms
-from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
+from popmq.owner import Attachment, Availability, Finished, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -42,12 +42,12 @@ def renew_owner(group: str, owner: str, generation: int, lease: float) -> Call[O
     )
 
 
-def ack_up_to(group: str, owner: str, generation: int, epoch: int) -> Call[int]:
-    """Finishes all epochs up to this one; reads how many messages that finished."""
+def ack_up_to(group: str, owner: str, generation: int, epoch: int) -> Call[Finished]:
+    """Finishes all epochs up to this one; reads how many messages that finished, and how many were torn."""
     return Call(
         "Broker.AckUpTo",
         pb.AckUpToRequest(group=group, owner=owner, generation=generation, epoch=epoch),
-        lambda reply, _: reply.acked,
+        lambda reply, _: Finished(reply.acked, reply.torn),
         "settle",
     )
 
@@ -90,6 +90,7 @@ def pop_sealed(
             chunk=token.chunk,
             share=token.share,
             upto=None if token.upto is None else pb.Position(queues=token.upto.queues, retry=token.upto.retry),
+            topic_id=token.topic_id,
         ),
         format=pb.FORMAT_COLUMNS,
         filter=filter,
@@ -110,7 +111,7 @@ def wait_available(topic: str, group: str, min_ready: int, wait: float, upto: Po
 
     def read(reply: Any, _retried: bool) -> Availability:
         now = Position(dict(reply.upto.queues), reply.upto.retry)
-        return Availability(reply.ready, now, read_group_stats(reply.stats))
+        return Availability(reply.ready, now, read_group_stats(reply.stats), reply.topic_id)
 
     request = pb.WaitAvailableRequest(topic=topic, group=group, min_ready=min_ready, wait_ms=ms(wait))
     if upto is not None:

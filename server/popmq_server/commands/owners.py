@@ -41,7 +41,7 @@ class RenewOwner(NamedTuple):
 
 @command(LANE_ACK)
 class AckUpTo(NamedTuple):
-    """→ (messages finished by this call, acked epoch, finished messages of each topic)."""
+    """→ (messages finished by this call, acked epoch, finished messages of each topic, torn messages)."""
 
     group: str
     owner: str
@@ -62,7 +62,7 @@ class ReleaseOwner(NamedTuple):
 
 @command(LANE_ACK)
 class Available(NamedTuple):
-    """→ (ready as far as `upto` goes, Position now). Takes no lease; fixes the start position, as a Pop does."""
+    """→ (ready as far as `upto` goes, Position now, topic id). Takes no lease; fixes the start position, as a Pop does."""
 
     topic: str
     group: str

@@ -190,41 +190,47 @@ def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
     )
 
 
-def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int]]:
+def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int], int]:
     """Finishes the tokens of all epochs up to `command.epoch`, late or not. Idempotent.
+
+    Counts their torn members: a reader that got them before its lease expired may not replay a token again.
 
     Costs a few operations for each CheckPoint, plus one or two for each released message; an owner with a million
     messages in flight has some thousand CheckPoints.
     """
     _, owner = find_owner(tx, command.group, command.owner, command.generation, command.reach)
     topics: dict[str, int] = {}
-    kept = []
+    kept, torn = [], 0
     for key in tx.state.owner_tokens.get(owner.owner_id, ()):
         token = tx.state.tokens[key]
         if token.epoch > command.epoch:
             kept.append(key)
             continue
-        acked = _finish(tx, token)
+        acked, lost = _finish(tx, token)
+        torn += lost
         if acked and (topic := tx.state.topics.get(key[1])):
             topics[topic.name] = topics.get(topic.name, 0) + acked
         tx.state.tokens.pop(key)
     tx.state.owner_tokens[owner.owner_id] = tuple(kept)
     owner = put_owner(tx, owner._replace(acked_epoch=max(owner.acked_epoch, command.epoch), last_seen_ms=tx.now_ms))
-    return sum(topics.values()), owner.acked_epoch, topics
+    return sum(topics.values()), owner.acked_epoch, topics, torn
 
 
-def _finish(tx: Tx, token: Token) -> int:
-    """Acks all members that a token still holds, bound or released; torn members are no longer its own."""
+def _finish(tx: Tx, token: Token) -> tuple[int, int]:
+    """Acks all members that a token still holds, bound or released; torn members are no longer its own.
+
+    Returns the numbers of both.
+    """
     ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
     if ck is None:
-        return 0
+        return 0, 0
     part = tx.state.leases[(ck.ck_id, 0)]
     _take_back(tx, ck, part)
     tx.hold(ck, part.undone & ~part.released, -1)
     tx.count((ck.group_id, ck.topic_id), acked=part.undone.bit_count())
     history.write(tx, ck, part._replace(undone=part.torn), 0, history.ACKED)
     tx.set_lease(ck, 0, None)
-    return part.undone.bit_count()
+    return part.undone.bit_count(), part.torn.bit_count()
 
 
 def release(tx: Tx, command: ReleaseOwner) -> int:

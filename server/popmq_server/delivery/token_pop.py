@@ -41,6 +41,8 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
     Every accepted Pop of the current generation also renews the owner's lease.
     """
     group, topic = resolve(tx, command.topic, command.group)
+    if ask.topic_id and ask.topic_id != topic.topic_id:
+        raise _replaced(topic)
     queues_of(topic, command.queues)
     permission.check_read(group, topic)
     expect_mode(tx, group, topic, "POP")
@@ -66,6 +68,15 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
     if known is not None:
         return _replay(tx, owner, known)
     return _seal(tx, command, ask, group, topic, owner, key, wanted)
+
+
+def _replaced(topic: Topic) -> Refused:
+    return Refused(
+        "TOPIC_NOT_FOUND",
+        f"topic {topic.name!r} was deleted and created again since this epoch was planned",
+        field="token.topic_id",
+        action="plan a later epoch with the topic_id that WaitAvailable answers now",
+    )
 
 
 def _replay(tx: Tx, owner: Owner, token: Token) -> Leased:
@@ -213,8 +224,8 @@ def retries_below(tx: Tx, where: GroupTopic, upto: Position | None) -> int:
     return sum(1 for _ in itertools.takewhile(lambda entry: entry[0] < stop, tx.kv.scan("rq", prefix)))
 
 
-def available(tx: Tx, command: Available) -> tuple[int, Position]:
-    """The number of messages deliverable now below `upto`, and the current end as a position for a bounded read."""
+def available(tx: Tx, command: Available) -> tuple[int, Position, int]:
+    """The number of messages deliverable now below `upto`, the current end as a position for a bounded read, the topic's id."""
     group, topic = resolve(tx, command.topic, command.group)
     permission.check_read(group, topic)
     bind(tx, group, topic)
@@ -226,4 +237,5 @@ def available(tx: Tx, command: Available) -> tuple[int, Position]:
         if command.upto is not None:
             stop = min(stop, command.upto.queues.get(queue, 0))
         ready += max(0, stop - max(least, state.poff.get((*where, queue), least)))
-    return ready - deadletter.gone_ahead(tx, where, command.upto), Position(queues, state.counters[""].rseq)
+    ready -= deadletter.gone_ahead(tx, where, command.upto)
+    return ready, Position(queues, state.counters[""].rseq), topic.topic_id

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 import popmq
+from popmq_spark.lease.part import LeaseLoss, complain
 from popmq_spark.options import OptionError, Options
 from popmq_spark.positions import Start
 
@@ -16,6 +17,20 @@ from popmq_spark.positions import Start
 RENEWALS_PER_LEASE = 3
 
 _log = logging.getLogger("popmq_spark")
+
+
+def is_known(client: popmq.Client, group: str, name: str, lease: float) -> bool:
+    """Whether the broker still has an owner, and with it the tokens of its epochs. Attaching would create another one.
+
+    Asks by a renewal of the first generation: an owner that lives refuses it as fenced, or takes it.
+    """
+    try:
+        client.renew_owner(group, name, 1, lease)
+    except popmq.errors.Fenced:
+        return True
+    except (popmq.errors.OwnerNotFound, popmq.errors.GroupNotFound):
+        return False
+    return True
 
 
 class Owner:
@@ -65,12 +80,22 @@ class Owner:
     def ack_up_to(self, epoch: int) -> None:
         """Finishes every message of the epochs up to `epoch`. Idempotent; asks the broker once only.
 
-        Errors: Fenced when another run of the query attached; Unavailable.
+        Errors: Fenced when another run of the query attached; LeaseLoss when others popped messages after the batch had
+        read them: the epoch is finished then, too; Unavailable.
         """
         if epoch <= self.acked_epoch:
             return
-        self._client.ack_up_to(self._options.group, self.name, self.generation, epoch)
+        options = self._options
+        finished = self._client.ack_up_to(options.group, self.name, self.generation, epoch)
         self.acked_epoch = epoch
+        if finished.torn:
+            complain(
+                options.fail_on_lease_loss and LeaseLoss,
+                f"popmq: {finished.torn} messages of epoch {epoch} went to other consumers of group {options.group} "
+                "while the lease was over, though the batch is stored; they may be processed twice. The epoch is "
+                "acked: a restart goes on after it. Set exclusiveOwner, or a longer invisibleTime; to go on without "
+                "an error set failOnLeaseLoss to false",
+            )
 
     def stop(self) -> None:
         """Ends the heartbeat. Nothing is acked or released: the next run takes over the owner's messages."""

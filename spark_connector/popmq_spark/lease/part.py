@@ -72,7 +72,8 @@ class Part(InputPartition):
         )
 
     def token(self, of: Slice, chunk: int) -> popmq.Token:
-        return popmq.Token(self.owner, self.generation, self.epoch, self.part, chunk, share=of.share, upto=of.upto)
+        place = self.epoch, self.part, chunk
+        return popmq.Token(self.owner, self.generation, *place, of.share, of.upto, of.topic_id)
 
 
 def read_part(part: Part) -> Iterator[pa.RecordBatch]:
@@ -104,7 +105,8 @@ def _chunks(part: Part, of: Slice) -> Iterator[popmq.SealedBatch]:
             try:
                 sealed = coming.result()
             except popmq.errors.TopicNotFound:
-                lose(part.fail_on_data_loss, f"the topic {of.topic!r} was deleted before epoch {part.epoch} was read")
+                gone = f"the topic {of.topic!r} was deleted, or created again, before epoch {part.epoch} was read"
+                lose(part.fail_on_data_loss, gone)
                 return
             last = sealed.end or following == of.chunks
             if not last:
@@ -156,13 +158,13 @@ def _check(part: Part, sealed: popmq.SealedBatch) -> None:
     if here + sealed.torn_stolen + sealed.torn_lost != sealed.count:
         raise DataLoss(f"popmq: {here} of {sealed.count} messages arrived in epoch {part.epoch}, part {part.part}")
     if sealed.torn_lost:
-        _complain(
+        complain(
             part.fail_on_data_loss and DataLoss,
             f"popmq: {sealed.torn_lost} messages of epoch {part.epoch} are gone: retention dropped them, or they are "
             "damaged. To go on without them set failOnDataLoss to false",
         )
     if sealed.torn_stolen:
-        _complain(
+        complain(
             part.fail_on_lease_loss and LeaseLoss,
             f"popmq: {sealed.torn_stolen} messages of epoch {part.epoch} went to other consumers of group "
             f"{part.group} while the lease was over; they may be read twice. Set exclusiveOwner, or a longer "
@@ -170,7 +172,7 @@ def _check(part: Part, sealed: popmq.SealedBatch) -> None:
         )
 
 
-def _complain(error: type[RuntimeError] | bool, text: str) -> None:
+def complain(error: type[RuntimeError] | bool, text: str) -> None:
     if isinstance(error, type):
         raise error(text)
     _log.warning(text)

@@ -4,9 +4,12 @@ An offset names one *epoch* of one *owner* and says how that epoch is read: ever
 which message is in it, so that a restart with other options repeats the old batch, not a new one. Spark writes it to
 `offsets/N` before the first message is popped under it.
 
-    {"v": 3, "owner": "9f…", "epoch": 12, "parts": 4, "capBytes": 134217728, "chunkRows": 2000,
+    {"v": 3, "group": "spark", "owner": "9f…", "epoch": 12, "parts": 4, "capBytes": 134217728, "chunkRows": 2000,
      "tag": null, "sql": "a > 5",
-     "topics": {"orders": {"cap": 70000, "upto": {"queues": {"0": 4711}, "retry": 12} | null}}}
+     "topics": {"orders": {"id": 7, "cap": 70000, "upto": {"queues": {"0": 4711}, "retry": 12} | null}}}
+
+The group and the ids of topics are those of the tokens: another group, and another topic of the same name, would seal
+other messages to them. Offsets of previews have neither.
 
 The rows of all topics, one topic after the other, are cut into tasks of one size; a task that has rows of two topics
 reads one after the other.
@@ -32,10 +35,11 @@ class OffsetError(ValueError):
 
 
 class Cap(NamedTuple):
-    """The limits of an epoch in one topic: `rows` messages, none beyond `upto`."""
+    """The limits of an epoch in one topic: `rows` messages, none beyond `upto`. `topic_id` 0: not compared."""
 
     rows: int
     upto: popmq.Position | None = None
+    topic_id: int = 0
 
 
 class Slice(NamedTuple):
@@ -51,6 +55,7 @@ class Slice(NamedTuple):
     upto: popmq.Position | None
     chunks: int
     chunk_bytes: int
+    topic_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Plan:
     chunk_rows: int = CHUNK_ROWS
     tag: str | None = None
     sql: str | None = None
+    group: str = ""
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> Self:
@@ -81,17 +87,22 @@ class Plan:
             owner=offset["owner"],
             epoch=offset["epoch"],
             parts=offset["parts"],
-            topics={topic: Cap(cap["cap"], _position(cap["upto"])) for topic, cap in offset["topics"].items()},
+            topics={
+                topic: Cap(cap["cap"], _position(cap["upto"]), cap.get("id", 0))
+                for topic, cap in offset["topics"].items()
+            },
             cap_bytes=offset["capBytes"],
             chunk_rows=offset["chunkRows"],
             tag=offset["tag"],
             sql=offset["sql"],
+            group=offset.get("group", ""),
         )
 
     def to_json(self) -> dict[str, Any]:
         """The same plan always gives the same text: Spark compares offsets as strings."""
         return {
             "v": VERSION,
+            "group": self.group,
             "owner": self.owner,
             "epoch": self.epoch,
             "parts": self.parts,
@@ -100,7 +111,8 @@ class Plan:
             "tag": self.tag,
             "sql": self.sql,
             "topics": {
-                topic: {"cap": cap.rows, "upto": _as_json(cap.upto)} for topic, cap in sorted(self.topics.items())
+                topic: {"id": cap.topic_id, "cap": cap.rows, "upto": _as_json(cap.upto)}
+                for topic, cap in sorted(self.topics.items())
             },
         }
 
@@ -117,7 +129,7 @@ class Plan:
             share = min(last - before, cap.rows) - max(first - before, 0)
             if share > 0:
                 chunks = 2 * -(-share // self.chunk_rows)
-                yield Slice(topic, share, cap.upto, chunks, self._chunk_bytes(share, chunks))
+                yield Slice(topic, share, cap.upto, chunks, self._chunk_bytes(share, chunks), cap.topic_id)
             before += cap.rows
 
     def _chunk_bytes(self, share: int, chunks: int) -> int:

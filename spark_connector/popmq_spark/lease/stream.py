@@ -22,11 +22,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 import popmq
-from popmq_spark.lease.owner import Owner
+from popmq_spark.lease.owner import Owner, is_known
 from popmq_spark.lease.part import Part, read_part
 from popmq_spark.lease.plan import Cap, Plan
-from popmq_spark.options import ROWS_MAX, Options
-from popmq_spark.queue_ends import topics_of
+from popmq_spark.options import ROWS_MAX, OptionError, Options
+from popmq_spark.queue_ends import lose, topics_of
 from popmq_spark.ranges import admitted, parts_of
 from popmq_spark.triggered import LOOK_SECONDS, TriggeredReader
 
@@ -44,7 +44,7 @@ class PopMQStreamReader(TriggeredReader[Options]):
 
     def initialOffset(self) -> dict[str, Any]:
         """A new owner each time: Spark calls this more than once and passes the answer that it uses as `start`."""
-        return Plan(owner=uuid.uuid4().hex).to_json()
+        return Plan(owner=uuid.uuid4().hex, group=self._options.group).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Takes the positions that this run reads up to; a new group's first latestOffset takes them."""
@@ -61,7 +61,7 @@ class PopMQStreamReader(TriggeredReader[Options]):
 
         Errors: TopicNotFound, Fenced; Unavailable after brokerUnavailableTimeout.
         """
-        before = Plan.from_json(start)
+        before = self._read_plan(start)
         topics = self._topics()
         owner = self._hold(before.owner, [] if before.epoch else topics)
         owner.attach(topics, "earliest")
@@ -69,16 +69,17 @@ class PopMQStreamReader(TriggeredReader[Options]):
             _log.warning("epoch %d is acked, the checkpoint knows %d: going on", owner.acked_epoch, before.epoch)
         owner.ack_up_to(before.epoch)
         ready = self._due(topics, limit)
-        if not any(ready.values()):
+        if not ready:
             return start
         return self._plan(owner.name, max(before.epoch, owner.acked_epoch) + 1, ready, limit).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Part]:
         """One task for each part of `end`. The plan in `end` is used even when the options have changed since."""
-        plan = Plan.from_json(end)
+        plan = self._read_plan(end)
         if plan.epoch == Plan.from_json(start).epoch:
             return []
-        owner = self._hold(plan.owner)
+        repeats = self._owner is None  # of an earlier process: latestOffset of this one would have attached the owner
+        owner = self._regain(plan) if repeats else self._hold(plan.owner)
         return [Part.of(plan, number, owner.generation, self._options, self._schema) for number in range(plan.parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -100,6 +101,35 @@ class PopMQStreamReader(TriggeredReader[Options]):
             self._owner.stop()
         self._owner = None
         super().stop()
+
+    def _read_plan(self, offset: dict[str, Any]) -> Plan:
+        """The plan in an offset of this query's checkpoint. Raises OptionError when it is of another group."""
+        plan, group = Plan.from_json(offset), self._options.group
+        if plan.group and plan.group != group:
+            raise OptionError(
+                f"popmq: the checkpoint belongs to the group {plan.group}, but the option group is {group!r}: its "
+                f"batches cannot be repeated as another group. Set group to {plan.group}, or take a new checkpoint"
+            )
+        return plan
+
+    def _regain(self, plan: Plan) -> Owner:
+        """The owner of a plan that an earlier process made. It was attached before the plan was made.
+
+        A new owner in its place would seal other messages to the same tokens, and a sink that knows the batch would
+        drop them. So it is an error; or the epoch is finished at once: it reads as empty, also when it is read again.
+        """
+        group = self._options.group
+        if is_known(self._connected(), group, plan.owner, self._options.invisible_time):
+            return self._hold(plan.owner)
+        lose(
+            self._options.fail_on_data_loss,
+            f"the broker no longer knows which messages of group {group} are in epoch {plan.epoch}: its owner "
+            f"{plan.owner} was dropped after 7 days without a call, or the group was deleted. Its messages that still "
+            "exist are in the group again; a sink may have stored them already",
+        )
+        owner = self._hold(plan.owner)
+        owner.ack_up_to(plan.epoch)
+        return owner
 
     def _topics(self) -> list[str]:
         return topics_of(self._connected(), self._options.wanted)
@@ -132,8 +162,8 @@ class PopMQStreamReader(TriggeredReader[Options]):
                 return found
             self.sleep(min(LOOK_SECONDS, left))
 
-    def _due(self, topics: list[str], limit: ReadLimit) -> dict[str, int]:
-        """How many rows of each topic the next epoch may plan with; none = wait for more."""
+    def _due(self, topics: list[str], limit: ReadLimit) -> dict[str, popmq.Availability]:
+        """The rows of each topic that the next epoch may plan with; none = wait for more."""
         if self._bounded:
             bound = self._bound
             found = self._ask(topics if bound is None else [topic for topic in topics if topic in bound])
@@ -142,22 +172,26 @@ class PopMQStreamReader(TriggeredReader[Options]):
         else:
             found = self._ask(topics) if isinstance(limit, ReadAllAvailable) else self._wait(topics)
         self._report(found)
-        ready = {topic: row.ready for topic, row in found.items()}
-        return ready if self._is_due(sum(ready.values()), limit, self._bounded) else {}
+        ready = sum(row.ready for row in found.values())
+        return found if self._is_due(ready, limit, self._bounded) else {}
 
-    def _plan(self, owner: str, epoch: int, ready: dict[str, int], limit: ReadLimit) -> Plan:
+    def _plan(self, owner: str, epoch: int, ready: dict[str, popmq.Availability], limit: ReadLimit) -> Plan:
         options = self._options
-        cap = min(sum(ready.values()), limit.max_rows if isinstance(limit, ReadMaxRows) else ROWS_MAX)
-        shares = admitted({(topic, 0): rows for topic, rows in ready.items()}, cap)
+        total = sum(row.ready for row in ready.values())
+        cap = min(total, limit.max_rows if isinstance(limit, ReadMaxRows) else ROWS_MAX)
+        shares = admitted({(topic, 0): row.ready for topic, row in ready.items()}, cap)
         bound = self._bound or {}
         return Plan(
             owner=owner,
             epoch=epoch,
             parts=parts_of(cap, options.min_partitions, options.max_records_per_partition, options.max_partitions),
-            topics={topic: Cap(rows, bound.get(topic)) for (topic, _), rows in shares.items() if rows},
+            topics={
+                topic: Cap(rows, bound.get(topic), ready[topic].topic_id) for (topic, _), rows in shares.items() if rows
+            },
             cap_bytes=options.max_bytes_per_trigger,
             tag=options.tag,
             sql=options.sql,
+            group=options.group,
         )
 
     def _report(self, found: dict[str, popmq.Availability]) -> None:

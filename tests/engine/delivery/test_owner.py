@@ -66,7 +66,7 @@ def test_a_share_bounds_all_chunks_of_a_part(shop: Rig) -> None:
 
 
 def test_upto_bounds_the_messages_read_and_the_end_reported(shop: Rig) -> None:
-    _, upto = shop.do(ask.Available("t", "g"))
+    _, upto, _ = shop.do(ask.Available("t", "g"))
     shop.send("later")
     sealed = shop.seal(1, max_messages=100, upto=upto)
     assert (len(sealed.rows), sealed.sealed) == (10, (10, True, 0, 0))
@@ -79,7 +79,7 @@ def test_upto_bounds_the_retry_topic_by_its_entries(rig: Rig) -> None:
     rig.send("a", "b")
     rows = rig.pop()
     rig.release(rows[:1], delay_ms=0)
-    _, upto = rig.do(ask.Available("t", "g"))
+    _, upto, _ = rig.do(ask.Available("t", "g"))
     rig.release(rows[1:], delay_ms=0)
     rig.attach()
     assert rig.do(ask.Available("t", "g", upto))[0] == 1
@@ -215,6 +215,28 @@ def test_ack_up_to_finishes_epochs_up_to_one_late_or_not_once(shop: Rig) -> None
     assert texts(shop.seal(3)) == ["m4", "m5"]
     shop.settle()
     assert shop.ack_up_to(3) == 2
+
+
+def test_ack_up_to_tells_how_many_messages_of_its_epochs_others_popped_after_the_lease(shop: Rig) -> None:
+    shop.seal(1, max_messages=6)
+    shop.seal(2, max_messages=4)
+    shop.advance(MINUTE)
+    assert len(shop.pop(7)) == 7
+    assert shop.do(ask.AckUpTo("g", "o", 1, 1)) == (0, 1, {}, 6)
+    assert shop.do(ask.AckUpTo("g", "o", 1, 1)) == (0, 1, {}, 0), "a repeat finishes no token"
+    assert shop.do(ask.AckUpTo("g", "o", 1, 2)) == (3, 2, {"t": 3}, 1)
+
+
+def test_a_token_of_a_topic_that_was_created_again_seals_nothing(shop: Rig) -> None:
+    _, _, topic_id = shop.do(ask.Available("t", "g"))
+    assert len(shop.seal(1, max_messages=4, topic_id=topic_id).rows) == 4
+    shop.do(ask.DeleteTopic("t"))
+    shop.settle()
+    shop.topic()
+    shop.send("new")
+    assert refusal(shop.run(sealing(1, topic_id=topic_id))[0]) == "TOPIC_NOT_FOUND"
+    assert shop.do(ask.Available("t", "g"))[2] != topic_id
+    assert texts(shop.seal(1)) == ["new"], "a token without the id of a topic takes any"
 
 
 def test_a_finished_epoch_is_not_read_again(shop: Rig) -> None:

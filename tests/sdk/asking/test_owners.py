@@ -43,8 +43,8 @@ async def test_a_sealed_set_comes_again_after_its_lease_too(client: Any, owner: 
 
 async def test_ack_up_to_finishes_an_epoch_for_good(client: Any, owner: popmq.Attachment) -> None:
     await client.pop_sealed(TOPIC, GROUP, token(owner))
-    assert await client.ack_up_to(GROUP, "query", owner.generation, 1) == 5
-    assert await client.ack_up_to(GROUP, "query", owner.generation, 1) == 0
+    assert await client.ack_up_to(GROUP, "query", owner.generation, 1) == popmq.Finished(5, 0)
+    assert await client.ack_up_to(GROUP, "query", owner.generation, 1) == popmq.Finished(0, 0)
     with pytest.raises(errors.EpochAlreadyAcked):
         await client.pop_sealed(TOPIC, GROUP, token(owner))
     (stats,) = (await client.stats(TOPIC, GROUP)).groups

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from popmq_spark.lease.draining import Drain, DrainReader
+from popmq_spark.lease.part import LeaseLoss
 from popmq_spark.options import OptionError
 from popmq_spark.source import PopMQDataSource
 from tests.spark.conftest import TOPIC, Broker
@@ -79,3 +80,14 @@ def test_a_drain_has_the_options_of_a_leased_read(broker: Broker) -> None:
         drain(broker, group="")
     with pytest.raises(OptionError, match=r"'maxrowpertrigger' \(did you mean maxRowsPerTrigger\?\)"):
         drain(broker, maxRowPerTrigger=3)
+
+
+def test_a_drain_whose_lease_is_lost_in_its_block_raises_at_its_end(broker: Broker) -> None:
+    broker.send(10)
+    nightly = drain(broker, failOnLeaseLoss="true")
+    nightly.__enter__()
+    assert len(act(nightly)) == 10
+    broker.let_leases_run_out()
+    assert len(broker.client.pop(TOPIC, "spark", 3)) == 3
+    with pytest.raises(LeaseLoss, match="3 messages of epoch 1 went to other consumers"):
+        nightly.__exit__(None, None, None)

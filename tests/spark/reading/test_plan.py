@@ -13,9 +13,10 @@ PLAN = Plan(
     epoch=12,
     parts=4,
     topics={
-        "b": Cap(70_001, popmq.Position({1: 20, 0: 4711}, retry=12)),
+        "b": Cap(70_001, popmq.Position({1: 20, 0: 4711}, retry=12), topic_id=7),
         "a": Cap(9),
     },
+    group="spark",
     tag="x || y",
     cap_bytes=128 << 20,
     chunk_rows=1_500,
@@ -30,7 +31,7 @@ def test_a_plan_comes_back_from_its_json_as_it_was() -> None:
 def test_equal_plans_have_equal_texts_because_spark_compares_texts() -> None:
     upto = {"queues": {"0": 4711, "1": 20}, "retry": 12}
     twin = Plan.from_json(
-        {**PLAN.to_json(), "topics": {"a": {"cap": 9, "upto": None}, "b": {"cap": 70_001, "upto": upto}}}
+        {**PLAN.to_json(), "topics": {"a": {"cap": 9, "upto": None}, "b": {"cap": 70_001, "upto": upto, "id": 7}}}
     )
     assert json.dumps(twin.to_json()) == json.dumps(PLAN.to_json())
 

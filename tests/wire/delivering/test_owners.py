@@ -290,7 +290,8 @@ def test_ack_up_to_is_good_after_the_lease_ran_out(shop: Stubs, generation: int,
     seal(shop, generation)
     clock.advance(3_600_000)
     assert bodies(shop.pop(max_messages=1)) == numbers(1)
-    assert ack_up_to(shop, generation, 1).acked == 3, "what nobody popped meanwhile"
+    finished = ack_up_to(shop, generation, 1)
+    assert (finished.acked, finished.torn) == (3, 1), "what nobody popped meanwhile, and what was popped"
     assert bodies(shop.pop()) == []
 
 

@@ -139,13 +139,13 @@ class NativeService:
         request = requests.read(pb.AckUpToRequest, raw)
         epoch = check_range(request.epoch, "epoch", 1, requests.INT64_MAX)
         group, generation = requests.group_name(request.group), requests.generation(request.generation)
-        acked, acked_epoch, topics = await self._engine.execute(
+        acked, acked_epoch, topics, torn = await self._engine.execute(
             AckUpTo(group, _owner(request.owner), generation, epoch)
         )
         self.served("AckUpTo", group)
         for topic, done in topics.items():
             self.moved("Ack", group, topic, done)
-        return pb.AckUpToResponse(acked=acked, acked_epoch=acked_epoch)
+        return pb.AckUpToResponse(acked=acked, acked_epoch=acked_epoch, torn=torn)
 
     async def ReleaseOwner(self, raw: bytes) -> Message:
         """Ends the owner's lease now."""
@@ -162,12 +162,12 @@ class NativeService:
         upto_asked = requests.position(request.upto, "upto") if request.HasField("upto") else None
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         command = Available(topic, group, upto_asked)
-        ready, upto = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
+        ready, upto, topic_id = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
         # Empty when the group was deleted and created again meanwhile: it has not used the topic yet.
         rows = await self._engine.ask(queries.Groups(topic, group))
         self.served("WaitAvailable", group, topic)
         stats = self.group_stats(rows[0]) if rows else pb.GroupStats(group=group, topic=topic)
-        return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=stats)
+        return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=stats, topic_id=topic_id)
 
     def group_stats(self, row: GroupNumbers) -> pb.GroupStats:
         """The engine's numbers, with the rates of this process."""

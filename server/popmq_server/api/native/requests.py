@@ -316,7 +316,8 @@ def _token(token: pb.Token) -> PopToken:
     generation(token.generation, "token.generation")
     upto = position(token.upto, "token.upto") if token.HasField("upto") else None
     owner = check_text(token.owner, "token.owner", OWNER_BYTES_MAX, required=True)
-    return PopToken(owner, token.generation, token.epoch, token.part, token.chunk, token.share, upto)
+    place = token.epoch, token.part, token.chunk
+    return PopToken(owner, token.generation, *place, token.share, upto, token.topic_id)
 
 
 def position(upto: pb.Position, field: str) -> Position:
