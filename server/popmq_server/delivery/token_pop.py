@@ -225,7 +225,7 @@ def retries_below(tx: Tx, where: GroupTopic, upto: Position | None) -> int:
 
 
 def available(tx: Tx, command: Available) -> tuple[int, Position, int]:
-    """The number of messages deliverable now below `upto`, the current end as a position for a bounded read, the topic's id."""
+    """The number of messages deliverable now below `upto`, the end as a position for a bounded read, the topic's id."""
     group, topic = resolve(tx, command.topic, command.group)
     permission.check_read(group, topic)
     bind(tx, group, topic)

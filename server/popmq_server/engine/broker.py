@@ -251,7 +251,7 @@ class Broker(InPieces):
         return future
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
-        """Returns (ready, Position, topic id) once `min_ready` messages are there, or the wait ends; no Pop misses a wake."""
+        """Returns (ready, Position, topic id) once `min_ready` are there or the wait ends. Takes no wake from a Pop."""
         key = (command.group, command.topic)
         deadline_ms = self.clock.now_ms() + wait_ms
         while True:
