@@ -118,7 +118,9 @@ def test_an_aborted_batch_leaves_nothing_and_runs_again_under_its_number(sink: S
 
 def test_a_batch_without_rows_is_committed_too(sink: Sink) -> None:
     sink.commit(0, sink.task(0))
-    sink.batch(0, bodies("late"))
+    sink.commit(0, sink.task(0))
+    with pytest.raises(WriteError, match="batch 0 with 1 rows is not stored"):
+        sink.batch(0, bodies("late"))
     assert sink.stored() == []
 
 
@@ -132,6 +134,37 @@ def test_queries_do_not_share_batches_and_a_name_of_the_user_outlives_the_checkp
     for query in "ab":
         named.commit(0, named.task(0, bodies("3"), query=query))
     assert sink.stored() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("options", [{}, {"txnAppId": "invoices"}], ids=["the id of the query", "txnAppId"])
+def test_a_stream_whose_name_has_later_batches_fails_and_stores_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, sink: Sink, options: dict[str, str]
+) -> None:
+    named = Sink(broker, monkeypatch, **options)
+    for batch in (0, 1):
+        named.batch(batch, bodies(f"old {batch}"))
+    for _ in range(2):
+        with pytest.raises(WriteError, match=r"batch 0 with 2 rows is not stored.*a later batch.*Set .*txnAppId"):
+            named.batch(0, bodies("new 1", "new 2"))
+    assert sink.stored() == ["old 0", "old 1"]
+
+
+def test_a_batch_of_another_checkpoint_with_the_number_of_the_last_one_fails(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, sink: Sink
+) -> None:
+    named = Sink(broker, monkeypatch, txnAppId="invoices")
+    named.batch(0, bodies("old"))
+    with pytest.raises(WriteError, match=r"committed under it with 1 rows.*Set another txnAppId"):
+        named.batch(0, bodies("new 1", "new 2"))
+    named.options["txnAppId"] = "invoices 2"
+    named.batch(0, bodies("new 1", "new 2"))
+    assert sink.stored() == ["new 1", "new 2", "old"]
+
+
+def test_a_repeat_of_a_batch_with_other_rows_counts_as_done_under_the_id_of_its_query(sink: Sink) -> None:
+    sink.batch(3, bodies("1", "2"))
+    sink.batch(3, bodies("1"))
+    assert sink.stored() == ["1", "2"]
 
 
 @pytest.mark.parametrize("seed", range(3))

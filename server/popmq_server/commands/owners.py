@@ -62,7 +62,7 @@ class ReleaseOwner(NamedTuple):
 
 @command(LANE_ACK)
 class Available(NamedTuple):
-    """→ (ready as far as `upto` goes, Position now, topic id). Leases nothing; fixes the start position, as a Pop does."""
+    """→ (ready as far as `upto` goes, Position now, topic id). Leases nothing; binds the group, as a Pop does."""
 
     topic: str
     group: str

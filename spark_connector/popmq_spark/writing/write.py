@@ -43,7 +43,7 @@ class BadRowError(ValueError):
 
 
 class WriteError(RuntimeError):
-    """Spark does not provide the query and batch that an exactly-once sink needs."""
+    """An exactly-once sink cannot tell which batch this is: Spark does not say it, or its name has other batches."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _write(options, iterator, Staging(options, options.txn_app_id or query, int(batch)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commits the stages of the winning attempts. Raises StageNotFound: then Spark repeats the batch."""
-        _commit(self._options, messages)
+        """Commits the stages of the winning attempts. Raises StageNotFound: then Spark repeats the batch.
+
+        Raises WriteError when the name has batches of another checkpoint.
+        """
+        _commit(self._options, messages, streaming=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Drops what the finished tasks staged."""
@@ -256,15 +259,40 @@ def _bad_row(row: Row, reason: str) -> Row:
 
 
 # A batch without tasks has no message, and so no name of the sink: nothing is committed, and nothing needs to be.
-def _commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], streaming: bool = False) -> None:
     written = [message for message in messages if isinstance(message, Written) and message.sink]
     if not written:
         return
     ((sink, batch),) = {(message.sink, message.batch) for message in written}
     stages = [stage for message in written for stage in message.stages]
     done = _client(options).commit_batch(sink, batch, stages)
-    if done.duplicate:
-        _log.warning("batch %d of %s was committed before; its rows are in the topic once", batch, sink)
+    if not done.duplicate:
+        return
+    rows = sum(stage.messages for stage in stages)
+    if streaming and rows:
+        _expect_same(options, sink, batch, rows, done.messages)
+    _log.warning("batch %d of %s was committed before; its rows are in the topic once", batch, sink)
+
+
+def _expect_same(options: WriteOptions, sink: str, batch: int, rows: int, committed: int) -> None:
+    """Raises WriteError when a stream's batch was not committed before, though its number was: its rows would be lost.
+
+    A stream repeats its last batch only, so no later one is committed then. `committed`: the messages of the batch; 0
+    if a later one is committed, or if it had none. The repeat of a checkpoint's own batch may have other rows (a filter
+    on chance, messages that others popped), and those that are committed count; under a user's name it is more likely
+    another checkpoint.
+    """
+    if committed == 0:
+        why = "a later batch is committed under it, or this one without rows, and a stream repeats its last batch only"
+    elif committed != rows and options.txn_app_id:
+        why = f"this batch is committed under it with {committed} rows"
+    else:
+        return
+    what = "Set another txnAppId" if options.txn_app_id else "Set txnAppId to a new name"
+    raise WriteError(
+        f"popmq: batch {batch} with {rows} rows is not stored: {sink!r} has batches of another checkpoint ({why}). "
+        f"{what} for this checkpoint, or go on with the checkpoint that wrote the last batch"
+    )
 
 
 def _abort(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
