@@ -47,6 +47,16 @@ def ends_of(client: popmq.Client, topics: Iterable[str], group: str = "") -> End
     return {topic: {row.queue: row for row in client.query_offsets(topic, group)} for topic in topics}
 
 
+def check_readable(client: popmq.Client, ends: Ends, tag: str | None, sql: str | None) -> None:
+    """Pulls nothing from each topic, so that what a task's pull would be refused for is known before it is planned.
+
+    Errors: InvalidFilter; InvalidField for a LITE topic, whose queue is empty.
+    """
+    for topic, queues in ends.items():
+        for queue, row in sorted(queues.items())[:1]:
+            client.pull_columns(topic, queue, row.max_offset, 0, 1, tag=tag, sql=sql, columns=("offset",))
+
+
 def place_in(client: popmq.Client, place: Place, ends: Ends, otherwise: int = EARLIEST) -> Positions:
     """Offsets of a position in each queue, never beyond its end. `otherwise`: of queues that offsets do not name.
 

@@ -1020,18 +1020,20 @@ class ReleaseOwnerResponse(_message.Message):
     def __init__(self, released: _Optional[int] = ...) -> None: ...
 
 class WaitAvailableRequest(_message.Message):
-    __slots__ = ("topic", "group", "min_ready", "wait_ms", "upto")
+    __slots__ = ("topic", "group", "min_ready", "wait_ms", "upto", "filter")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MIN_READY_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     UPTO_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     min_ready: int
     wait_ms: int
     upto: Position
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., min_ready: _Optional[int] = ..., wait_ms: _Optional[int] = ..., upto: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+    filter: Filter
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., min_ready: _Optional[int] = ..., wait_ms: _Optional[int] = ..., upto: _Optional[_Union[Position, _Mapping]] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ...) -> None: ...
 
 class WaitAvailableResponse(_message.Message):
     __slots__ = ("ready", "upto", "stats", "topic_id")

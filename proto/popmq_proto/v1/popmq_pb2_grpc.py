@@ -365,7 +365,8 @@ class BrokerServicer(object):
 
     def WaitAvailable(self, request, context):
         """Waits until a group has at least `min_ready` deliverable messages, and tells the position that a bounded read may
-        go up to. Takes no lease. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, FORBIDDEN, POLLING_FULL.
+        go up to. Takes no lease. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, FORBIDDEN, POLLING_FULL, FILTER_INVALID,
+        FILTER_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

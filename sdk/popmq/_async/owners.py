@@ -90,11 +90,21 @@ class AsyncOwners:
         return await self._wire.run(call)
 
     async def wait_available(
-        self, topic: str, group: str, min_ready: int = 1, wait: float = 0.5, upto: Position | None = None
+        self,
+        topic: str,
+        group: str,
+        min_ready: int = 1,
+        wait: float = 0.5,
+        upto: Position | None = None,
+        *,
+        tag: str | None = None,
+        sql: str | None = None,
     ) -> Availability:
         """Waits up to `wait` seconds (≤ 60) until `min_ready` messages are deliverable; 0: answers at once. No lease.
 
         With `upto` only what lies below that position counts; `upto` of the answer is how far a bounded read may go
-        now. Raises TopicNotFound, GroupNotFound.
+        now. `tag`, `sql`: the filter of the pops to come, which is refused here as there; it selects nothing.
+        Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
         """
-        return await self._wire.run(owner_calls.wait_available(topic, group, min_ready, wait, upto))
+        filter = filter_row(tag, sql)
+        return await self._wire.run(owner_calls.wait_available(topic, group, min_ready, wait, upto, filter))

@@ -106,14 +106,16 @@ def _read_sealed(reply: pb.PopResponse, _retried: bool) -> SealedBatch:
     )
 
 
-def wait_available(topic: str, group: str, min_ready: int, wait: float, upto: Position | None) -> Call[Availability]:
+def wait_available(
+    topic: str, group: str, min_ready: int, wait: float, upto: Position | None, filter: pb.Filter | None = None
+) -> Call[Availability]:
     """Waits until something is deliverable; tells how far a bounded read may go."""
 
     def read(reply: Any, _retried: bool) -> Availability:
         now = Position(dict(reply.upto.queues), reply.upto.retry)
         return Availability(reply.ready, now, read_group_stats(reply.stats), reply.topic_id)
 
-    request = pb.WaitAvailableRequest(topic=topic, group=group, min_ready=min_ready, wait_ms=ms(wait))
+    request = pb.WaitAvailableRequest(topic=topic, group=group, min_ready=min_ready, wait_ms=ms(wait), filter=filter)
     if upto is not None:
         request.upto.CopyFrom(pb.Position(queues=upto.queues, retry=upto.retry))
     return Call("Broker.WaitAvailable", request, read, "pop", wait)

@@ -62,8 +62,12 @@ class ReleaseOwner(NamedTuple):
 
 @command(LANE_ACK)
 class Available(NamedTuple):
-    """→ (ready as far as `upto` goes, Position now, topic id). Leases nothing; binds the group, as a Pop does."""
+    """→ (ready as far as `upto` goes, Position now, topic id). Leases nothing; binds the group, as a Pop does.
+
+    `filter`: refused if a Pop with it would be.
+    """
 
     topic: str
     group: str
     upto: Position | None = None
+    filter: tuple[str, str] | None = None

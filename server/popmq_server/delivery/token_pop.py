@@ -19,7 +19,7 @@ from popmq_server.delivery.fifo_pick import FifoPick
 from popmq_server.delivery.owner import bind_again, find_owner, put_owner
 from popmq_server.delivery.pick import Bounds, Pick
 from popmq_server.delivery.pop import IN_FLIGHT_RETRY_MS, choose, lease, picking, queues_of, read_members
-from popmq_server.delivery.subscription import ALL_QUEUES, bind, expect_mode, note_read, resolve, subscribe
+from popmq_server.delivery.subscription import ALL_QUEUES, bind, expect_mode, filter_for, note_read, resolve, subscribe
 from popmq_server.errors import Refused
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
@@ -228,6 +228,8 @@ def available(tx: Tx, command: Available) -> tuple[int, Position, int]:
     """The number of messages deliverable now below `upto`, the end as a position for a bounded read, the topic's id."""
     group, topic = resolve(tx, command.topic, command.group)
     permission.check_read(group, topic)
+    if command.filter is not None:
+        filter_for(tx, group, topic, command.filter)
     bind(tx, group, topic)
     state, where = tx.state, (group.group_id, topic.topic_id)
     ready, queues = retries_below(tx, where, command.upto) + state.ready_groups.count(where), {}

@@ -59,7 +59,8 @@ class PopMQStreamReader(TriggeredReader[Options]):
 
         A topic that appears during the query is read from its first message.
 
-        Errors: TopicNotFound, Fenced; Unavailable after brokerUnavailableTimeout.
+        Errors: TopicNotFound, Fenced; InvalidFilter, FilterConflict, and OptionError for a group that pulls a topic:
+        before the plan that would have them is durable; Unavailable after brokerUnavailableTimeout.
         """
         before = self._read_plan(start)
         topics = self._topics()
@@ -146,8 +147,18 @@ class PopMQStreamReader(TriggeredReader[Options]):
 
     def _ask(self, topics: Iterable[str], min_ready: int = 0, wait: float = 0.0) -> dict[str, popmq.Availability]:
         """The rows of each topic that the group can read now; in a bounded run, those below the bound."""
-        client, group, bound = self._connected(), self._options.group, self._bound or {}
-        return {topic: client.wait_available(topic, group, min_ready, wait, bound.get(topic)) for topic in topics}
+        client, options, bound = self._connected(), self._options, self._bound or {}
+        found = {}
+        for topic in topics:
+            upto = bound.get(topic)
+            found[topic] = row = client.wait_available(
+                topic, options.group, min_ready, wait, upto, tag=options.tag, sql=options.sql
+            )
+            if row.stats.mode != "POP":
+                raise OptionError(
+                    f"popmq: the group {options.group} pulls the topic {topic}; with mode=lease take a group of its own"
+                )
+        return found
 
     def _wait(self, topics: list[str]) -> dict[str, popmq.Availability]:
         """Waits for minRowsPerTrigger, up to longPollTimeout. One topic is waited for at the broker."""

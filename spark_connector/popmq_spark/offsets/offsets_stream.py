@@ -24,7 +24,7 @@ from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.offsets.range_part import RangePart, read_ranges
 from popmq_spark.options import OptionError
 from popmq_spark.positions import LATEST, Place
-from popmq_spark.queue_ends import Ends, ends_of, lose, place_in, topics_of
+from popmq_spark.queue_ends import Ends, check_readable, ends_of, lose, place_in, topics_of
 from popmq_spark.ranges import Positions, Ranges, Span, admitted, parts_of
 from popmq_spark.triggered import LOOK_SECONDS, TriggeredReader
 
@@ -42,6 +42,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         self._bound: Positions | None = None  # of a run with availableNow
         self._joined: set[str] = set()  # topics that the group is known to pull
         self._committed: Positions = {}  # by this process
+        self._readable: set[str] = set()  # topics from which a pull with the filter is not refused
 
     def initialOffset(self) -> dict[str, Any]:
         """Says only that nothing was read: the first range decides where the query begins, and makes it durable."""
@@ -56,13 +57,17 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         """Commits `start`, then plans the next ranges, or returns `start` itself when nothing is due.
 
         A new query that does not begin at the first message plans at once, even nothing: its beginning is then durable.
-        Errors: TopicNotFound, DataLoss; OptionError for a group that pops; Unavailable after brokerUnavailableTimeout.
+        Errors: TopicNotFound, DataLoss; OptionError for a group that pops; those of `check_readable`;
+        Unavailable after brokerUnavailableTimeout.
         """
         before = Ranges.from_json(start)
         self._commit(before.positions)
         deadline = self.clock() + self._options.long_poll_timeout
         while True:
             ends = self._ends()
+            new = {topic: rows for topic, rows in ends.items() if topic not in self._readable}
+            check_readable(self._connected(), new, self._options.tag, self._options.sql)
+            self._readable.update(new)
             positions = self._positions(before, ends)
             backlog = self._backlog(positions, ends)
             if self._is_due(sum(backlog.values()), limit, self._bound is not None):

@@ -36,7 +36,7 @@ from popmq_spark.lease.part import connect
 from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.offsets.range_part import RangePart, read_ranges
 from popmq_spark.positions import LATEST
-from popmq_spark.queue_ends import Ends, ends_of, place_in, topics_of
+from popmq_spark.queue_ends import Ends, check_readable, ends_of, place_in, topics_of
 from popmq_spark.ranges import Positions, Ranges, Span, parts_of
 
 _OFFSET_MAX = (1 << 63) - 1
@@ -116,13 +116,14 @@ class RangeReader(DataSourceReader):
         self._wanted = Wanted()
 
     def partitions(self) -> list[RangePart]:
-        """Tasks for the messages that exist now. Errors: TopicNotFound, OptionError, Unavailable.
+        """Tasks for the messages that exist now. Errors: TopicNotFound, OptionError, Unavailable; as `check_readable`.
 
         At least one: for an empty list Spark makes a partition of its own, which says nothing.
         """
         options, wanted = self._options, self._wanted
         with connect(options.broker, options.broker_unavailable_timeout) as client:
             ends = ends_of(client, topics_of(client, options.wanted))
+            check_readable(client, ends, options.tag, options.sql)
             spans = tuple(self._spans(client, ends))
         rows = sum(span.end - span.start for span in spans)
         parts = parts_of(rows, options.min_partitions, options.max_records_per_partition, options.max_partitions)

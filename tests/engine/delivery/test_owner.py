@@ -74,6 +74,14 @@ def test_upto_bounds_the_messages_read_and_the_end_reported(shop: Rig) -> None:
     assert texts(shop.seal(3)) == ["later"]
 
 
+def test_asking_what_is_available_is_refused_as_a_pop_with_its_filter_is_and_fixes_none(shop: Rig) -> None:
+    first, second = ("tag", "a"), ("tag", "b")
+    assert [len(shop.run(ask.Available("t", "g", None, kind))) for kind in (first, second)] == [1, 1]
+    assert shop.pop(filter=first) == []
+    assert refusal(shop.run(ask.Available("t", "g", None, second))[0]) == "FILTER_CONFLICT"
+    assert shop.do(ask.Available("t", "g", None, first))[0] == shop.do(ask.Available("t", "g"))[0]
+
+
 def test_upto_bounds_the_retry_topic_by_its_entries(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")

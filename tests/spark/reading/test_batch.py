@@ -215,3 +215,10 @@ def test_a_stream_s_options_are_none_of_a_batch_read(broker: Broker) -> None:
             read(broker, mode="offsets", **{name: value})
     with pytest.raises(OptionError, match="option mode = 'drain'; expected"):
         read(broker, mode="drain")
+
+
+def test_a_lite_topic_that_is_named_is_refused_though_it_has_no_queue_to_read(broker: Broker) -> None:
+    broker.client.create_topic("small", type="LITE")
+    broker.client.send("small", [popmq.Message("1", lite_topic="one")])
+    with pytest.raises(popmq.errors.InvalidField, match="has type LITE"):
+        parts(broker, topic="small")

@@ -374,3 +374,10 @@ def test_a_checkpoint_of_the_other_mode_is_refused_with_what_to_do(broker: Broke
     stream.offsets, stream.commits = leased.offsets, leased.commits
     with pytest.raises(OffsetError, match=r"mode=offsets reads offsets of version 2; .* start with a new checkpoint"):
         stream.trigger()
+
+
+def test_a_lite_topic_that_is_named_is_refused(broker: Broker, query: Make) -> None:
+    broker.client.create_topic("small", type="LITE")
+    broker.client.send("small", [popmq.Message("1", lite_topic="one")])
+    with pytest.raises(popmq.errors.InvalidField, match="has type LITE"):
+        query(topic="small").trigger()

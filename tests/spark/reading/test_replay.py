@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+import popmq
 from popmq_spark.lease.part import LeaseLoss
 from popmq_spark.options import OptionError
 from popmq_spark.queue_ends import DataLoss
@@ -138,3 +139,46 @@ def test_a_lease_that_is_lost_while_a_batch_runs_is_logged(broker: Broker, caplo
     with caplog.at_level(logging.WARNING, "popmq_spark"):
         assert not query.trigger()
     assert "3 messages of epoch 1 went to other consumers of group spark" in caplog.text
+
+
+# ── Options that the broker refuses ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("mode", ["lease", "offsets"])
+def test_a_filter_that_is_corrected_after_an_error_goes_on_with_the_checkpoint(broker: Broker, mode: str) -> None:
+    sent = broker.send(5)
+    query = broker.query(mode=mode, sql="a >> 5")
+    for available_now in (False, True):
+        query.start(available_now=available_now and mode == "offsets")
+        with pytest.raises(popmq.errors.InvalidFilter):
+            query.trigger()
+    assert query.offsets == []
+    query.start(sql="a IS NULL")
+    query.run()
+    assert sorted(ids(query.rows())) == sorted(sent)
+
+
+def test_a_filter_other_than_that_of_its_group_is_refused_before_it_is_in_the_checkpoint(broker: Broker) -> None:
+    broker.client.create_group("spark")
+    broker.client.set_filter(TOPIC, "spark", tag="x")
+    (receipt, _) = broker.client.send(TOPIC, [popmq.Message("1", tag="x"), popmq.Message("2", tag="y")])
+    query = broker.query(tag="y")
+    with pytest.raises(popmq.errors.FilterConflict):
+        query.trigger()
+    assert query.offsets == []
+    query.start(tag="x")
+    query.run()
+    assert ids(query.rows()) == [receipt.message_id]
+
+
+def test_a_group_that_pulls_is_refused_before_it_is_in_the_checkpoint(broker: Broker) -> None:
+    broker.client.create_group("spark")
+    broker.client.set_consume_mode(TOPIC, "spark", "PULL")
+    sent = broker.send(5)
+    query = broker.query()
+    with pytest.raises(OptionError, match="the group spark pulls the topic orders"):
+        query.trigger()
+    assert query.offsets == []
+    query.start(group="other")
+    query.run()
+    assert sorted(ids(query.rows())) == sorted(sent)

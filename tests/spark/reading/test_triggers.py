@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
@@ -221,10 +222,10 @@ def test_an_idle_trigger_asks_once_and_waits_at_the_broker_until_there_are_enoug
     ask = popmq.Client.wait_available
 
     def wait_available(
-        client: popmq.Client, topic: str, group: str, min_ready: int, wait: float, upto: popmq.Position | None
+        client: popmq.Client, topic: str, group: str, min_ready: int, wait: float, *more: Any, **filter: Any
     ) -> popmq.Availability:
         asked.put((min_ready, wait))
-        return ask(client, topic, group, min_ready, wait, upto)
+        return ask(client, topic, group, min_ready, wait, *more, **filter)
 
     monkeypatch.setattr(popmq.Client, "wait_available", wait_available)
     query = broker.query(longPollTimeout="30s", minRowsPerTrigger=5)

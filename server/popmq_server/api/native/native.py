@@ -161,7 +161,7 @@ class NativeService:
         check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
         upto_asked = requests.position(request.upto, "upto") if request.HasField("upto") else None
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
-        command = Available(topic, group, upto_asked)
+        command = Available(topic, group, upto_asked, requests.wanted(request))
         ready, upto, topic_id = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
         # Empty when the group was deleted and created again meanwhile: it has not used the topic yet.
         rows = await self._engine.ask(queries.Groups(topic, group))

@@ -286,7 +286,9 @@ def _lite_topics(request: pb.PopRequest) -> tuple[str, ...] | None:
     )
 
 
-def wanted(request: pb.PopRequest | pb.PullRequest | pb.PeekRequest | pb.SetFilterRequest) -> tuple[str, str] | None:
+def wanted(
+    request: pb.PopRequest | pb.PullRequest | pb.PeekRequest | pb.SetFilterRequest | pb.WaitAvailableRequest,
+) -> tuple[str, str] | None:
     """(kind, text) of a valid filter; None when it is unset.
 
     Compiles the filter, so that an invalid one is refused here and cannot fail on a message later.
