@@ -10,6 +10,7 @@ properties  MAP<STRING, STRING>
 """
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -32,7 +34,16 @@ from pyspark.sql.types import (
 import popmq
 from popmq_spark.schema import SchemaError
 
-BODY_BYTES_MAX = 4 << 20  # of the contract; a longer one would fail the whole request
+# Of the contract. What is greater would fail the whole request, not its row alone.
+BODY_BYTES_MAX = 4 << 20
+PROPERTIES_BYTES_MAX = 64 << 10
+PRIORITY_MAX = (1 << 31) - 1
+DELAY_S_MAX = 3_153_600_000  # a hundred years
+#: More than any text of a message but its properties may have; the broker knows the limit of each.
+TEXT_MAX = 4 << 10
+#: Memory of a row beside its texts, an estimate.
+ROW_BYTES = 500
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BODIES = ("body", "value")
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 TYPES: dict[str, tuple[type[DataType], ...]] = {
@@ -51,12 +62,13 @@ TYPES: dict[str, tuple[type[DataType], ...]] = {
 
 
 class Row(NamedTuple):
-    """One row: its topic and its message; for a bad row the reason and its body instead."""
+    """One row: its topic and its message; for a bad row the reason and its body instead. `size`: bytes, not too few."""
 
     topic: str
     message: popmq.Message | None
     reason: str = ""
     body: bytes | None = None
+    size: int = ROW_BYTES
 
 
 def check_columns(schema: StructType, has_topic: bool) -> None:
@@ -74,19 +86,37 @@ def check_columns(schema: StructType, has_topic: bool) -> None:
             raise SchemaError(f"popmq: a sink does not use the column {field.name!r}; it knows {', '.join(TYPES)}")
         if not isinstance(field.dataType, TYPES[field.name]):
             expected = " or ".join(kind.typeName() for kind in TYPES[field.name])
-            found = field.dataType.simpleString()
-            raise SchemaError(f"popmq: the column {field.name} is {found}; a sink takes {expected}: cast it")
+            raise _wrong_type(field, expected)
+        if isinstance(field.dataType, MapType) and not _is_of_texts(field.dataType):
+            raise _wrong_type(field, "map<string,string>")
+
+
+def _is_of_texts(kind: MapType) -> bool:
+    return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+
+
+def _wrong_type(field: StructField, expected: str) -> SchemaError:
+    found = field.dataType.simpleString()
+    return SchemaError(f"popmq: the column {field.name} is {found}; a sink takes {expected}: cast it")
 
 
 def rows(batch: pa.RecordBatch, topic: str) -> Iterator[Row]:
     """The rows of an Arrow batch, in order."""
-    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    columns = {name: _values(name, batch.column(name)) for name in batch.schema.names}
     if "value" in columns:
         columns["body"] = columns.pop("value")
     topics = columns.pop("topic", None) or [None] * batch.num_rows
     names = list(columns)
     for place, values in enumerate(zip(*columns.values(), strict=True)):
         yield _row(topics[place] or topic, dict(zip(names, values, strict=True)))
+
+
+def _values(name: str, column: Any) -> list[Any]:
+    """Times as microseconds: Python has no datetime for years that Spark has."""
+    if name == "deliver_at":
+        column = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    found: list[Any] = column.to_pylist()
+    return found
 
 
 def _row(topic: str, values: dict[str, Any]) -> Row:
@@ -100,8 +130,23 @@ def _row(topic: str, values: dict[str, Any]) -> Row:
         fields["delay"] = float(fields["delay"])
     reason = _fault(topic, body, fields)
     if body is None or reason:
-        return Row(topic, None, reason, body)
-    return Row(topic, popmq.Message(body, **fields))
+        return Row(topic, None, reason, body, ROW_BYTES + len(body or b""))
+    if "deliver_at" in fields:
+        fields["deliver_at"] = _moment(fields["deliver_at"])
+    size = ROW_BYTES + len(body) + (sum(map(_bytes_of, _texts_of(fields))) if fields else 0)
+    return Row(topic, popmq.Message(body, **fields), size=size)
+
+
+def _texts_of(fields: dict[str, Any]) -> Iterator[str]:
+    yield from (value for value in fields.values() if isinstance(value, str))
+    for name, value in fields.get("properties", {}).items():
+        yield name
+        yield value
+
+
+def _bytes_of(text: str) -> int:
+    """At least the bytes of a text on the wire, without encoding it."""
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def _fault(topic: str, body: bytes | None, fields: dict[str, Any]) -> str:
@@ -112,10 +157,35 @@ def _fault(topic: str, body: bytes | None, fields: dict[str, Any]) -> str:
         return f"the body has {len(body)} bytes, at most {BODY_BYTES_MAX} are allowed"
     if not topic:
         return "the topic is null, and there is no option topic"
-    if fields.get("priority", 0) < 0:
-        return f"the priority is {fields['priority']}"
-    if not 0 <= fields.get("delay", 0.0) < float("inf"):
-        return f"the delay is {fields['delay']}"
-    if None in fields.get("properties", {}).values():
+    return (_fault_of_numbers(fields) or _fault_of_texts(fields)) if fields else ""
+
+
+def _fault_of_numbers(fields: dict[str, Any]) -> str:
+    if not 0 <= fields.get("priority", 0) <= PRIORITY_MAX:
+        return f"the priority is {fields['priority']}, it must be 0–{PRIORITY_MAX}"
+    if not 0 <= fields.get("delay", 0.0) <= DELAY_S_MAX:
+        return f"the delay is {fields['delay']}, it must be 0–{DELAY_S_MAX} s"
+    try:
+        _moment(fields.get("deliver_at", 0))
+    except OverflowError:
+        return "deliver_at is not in the years 1–9999"
+    return ""
+
+
+def _moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _fault_of_texts(fields: dict[str, Any]) -> str:
+    properties = fields.get("properties", {})
+    if None in properties.values():
         return "a property is null"
+    size = sum(_bytes_of(name) + _bytes_of(value) for name, value in properties.items())
+    if size > PROPERTIES_BYTES_MAX:
+        size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+    if size > PROPERTIES_BYTES_MAX:
+        return f"the properties have {size} bytes, at most {PROPERTIES_BYTES_MAX} are allowed"
+    for name, text in fields.items():
+        if isinstance(text, str) and len(text) > TEXT_MAX:
+            return f"the {name} has {len(text)} characters, far more than are allowed"
     return ""

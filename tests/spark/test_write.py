@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 import popmq
+from popmq_spark import rows as write_rows
 from popmq_spark.lease import part
 from popmq_spark.options import OptionError
 from popmq_spark.schema import SchemaError
@@ -271,6 +273,7 @@ def test_delays_priorities_and_message_groups_reach_topics_of_their_type(sink: S
         ({"body": ["a"], "value": ["b"]}, "need one column body"),
         ({"body": [1]}, "the column body is bigint; a sink takes binary or string"),
         ({"body": ["a"], "colour": ["red"]}, "does not use the column 'colour'"),
+        ({"body": ["a"], "properties": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32()))}, "is map<string,int>"),
         ({"body": ["a"], "delay": [1], "deliver_at": [datetime(2030, 1, 1, tzinfo=UTC)]}, "exclude each other"),
     ],
 )
@@ -295,10 +298,22 @@ BAD: list[tuple[dict[str, list[Any]], str]] = [
     ({"body": [b"x" * ((4 << 20) + 1)]}, "the body has 4194305 bytes"),
     ({"body": ["a"], "tag": ["two words"]}, "the tag"),
     ({"body": ["a"], "topic": ["nowhere"]}, "no topic 'nowhere'"),
+    ({"body": ["a"], "topic": ["bad name!"]}, "topic 'bad name!' may only have"),
+    ({"body": ["a"], "topic": ["%DLQ%x"]}, "is a dead-letter topic"),
+    ({"body": ["a"], "topic": ["t" * 70_000]}, "topic has 70000 characters"),
+    ({"body": ["a"], "key": ["k" * 70_000]}, "the key has 70000 characters"),
     ({"body": ["a"], "priority": [-1]}, "the priority is -1"),
+    ({"body": ["a"], "priority": [1 << 31]}, "the priority is 2147483648"),
     ({"body": ["a"], "delay": [float("nan")]}, "the delay is nan"),
+    ({"body": ["a"], "delay": [1e300]}, "the delay is 1e\\+300"),
+    ({"body": ["a"], "deliver_at": pa.array([1 << 60], pa.timestamp("us", tz="UTC"))}, "not in the years 1–9999"),
+    ({"body": ["a"], "deliver_at": pa.array([-(1 << 60)], pa.timestamp("us", tz="UTC"))}, "not in the years 1–9999"),
     ({"body": ["a"], "delay": [1.0]}, "needs a topic of another type"),
     ({"body": ["a"], "properties": pa.array([[("k", None)]], pa.map_(pa.string(), pa.string()))}, "a property is null"),
+    (
+        {"body": ["a"], "properties": pa.array([[("k", "ä" * 33_000)]], pa.map_(pa.string(), pa.string()))},
+        "66001 bytes",
+    ),
 ]
 
 
@@ -308,16 +323,17 @@ def test_a_bad_row_fails_its_task_or_goes_to_the_topic_for_bad_rows(
     sink: Sink, columns: dict[str, Any], reason: str, delivery: str
 ) -> None:
     sink.options["delivery"] = delivery
+    columns = {name: pa.concat_arrays([array := pa.array(values), array]) for name, values in columns.items()}
     with pytest.raises(BadRowError, match=reason):
         sink.task(0, table(**columns))
     sink.broker.client.create_topic("bad", queues=1)
     sink.options["badRowTopic"] = "bad"
     written = [sink.task(1, table(**columns)), sink.task(1, bodies("good"))]
-    assert [(message.rows, message.bad_rows) for message in written] == [(0, 1), (1, 0)]
+    assert [(message.rows, message.bad_rows) for message in written] == [(0, 2), (1, 0)]
     sink.commit(1, *written)
     assert sink.stored() == ["good"]
-    (bad,) = sink.messages("bad")
-    assert reason in bad.properties["bad_row_reason"]
+    (bad, _) = sink.messages("bad")
+    assert re.search(reason, bad.properties["bad_row_reason"])
 
 
 def test_a_topic_for_bad_rows_that_is_not_there_fails_the_task(sink: Sink) -> None:
@@ -331,6 +347,7 @@ def test_a_topic_for_bad_rows_that_is_not_there_fails_the_task(sink: Sink) -> No
 
 def test_requests_are_bounded_in_rows_and_bytes_and_keep_the_order(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "REQUEST_BYTES_MAX", 100)
+    monkeypatch.setattr(write_rows, "ROW_BYTES", 0)
     sink.options["maxRowsPerRequest"] = "5"
     sizes: list[int] = []
     stage = popmq.Client.stage

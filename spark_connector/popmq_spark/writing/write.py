@@ -28,13 +28,15 @@ _log = logging.getLogger("popmq_spark")
 
 #: Properties of a task's TaskContext with its query and batch.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-#: Bytes of the bodies of one request; the broker takes 16 MiB.
+#: Bytes of the rows of one request; the broker takes 16 MiB.
 REQUEST_BYTES_MAX = 8 << 20
+#: Bytes of the rows that a task holds for all its topics; beyond, those of the largest ones are sent.
+WAITING_BYTES_MAX = 32 << 20
 #: Bytes that are kept of the body of a row that was refused for its size.
 BAD_BODY_BYTES_MAX = 1 << 20
 
 
-#: Errors that another row would not have.
+#: Errors that another row, or a row for another topic, would not have.
 _FAULTS_OF_A_ROW = (popmq.errors.InvalidField, popmq.errors.TopicNotFound)
 
 
@@ -144,7 +146,7 @@ class Sending:
             return [refused.errors.get(place) for place in range(len(messages))]
         except popmq.errors.InvalidField as error:  # of one message alone; several are PartlyRefused
             if len(messages) > 1:
-                raise
+                raise  # of the topic: `_put` takes it for all rows
             return [error]
         return [None] * len(messages)
 
@@ -206,7 +208,9 @@ def _put(out: Sending | Staging, topic: str, sound: list[Row]) -> list[tuple[Row
         return []
     try:
         results = out.put(topic, messages)
-    except popmq.errors.TopicNotFound as error:
+    except _FAULTS_OF_A_ROW as error:
+        if error.field != "topic":
+            raise
         results = [error] * len(messages)
     refused: list[tuple[Row, str]] = []
     for row, result in zip(sound, results, strict=True):
@@ -223,18 +227,35 @@ def _requests(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Itera
     Rows of several topics are gathered side by side: a request of one row for each change of topic would be slow.
     """
     waiting: dict[str, tuple[list[Row], int]] = {}
+    held = 0
     for row in (row for batch in batches for row in rows(batch, options.topic)):
         found, size = waiting.get(row.topic, ([], 0))
-        size += len(row.message.body) if row.message else 0
-        if found and size > REQUEST_BYTES_MAX:
+        if found and size + row.size > REQUEST_BYTES_MAX:
             yield row.topic, found
-            found, size = [], size
+            held -= size
+            found, size = [], 0
         found.append(row)
-        waiting[row.topic] = found, size
+        held += row.size
+        waiting[row.topic] = found, size + row.size
         if len(found) == options.max_rows_per_request:
             yield row.topic, found
-            del waiting[row.topic]
+            held -= waiting.pop(row.topic)[1]
+        if held > WAITING_BYTES_MAX:
+            for topic in _largest(waiting, held - WAITING_BYTES_MAX // 2):
+                yield topic, waiting[topic][0]
+                held -= waiting.pop(topic)[1]
     yield from ((topic, found) for topic, (found, _) in waiting.items())
+
+
+def _largest(waiting: dict[str, tuple[list[Row], int]], size: int) -> list[str]:
+    """The topics with the most bytes that together have `size`; half of all at once, so that few rows cause a sort."""
+    found: list[str] = []
+    for topic in sorted(waiting, key=lambda topic: -waiting[topic][1]):
+        if size <= 0:
+            break
+        found.append(topic)
+        size -= waiting[topic][1]
+    return found
 
 
 def _set_aside(options: WriteOptions, out: Sending | Staging, refused: Sequence[tuple[Row, str]]) -> None:
@@ -254,7 +275,7 @@ def _bad_row(row: Row, reason: str) -> Row:
     """The beginning of the body of a bad row (a zero byte if it has none), its topic and the reason."""
     body = bytes(row.message.body) if row.message else row.body or b""  # type: ignore[arg-type]  # a body of any row is bytes or None
     kept = body[:BAD_BODY_BYTES_MAX] or b"\0"
-    properties = {"bad_row_topic": row.topic, "bad_row_reason": reason[:1000]}
+    properties = {"bad_row_topic": row.topic[:1000], "bad_row_reason": reason[:1000]}
     return Row("", popmq.Message(kept, properties=properties))
 
 
