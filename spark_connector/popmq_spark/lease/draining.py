@@ -56,7 +56,7 @@ class Drain:
         plan = self._plan("", 1)
         # The limits are part of the owner's name: a repeat under other limits would ask for other sets, and
         # messages that only the first run had sealed would be acked without being read.
-        key = f"{self._name}\n{sorted(plan.to_json().items(), key=str)}"
+        key = f"{self._name}\n{sorted(_limits_of(plan).items(), key=str)}"
         owner = uuid.uuid5(uuid.NAMESPACE_OID, key).hex
         try:
             self._owner = Owner(self._client, options, owner, (options.topic,))
@@ -95,6 +95,13 @@ class Drain:
         parts = parts_of(cap, options.min_partitions, options.max_records_per_partition, options.max_partitions)
         topics = {options.topic: Cap(cap)}
         return Plan(owner, epoch, parts, topics, options.max_bytes_per_trigger, tag=options.tag, sql=options.sql)
+
+
+def _limits_of(plan: Plan) -> dict[str, Any]:
+    """What a drain is known by. Another text would be another owner, whose epochs begin at 1: it stays as it is."""
+    cap = {topic: {"cap": cap.rows, "upto": None} for topic, cap in plan.topics.items()}
+    names = ("v", "owner", "epoch", "parts", "capBytes", "chunkRows", "tag", "sql")
+    return {name: value for name, value in plan.to_json().items() if name in names} | {"topics": cap}
 
 
 class DrainReader(DataSourceReader):

@@ -56,6 +56,7 @@ class Owner:
         attachment = self._attach(topics[0] if topics else "", options.starting_offsets)
         self.generation = attachment.generation
         self.acked_epoch = attachment.acked_epoch
+        self.unread_epoch = -1  # the last one that was acked by this process and held no message
         self.attach(topics[1:], options.starting_offsets)
         self._attached.update(topics)
         self._heartbeat = threading.Thread(target=self._renew_until_stopped, name="popmq-heartbeat", daemon=True)
@@ -88,6 +89,8 @@ class Owner:
         options = self._options
         finished = self._client.ack_up_to(options.group, self.name, self.generation, epoch)
         self.acked_epoch = epoch
+        if not finished.acked and not finished.torn:
+            self.unread_epoch = epoch
         if finished.torn:
             complain(
                 options.fail_on_lease_loss and LeaseLoss,

@@ -5,11 +5,11 @@ which message is in it, so that a restart with other options repeats the old bat
 `offsets/N` before the first message is popped under it.
 
     {"v": 3, "group": "spark", "owner": "9f…", "epoch": 12, "parts": 4, "capBytes": 134217728, "chunkRows": 2000,
-     "tag": null, "sql": "a > 5",
+     "chunkBytes": 4194304, "tag": null, "sql": "a > 5",
      "topics": {"orders": {"id": 7, "cap": 70000, "upto": {"queues": {"0": 4711}, "retry": 12} | null}}}
 
 The group and the ids of topics are those of the tokens: another group, and another topic of the same name, would seal
-other messages to them. Offsets of previews have neither.
+other messages to them. Offsets of previews have neither, and no `chunkBytes`: their Pops do not follow the bytes.
 
 The rows of all topics, one topic after the other, are cut into tasks of one size; a task that has rows of two topics
 reads one after the other.
@@ -46,8 +46,8 @@ class Slice(NamedTuple):
     """The part of one task in one topic: `share` messages at most, in `chunks` Pops of `chunk_bytes`, a soft bound.
 
     A number of Pops known beforehand, not "until enough bytes arrived": a re-read that finds messages torn would
-    otherwise seal further ones, and a sink that skips the batch as known would lose them. Twice what full chunks need:
-    the bound in bytes may cut a chunk short.
+    otherwise seal further ones, and a sink that skips the batch as known would lose them. Twice what full chunks need,
+    as the bound in bytes may cut a chunk short; of large messages as many as the bytes need.
     """
 
     topic: str
@@ -71,6 +71,7 @@ class Plan:
     topics: Mapping[str, Cap] = field(default_factory=dict)
     cap_bytes: int = 0
     chunk_rows: int = CHUNK_ROWS
+    chunk_bytes: int = CHUNK_BYTES_MAX
     tag: str | None = None
     sql: str | None = None
     group: str = ""
@@ -93,6 +94,7 @@ class Plan:
             },
             cap_bytes=offset["capBytes"],
             chunk_rows=offset["chunkRows"],
+            chunk_bytes=offset.get("chunkBytes", 0),
             tag=offset["tag"],
             sql=offset["sql"],
             group=offset.get("group", ""),
@@ -108,6 +110,7 @@ class Plan:
             "parts": self.parts,
             "capBytes": self.cap_bytes,
             "chunkRows": self.chunk_rows,
+            "chunkBytes": self.chunk_bytes,
             "tag": self.tag,
             "sql": self.sql,
             "topics": {
@@ -128,13 +131,18 @@ class Plan:
         for topic, cap in sorted(self.topics.items()):
             share = min(last - before, cap.rows) - max(first - before, 0)
             if share > 0:
-                chunks = 2 * -(-share // self.chunk_rows)
-                yield Slice(topic, share, cap.upto, chunks, self._chunk_bytes(share, chunks), cap.topic_id)
+                chunks, size = self._chunks(share)
+                yield Slice(topic, share, cap.upto, chunks, size, cap.topic_id)
             before += cap.rows
 
-    def _chunk_bytes(self, share: int, chunks: int) -> int:
-        """All chunks together stay near `cap_bytes`."""
-        return min(max(self.cap_bytes * share // self.cap // chunks, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
+    def _chunks(self, share: int) -> tuple[int, int]:
+        """The number of chunks and the bytes of each. All chunks together stay near `cap_bytes`."""
+        chunks = 2 * -(-share // self.chunk_rows)
+        budget = self.cap_bytes * share // self.cap
+        size = min(max(budget // chunks, CHUNK_BYTES_MIN), self.chunk_bytes or CHUNK_BYTES_MAX)
+        if self.chunk_bytes:
+            chunks = max(chunks, min(budget // size, share))
+        return chunks, size
 
 
 def _position(upto: Mapping[str, Any] | None) -> popmq.Position | None:

@@ -41,6 +41,7 @@ class PopMQStreamReader(TriggeredReader[Options]):
         self._owner: Owner | None = None
         self._bounded = False  # in a run with availableNow
         self._bound: dict[str, popmq.Position] | None = None  # the positions up to which that run reads
+        self._planned = 0, 0  # the last epoch that this process planned, and the rows that were ready then
 
     def initialOffset(self) -> dict[str, Any]:
         """A new owner each time: Spark calls this more than once and passes the answer that it uses as `start`."""
@@ -70,9 +71,12 @@ class PopMQStreamReader(TriggeredReader[Options]):
             _log.warning("epoch %d is acked, the checkpoint knows %d: going on", owner.acked_epoch, before.epoch)
         owner.ack_up_to(before.epoch)
         ready = self._due(topics, limit)
-        if not ready:
+        total = sum(row.ready for row in ready.values())
+        if not total or self._stands_still(owner, before.epoch, total):
             return start
-        return self._plan(owner.name, max(before.epoch, owner.acked_epoch) + 1, ready, limit).to_json()
+        epoch = max(before.epoch, owner.acked_epoch) + 1
+        self._planned = epoch, total
+        return self._plan(owner.name, epoch, ready, limit).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Part]:
         """One task for each part of `end`. The plan in `end` is used even when the options have changed since."""
@@ -185,6 +189,25 @@ class PopMQStreamReader(TriggeredReader[Options]):
         self._report(found)
         ready = sum(row.ready for row in found.values())
         return found if self._is_due(ready, limit, self._bounded) else {}
+
+    def _stands_still(self, owner: Owner, epoch: int, ready: int) -> bool:
+        """Whether the run has to end because the last micro-batch read none of its rows: the next would not, either.
+
+        A run without a bound goes on: its next micro-batch may read them. It waits before that.
+        """
+        if owner.unread_epoch != epoch or self._planned[0] != epoch or ready < self._planned[1]:
+            return False
+        _log.warning(
+            "epoch %d of group %s read none of its %d messages: the query does not read them, by limit(0), or by a "
+            "foreachBatch without an action. They stay in the group%s",
+            epoch,
+            self._options.group,
+            self._planned[1],
+            "; the run ends" if self._bounded else "",
+        )
+        if not self._bounded:
+            self.sleep(self._options.long_poll_timeout)
+        return self._bounded
 
     def _plan(self, owner: str, epoch: int, ready: dict[str, popmq.Availability], limit: ReadLimit) -> Plan:
         options = self._options

@@ -91,3 +91,9 @@ def test_a_drain_whose_lease_is_lost_in_its_block_raises_at_its_end(broker: Brok
     assert len(broker.client.pop(TOPIC, "spark", 3)) == 3
     with pytest.raises(LeaseLoss, match="3 messages of epoch 1 went to other consumers"):
         nightly.__exit__(None, None, None)
+
+
+def test_a_drain_keeps_its_owner_over_releases(broker: Broker) -> None:
+    broker.send(1)
+    with drain(broker, tag="a") as nightly:
+        assert nightly._owner.name == "3e17c292ed11523ebb528b01201d7b7c"

@@ -78,3 +78,16 @@ def test_small_messages_reach_the_row_limit_before_the_byte_limit() -> None:
     plan = Plan("9f", 1, 5, {"t": Cap(100_000)}, 128 << 20)
     (row,) = plan.slices(0)
     assert row.chunks * row.chunk_bytes >= row.share * 1024
+
+
+def test_large_messages_reach_the_byte_limit_before_the_number_of_chunks() -> None:
+    plan = Plan("9f", 1, 2, {"t": Cap(40)}, 32 << 20)
+    slices = [row for part in range(plan.parts) for row in plan.slices(part)]
+    assert sum(row.chunks * row.chunk_bytes for row in slices) == 32 << 20
+
+
+def test_a_plan_of_a_preview_keeps_its_number_of_chunks() -> None:
+    offset = Plan("9f", 1, 1, {"t": Cap(40)}, 128 << 20).to_json()
+    del offset["chunkBytes"]
+    (row,) = Plan.from_json(offset).slices(0)
+    assert row.chunks == 2

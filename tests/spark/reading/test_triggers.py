@@ -242,3 +242,58 @@ def test_a_trigger_without_anything_new_returns_the_offset_it_got(broker: Broker
     reader = broker.query().start()
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadMaxRows(10)) is start
+
+
+# ── Batches that are not read ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_available_now_ends_when_a_batch_reads_none_of_its_rows(
+    broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.send(10)
+    query = broker.query()
+    query.start(available_now=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(query, "parts", lambda batch: [])
+        assert [query.trigger(), query.trigger()] == [True, False]
+    assert "epoch 1 of group spark read none of its 10 messages" in caplog.text
+    query.start(available_now=True)
+    query.run()
+    assert len(query.rows()) == 10
+
+
+def test_available_now_goes_on_after_a_batch_that_reads_some_of_its_rows(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.send(10)
+    query = broker.query(minPartitions=2)
+    query.start(available_now=True)
+    with monkeypatch.context() as patch:
+        parts = query.parts
+        patch.setattr(query, "parts", lambda batch: parts(batch)[:1])
+        query.trigger()
+    query.run()
+    assert len(query.rows()) == 10
+
+
+def test_a_query_that_does_not_end_waits_before_it_plans_unread_messages_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.send(10)
+    query = broker.query(longPollTimeout="7s")
+    slept: list[float] = []
+    query.start().sleep = slept.append
+    with monkeypatch.context() as patch:
+        patch.setattr(query, "parts", lambda batch: [])
+        assert [query.trigger() for _ in range(3)] == [True, True, True]
+    assert slept == [7.0, 7.0]
+    query.trigger()
+    assert len(query.rows()) == 10
+
+
+def test_large_bodies_fill_a_batch_up_to_its_bytes(broker: Broker) -> None:
+    for _ in range(12):
+        broker.client.send(TOPIC, b"x" * (1 << 20))
+    query = broker.query(maxBytesPerTrigger="64m")
+    query.run_once()
+    assert len(query.sink[0]) == 12
