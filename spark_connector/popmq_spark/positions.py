@@ -11,6 +11,8 @@ Start = Literal["earliest", "latest"] | datetime
 Place = Start | Offsets
 
 LATEST, EARLIEST = -1, -2
+#: Times that the broker takes. No message is older, or will be younger.
+FIRST_MOMENT, LAST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 _TIME = "earliest, latest, a time with its zone like 2026-01-31T12:00:00Z, or milliseconds since 1970"
 _OFFSETS_OF_A_GROUP = (
     "offsets as JSON need mode=offsets, or move the group by `popmq offsets reset TOPIC GROUP --queue 0=4711`"
@@ -33,7 +35,15 @@ def start(text: str) -> Start:
         raise ValueError(_TIME) from None
     if moment.tzinfo is None:
         raise ValueError(_TIME)
-    return moment
+    return clamped(moment)
+
+
+def clamped(moment: datetime) -> datetime:
+    """A time in UTC that the broker takes; one without a zone is in this machine's."""
+    try:
+        return min(max(moment.astimezone(UTC), FIRST_MOMENT), LAST_MOMENT)
+    except (OverflowError, ValueError, OSError):  # in the first or the last year that Python knows
+        return FIRST_MOMENT if moment.year < FIRST_MOMENT.year else LAST_MOMENT
 
 
 def place(text: str) -> Place:

@@ -15,7 +15,7 @@ Spark checks every condition again, so that none of them has to be exact.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ import popmq
 from popmq_spark.lease.part import connect
 from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.offsets.range_part import RangePart, read_ranges
-from popmq_spark.positions import LATEST
+from popmq_spark.positions import LATEST, clamped
 from popmq_spark.queue_ends import Ends, check_readable, ends_of, place_in, topics_of
 from popmq_spark.ranges import Positions, Ranges, Span, parts_of
 
@@ -83,7 +83,7 @@ class Wanted:
         if name == "queue_offset":
             return replace(self, offsets=(max(self.offsets[0], value + beyond), self.offsets[1]))
         if name == "store_ts":
-            moment = _utc(value)
+            moment = clamped(value)
             return replace(self, since=moment if self.since is None else max(self.since, moment))
         return self
 
@@ -93,18 +93,13 @@ class Wanted:
             return replace(self, offsets=(self.offsets[0], min(self.offsets[1], value + included)))
         if name == "store_ts":
             # The broker stores milliseconds: the next one is after every message of this one.
-            moment = _utc(value) + timedelta(milliseconds=1)
+            moment = clamped(value) + timedelta(milliseconds=1)
             return replace(self, until=moment if self.until is None else min(self.until, moment))
         return self
 
 
 def _both(known: frozenset[Any] | None, values: set[Any]) -> frozenset[Any]:
     return frozenset(values) if known is None else known & values
-
-
-def _utc(moment: datetime) -> datetime:
-    """Spark hands over times with a zone, or in this machine's."""
-    return moment.astimezone(UTC)
 
 
 class RangeReader(DataSourceReader):

@@ -222,3 +222,17 @@ def test_a_lite_topic_that_is_named_is_refused_though_it_has_no_queue_to_read(br
     broker.client.send("small", [popmq.Message("1", lite_topic="one")])
     with pytest.raises(popmq.errors.InvalidField, match="has type LITE"):
         parts(broker, topic="small")
+
+
+@pytest.mark.parametrize("year", [1, 1960, 9999])
+def test_times_that_the_broker_does_not_know_select_all_or_nothing(broker: Broker, twenty: int, year: int) -> None:
+    for zone in (UTC, None):
+        moment = datetime(year, 12 if year == 9999 else 1, 31 if year == 9999 else 1, tzinfo=zone)
+        everything, nothing = (20, 0) if year < 1970 else (0, 20)
+        assert len(pushed(broker, GreaterThan(("store_ts",), moment))) == everything
+        assert len(pushed(broker, LessThan(("store_ts",), moment))) == nothing
+
+
+def test_offsets_of_a_time_before_1970_are_the_first_messages(broker: Broker, twenty: int) -> None:
+    assert len(read(broker, startingOffsets="1960-01-01T00:00:00Z")) == 20
+    assert read(broker, endingOffsets="1960-01-01T00:00:00Z") == []
