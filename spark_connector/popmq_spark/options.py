@@ -335,7 +335,10 @@ def _is_wanted(option: Option, texts: Mapping[str, str]) -> bool:
 
 
 def _value(option: Option, texts: Mapping[str, str]) -> Any:
-    text = texts.get(option.name.lower(), texts.get(option.alias.lower(), option.default))
+    given = [name for name in (option.name, option.alias) if name and name.lower() in texts]
+    if len(given) > 1:
+        raise OptionError(f"popmq: {option.alias} is another name of {option.name}, and both are given: leave one out")
+    text = texts[given[0].lower()] if given else option.default
     if text is None:
         raise OptionError(f"popmq: the option {option.name} is missing: {option.text}")
     try:

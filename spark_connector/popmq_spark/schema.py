@@ -66,6 +66,8 @@ def full_schema(include_properties: bool, include_dead_letter: bool) -> StructTy
 
 def check_projection(schema: StructType) -> None:
     """Checks a user's schema: it may choose columns but not change their types. Raises SchemaError."""
+    if not schema.fields:
+        raise SchemaError(f"popmq: the schema has no column: name one, if only to count rows, of {', '.join(COLUMNS)}")
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise SchemaError(f"popmq: there is no column {field.name!r}; the columns are {', '.join(COLUMNS)}")

@@ -133,3 +133,8 @@ def test_topics_are_named_in_one_way_and_filtered_in_one_way() -> None:
             Options.parse(wrong)
     with pytest.raises(OptionError, match="tag and sql are both given"):
         parse(tag="a", sql="b = 1")
+
+
+def test_an_option_and_its_other_name_together_are_refused() -> None:
+    with pytest.raises(OptionError, match="maxOffsetsPerTrigger is another name of maxRowsPerTrigger, and both"):
+        parse(maxRowsPerTrigger="5", maxOffsetsPerTrigger="7")

@@ -123,3 +123,8 @@ def test_a_time_that_is_no_date_becomes_null_and_ends_no_query() -> None:
     impossible = dataclasses.replace(ROWS, born_ms=[2**62, 2**63 - 1])
     batch = to_arrow(impossible, "orders", 7, arrow_schema(source().schema()))
     assert batch.to_pydict()["born_ts"] == [None, None]
+
+
+def test_a_schema_without_a_column_is_refused_because_its_rows_could_not_be_counted() -> None:
+    with pytest.raises(ValueError, match="the schema has no column: name one"):
+        source().streamReader(StructType([]))

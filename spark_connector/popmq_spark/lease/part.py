@@ -50,6 +50,7 @@ class Part(InputPartition):
     fail_on_data_loss: bool
     fail_on_lease_loss: bool
     schema: pa.Schema
+    drains: bool = False  # of a drain: it is read in its block only
 
     @classmethod
     def of(cls, plan: Plan, part: int, generation: int, options: Options, schema: pa.Schema) -> Self:
@@ -69,6 +70,7 @@ class Part(InputPartition):
             fail_on_data_loss=options.fail_on_data_loss,
             fail_on_lease_loss=options.fail_on_lease_loss,
             schema=schema,
+            drains=options.drain_plan is not None,
         )
 
     def token(self, of: Slice, chunk: int) -> popmq.Token:
@@ -89,6 +91,11 @@ def read_part(part: Part) -> Iterator[pa.RecordBatch]:
                 if len(sealed.columns):
                     yield to_arrow(sealed.columns, of.topic, part.epoch, part.schema)
     except popmq.errors.EpochAlreadyAcked as error:
+        if part.drains:
+            raise DataLoss(
+                f"popmq: the rows of drain {part.epoch} of group {part.group} were acked at the end of its block: use "
+                "drain.rows inside of the block, or store or cache them there"
+            ) from error
         if part.fail_on_data_loss:
             raise DataLoss(
                 f"popmq: epoch {part.epoch} of group {part.group} was acked before; its messages are not repeated. "

@@ -8,6 +8,7 @@ import pytest
 from popmq_spark.lease.draining import Drain, DrainReader
 from popmq_spark.lease.part import LeaseLoss
 from popmq_spark.options import OptionError
+from popmq_spark.queue_ends import DataLoss
 from popmq_spark.source import PopMQDataSource
 from tests.spark.conftest import TOPIC, Broker
 from tests.spark.reading.microbatch import Row, ids
@@ -91,6 +92,15 @@ def test_a_drain_whose_lease_is_lost_in_its_block_raises_at_its_end(broker: Brok
     assert len(broker.client.pop(TOPIC, "spark", 3)) == 3
     with pytest.raises(LeaseLoss, match="3 messages of epoch 1 went to other consumers"):
         nightly.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_rows_of_a_drain_after_its_block_are_an_error_that_says_where_to_use_them(broker: Broker, strict: str) -> None:
+    broker.send(3)
+    with drain(broker, failOnDataLoss=strict) as nightly:
+        assert len(act(nightly)) == 3
+    with pytest.raises(DataLoss, match=r"drain 1 of group spark were acked.*inside of the block"):
+        act(nightly)
 
 
 def test_a_drain_keeps_its_owner_over_releases(broker: Broker) -> None:
