@@ -42,6 +42,11 @@ def topics_of(client: popmq.Client, wanted: Topics) -> list[str]:
     ]
 
 
+def is_wanted(topic: str, wanted: Topics) -> bool:
+    """Whether the options name a topic, be it there or not."""
+    return topic in wanted.names or (wanted.pattern is not None and wanted.pattern.fullmatch(topic) is not None)
+
+
 def ends_of(client: popmq.Client, topics: Iterable[str], group: str = "") -> Ends:
     """The ends of every queue. Errors: TopicNotFound, GroupNotFound."""
     return {topic: {row.queue: row for row in client.query_offsets(topic, group)} for topic in topics}

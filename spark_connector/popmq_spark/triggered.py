@@ -14,8 +14,10 @@ from popmq_spark.options import Reading
 
 Given = TypeVar("Given", bound=Reading)
 
-#: Interval between two requests of an idle trigger while it waits, in seconds.
+#: Seconds between two looks of an idle trigger while it waits; longer when it looks at many topics.
 LOOK_SECONDS = 0.05
+#: Topics that an idle query looks at in a second, at most.
+LOOKS_PER_SECOND = 200
 
 
 class TriggeredReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Given]):
@@ -48,6 +50,14 @@ class TriggeredReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Gener
         if self._client is None:
             self._client = connect(self._options.broker, self._options.broker_unavailable_timeout)
         return self._client
+
+    def _looks_again(self, topics: int, deadline: float) -> bool:
+        """Waits until so many topics may be looked at again; whether this trigger is to look, or else the next one."""
+        left = deadline - self.clock()
+        interval = max(LOOK_SECONDS, topics / LOOKS_PER_SECOND)
+        if left > 0:
+            self.sleep(interval)
+        return interval < left
 
     def _is_due(self, ready: int, limit: ReadLimit, bounded: bool) -> bool:
         """Whether these rows are enough, or have waited for long enough. Bounded runs and Once take any number."""

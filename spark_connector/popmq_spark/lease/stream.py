@@ -28,7 +28,7 @@ from popmq_spark.lease.plan import Cap, Plan
 from popmq_spark.options import ROWS_MAX, OptionError, Options
 from popmq_spark.queue_ends import lose, topics_of
 from popmq_spark.ranges import admitted, parts_of
-from popmq_spark.triggered import LOOK_SECONDS, TriggeredReader
+from popmq_spark.triggered import TriggeredReader
 
 _log = logging.getLogger("popmq_spark")
 
@@ -172,10 +172,10 @@ class PopMQStreamReader(TriggeredReader[Options]):
         deadline = self.clock() + options.long_poll_timeout
         while True:
             found = self._ask(topics)
-            left = deadline - self.clock()
-            if sum(row.ready for row in found.values()) >= options.min_rows_per_trigger or left <= 0:
+            if sum(row.ready for row in found.values()) >= options.min_rows_per_trigger:
                 return found
-            self.sleep(min(LOOK_SECONDS, left))
+            if not self._looks_again(len(topics), deadline):
+                return found
 
     def _due(self, topics: list[str], limit: ReadLimit) -> dict[str, popmq.Availability]:
         """The rows of each topic that the next epoch may plan with; none = wait for more."""

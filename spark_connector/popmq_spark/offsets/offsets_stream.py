@@ -24,9 +24,9 @@ from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.offsets.range_part import RangePart, read_ranges
 from popmq_spark.options import OptionError
 from popmq_spark.positions import LATEST, Place
-from popmq_spark.queue_ends import Ends, check_readable, ends_of, lose, place_in, topics_of
+from popmq_spark.queue_ends import Ends, check_readable, ends_of, is_wanted, lose, place_in, topics_of
 from popmq_spark.ranges import Positions, Ranges, Span, admitted, parts_of
-from popmq_spark.triggered import LOOK_SECONDS, TriggeredReader
+from popmq_spark.triggered import TriggeredReader
 
 _log = logging.getLogger("popmq_spark")
 
@@ -42,6 +42,8 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         self._bound: Positions | None = None  # of a run with availableNow
         self._joined: set[str] = set()  # topics that the group is known to pull
         self._committed: Positions = {}  # by this process
+        self._told: set[str] = set()  # losses that are logged already
+        self._last: Positions = {}  # the ends of the queues when this process last saw them
         self._readable: set[str] = set()  # topics from which a pull with the filter is not refused
 
     def initialOffset(self) -> dict[str, Any]:
@@ -64,7 +66,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         self._commit(before.positions)
         deadline = self.clock() + self._options.long_poll_timeout
         while True:
-            ends = self._ends()
+            ends = self._ends(before.begun)
             new = {topic: rows for topic, rows in ends.items() if topic not in self._readable}
             check_readable(self._connected(), new, self._options.tag, self._options.sql)
             self._readable.update(new)
@@ -75,10 +77,8 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
                 return self._plan(positions, admitted(backlog, rows)).to_json()
             if not before.begun and self._options.starting_offsets != "earliest":
                 return self._plan(positions, {}).to_json()
-            left = deadline - self.clock()
-            if left <= 0 or self._bound is not None:
+            if self._bound is not None or not self._looks_again(len(ends), deadline):
                 return start
-            self.sleep(min(LOOK_SECONDS, left))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePart]:
         """One task for each share of the ranges in `end`; the current options do not matter."""
@@ -106,8 +106,16 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         """Commits the offsets of the group, if latestOffset has not done so already."""
         self._commit(Ranges.from_json(end).positions)
 
-    def _ends(self) -> Ends:
-        return ends_of(self._connected(), topics_of(self._connected(), self._options.wanted))
+    def _ends(self, begun: bool = True) -> Ends:
+        """The ends of the topics. Without failOnDataLoss, named ones may be gone once the query has begun."""
+        client, found = self._connected(), Ends()
+        for topic in topics_of(client, self._options.wanted):
+            try:
+                found |= ends_of(client, [topic])
+            except popmq.errors.TopicNotFound:
+                if self._options.fail_on_data_loss or not begun:
+                    raise
+        return found
 
     # ── The query's position ───────────────────────────────────────────────────────────────────────────────────
 
@@ -117,10 +125,19 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             return self._beginning(ends)
         self._join(ends, "earliest")
         positions = before.positions
-        for topic in sorted(set(positions) - set(ends)):
-            gone = f"the topic {topic!r} is gone, with messages that the query had not read"
-            lose(self._options.fail_on_data_loss, gone)
-        return {topic: self._still_there(topic, rows, positions.get(topic, {})) for topic, rows in ends.items()}
+        wanted = self._options.wanted
+        for topic in sorted({*positions, *wanted.names} - set(ends)):
+            if is_wanted(topic, wanted) and (positions.get(topic) != self._last.get(topic) or topic in wanted.names):
+                self._lose(f"the topic {topic!r} is gone, perhaps with messages that the query had not read")
+        found = {topic: self._still_there(topic, rows, positions.get(topic, {})) for topic, rows in ends.items()}
+        self._last |= {topic: {queue: row.max_offset for queue, row in rows.items()} for topic, rows in ends.items()}
+        return found
+
+    def _lose(self, text: str) -> None:
+        """Raises DataLoss, or logs it once: until there is something to plan, each trigger finds the same."""
+        if self._options.fail_on_data_loss or text not in self._told:
+            self._told.add(text)
+            lose(self._options.fail_on_data_loss, text)
 
     def _beginning(self, ends: Ends) -> Positions:
         """The start of a new query: its group's position in a topic, else startingOffsets."""
@@ -137,20 +154,16 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
 
         A queue that ends before the read position shows that its topic is another one of the same name.
         """
-        fail = self._options.fail_on_data_loss
         firsts = {queue: row.min_offset for queue, row in rows.items()}
         if any(offset > rows[queue].max_offset for queue, offset in at.items() if queue in rows):
-            lose(
-                fail,
-                f"the topic {topic!r} ends before the position of the query: it was deleted and created again",
-            )
+            self._lose(f"the topic {topic!r} ends before the position of the query: it was deleted and created again")
             return firsts
         for queue in (queue for queue, offset in at.items() if offset < firsts.get(queue, 0)):
             gone = (
                 f"messages {at[queue]} to {firsts[queue] - 1} of queue {queue} of topic {topic!r} were dropped before "
                 "the query read them. Keep messages longer, or name a group: retention keeps what it has not committed"
             )
-            lose(fail, gone)
+            self._lose(gone)
         return {queue: max(at.get(queue, 0), first) for queue, first in firsts.items()}
 
     # ── The group: for lag, retention and the start of a new query ───────────────────────────────────────────────────
@@ -200,6 +213,8 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             try:
                 for some in batched(sorted(moved.items())):
                     self._connected().update_offsets(topic, self._options.group, dict(some))
+            except popmq.errors.TopicNotFound:
+                continue
             except popmq.PopMQError as error:
                 _log.warning("the offsets of group %s in %s are not committed: %s", self._options.group, topic, error)
                 return

@@ -1,0 +1,127 @@
+"""mode=offsets: topics that are gone, that the options no longer name, and how often an idle query tells and asks."""
+
+import logging
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq_spark.queue_ends import DataLoss
+from tests.spark.conftest import TOPIC, Broker
+from tests.spark.reading.microbatch import MicroBatches
+
+WARNINGS = logging.getLogger("popmq_spark").name
+
+
+def offsets(broker: Broker, topics: str = f"{TOPIC}, bills", **options: Any) -> MicroBatches:
+    """A query without a group over two topics."""
+    if "bills" not in [topic.name for topic in broker.client.list_topics()]:
+        broker.client.create_topic("bills", queues=2)
+        broker.client.send("bills", ["1", "2"])
+        broker.send(4)
+    made = broker.query(mode="offsets", topics=topics, **options)
+    for name in ("topic", "group"):
+        del made.options[name]
+    return made
+
+
+def pattern(broker: Broker, **options: Any) -> MicroBatches:
+    made = offsets(broker, topicPattern="orders|bills", **options)
+    del made.options["topics"]
+    return made
+
+
+def test_a_topic_of_a_pattern_that_was_read_to_its_end_may_be_deleted(broker: Broker) -> None:
+    query = pattern(broker)
+    query.run()
+    broker.client.delete_topic("bills")
+    broker.send(3)
+    query.run()
+    assert len(query.rows()) == 9
+
+
+def test_a_topic_of_a_pattern_that_had_more_messages_is_a_loss_when_it_is_deleted(broker: Broker) -> None:
+    query = pattern(broker, maxRowsPerTrigger=3)
+    query.trigger()
+    broker.client.delete_topic("bills")
+    with pytest.raises(DataLoss, match="the topic 'bills' is gone, perhaps with messages"):
+        query.trigger()
+
+
+def test_a_topic_that_the_options_no_longer_name_is_no_loss(broker: Broker) -> None:
+    query = offsets(broker, maxRowsPerTrigger=3)
+    query.trigger()
+    query.start(topics=TOPIC)
+    query.run()
+    assert [row["topic"] for row in query.rows()].count(TOPIC) == 4
+
+
+def test_a_named_topic_that_is_deleted_ends_the_query_or_is_passed_over(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = offsets(broker, maxRowsPerTrigger=3)
+    query.trigger()
+    broker.client.delete_topic("bills")
+    with pytest.raises(popmq.errors.TopicNotFound):
+        query.trigger()
+    for available_now in (False, True):
+        query.options["failOnDataLoss"] = "false"
+        query.start(available_now=available_now)
+        query.run()
+        broker.send(2)
+    assert [row["topic"] for row in query.rows()].count(TOPIC) == 6
+    assert "the topic 'bills' is gone" in caplog.text
+
+
+def test_a_topic_that_never_was_there_is_an_error_also_without_fail_on_data_loss(broker: Broker) -> None:
+    with pytest.raises(popmq.errors.TopicNotFound, match="nowhere"):
+        offsets(broker, f"{TOPIC}, nowhere", failOnDataLoss="false").trigger()
+
+
+def test_a_loss_is_logged_once_while_the_query_is_idle(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    query = offsets(broker, failOnDataLoss="false")
+    query.run()
+    broker.client.delete_topic("bills")
+    broker.client.create_topic("bills", queues=2)
+    with caplog.at_level(logging.WARNING, WARNINGS):
+        assert [query.trigger() for _ in range(5)] == [False] * 5
+    assert [row.getMessage() for row in caplog.records if "created again" in row.getMessage()] == [
+        "the topic 'bills' ends before the position of the query: it was deleted and created again"
+    ]
+
+
+@pytest.mark.parametrize("mode", ["lease", "offsets"])
+def test_an_idle_query_over_many_topics_asks_less_often(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Twenty topics for ten seconds: 200 topics a second at most, not 400."""
+    names = [f"t{number}" for number in range(20)]
+    for name in names:
+        broker.client.create_topic(name, queues=1)
+    query = broker.query(mode=mode, topics=",".join(names), longPollTimeout="500ms")
+    del query.options["topic"]
+    if mode == "offsets":
+        del query.options["group"]
+    now = 0.0
+    asked = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    query.clock = lambda: now
+    query.start().sleep = sleep
+    query.trigger()
+    now = 0.0
+    for call in ("wait_available", "query_offsets"):
+        original = getattr(popmq.Client, call)
+
+        def counted(*given: Any, original: Any = original, **named: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return original(*given, **named)
+
+        monkeypatch.setattr(popmq.Client, call, counted)
+    while now < 10.0:
+        assert not query.trigger()
+    assert 1_000 < asked <= 2_100
