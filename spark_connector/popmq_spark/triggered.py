@@ -52,7 +52,7 @@ class TriggeredReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Gener
         return self._client
 
     def _looks_again(self, topics: int, deadline: float) -> bool:
-        """Waits until so many topics may be looked at again; whether this trigger is to look, or else the next one."""
+        """Waits until these topics may be looked at again; whether this trigger is to look, or else the next one."""
         left = deadline - self.clock()
         interval = max(LOOK_SECONDS, topics / LOOKS_PER_SECOND)
         if left > 0:
