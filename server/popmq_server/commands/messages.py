@@ -92,8 +92,8 @@ class PopToken(NamedTuple):
     """A sealed token: see owner.py.
 
     `generation`: the owner's, from AttachOwner. `share`: the maximum of messages in all chunks of (epoch, part), 0 = no
-    bound. `upto`: nothing at or beyond it. Both matter only for a new token. `topic_id`: of the topic; 0 = any. `reach`:
-    as in the commands on owners.
+    bound. `upto`: nothing at or beyond it. Both matter only for a new token. `topic_id`: of the topic; 0 = any.
+    `reach`: as in the commands on owners.
     """
 
     owner: str
