@@ -98,7 +98,6 @@ class AsyncClient(
         for puller in list(self._pull_consumers):
             await puller.close()
         await self._stop_parts()
-        await self._wire.close()
 
     def client_stats(self) -> ClientStats:
         """What this client has done so far."""

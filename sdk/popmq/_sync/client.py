@@ -99,7 +99,6 @@ class Client(
         for puller in list(self._pull_consumers):
             puller.close()
         self._stop_parts()
-        self._wire.close()
 
     def client_stats(self) -> ClientStats:
         """What this client has done so far."""

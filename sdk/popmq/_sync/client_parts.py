@@ -57,12 +57,19 @@ class ClientParts:
         return parts_of(self._wire, self._clock, self.client_id, self._numbering, self.reply)
 
     def _stop_parts(self) -> None:
-        """Tells the broker how deliveries ended, and ends what runs in the background."""
+        """Tells the broker how deliveries ended, closes the connection, and ends what runs in the background.
+
+        The connection is closed first: it ends the calls that a worker would otherwise wait for.
+        """
         made = self.__dict__
         if "_replies" in made:
             self._replies.stop()
         if "_checker" in made:
             self._checker.stop()
+        if "_parts" in made:
+            self._parts.settler.flush()
+            self._parts.scheduler.clear()
+        self._wire.close()
         if "_parts" in made:
             self._parts.settler.stop()
             self._parts.scheduler.stop()

@@ -47,9 +47,12 @@ class Scheduler:
         """When the next job is due."""
         return min((due for due in (job.due() for job in list(self._jobs)) if due is not None), default=None)
 
-    async def stop(self) -> None:
-        """Removes all jobs and ends the worker."""
+    def clear(self) -> None:
+        """Begins no job any more."""
         self._jobs.clear()
+
+    async def stop(self) -> None:
+        """Ends the worker after the job that it runs."""
         await self._worker.stop()
 
     async def _step(self) -> float | None:

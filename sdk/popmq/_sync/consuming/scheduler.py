@@ -48,9 +48,12 @@ class Scheduler:
         """When the next job is due."""
         return min((due for due in (job.due() for job in list(self._jobs)) if due is not None), default=None)
 
-    def stop(self) -> None:
-        """Removes all jobs and ends the worker."""
+    def clear(self) -> None:
+        """Begins no job any more."""
         self._jobs.clear()
+
+    def stop(self) -> None:
+        """Ends the worker after the job that it runs."""
         self._worker.stop()
 
     def _step(self) -> float | None:

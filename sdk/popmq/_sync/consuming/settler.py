@@ -18,7 +18,7 @@ from popmq._sync.concurrency import Ticket
 from popmq._sync.consuming.background_sender import BackgroundSender
 from popmq._sync.consuming.leases import Leases
 from popmq._sync.transport.wire import Wire
-from popmq.errors import HandleLapsed, PopMQError
+from popmq.errors import ClientClosed, HandleLapsed, PopMQError
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -37,6 +37,7 @@ class Settler(BackgroundSender):
         self._acks: defaultdict[str, list[Outgoing]] = defaultdict(list)
         self._changes: defaultdict[str, list[Outgoing]] = defaultdict(list)
         self.answered_at = clock.now()  # when the broker last had all outcomes
+        self._ended = False
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
         """Renews the lease of a single delivery, unless its consumer does so already."""
@@ -55,6 +56,7 @@ class Settler(BackgroundSender):
 
         A KeyboardInterrupt may come between any two lines. So nothing is counted here, and `flush` wakes the worker
         again: an outcome is either queued and sent, or was never queued, and no caller waits for a missing one.
+        After `stop` nothing is queued: the ticket has ClientClosed, and the log a line where there is no ticket.
         """
         ticket = Ticket() if confirm else None
         span = self._wire.telemetry.current()
@@ -67,15 +69,36 @@ class Settler(BackgroundSender):
                 self._acks[delivery.group].append((delivery.current_handle, ticket, None, span))
             else:
                 self._changes[delivery.group].append((_change(delivery.current_handle, outcome), ticket, waits, span))
+            if self._ended:
+                self._give_up()
         self._worker.wake()
         if delivery.order_key and not waits:
             self._leases.settled(delivery.handle, failed=False)
         return ticket
 
     def stop(self) -> None:
-        """Sends the remaining outcomes and ends the worker."""
-        self.flush()
+        """Ends the worker, and the waiting for what was not sent. The connection is closed, which ends a request."""
         super().stop()
+        with self._lock:
+            self._ended = True
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Ends the waiting for outcomes that are not sent any more. The caller holds the lock."""
+        for waiting in (self._acks, self._changes):
+            for group, outgoing in waiting.items():
+                for _, ticket, _, _ in outgoing:
+                    if ticket is not None:
+                        ticket.resolve(_closed())
+                if lost := sum(ticket is None for _, ticket, _, _ in outgoing):
+                    log.warning(
+                        "%d outcomes of group %s are not sent, since the client is closed: their messages come again "
+                        "when their leases end",
+                        lost,
+                        group,
+                    )
+            waiting.clear()
+        self._emptied()
 
     def _step(self) -> float | None:
         with self._lock:
@@ -116,6 +139,10 @@ class Settler(BackgroundSender):
                 )
             elif error is not None:
                 log.warning("the broker refused an outcome of group %s, its message comes back: %s", group, error)
+
+
+def _closed() -> ClientClosed:
+    return ClientClosed("this client was closed before the broker had the outcome of the delivery")
 
 
 def _name(outgoing: list[Outgoing]) -> str:
