@@ -51,6 +51,8 @@ _CURES = {
     "record layer failure": "that port is without TLS: name the TLS port, or leave out tls",
     "not SETTINGS": "that port serves something else: name the broker's",
     "(ALPN)": "that port serves something else: name the broker's TLS port",
+    "Too many open files": "close what this process has open, or raise its limit (ulimit -n)",
+    "start new thread": "end threads of this process, or raise its limit (ulimit -u)",
     "Hostname Verification": "use a host name that is in the broker's certificate",
 }
 

@@ -16,7 +16,7 @@ from time import monotonic
 from popmq_http2.client.blocks import RequestBlocks
 from popmq_http2.client.call import ClientCall, Status
 from popmq_http2.client.connection import ClientConnection
-from popmq_http2.client.target import Backoff, Options, Target
+from popmq_http2.client.target import Backoff, Options, Target, attempt_failed
 from popmq_http2.inbox import Buffered
 from popmq_http2.status import Code
 
@@ -60,7 +60,7 @@ class Calling:
         else:
             self._waiting[call] = None
             self._connecting = True
-            self._connect()
+            self._begin()
 
     def cancel(self, call: ClientCall, status: Status) -> None:
         """Ends a call that is not over, wherever it is: waiting for a connection, or on one."""
@@ -94,6 +94,13 @@ class Calling:
         waiting, self._waiting = self._waiting, {}
         for call in waiting:
             call.finish(Status(Code.CANCELLED, "the channel is closed"))
+
+    def _begin(self) -> None:
+        """Starts an attempt. One that cannot start has failed: there is no thread or file descriptor left for it."""
+        try:
+            self._connect()
+        except Exception as error:
+            self.failed(attempt_failed(error))
 
     def _open_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -77,11 +77,11 @@ def addresses(where: Target) -> list[Address]:
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]  # each family has addresses of its own form
 
 
-def attempt_failed(error: OSError) -> str:
+def attempt_failed(error: Exception) -> str:
     """Why connecting failed, in the words of the operating system where it has some."""
-    text = str(error)
-    if type(error).__module__ != "ssl" and error.errno is not None and error.errno > 0:
-        text = os.strerror(error.errno)
+    text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and type(error).__module__ != "ssl" and (error.errno or 0) > 0:
+        text = os.strerror(error.errno or 0)
     return f"cannot connect: {text}"
 
 

@@ -202,7 +202,12 @@ class Channel:
         """Starts an attempt: `Calling` wants a connection."""
         link = Link(self, self._calling)
         self._links.append(link)
-        link.thread.start()
+        try:
+            link.thread.start()
+        except Exception:
+            self._links.remove(link)
+            link.close_pipe()
+            raise
 
     def _close(self, _: None) -> None:
         """Ends the calls first, so that none of them is repeated on another connection."""
@@ -350,6 +355,10 @@ class Link:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+        self.close_pipe()
+
+    def close_pipe(self) -> None:
+        """Frees the descriptors of a thread that has ended, or did not start."""
         with contextlib.suppress(OSError):
             os.close(self._wake_in)
             os.close(self._wake_out)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import pathlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from unittest.mock import Mock
 
 import pytest
 import pytest_asyncio
 
 from popmq_http2 import Code, Server
+from popmq_http2.client.call import CallFailed
 from popmq_http2.client.stream import Tls as Shaken
 from popmq_http2.client.target import Backoff, Options, tls_context
+from popmq_http2.client.threads import Channel
 from popmq_http2.frames import (
     ACK,
     DATA,
@@ -311,3 +316,23 @@ def test_pauses_grow_to_their_limit_and_begin_again() -> None:
         for pause in (1.0, 1.6, 2.56, 3.0, 3.0):
             assert 0.8 * pause <= backoff.failed() <= 1.2 * pause, rounds
         backoff.succeeded()
+
+
+# ── A process without threads or descriptors ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("missing", ["os.pipe", "threading.Thread.start"])
+def test_a_connection_that_cannot_start_is_unavailable_and_the_next_call_makes_another(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    channel = Channel(f"127.0.0.1:{free_port()}", None, Options(backoff_first_s=0.0))
+    before = sorted(os.listdir("/dev/fd"))
+    with monkeypatch.context() as broken:
+        broken.setattr(missing, Mock(side_effect=OSError(errno.EMFILE, "said by the test")))
+        with pytest.raises(CallFailed, match="cannot connect: Too many open files") as refused:
+            channel.unary("/t.Echo/say", b"x").result()
+    assert refused.value.code is Code.UNAVAILABLE
+    assert sorted(os.listdir("/dev/fd")) == before
+    with pytest.raises(CallFailed, match="cannot connect: Connection refused"):
+        channel.unary("/t.Echo/say", b"x").result()
+    channel.close()
