@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from popmq_http2.client.call import CANCELLED, LATE, CallFailed, ClientCall, Status, Streaming
 from popmq_http2.client.calling import Attempt, Calling
 from popmq_http2.client.stream import NOT_HTTP2
-from popmq_http2.client.target import Options, attempt_failed, target
+from popmq_http2.client.target import Address, Options, addresses, attempt_failed, target
 from popmq_http2.deadlines import Deadlines, Moment
 from popmq_http2.receiving import ReceiveBuffer
 from popmq_http2.status import Code, Metadata
@@ -191,17 +191,38 @@ class AsyncChannel:
                 await self._opened(lambda: Link(self, self._calling))
         except TimeoutError:
             self._calling.failed("cannot connect: the server gave no sign of life")
-        except OSError as error:
+        except Exception as error:
             self._calling.failed(attempt_failed(error))
 
-    # A name may have several addresses: asyncio tries them in order.
     async def _opened(self, make: Callable[[], Link]) -> None:
-        where, name = self._where, self._where.host if self._tls is not None else None
-        if where.path:
-            name = name if name is None else where.authority
-            await self._loop.create_unix_connection(make, where.path, ssl=self._tls, server_hostname=name)
+        """Connects to the first address that answers; each has its share of the time. Raises the last OSError."""
+        until = self._loop.time() + self.options.connect_s
+        last: OSError = OSError(f"{self._where.authority} has no address")
+        found = await self._addresses()
+        for index, (family, address) in enumerate(found):
+            try:
+                async with asyncio.timeout((until - self._loop.time()) / (len(found) - index)):
+                    return await self._open(make, family, address)
+            except OSError as error:  # TimeoutError is one
+                last = error
+        raise last
+
+    async def _addresses(self) -> list[Address]:
+        """Those of the target. Only a name needs a thread, in which the system resolves it."""
+        try:
+            return addresses(self._where, socket.AI_NUMERICHOST)
+        except OSError:
+            return await asyncio.to_thread(addresses, self._where)
+
+    async def _open(self, make: Callable[[], Link], family: int, address: Any) -> None:
+        tls, name = self._tls, self._where.host or self._where.authority
+        server = None if tls is None else name
+        if family == socket.AF_UNIX:
+            await self._loop.create_unix_connection(make, address, ssl=tls, server_hostname=server)
         else:
-            await self._loop.create_connection(make, where.host, int(where.port), ssl=self._tls, server_hostname=name)
+            host, port, *scope = address
+            host = f"{host}%{scope[1]}" if scope and scope[1] else host
+            await self._loop.create_connection(make, host, port, ssl=tls, server_hostname=server)
 
 
 class Link(asyncio.BufferedProtocol):

@@ -139,12 +139,13 @@ class Tls:
 
 
 def opened(where: Target, context: ssl.SSLContext | None, timeout_s: float) -> Stream:
-    """Connects to the first address that answers. Raises OSError, of the last attempt."""
+    """Connects to the first address that answers. Each has its share of the time. Raises OSError, of the last one."""
     until = monotonic() + timeout_s
     last: OSError = OSError(f"{where.authority} has no address")
-    for address in addresses(where):
+    found = addresses(where)
+    for index, address in enumerate(found):
         try:
-            return _opened(where, address, context, max(until - monotonic(), 0.01))
+            return _opened(where, address, context, max((until - monotonic()) / (len(found) - index), 0.01))
         except OSError as error:
             last = error
     raise last

@@ -2,7 +2,8 @@
 
     host:port    dns:host:port    dns:///host:port    [::1]:port    ipv4:1.2.3.4:port    ipv6:[::1]:port    unix:path
 
-Without a port it is 443, as for gRPC. A name is resolved for each attempt, and its addresses are tried in order.
+Without a port it is 443, as for gRPC. A name is resolved for each attempt, and its addresses are tried in order, each
+for its share of the attempt's time.
 Proxies of the environment are not used.
 """
 
@@ -67,13 +68,16 @@ def _split(text: str) -> tuple[str, str]:
 Address = tuple[int, "tuple[str, int] | str"]
 
 
-def addresses(where: Target) -> list[Address]:
-    """The addresses of a target. Raises OSError."""
+def addresses(where: Target, flags: int = 0) -> list[Address]:
+    """The addresses of a target. `flags`: of getaddrinfo. Raises OSError."""
     if where.path:
         return [(socket.AF_UNIX, where.path)]
     # As bytes, if it is ASCII: Python imports a database of names for text.
     host = where.host.encode() if where.host.isascii() else where.host
-    found = socket.getaddrinfo(host, int(where.port), type=socket.SOCK_STREAM)
+    try:
+        found = socket.getaddrinfo(host, int(where.port), type=socket.SOCK_STREAM, flags=flags)
+    except UnicodeError as error:
+        raise OSError(f"{where.host} cannot be a name: {error}") from error
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]  # each family has addresses of its own form
 
 

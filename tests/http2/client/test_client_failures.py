@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import pathlib
@@ -137,6 +138,37 @@ async def test_no_server_is_unavailable_and_not_asked_again_before_the_pause_is_
         assert await channel.unary("say", b"x") == outcome
         with pytest.raises(BlockingIOError):
             listening.accept()
+
+
+@pytest.mark.parametrize("error", [UnicodeError, RuntimeError])
+async def test_a_name_that_cannot_be_resolved_is_unavailable(
+    caller: Make, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """The last call ends by an attempt of its own: none that failed is taken for one that is under way."""
+    monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=error("said by the test")))
+    channel = caller("foo..bar:1", None, Options(backoff_first_s=0.0))
+    for _ in range(2):
+        outcome = await channel.unary("say", b"x", (), 5.0)
+        assert outcome.code is Code.UNAVAILABLE
+        assert "said by the test" in outcome.message
+
+
+async def test_an_address_that_is_silent_leaves_time_for_the_next_one(
+    caller: Make, played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = await played(answers)
+    with socket.create_server(("127.0.0.2", port), backlog=0), contextlib.ExitStack() as open_:
+        for _ in range(3):  # the queue of new connections is full: the system drops what else comes
+            filling = open_.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(("127.0.0.2", port))
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
+        real = socket.getaddrinfo
+        monkeypatch.setattr(
+            socket, "getaddrinfo", lambda host, *rest, **more: found if b"two" in host else real(host, *rest, **more)
+        )
+        outcome = await caller(f"two.test:{port}", None, Options(connect_s=0.4)).unary("say", b"x")
+    assert outcome.answers == (b"here",)
 
 
 async def test_a_server_that_comes_up_is_found_after_the_pause(caller: Make, echo: Echo) -> None:
