@@ -205,6 +205,24 @@ async def run_to_end(function: Callable[..., Coroutine[Any, Any, None]], *argume
     task.add_done_callback(_running.discard)
 
 
+class Errands:
+    """Functions that run to their end although the caller was cancelled."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()  # a loop keeps no task alive
+
+    def run(self, function: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Starts it in a task of its own."""
+        task = asyncio.get_running_loop().create_task(function(*arguments))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def done(self) -> None:
+        """Waits for those that run."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
 async def others_ran() -> None:
     """Lets the tasks that were woken before run up to their next await."""
     await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -194,6 +194,14 @@ def pop(
         return Popped(deliveries, lease, reply.replay)
 
     return Call("Broker.Pop", request, read, "pop", wait)
+
+
+def repeated(call: Call[Popped]) -> Call[Popped]:
+    """The same pop once more, without waiting: it returns the batch of the first one."""
+    request = pb.PopRequest()
+    request.CopyFrom(call.request)
+    request.wait_ms, request.max_messages = 0, 1  # if the first one has no batch, this one takes as little as it can
+    return replace(call, request=request, wait=0.0)
 
 
 # ── Ack, ChangeInvisibleTime ─────────────────────────────────────────────────────────────────────────────────────────

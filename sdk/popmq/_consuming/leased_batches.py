@@ -19,6 +19,16 @@ RENEW_AGAIN_AFTER = 0.1
 #: Seconds after which a delivery is no longer renewed: a handler that hangs must not keep its message forever.
 HOLD_S_MAX = 12 * 3600.0
 
+DEAD_LETTER_PREFIX = "%DLQ%"
+
+
+def ordered(topic: str) -> bool:
+    """Whether the broker releases the later messages of a message group with a failed one.
+
+    Not in a dead-letter topic: its messages keep their message groups but have no order.
+    """
+    return not topic.startswith(DEAD_LETTER_PREFIX)
+
 
 def _no_callback() -> None:
     pass

@@ -148,6 +148,17 @@ def run_to_end(function: Callable[..., None], *arguments: Any) -> None:
     function(*arguments)
 
 
+class Errands:
+    """Functions that run to their end although the caller was interrupted."""
+
+    def run(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Runs it, here: the program may end next."""
+        function(*arguments)
+
+    def done(self) -> None:
+        """None runs in the background."""
+
+
 def others_ran() -> None:
     """Threads that were woken run by themselves."""
 

@@ -2,21 +2,22 @@
 outcomes in another, of at most ENTRIES_MAX each.
 """
 
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from popmq._async.concurrency import Ticket
+from popmq._async.concurrency import Errands, Ticket
 from popmq._async.consuming.background_sender import BackgroundSender
 from popmq._async.consuming.leases import Leases
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls
-from popmq._calls.pop_calls import Call
+from popmq._calls.pop_calls import Call, Popped
 from popmq._consuming.clock import Clock
-from popmq._consuming.leased_batches import Batch
-from popmq._consuming.outcome import Ack, Outcome, Release
+from popmq._consuming.leased_batches import Batch, ordered
+from popmq._consuming.outcome import UNREAD, Ack, Outcome, Release
 from popmq.errors import ClientClosed, HandleLapsed, PopMQError
 from popmq.message import Delivery
 
@@ -36,6 +37,7 @@ class Settler(BackgroundSender):
         self._acks: defaultdict[str, list[Outgoing]] = defaultdict(list)
         self._changes: defaultdict[str, list[Outgoing]] = defaultdict(list)
         self.answered_at = clock.now()  # when the broker last had all outcomes
+        self._errands = Errands()
         self._ended = False
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
@@ -74,6 +76,25 @@ class Settler(BackgroundSender):
         if delivery.order_key and not waits:
             self._leases.settled(delivery.handle, failed=False)
         return ticket
+
+    def give_back(self, interrupted: Call[Popped]) -> None:
+        """Releases uncounted what a pop has leased whose caller was cancelled or interrupted: nobody else will."""
+        self._errands.run(self._give_back, interrupted)
+
+    async def _give_back(self, interrupted: Call[Popped]) -> None:
+        with contextlib.suppress(PopMQError):
+            popped = await self._wire.run(pop_calls.repeated(interrupted))
+            if popped.deliveries:
+                in_order = ordered(interrupted.request.topic)
+                self._leases.hold(Batch(popped.deliveries, popped.lease, self._clock.now(), ordered=in_order))
+            for delivery in popped.deliveries:
+                if self._leases.forget_run(delivery):
+                    self.settle(delivery, UNREAD, False)
+
+    async def flush(self) -> None:
+        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again."""
+        await self._errands.done()
+        await super().flush()
 
     async def stop(self) -> None:
         """Ends the worker, and the waiting for what was not sent. The connection is closed, which ends a request."""

@@ -11,7 +11,7 @@ from popmq._calls import admin_calls, pop_calls
 from popmq._calls.pop_calls import Popped
 from popmq._consuming.consume_options import TICK_S, ConsumeOptions
 from popmq._consuming.guard import Guard
-from popmq._consuming.leased_batches import Batch
+from popmq._consuming.leased_batches import Batch, ordered
 from popmq._consuming.outcome import UNREAD
 from popmq._consuming.pop_size import PopSize
 from popmq._sync.concurrency import Event, Mutex, Stop
@@ -26,8 +26,6 @@ log = logging.getLogger("popmq.consumer")
 
 #: Seconds between two checks for deliveries that were dropped unsettled, while a consumer waits for its handlers.
 LOOK_S = 1.0
-
-DEAD_LETTER_PREFIX = "%DLQ%"
 
 
 class Consumer(DeliveryLoop):
@@ -193,9 +191,8 @@ class Consumer(DeliveryLoop):
         # A replayed pop does not tell how much of its lease has passed: renew it at once.
         now = self._parts.clock.now()
         since = now - popped.lease if popped.replay else now
-        # Dead letters keep their message groups but have no order: the broker releases no later messages.
-        ordered = not self._options.topic.startswith(DEAD_LETTER_PREFIX)
-        batch = Batch(popped.deliveries, popped.lease, since, freed=self._wake, ordered=ordered)
+        in_order = ordered(self._options.topic)
+        batch = Batch(popped.deliveries, popped.lease, since, freed=self._wake, ordered=in_order)
         self._parts.leases.hold(batch)
         self._batches.append(batch)
         self._buffer.extend(popped.deliveries)

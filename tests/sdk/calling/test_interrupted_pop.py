@@ -1,0 +1,68 @@
+"""A pop whose caller is cancelled, or interrupted by Ctrl-C, while the broker leases messages to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq._async.transport.channel import PythonChannel as InLoop
+from popmq._sync.transport.channel import PythonChannel as InThreads
+from tests.sdk.conftest import GROUP, TOPIC
+
+CANCELLED: dict[str, type[BaseException]] = {"async": asyncio.CancelledError, "sync": KeyboardInterrupt}
+
+
+@pytest.fixture
+def cancel(monkeypatch: pytest.MonkeyPatch, kind: str) -> Callable[[], None]:
+    """The caller of the next pop is cancelled just when its answer comes."""
+    pending: list[type[BaseException]] = []
+
+    def answered(method: str) -> None:
+        if method == "Broker.Pop" and pending:
+            raise pending.pop()
+
+    async def in_loop(self: Any, method: str, *rest: Any, _real: Any = InLoop.unary) -> Any:
+        answer = await _real(self, method, *rest)
+        answered(method)
+        return answer
+
+    def in_threads(self: Any, method: str, *rest: Any, _real: Any = InThreads.unary) -> Any:
+        answer = _real(self, method, *rest)
+        answered(method)
+        return answer
+
+    monkeypatch.setattr(InLoop, "unary", in_loop)
+    monkeypatch.setattr(InThreads, "unary", in_threads)
+    return lambda: pending.append(CANCELLED[kind])
+
+
+@pytest.mark.parametrize("topic_type", ["NORMAL", "FIFO"])
+async def test_a_pop_whose_caller_is_cancelled_gives_its_messages_back_uncounted(
+    connect: Any, client: Any, cancel: Callable[[], None], kind: str, topic_type: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fifo = topic_type == "FIFO"
+    await client.create_topic("letters", type=topic_type)
+    await client.send("letters", [popmq.Message(text, message_group="a" if fifo else "") for text in "abc"])
+    reader = connect()
+    cancel()
+    with pytest.raises(CANCELLED[kind]):
+        await reader.pop("letters", GROUP, max_messages=2)
+    await reader.close()
+    again = await client.pop("letters", GROUP)
+    assert sorted((each.text(), each.attempt) for each in again) == [("a", 1), ("b", 1), ("c", 1)]
+    assert "came too late" not in caplog.text
+
+
+async def test_a_cancelled_pop_with_an_attempt_id_of_the_caller_keeps_its_messages(
+    client: Any, cancel: Callable[[], None], kind: str
+) -> None:
+    await client.send(TOPIC, "x")
+    cancel()
+    with pytest.raises(CANCELLED[kind]):
+        await client.pop(TOPIC, GROUP, attempt_id="mine")
+    (delivery,) = await client.pop(TOPIC, GROUP, attempt_id="mine")
+    assert delivery.attempt == 1
