@@ -137,7 +137,8 @@ class AsyncClient(
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Takes a delayed message back: it will never be delivered. Returns its id; `recall_handle` is of its receipt.
 
-        Raises MessageNotFound when it was delivered already, or recalled before; TopicNotFound, InvalidField.
+        Raises MessageNotFound when it was delivered already, or recalled before (also by a try of this call that had no
+        answer); TopicNotFound, InvalidField.
         """
         return await self._wire.run(send_calls.recall(topic, recall_handle))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from popmq._async.transport.wire import Wire
@@ -125,15 +126,16 @@ class AsyncPulling:
         """Sends messages back that `pull` delivered to a group: each comes again through the retry topic after `delay`
         seconds (None: the group's backoff), or is a dead letter after its last attempt, with `reject` at once.
 
-        `max_attempts`: in place of the group's, for this time.
-
+        `max_attempts`: in place of the group's, for this time. Not tried again when the answer is lost, because that
+        could send them back twice: Unavailable and DeadlineExceeded may come although it was done.
         Raises WrongConsumeMode, TopicNotFound, GroupNotFound; MessageNotFound, InvalidField, PartlyRefused.
         """
         rows = [deliveries] if isinstance(deliveries, _message.Delivery) else list(deliveries)
         results: list[Any] = [None] * len(rows)
         for topic, group, indices in pull_calls.by_place(rows):
             entries = [pull_calls.pulled_back(rows[index], delay, reason, reject, max_attempts) for index in indices]
-            answers = await self._wire.run(pull_calls.send_back(topic, group, self.client_id, entries))
+            call = replace(pull_calls.send_back(topic, group, self.client_id, entries), once=True)
+            answers = await self._wire.run(call)
             for index, answer in zip(indices, answers, strict=True):
                 results[index] = answer
         return all_or_raise(results)

@@ -54,6 +54,6 @@ class AsyncSchedules:
 
     async def run_schedule(self, name: str) -> str:
         """Sends its message now, beside its occurrences; returns the message id. Raises ScheduleNotFound, and what a
-        send to the topic raises.
+        send to the topic raises. Not tried again when the answer is lost, because that could send it twice.
         """
         return await self._wire.run(schedule_calls.run_schedule(name))

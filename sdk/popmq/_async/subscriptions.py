@@ -41,7 +41,11 @@ class AsyncSubscriptions:
         `start`: where a group begins that is new in the topic; InvalidField for one that has its position there.
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return await self._wire.run(subscription_calls.set_consume_mode(topic, group, mode, share_number, start))
+        call = subscription_calls.set_consume_mode(topic, group, mode, share_number, start)
+        switched = await self._wire.run(call)
+        if switched is None:
+            return await self.set_consume_mode(topic, group, mode, share_number)
+        return switched
 
     async def query_offsets(
         self, topic: str, group: str = "", at: datetime | float | None = None

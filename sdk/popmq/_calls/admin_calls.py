@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from popmq._calls.pop_calls import Call, Pages, moment_ms, ms
-from popmq.errors import InvalidField
+from popmq.errors import GroupNotFound, InvalidField, TopicNotFound
 from popmq.topic import Group, LiteTopics, Permission, Quota, Retention, Start, Subscription, Topic, TopicType
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -91,7 +91,7 @@ def list_topics(dead_letter_topics: bool) -> Call[list[Topic]]:
 
 def delete_topic(name: str) -> Call[None]:
     """Removes the topic and everything in it."""
-    return Call("Admin.DeleteTopic", pb.DeleteTopicRequest(name=name), _nothing)
+    return Call("Admin.DeleteTopic", pb.DeleteTopicRequest(name=name), _nothing, done=(TopicNotFound,))
 
 
 def purge_topic(name: str) -> Call[int]:
@@ -175,7 +175,7 @@ def list_groups() -> Call[list[Group]]:
 
 def delete_group(name: str) -> Call[None]:
     """Removes the group, its positions, leases, retries and dead letters."""
-    return Call("Admin.DeleteGroup", pb.DeleteGroupRequest(name=name), _nothing)
+    return Call("Admin.DeleteGroup", pb.DeleteGroupRequest(name=name), _nothing, done=(GroupNotFound,))
 
 
 def changed_group(group: Group, changes: dict[str, Any]) -> Group:

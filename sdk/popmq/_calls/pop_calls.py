@@ -45,6 +45,9 @@ class Call(Generic[T]):
     wait: float = 0.0  # seconds that the broker may park it, beyond the timeout
     once: bool = False  # never retried, because a second try would do it a second time
     pages: Pages | None = None  # the answer is a list that comes in pages
+    #: A repeat that is refused with one of these was carried out by the try before, whose answer was lost: it is read
+    #: as None.
+    done: tuple[type[PopMQError], ...] = ()
 
 
 class Pages(NamedTuple):

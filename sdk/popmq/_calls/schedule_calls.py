@@ -6,6 +6,7 @@ from typing import Any, cast
 from popmq._calls.admin_calls import enum_of
 from popmq._calls.pop_calls import Call, Pages
 from popmq._calls.send_calls import message_rows
+from popmq.errors import ScheduleNotFound
 from popmq.message import Body, Message, TraceContext
 from popmq.schedule import Missed, Schedule
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -49,7 +50,8 @@ def list_schedules() -> Call[list[Schedule]]:
 
 def delete_schedule(name: str) -> Call[None]:
     """Removes a schedule; what it has sent stays."""
-    return Call("Admin.DeleteSchedule", pb.DeleteScheduleRequest(name=name), lambda _reply, _retried: None)
+    request = pb.DeleteScheduleRequest(name=name)
+    return Call("Admin.DeleteSchedule", request, lambda _reply, _retried: None, done=(ScheduleNotFound,))
 
 
 def pause_schedule(name: str) -> Call[Schedule]:
@@ -63,8 +65,9 @@ def resume_schedule(name: str) -> Call[Schedule]:
 
 
 def run_schedule(name: str) -> Call[str]:
-    """Sends its message now; reads the message id."""
-    return Call("Admin.RunSchedule", pb.RunScheduleRequest(name=name), lambda reply, _: str(reply.message_id))
+    """Sends its message now; reads the message id. The request has no number that would make a repeat safe."""
+    request = pb.RunScheduleRequest(name=name)
+    return Call("Admin.RunSchedule", request, lambda reply, _: str(reply.message_id), once=True)
 
 
 def _read_its_schedule(reply: Any, _retried: bool) -> Schedule:

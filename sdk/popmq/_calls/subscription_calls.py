@@ -5,6 +5,7 @@ from datetime import datetime
 
 from popmq._calls.admin_calls import enum_of, read_subscription, same_names, start_position
 from popmq._calls.pop_calls import Call, filter_row, moment_ms, paged
+from popmq.errors import InvalidField
 from popmq.stats import MessageGroups, MessageGroupState, QueueOffsets
 from popmq.topic import Start, Subscription
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -21,8 +22,8 @@ def set_filter(topic: str, group: str, tag: str | None, sql: str | None) -> Call
 
 def set_consume_mode(
     topic: str, group: str, mode: str, share_number: int, start: Start | None = None
-) -> Call[Subscription]:
-    """Switches between POP and PULL."""
+) -> Call[Subscription | None]:
+    """Switches between POP and PULL. Reads None when a try whose answer was lost has set `start`."""
     request = pb.SetConsumeModeRequest(
         topic=topic,
         group=group,
@@ -30,7 +31,11 @@ def set_consume_mode(
         share_number=share_number,
         start=None if start is None else start_position(start),
     )
-    return Call("Admin.SetConsumeMode", request, lambda reply, _: read_subscription(reply.subscription))
+
+    def read(reply: pb.SetConsumeModeResponse | None, _retried: bool) -> Subscription | None:
+        return None if reply is None else read_subscription(reply.subscription)
+
+    return Call("Admin.SetConsumeMode", request, read, done=() if start is None else (InvalidField,))
 
 
 # ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────────

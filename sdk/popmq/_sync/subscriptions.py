@@ -40,7 +40,11 @@ class Subscriptions:
         `start`: where a group begins that is new in the topic; InvalidField for one that has its position there.
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(subscription_calls.set_consume_mode(topic, group, mode, share_number, start))
+        call = subscription_calls.set_consume_mode(topic, group, mode, share_number, start)
+        switched = self._wire.run(call)
+        if switched is None:
+            return self.set_consume_mode(topic, group, mode, share_number)
+        return switched
 
     def query_offsets(self, topic: str, group: str = "", at: datetime | float | None = None) -> list[QueueOffsets]:
         """First and next offset of each queue, the one that the group has committed, and the first stored `at` a time.

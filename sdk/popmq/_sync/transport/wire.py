@@ -59,6 +59,8 @@ class Wire:
                 error = read_rpc_error(refused, self._endpoint, call.method)
                 self.losses += isinstance(error, Unavailable)
                 self._failed(error, call.method)
+                if tries.uncertain and isinstance(error, call.done):
+                    return call.read(None, True)
                 pause = tries.failed(error, time.monotonic())
             else:
                 if self._away_since is not None:

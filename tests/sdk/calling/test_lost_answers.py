@@ -1,0 +1,59 @@
+"""Calls that change something, whose first answer was lost: what a repeat means, and which calls have none."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from popmq import errors
+from tests.sdk.calling.lossy import LOSE, LossyWire
+from tests.sdk.conftest import GROUP, TOPIC
+
+
+@pytest.mark.parametrize(
+    ("method", "delete"),
+    [
+        ("DeleteTopic", lambda client: client.delete_topic(TOPIC)),
+        ("DeleteGroup", lambda client: client.delete_group(GROUP)),
+        ("DeleteSchedule", lambda client: client.delete_schedule("s")),
+    ],
+)
+async def test_a_delete_whose_answer_was_lost_is_done(
+    lossy: Any, wire: LossyWire, method: str, delete: Callable[[Any], Awaitable[None]]
+) -> None:
+    await lossy.create_schedule("s", "@daily", TOPIC, "go")
+    wire.plan[method] = [LOSE]
+    await delete(lossy)
+    assert len(wire.seen[method]) == 2
+    with pytest.raises(errors.NotFound):
+        await delete(lossy)
+
+
+async def test_a_switch_with_a_start_whose_answer_was_lost_is_done(lossy: Any, wire: LossyWire) -> None:
+    await lossy.send(TOPIC, "x")
+    wire.plan["SetConsumeMode"] = [LOSE]
+    switched = await lossy.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")
+    assert switched.mode == "PULL"
+    assert sum(row.committed for row in await lossy.query_offsets(TOPIC, GROUP)) == 1
+    with pytest.raises(errors.InvalidField, match="has its position"):
+        await lossy.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")
+
+
+async def test_a_schedule_is_not_run_twice_when_the_answer_is_lost(lossy: Any, wire: LossyWire) -> None:
+    await lossy.create_schedule("s", "@daily", TOPIC, "go")
+    wire.plan["RunSchedule"] = [LOSE]
+    with pytest.raises(errors.Unavailable):
+        await lossy.run_schedule("s")
+    assert len(await lossy.pop(TOPIC, GROUP)) == 1
+
+
+async def test_a_message_is_not_sent_back_twice_when_the_answer_is_lost(lossy: Any, wire: LossyWire) -> None:
+    await lossy.set_consume_mode(TOPIC, GROUP, "PULL")
+    receipt = await lossy.send(TOPIC, "x")
+    page = await lossy.pull(TOPIC, GROUP, queue=receipt.queue, offset=0)
+    wire.plan["SendBack"] = [LOSE]
+    with pytest.raises(errors.Unavailable):
+        await lossy.send_back(page.deliveries, delay=0.0)
+    assert len((await lossy.browse(f"%RETRY%{GROUP}+{TOPIC}")).deliveries) == 1
