@@ -120,15 +120,15 @@ class Worker:
 
         `client`: used instead of the worker's own, and closed at the end. Raises TopicNotFound, GroupNotFound, …
         """
-        async with client or self.client() as client, self.ready():
-            self._run = Run(client, self.handlers, self.middleware)
-            if self._stops:  # by one of `started`, or by a signal meanwhile
-                self._run.stop()
-            try:
+        try:
+            async with client or self.client() as client, self.ready():
+                self._run = Run(client, self.handlers, self.middleware)
+                if self._stops:  # by one of `started`, or by a signal meanwhile
+                    self._run.stop()
                 return await self._run.work()
-            finally:
-                self._run = None
-                self._stops = 0
+        finally:
+            self._run = None  # not before: a second stop also ends the closing of the client
+            self._stops = 0
 
     def run(self, client: AsyncClient | None = None, drain: Duration | None = None) -> bool:
         """Handles messages until SIGTERM or SIGINT: the first signal drains, the second one stops at once.

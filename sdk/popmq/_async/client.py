@@ -93,10 +93,11 @@ class AsyncClient(
         """
         if self._wire.forked():
             return
-        for consumer in list(self._consumers):
+        consumers = [*self._consumers, *self._pull_consumers]
+        for consumer in consumers:
+            consumer.stop()
+        for consumer in consumers:
             await consumer.close()
-        for puller in list(self._pull_consumers):
-            await puller.close()
         await self._stop_parts()
 
     def client_stats(self) -> ClientStats:

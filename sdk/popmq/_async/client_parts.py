@@ -66,7 +66,7 @@ class ClientParts:
         if "_checker" in made:
             await self._checker.stop()
         if "_parts" in made:
-            await self._parts.settler.flush()
+            await self._parts.settler.flush(closing=True)
             self._parts.scheduler.clear()
         await self._wire.close()
         if "_parts" in made:

@@ -94,10 +94,11 @@ class Client(
         """
         if self._wire.forked():
             return
-        for consumer in list(self._consumers):
+        consumers = [*self._consumers, *self._pull_consumers]
+        for consumer in consumers:
+            consumer.stop()
+        for consumer in consumers:
             consumer.close()
-        for puller in list(self._pull_consumers):
-            puller.close()
         self._stop_parts()
 
     def client_stats(self) -> ClientStats:

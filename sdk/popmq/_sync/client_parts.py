@@ -67,7 +67,7 @@ class ClientParts:
         if "_checker" in made:
             self._checker.stop()
         if "_parts" in made:
-            self._parts.settler.flush()
+            self._parts.settler.flush(closing=True)
             self._parts.scheduler.clear()
         self._wire.close()
         if "_parts" in made:

@@ -5,7 +5,8 @@
              ──▶ …                                           └─▶ failed ─▶ release with backoff, or as the error says
 
 `stop` ends the consumers: what was popped and not begun is visible to others at once, what runs is finished.
-`stop_now` cancels the tasks: their messages are visible to others at once, and the attempt does not count.
+`stop_now` cancels the tasks: their messages are visible to others at once, and the attempt does not count. What the
+broker has not answered a second later is given up, and all of it while the broker is away.
 """
 
 import asyncio
@@ -28,6 +29,9 @@ from popmq.errors import PopMQError
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.worker")
+
+#: Seconds that the broker has after `stop_now`.
+NOW_S = 1.0
 
 #: How many messages of a topic a worker holds at most, as `client.consume` does.
 HELD_MAX = 1000
@@ -83,7 +87,11 @@ class Run:
     def stop_now(self) -> None:
         """Ends what runs. From any thread."""
         self._stopped_now = True
-        self._loop.call_soon_threadsafe(self._cancel)
+        self._loop.call_soon_threadsafe(self._end_now)
+
+    def _end_now(self) -> None:
+        self._cancel()
+        self._cut = self._loop.create_task(_cut_off(self._client))
 
     def _cancel(self) -> None:
         for task in self._tasks:
@@ -135,6 +143,14 @@ class Run:
                 await self._client.send(topic, answer)
             except PopMQError as refused:
                 log.warning("the refusal of request %s could not be sent: %s", delivery.message_id, refused)
+
+
+async def _cut_off(client: AsyncClient) -> None:
+    """Closes the connection, so that closing the client waits for nothing."""
+    wire = client._wire
+    if not wire.away():
+        await asyncio.sleep(NOW_S)
+    await wire.close()
 
 
 async def _called(handler: Handler, delivery: Delivery, thread: CallingThread | None) -> Any:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from popmq import errors
+from popmq.testing import Broker, FakeClock
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.sdk.calling.lossy import LossyWire
 from tests.sdk.conftest import GROUP, TOPIC, Connect
 
 
@@ -32,3 +39,48 @@ async def test_an_outcome_that_comes_after_closing_is_logged_as_not_sent(
         delivery.ack()
     assert f"1 outcomes of group {GROUP} are not sent, since the client is closed" in caplog.text
     assert (await client.leases(GROUP, TOPIC)).total == 1
+
+
+async def test_closing_waits_for_a_broker_that_is_away_once_and_not_for_each_thing(
+    client: Any, connect: Connect, popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room in ("_async", "_sync"):
+        monkeypatch.setattr(f"popmq.{room}.transport.wire.CLOSE_S", 0.2)
+    for group in ("audit", "logs"):
+        await client.create_group(group)
+    await client.send(TOPIC, ["x", "y"])
+    reader = connect()
+    consumers = [reader.consume(TOPIC, group) for group in (GROUP, "audit")]
+    deliveries = [await consumer.__anext__() for consumer in consumers]
+    waiting = [asyncio.ensure_future(popped.__anext__()) for popped in (*consumers, reader.pull_consume(TOPIC, "logs"))]
+    await asyncio.to_thread(popmq_broker.stop)
+    for delivery in deliveries:
+        delivery.ack()
+    start = time.monotonic()
+    await reader.close()
+    assert time.monotonic() - start < 5.0
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert time.monotonic() - start < 5.0
+    await asyncio.to_thread(popmq_broker.start)
+
+
+async def test_a_goodbye_does_not_wait_for_a_heartbeat_without_an_answer(
+    popmq_clock: FakeClock, wire: LossyWire, lossy: Any, late: threading.Event
+) -> None:
+    await lossy.send(TOPIC, "x")
+    consumer = lossy.consume(TOPIC, GROUP)
+    (await consumer.__anext__()).ack()
+    begun = threading.Event()
+
+    def held(forward: Callable[[], bytes]) -> bytes:
+        begun.set()
+        late.wait()
+        return forward()
+
+    wire.plan["Heartbeat"] = [held]
+    advancing = asyncio.create_task(asyncio.to_thread(popmq_clock.advance, 60_000))
+    await asyncio.to_thread(begun.wait)
+    await asyncio.wait_for(consumer.close(), 5.0)
+    assert pb.HeartbeatRequest.FromString(wire.seen["Heartbeat"][-1]).goodbye
+    late.set()
+    await advancing

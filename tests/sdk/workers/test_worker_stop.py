@@ -62,6 +62,29 @@ async def test_the_second_stop_releases_messages_of_running_handlers_uncounted(
     assert again.attempt == 1
 
 
+async def test_the_second_stop_does_not_wait_for_a_broker_that_is_away(
+    popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("popmq._async.transport.wire.CLOSE_S", 60.0)
+    worker = popmq.Worker(popmq_broker.endpoint, timeouts=popmq.Timeouts(admin=0.1))
+    handled = asyncio.Event()
+
+    @worker.on("orders", group="billing")
+    async def handle(delivery: popmq.Delivery) -> None:
+        handled.set()
+
+    await asyncio.to_thread(sent_to, popmq_broker, worker, "x")
+    client = worker.client()
+    serving = asyncio.create_task(worker.serve(client))
+    await handled.wait()
+    await asyncio.to_thread(popmq_broker.stop)
+    worker.stop()
+    with pytest.raises(errors.Unavailable):
+        await client.list_topics()
+    worker.stop()
+    await asyncio.wait_for(serving, 5.0)
+
+
 async def test_a_worker_whose_group_is_not_there_says_so(popmq_broker: Broker) -> None:
     worker = popmq.Worker(popmq_broker.endpoint)
     worker.on("orders", group="billing")(lambda delivery: None)

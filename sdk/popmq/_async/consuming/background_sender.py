@@ -1,5 +1,7 @@
 """Sends what waits to the broker in the background, many in one request; closing waits until the broker has it."""
 
+import time
+
 from popmq._async.concurrency import Event, Lock, Worker
 from popmq._async.transport.wire import Wire
 from popmq._consuming.clock import Clock
@@ -44,11 +46,21 @@ class BackgroundSender:
         """Now, if something waits."""
         return None if self._idle.is_set() else self._clock.now()
 
-    async def flush(self) -> None:
-        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again."""
-        if not self._idle.is_set() and not self._gave_up:
-            self._worker.wake()
-            self._gave_up = not await self._idle.wait(self._wire.timeouts.settle)
+    async def flush(self, closing: bool = False) -> None:
+        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again.
+
+        `closing`: only as long as the broker answers, see `Wire.closing_left`.
+        """
+        if self._idle.is_set() or self._gave_up:
+            return
+        self._worker.wake()
+        left = end = self._wire.timeouts.settle
+        until = time.monotonic() + end
+        while not self._idle.is_set() and left > 0:
+            end = until - time.monotonic()
+            left = min(end, self._wire.closing_left()) if closing else end
+            await self._idle.wait(max(left, 0.0))
+        self._gave_up = not self._idle.is_set()
 
     async def stop(self) -> None:
         """Ends the worker after its running step."""

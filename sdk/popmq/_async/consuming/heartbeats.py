@@ -15,6 +15,7 @@ from popmq._async.consuming.scheduler import Scheduler
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls
 from popmq._consuming.clock import Clock
+from popmq._transport.call_retries import Stopped
 from popmq.errors import BadRequest, PopMQError, TryLater
 
 log = logging.getLogger("popmq.consumer")
@@ -56,6 +57,7 @@ class Heartbeats:
         self._turn = Mutex()
         self._members: dict[str, _Member] = {}
         self._gave_up = False  # a goodbye did not reach the broker: closing waits for that only once
+        self._beating: Stop | None = None  # ends the heartbeats that are under way
         self._losses = 0
         self._beaten_at = 0.0
         scheduler.add(self)
@@ -76,6 +78,8 @@ class Heartbeats:
         """Removes a topic from the session. With the last topic it says goodbye, so that the broker assigns this
         client's queues to others at once and not after 120 s. `goodbye` false: the broker is away.
         """
+        if self._beating is not None:
+            self._beating.set()  # it may wait for a broker that is away
         async with self._turn:
             self._forget(group, topic, changed)
             if not goodbye or self._gave_up:
@@ -83,7 +87,8 @@ class Heartbeats:
             member = self._members.get(group)
             topics = member.topics() if member else [topic]
             try:
-                await self._wire.run(pop_calls.heartbeat(group, topics, self._client_id, goodbye=member is None))
+                call = pop_calls.heartbeat(group, topics, self._client_id, goodbye=member is None)
+                await self._wire.run(call, closing=True)
             except PopMQError as error:
                 log.debug("no goodbye to group %s: %s", group, error)
                 self._gave_up = isinstance(error, TryLater)
@@ -99,13 +104,21 @@ class Heartbeats:
         """Sends the heartbeats that are due."""
         async with self._turn:
             was_away, self._losses = self._wire.losses != self._losses, self._wire.losses
-            for group, member in list(self._members.items()):
-                if was_away or member.beat_at <= self._clock.now():
-                    await self._try(group, member)
+            self._beating = stop = Stop()
+            try:
+                for group, member in list(self._members.items()):
+                    if was_away or member.beat_at <= self._clock.now():
+                        await self._try(group, member, stop)
+            finally:
+                self._beating = None
 
-    async def _try(self, group: str, member: _Member) -> None:
+    async def _try(self, group: str, member: _Member, stop: Stop) -> None:
         try:
-            await self._beat(group, member)
+            await self._beat(group, member, stop)
+        except Stopped:
+            # Not at once: a lock of threads is not fair, and the goodbye would wait for the next one.
+            self._beaten_at = self._clock.now()
+            member.beat_at = self._beaten_at + HEARTBEAT_SOON_S
         except PopMQError as error:
             log.warning("the heartbeat of group %s failed, next try in %g s: %s", group, HEARTBEAT_AGAIN_S, error)
             member.beat_at = self._clock.now() + HEARTBEAT_AGAIN_S

@@ -4,11 +4,13 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from popmq._async.concurrency import Stop
 from popmq._async.consuming.background_sender import BackgroundSender
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls, pull_calls
 from popmq._consuming.clock import Clock
 from popmq._consuming.pull_options import FAILED_S, PullOptions
+from popmq._transport.call_retries import Stopped
 from popmq.errors import MessageNotFound, PopMQError, TryLater
 from popmq.message import Delivery
 
@@ -41,6 +43,7 @@ class SendBacks(BackgroundSender):
         self._client_id = client_id
         self._options = options
         self._queued: list[Sent] = []
+        self._end = Stop()
 
     def add(self, owner: Owner, offset: int, row: Any, delivery: Delivery | None) -> None:
         """Queues a message to be sent back."""
@@ -48,6 +51,11 @@ class SendBacks(BackgroundSender):
             self._begun()
             self._queued.append((owner, offset, row, delivery))
         self._worker.wake()
+
+    async def stop(self) -> None:
+        """Ends the worker, and the request that is under way."""
+        self._end.set()
+        await super().stop()
 
     async def _step(self) -> float | None:
         with self._lock:
@@ -68,7 +76,9 @@ class SendBacks(BackgroundSender):
         rows = [row for _, _, row, _ in some]
         call = pull_calls.send_back(options.topic, options.group, self._client_id, rows)
         try:
-            results = await self._wire.run(call)
+            results = await self._wire.run(call, self._end)
+        except Stopped:
+            return False
         except TryLater as error:
             log.warning("group %s cannot send messages back, next try in %g s: %s", options.group, FAILED_S, error)
             with self._lock:

@@ -83,7 +83,7 @@ class Settler(BackgroundSender):
 
     async def _give_back(self, interrupted: Call[Popped]) -> None:
         with contextlib.suppress(PopMQError):
-            popped = await self._wire.run(pop_calls.repeated(interrupted))
+            popped = await self._wire.run(pop_calls.repeated(interrupted), closing=True)
             if popped.deliveries:
                 in_order = ordered(interrupted.request.topic)
                 self._leases.hold(Batch(popped.deliveries, popped.lease, self._clock.now(), ordered=in_order))
@@ -91,10 +91,10 @@ class Settler(BackgroundSender):
                 if self._leases.forget_run(delivery):
                     self.settle(delivery, UNREAD, False)
 
-    async def flush(self) -> None:
-        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again."""
+    async def flush(self, closing: bool = False) -> None:
+        """Waits until the broker has everything, as every sender does."""
         await self._errands.done()
-        await super().flush()
+        await super().flush(closing)
 
     async def stop(self) -> None:
         """Ends the worker, and the waiting for what was not sent. The connection is closed, which ends a request."""

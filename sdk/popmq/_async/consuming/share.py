@@ -10,17 +10,20 @@ Assignments reach consumers at different times, so two may want one queue. The l
 queue over waits until the previous one has committed and unlocked it, so no two read it at the same time.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from popmq._async.concurrency import Stop, aside
 from popmq._async.consuming.parts import Parts
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls, pull_calls, subscription_calls
+from popmq._calls.pop_calls import Call
 from popmq._consuming import offsets_file
 from popmq._consuming.pull_options import LOCK_VALID_S, RETRY, Place, PullOptions
+from popmq._transport.call_retries import Stopped
 from popmq.errors import TryLater, WrongConsumeMode
 from popmq.stats import QueueOffsets
 from popmq.topic import Assignment, Start
@@ -49,14 +52,14 @@ class Share(Protocol):
     async def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
         """Where to start in each; a queue that does not exist is left out."""
 
-    async def save(self, offsets: Mapping[int, int], stop: Stop | None = None) -> None:
-        """Saves progress: everything below these offsets is done."""
+    async def save(self, offsets: Mapping[int, int], stop: Stop) -> None:
+        """Saves progress: everything below these offsets is done. Once `stop` is set, in the time that closing has."""
 
     async def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
         """Locks them. Returns those that are locked now, and for how many seconds."""
 
-    async def unlock(self, queues: Iterable[int]) -> None:
-        """Unlocks them."""
+    async def unlock(self, queues: Iterable[int], stop: Stop) -> None:
+        """Unlocks them, as `save`."""
 
     async def close(self, goodbye: bool) -> None:
         """Called once, last. Without `goodbye` nothing is sent to the broker, because it is away."""
@@ -142,14 +145,14 @@ class GroupShare:
             if queue in wanted
         }
 
-    async def save(self, offsets: Mapping[int, int], stop: Stop | None = None) -> None:
+    async def save(self, offsets: Mapping[int, int], stop: Stop) -> None:
         """One call for the topic, one for the retry topic."""
         queues = {queue: offset for queue, offset in offsets.items() if queue != RETRY}
         if queues:
-            await self._wire.run(pull_calls.update_offsets(*self._where, queues), stop)
+            await self._run(pull_calls.update_offsets(*self._where, queues), stop)
         if RETRY in offsets:
             call = pull_calls.update_offsets(self._retry_topic, self._options.group, {0: offsets[RETRY]})
-            await self._wire.run(call, stop)
+            await self._run(call, stop)
 
     async def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
         """The lock of queue 0 is that of the retry topic, too."""
@@ -159,11 +162,19 @@ class GroupShare:
         locked = set(locks.queues) | ({RETRY} if 0 in locks.queues else set())
         return locked & wanted, min(LOCK_VALID_S, locks.seconds)
 
-    async def unlock(self, queues: Iterable[int]) -> None:
+    async def unlock(self, queues: Iterable[int], stop: Stop) -> None:
         """Others may lock them at once, and not after a minute."""
         named = [queue for queue in queues if queue != RETRY]
         if named:
-            await self._wire.run(pull_calls.unlock_queues(*self._where, self._parts.client_id, named))
+            await self._run(pull_calls.unlock_queues(*self._where, self._parts.client_id, named), stop)
+
+    async def _run(self, call: Call[Any], stop: Stop) -> None:
+        """A call that has to reach the broker although the consumer stops."""
+        if not stop.is_set():
+            with contextlib.suppress(Stopped):
+                await self._wire.run(call, stop)
+                return
+        await self._wire.run(call, closing=True)
 
     async def close(self, goodbye: bool) -> None:
         """Leaves the group."""
@@ -185,7 +196,7 @@ class GroupShare:
                 try:
                     await self._begin_locked(stop, start)
                 finally:
-                    await self.unlock([rows[0].queue])
+                    await self.unlock([rows[0].queue], stop)
                 return
             await stop.wait(BEGIN_AGAIN_S)
 
@@ -272,7 +283,7 @@ class EveryQueue:
             if row.queue in wanted
         }
 
-    async def save(self, offsets: Mapping[int, int], stop: Stop | None = None) -> None:
+    async def save(self, offsets: Mapping[int, int], stop: Stop) -> None:
         """Saves in memory and in the file. Raises TryLater when the file cannot be written."""
         self._offsets.update(offsets)
         try:
@@ -284,7 +295,7 @@ class EveryQueue:
         """Always succeeds: every reader reads every queue."""
         return set(queues), LOCK_VALID_S
 
-    async def unlock(self, queues: Iterable[int]) -> None:
+    async def unlock(self, queues: Iterable[int], stop: Stop) -> None:
         """Nothing was locked."""
 
     async def close(self, goodbye: bool) -> None:

@@ -249,20 +249,20 @@ class Upkeep:
         numbers = list(self._pullers)
         await self._give_up(list(self._pullers.values()))
         self._context.stale = False
-        await self._share.unlock(numbers)
+        await self._share.unlock(numbers, self._stop)
 
     async def _retire(self, numbers: Iterable[int]) -> None:
         """Commits queues and releases them."""
         pullers = [self._pullers[number] for number in numbers]
         if not pullers:
             return
-        await self._context.send_backs.flush()
+        await self._context.send_backs.flush(closing=self._stop.is_set())
         await self._give_up(pullers)
         try:
             await self._save(pullers)
         except WrongConsumeMode:
             log.warning("this group now pops topic %s, starting at its last commit", self._context.options.topic)
-        await self._share.unlock([puller.number for puller in pullers])
+        await self._share.unlock([puller.number for puller in pullers], self._stop)
 
     async def _give_up(self, pullers: list[Puller]) -> None:
         """Drops queues: nothing of them is delivered or counted any more."""
@@ -275,17 +275,17 @@ class Upkeep:
         for puller in pullers:
             await puller.ended()
 
-    async def _save(self, pullers: Iterable[Puller], stop: Stop | None = None) -> None:
+    async def _save(self, pullers: Iterable[Puller]) -> None:
         with self._context.lock:
             offsets = {puller: at for puller in pullers if (at := puller.committed()) != puller.saved}
         if offsets:
-            await self._share.save({puller.number: offset for puller, offset in offsets.items()}, stop)
+            await self._share.save({puller.number: offset for puller, offset in offsets.items()}, self._stop)
             for puller, offset in offsets.items():
                 puller.saved = offset
 
     async def _commit(self) -> bool:
         self._sweep()
-        await self._save(list(self._pullers.values()), self._stop)
+        await self._save(list(self._pullers.values()))
         return True
 
     def _sweep(self) -> None:

@@ -14,12 +14,15 @@ from popmq._transport.connection import Connection
 from popmq._transport.rpc_errors import read_rpc_error
 from popmq._transport.telemetry import Telemetry
 from popmq.config import Retry, Timeouts
-from popmq.errors import ClientClosed, PopMQError, Unavailable
+from popmq.errors import ClientClosed, DeadlineExceeded, PopMQError, Unavailable
 from popmq_http2.client.call import CallFailed
 
 T = TypeVar("T")
 
 log = logging.getLogger("popmq.client")
+
+#: Seconds that closing waits for a broker that does not answer, for everything that it asks.
+CLOSE_S = 5.0
 
 
 class Wire:
@@ -38,15 +41,21 @@ class Wire:
         self._counting = Lock()
         self._pid = os.getpid()
         self._away_since: float | None = None  # when the broker was first seen not to answer
+        self._closing_since: float | None = None  # when closing began to wait for an answer
+        self._waits = False  # one of both is set
 
-    async def run(self, call: Call[T], stop: Stop | None = None) -> T:
+    async def run(self, call: Call[T], stop: Stop | None = None, closing: bool = False) -> T:
         """Runs `call` until it is answered, retrying within its timeout what may be retried.
 
-        Raises the error of the last try; Stopped once `stop` is set; ClientClosed.
+        `closing`: within the time that closing has left. Raises the error of the last try; Stopped once `stop` is set;
+        ClientClosed.
         """
         if call.pages is not None:
             return await self._run_pages(call, call.pages, stop)
-        tries = CallRetries(call, getattr(self.timeouts, call.timeout), self._retry, time.monotonic())
+        limit = getattr(self.timeouts, call.timeout)
+        if closing:
+            limit = min(limit, self._closing_limit())
+        tries = CallRetries(call, limit, self._retry, time.monotonic())
         with self._counting:
             self.calls += 1
         while True:
@@ -62,7 +71,7 @@ class Wire:
                     return call.read(None, True)
                 pause = tries.failed(error, time.monotonic())
             else:
-                if self._away_since is not None:
+                if self._waits:
                     self._back()
                 return call.read(reply, tries.uncertain)
             await self._pause(pause, stop)
@@ -106,7 +115,9 @@ class Wire:
         with self._counting:
             first = self._away_since is None and isinstance(error, Unavailable)
             if first:
-                self._away_since = time.monotonic()
+                self._away_since, self._waits = time.monotonic(), True
+            if not isinstance(error, Unavailable | DeadlineExceeded):
+                self._closing_since = None
         if first:
             log.info("no answer to %s, calls are tried again until their timeouts: %s", method, error)
         else:
@@ -115,8 +126,27 @@ class Wire:
     def _back(self) -> None:
         with self._counting:
             since, self._away_since = self._away_since, None
+            self._closing_since, self._waits = None, False
         if since is not None:
             log.info("the broker at %s answers again after %.1f s", self._endpoint, time.monotonic() - since)
+
+    def away(self) -> bool:
+        """Whether the last calls reached no broker."""
+        return self._away_since is not None
+
+    def closing_left(self) -> float:
+        """Seconds that closing may wait: CLOSE_S from when it began to, and anew after each answer of the broker."""
+        now = time.monotonic()
+        with self._counting:
+            if self._closing_since is None:
+                self._closing_since, self._waits = now, True
+            return self._closing_since + CLOSE_S - now
+
+    def _closing_limit(self) -> float:
+        left = self.closing_left()
+        if left <= 0:
+            raise Unavailable(f"no broker answers at {self._endpoint}, and closing waits no longer", code="UNAVAILABLE")
+        return left
 
     def pause(self, tried: int) -> float:
         """Seconds before the next try, after `tried` ≥ 1 failures."""

@@ -1,6 +1,8 @@
 # Written by sdk/twin.py from popmq/_async/consuming/background_sender.py: change that one.
 """Sends what waits to the broker in the background, many in one request; closing waits until the broker has it."""
 
+import time
+
 from popmq._consuming.clock import Clock
 from popmq._sync.concurrency import Event, Lock, Worker
 from popmq._sync.transport.wire import Wire
@@ -45,11 +47,21 @@ class BackgroundSender:
         """Now, if something waits."""
         return None if self._idle.is_set() else self._clock.now()
 
-    def flush(self) -> None:
-        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again."""
-        if not self._idle.is_set() and not self._gave_up:
-            self._worker.wake()
-            self._gave_up = not self._idle.wait(self._wire.timeouts.settle)
+    def flush(self, closing: bool = False) -> None:
+        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again.
+
+        `closing`: only as long as the broker answers, see `Wire.closing_left`.
+        """
+        if self._idle.is_set() or self._gave_up:
+            return
+        self._worker.wake()
+        left = end = self._wire.timeouts.settle
+        until = time.monotonic() + end
+        while not self._idle.is_set() and left > 0:
+            end = until - time.monotonic()
+            left = min(end, self._wire.closing_left()) if closing else end
+            self._idle.wait(max(left, 0.0))
+        self._gave_up = not self._idle.is_set()
 
     def stop(self) -> None:
         """Ends the worker after its running step."""

@@ -74,10 +74,10 @@ class Consumer(DeliveryLoop):
             self._sweep()
             if any(batch.runs for batch in self._batches):
                 # The broker releases the messages after a failed one by itself: do not release them a second time.
-                self._parts.settler.flush()
+                self._parts.settler.flush(closing=True)
             while self._buffer:
                 self._release_unread(self._buffer.popleft())
-            self._parts.settler.flush()
+            self._parts.settler.flush(closing=True)
             # Under the lock too: when several callers close, none returns before the goodbye was sent.
             opened, self._opened = self._opened, False
             if opened:
@@ -205,7 +205,8 @@ class Consumer(DeliveryLoop):
         options = self._options
         self._attempt_id = self._attempt_id or self._parts.numbering.attempt_id()
         while True:
-            waits = not self._stop.is_set() and not (until and until.is_set())
+            closing = self._stop.is_set()
+            waits = not closing and not (until and until.is_set())
             call = pop_calls.pop(
                 options.topic,
                 options.group,
@@ -222,7 +223,8 @@ class Consumer(DeliveryLoop):
             )
             try:
                 with self._parts.wire.telemetry.receiving(options.topic, options.group) as received:
-                    popped = self._parts.wire.run(call, (until or self._stop) if waits else None)
+                    stop = None if closing else until if until and waits else self._stop
+                    popped = self._parts.wire.run(call, stop, closing)
                     received.deliveries = popped.deliveries
             except Stopped:
                 # The broker may have answered the cancelled pop: ask once more for its batch, to release it.

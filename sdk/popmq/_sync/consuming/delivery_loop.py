@@ -10,6 +10,10 @@ from popmq.message import Delivery
 class DeliveryLoop(Closing):
     """Iteration over deliveries that ends by closing the consumer. Consumers add `_take` and `close`."""
 
+    def stop(self) -> None:
+        """Ends the loop after the delivery that is being handled."""
+        raise NotImplementedError
+
     def _take(self) -> Delivery | None:
         """The next delivery, waiting for one; None: the consumer has stopped."""
         raise NotImplementedError

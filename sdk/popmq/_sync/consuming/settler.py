@@ -84,7 +84,7 @@ class Settler(BackgroundSender):
 
     def _give_back(self, interrupted: Call[Popped]) -> None:
         with contextlib.suppress(PopMQError):
-            popped = self._wire.run(pop_calls.repeated(interrupted))
+            popped = self._wire.run(pop_calls.repeated(interrupted), closing=True)
             if popped.deliveries:
                 in_order = ordered(interrupted.request.topic)
                 self._leases.hold(Batch(popped.deliveries, popped.lease, self._clock.now(), ordered=in_order))
@@ -92,10 +92,10 @@ class Settler(BackgroundSender):
                 if self._leases.forget_run(delivery):
                     self.settle(delivery, UNREAD, False)
 
-    def flush(self) -> None:
-        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again."""
+    def flush(self, closing: bool = False) -> None:
+        """Waits until the broker has everything, as every sender does."""
         self._errands.done()
-        super().flush()
+        super().flush(closing)
 
     def stop(self) -> None:
         """Ends the worker, and the waiting for what was not sent. The connection is closed, which ends a request."""

@@ -250,20 +250,20 @@ class Upkeep:
         numbers = list(self._pullers)
         self._give_up(list(self._pullers.values()))
         self._context.stale = False
-        self._share.unlock(numbers)
+        self._share.unlock(numbers, self._stop)
 
     def _retire(self, numbers: Iterable[int]) -> None:
         """Commits queues and releases them."""
         pullers = [self._pullers[number] for number in numbers]
         if not pullers:
             return
-        self._context.send_backs.flush()
+        self._context.send_backs.flush(closing=self._stop.is_set())
         self._give_up(pullers)
         try:
             self._save(pullers)
         except WrongConsumeMode:
             log.warning("this group now pops topic %s, starting at its last commit", self._context.options.topic)
-        self._share.unlock([puller.number for puller in pullers])
+        self._share.unlock([puller.number for puller in pullers], self._stop)
 
     def _give_up(self, pullers: list[Puller]) -> None:
         """Drops queues: nothing of them is delivered or counted any more."""
@@ -276,17 +276,17 @@ class Upkeep:
         for puller in pullers:
             puller.ended()
 
-    def _save(self, pullers: Iterable[Puller], stop: Stop | None = None) -> None:
+    def _save(self, pullers: Iterable[Puller]) -> None:
         with self._context.lock:
             offsets = {puller: at for puller in pullers if (at := puller.committed()) != puller.saved}
         if offsets:
-            self._share.save({puller.number: offset for puller, offset in offsets.items()}, stop)
+            self._share.save({puller.number: offset for puller, offset in offsets.items()}, self._stop)
             for puller, offset in offsets.items():
                 puller.saved = offset
 
     def _commit(self) -> bool:
         self._sweep()
-        self._save(list(self._pullers.values()), self._stop)
+        self._save(list(self._pullers.values()))
         return True
 
     def _sweep(self) -> None:
