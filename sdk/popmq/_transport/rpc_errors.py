@@ -21,7 +21,7 @@ BY_STATUS: dict[Code, type[errors.PopMQError]] = {
     Code.NOT_FOUND: errors.NotFound,
     Code.ALREADY_EXISTS: errors.AlreadyExists,
     Code.PERMISSION_DENIED: errors.PermissionDenied,
-    Code.RESOURCE_EXHAUSTED: errors.BadRequest,
+    Code.RESOURCE_EXHAUSTED: errors.Busy,
     Code.FAILED_PRECONDITION: errors.BadRequest,
     Code.ABORTED: errors.Unavailable,
     Code.OUT_OF_RANGE: errors.InvalidField,
@@ -32,6 +32,9 @@ BY_STATUS: dict[Code, type[errors.PopMQError]] = {
     Code.UNAUTHENTICATED: errors.Unauthenticated,
 }
 
+
+#: What RESOURCE_EXHAUSTED says of a message that is too large, on both transports: trying again would not help.
+_TOO_LARGE = ("at most", "more than", "larger than max")
 
 _IS_IT_RUNNING = "is `popmq serve` running there?"
 #: A TLS port closes connections that begin without TLS, or without a certificate that it asks for.
@@ -96,7 +99,14 @@ def _late(kind: type[errors.PopMQError], text: str, endpoint: str, method: str) 
     return kind(f"{endpoint} gave no answer to {method} in time; whether it was done is not known", retryable=True)
 
 
+def _busy(kind: type[errors.PopMQError], text: str, endpoint: str, method: str) -> errors.PopMQError:
+    if any(part in text for part in _TOO_LARGE):
+        return _plain(errors.BadRequest, text, endpoint, method)
+    return kind(f"{method} at {endpoint}: {text}", code="BUSY", action="try again later", retryable=True)
+
+
 _BUILD: dict[type[errors.PopMQError], Callable[..., errors.PopMQError]] = {
+    errors.Busy: _busy,
     errors.Unavailable: _unavailable,
     errors.DeadlineExceeded: _late,
 }

@@ -8,6 +8,9 @@ import pytest
 
 import popmq
 from popmq import errors
+from popmq._transport.rpc_errors import read_rpc_error
+from popmq_http2 import Code
+from popmq_http2.client.call import CallFailed, Status
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.calling.lossy import HANG, REFUSE, LossyWire
 from tests.sdk.conftest import QUICK, TOPIC, Connect
@@ -83,3 +86,27 @@ async def test_a_broker_that_does_not_answer_meets_the_deadline(connect: Connect
     wire.plan["Send"] = [HANG]
     with pytest.raises(errors.DeadlineExceeded, match="whether it was done is not known"):
         await client.send(TOPIC, b"x")
+
+
+async def test_a_broker_without_room_for_the_request_is_asked_again(lossy: Any, wire: LossyWire) -> None:
+    """The transport says so, before there is a request that could be answered with details."""
+    wire.plan["Send"] = [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE]
+    await lossy.send(TOPIC, b"x")
+    assert len(wire.seen["Send"]) == 3
+
+
+async def test_a_broker_that_stays_without_room_is_busy(connect: Connect, wire: LossyWire) -> None:
+    client = connect(wire.endpoint, retry=popmq.Retry(tries=1))
+    wire.plan["ListTopics"] = [grpc.StatusCode.RESOURCE_EXHAUSTED]
+    with pytest.raises(errors.Busy, match="said by the test") as raised:
+        await client.list_topics()
+    assert (raised.value.code, raised.value.retryable) == ("BUSY", True)
+
+
+@pytest.mark.parametrize(
+    "text", ["a message of 9 bytes; at most 8 are taken", "Received message larger than max (9 vs. 8)"]
+)
+def test_a_message_that_is_too_large_is_not_sent_again(text: str) -> None:
+    refused = CallFailed(Status(Code.RESOURCE_EXHAUSTED, text))
+    error = read_rpc_error(refused, "127.0.0.1:1", "Broker.Send")
+    assert (type(error), error.retryable) == (errors.BadRequest, False)
