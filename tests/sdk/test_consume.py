@@ -1,6 +1,7 @@
 """The consumer and its guard: acked on success, released on an exception, renewed meanwhile, and a clean end."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -320,3 +321,21 @@ async def holds(numbers: Any, condition: Callable[[popmq.GroupStats], bool]) -> 
 @pytest.fixture(autouse=True)
 def _by_the_fake_clock(popmq_clock: FakeClock) -> None:
     """Nothing of this file depends on how fast the machine is."""
+
+
+async def test_a_consumer_that_is_dropped_keeps_no_message_and_no_session(
+    client: Any, connect: Connect, advance: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.send(TOPIC, [b"warm"] * 3)
+    reader = connect()
+    consumer = reader.consume(TOPIC, GROUP, invisible=10.0)
+    for _ in range(3):  # so that it sees a quick handler, and pops several
+        (await consumer.__anext__()).ack()
+    await client.send(TOPIC, [b"1", b"2", b"3"])
+    (await consumer.__anext__()).ack()
+    del consumer
+    gc.collect()
+    await advance(60.0)
+    assert len(await client.pop(TOPIC, GROUP)) == 2
+    assert "2 deliveries of group billing were dropped" in caplog.text
+    assert await client.sessions(GROUP) == []

@@ -34,6 +34,18 @@ def _no_callback() -> None:
     pass
 
 
+def weakly(method: Callable[[], object]) -> Callable[[], None]:
+    """Calls a method while its object lives, and does not keep it alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        found = reference()
+        if found is not None:
+            found()
+
+    return call
+
+
 class Batch:
     """The unsettled deliveries of one pop, under one lease of `lease` seconds.
 

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 
@@ -14,7 +15,7 @@ from popmq._calls import admin_calls, pop_calls
 from popmq._calls.pop_calls import Popped
 from popmq._consuming.consume_options import TICK_S, ConsumeOptions
 from popmq._consuming.guard import Guard
-from popmq._consuming.leased_batches import Batch, ordered
+from popmq._consuming.leased_batches import Batch, ordered, weakly
 from popmq._consuming.outcome import UNREAD
 from popmq._consuming.pop_size import PopSize
 from popmq._transport.call_retries import Stopped
@@ -53,6 +54,10 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._started = False
         self._opened = False  # its session
         self._answered = False  # a pop was answered: the group pops the topic, or did so before
+        # Leases and the scheduler know its batches and its session, not itself: when a program drops it without closing
+        # it, its unread messages are renewed no longer, and its session ends.
+        self._woken = weakly(self._wake)
+        weakref.finalize(self, self._session.abandon).atexit = False
 
     def stop(self) -> None:
         """Ends the loop after the delivery that is being handled. May be called from other threads and from signal
@@ -125,7 +130,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
     async def _start(self) -> None:
         self._parts.settler.bind()
         self._parts.scheduler.bind()
-        self._stop.watch(self._wake)
+        self._stop.watch(self._woken)
         while not self._started and not self._stop.is_set():
             # Tries for as long as the broker is away: a worker may start before its broker.
             try:
@@ -191,7 +196,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         now = self._parts.clock.now()
         since = now - popped.lease if popped.replay else now
         in_order = ordered(self._options.topic)
-        batch = Batch(popped.deliveries, popped.lease, since, freed=self._wake, ordered=in_order)
+        batch = Batch(popped.deliveries, popped.lease, since, freed=self._woken, ordered=in_order)
         self._parts.leases.hold(batch)
         self._batches.append(batch)
         self._buffer.extend(popped.deliveries)

@@ -23,6 +23,7 @@ class Session:
         self._ask_at: float | None = None
         self._queues: Sequence[int] | None = ()  # (): all; None: this client has none
         self._changed = Event()
+        self._abandoned = False
 
     def open(self, stop: Stop) -> None:
         """The first heartbeat, and the first assignment. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
@@ -44,12 +45,20 @@ class Session:
         """Ends the wait of `queues`."""
         self._changed.set()
 
+    def abandon(self) -> None:
+        """Its consumer is gone. Called by the garbage collector, in the middle of anything: takes no lock."""
+        self._abandoned = True
+
     def due(self) -> float | None:
         """When to ask again."""
-        return self._ask_at
+        return self._parts.clock.now() if self._abandoned else self._ask_at
 
     def run(self) -> None:
         """Asks for the assignment."""
+        if self._abandoned:
+            self._parts.scheduler.remove(self)
+            self.close()
+            return
         try:
             self._ask()
             self._changed.set()
