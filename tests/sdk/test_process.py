@@ -61,6 +61,31 @@ FORK_BESIDE_A_CALL = """
     client.close()
 """
 
+FORK_WITH_LOCKS = """
+    import os, popmq, signal, threading
+    client = popmq.Client({endpoint!r})
+    client.send("orders", b"x")
+    consumer = client.consume("orders", "billing")
+    delivery = next(consumer)
+    threading.Thread(target=next, args=(consumer, None), daemon=True).start()
+    while not client.stats("orders", "billing").groups[0].waiters:
+        pass
+    parts = client._parts
+    for lock in (client._gatherer._lock, client._wire._counting, parts.leases._lock, parts.settler._lock):
+        lock.acquire()
+    if os.fork() == 0:
+        signal.alarm(30)
+        calls = [lambda: client.send("orders", b"y"), lambda: next(consumer), lambda: delivery.__enter__()]
+        for call in [*calls, delivery.ack, lambda: delivery.__exit__(None, None, None), client.list_topics]:
+            try:
+                call()
+            except popmq.errors.ClientClosed:
+                print("refused", flush=True)
+        os._exit(0)
+    os.wait()
+    os._exit(0)
+"""
+
 LOOP = """
     import signal, popmq
     with popmq.Client({endpoint!r}) as client:
@@ -107,6 +132,13 @@ def test_a_client_used_after_a_fork_says_so_and_a_new_one_works(
     assert "Traceback" not in err
     (stats,) = sync_client.stats(TOPIC, GROUP).groups
     assert (stats.acked, stats.in_flight, stats.sessions) == (3, 0, 0)
+
+
+def test_a_client_used_after_a_fork_waits_for_no_lock_of_its_parent(
+    sync_client: popmq.Client, popmq_broker: Broker
+) -> None:
+    out, _ = python(FORK_WITH_LOCKS, popmq_broker).communicate(timeout=60)
+    assert out.split() == ["refused"] * 6
 
 
 LAUNCHES = """

@@ -18,6 +18,7 @@ from popmq._consuming.guard import Guard
 from popmq._consuming.leased_batches import Batch, ordered, weakly
 from popmq._consuming.outcome import UNREAD
 from popmq._consuming.pop_size import PopSize
+from popmq._transport import forks
 from popmq._transport.call_retries import Stopped
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
@@ -48,6 +49,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._freed = Event()
         self._poll_end: Stop | None = None  # ends a long poll while buffered deliveries wait for their message group
         self._turn = Mutex()
+        self._born = forks.count
         self._fifo = False  # the group takes one message after another
         self._last = ""  # the handle of what was delivered last
         self._idle_since: float | None = None
@@ -89,6 +91,8 @@ class AsyncConsumer(AsyncDeliveryLoop):
                 await self._session.close()
 
     async def _take(self) -> Delivery | None:
+        if forks.count != self._born:
+            self._parts.wire.check()
         async with self._turn:
             if not self._started:
                 await self._start()

@@ -12,6 +12,7 @@ from popmq._async.consuming.send_backs import SendBacks
 from popmq._async.consuming.share import Share
 from popmq._async.consuming.upkeep import Upkeep
 from popmq._consuming.pull_options import FAILED_S, PullOptions
+from popmq._transport import forks
 from popmq._transport.call_retries import Stopped
 from popmq.errors import TryLater
 from popmq.message import Delivery
@@ -32,6 +33,7 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
         self._options = options
         self._stop = Stop()
         self._turn = Mutex()
+        self._born = forks.count
         self._started = False
         self._kept = False  # its upkeep is a job of the scheduler
         lock = Lock()
@@ -95,6 +97,8 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
         await self._send_backs.stop()
 
     async def _take(self) -> Delivery | None:
+        if forks.count != self._born:
+            self._parts.wire.check()
         async with self._turn:
             if not self._started:
                 await self._start()

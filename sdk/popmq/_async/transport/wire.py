@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from popmq._async.concurrency import Lock, Stop
 from popmq._async.transport.channel import channel
 from popmq._calls.pop_calls import Call, Pages
+from popmq._transport import forks
 from popmq._transport.call_retries import CallRetries, Stopped
 from popmq._transport.connection import Connection
 from popmq._transport.rpc_errors import read_rpc_error
@@ -39,7 +40,7 @@ class Wire:
         self._channel = channel(connection)
         self._closing = Stop()
         self._counting = Lock()
-        self._pid = os.getpid()
+        self._pid, self._born = os.getpid(), forks.count
         self._away_since: float | None = None  # when the broker was first seen not to answer
         self._closing_since: float | None = None  # when closing began to wait for an answer
         self._waits = False  # one of both is set
@@ -52,6 +53,7 @@ class Wire:
         """
         if call.pages is not None:
             return await self._run_pages(call, call.pages, stop)
+        self.check()
         limit = getattr(self.timeouts, call.timeout)
         if closing:
             limit = min(limit, self._closing_limit())
@@ -59,7 +61,6 @@ class Wire:
         with self._counting:
             self.calls += 1
         while True:
-            self.check()
             try:
                 left = tries.start(time.monotonic())
                 reply = await self._channel.unary(call.method, call.request, left, stop)
@@ -75,6 +76,7 @@ class Wire:
                     self._back()
                 return call.read(reply, tries.uncertain)
             await self._pause(pause, stop)
+            self.check()
 
     async def _run_pages(self, call: Call[T], pages: Pages, stop: Stop | None) -> T:
         """Runs a call for each page of its list, each with the timeout and the tries of a call."""
@@ -154,7 +156,7 @@ class Wire:
 
     def forked(self) -> bool:
         """Whether this process is not the one that made the client: after a fork the copy has none of its threads."""
-        return os.getpid() != self._pid
+        return forks.count != self._born
 
     async def close(self) -> None:
         """Ends running calls with ClientClosed."""

@@ -19,6 +19,7 @@ from popmq._sync.concurrency import Event, Mutex, Stop
 from popmq._sync.consuming.delivery_loop import DeliveryLoop
 from popmq._sync.consuming.parts import Parts
 from popmq._sync.consuming.session import Session
+from popmq._transport import forks
 from popmq._transport.call_retries import Stopped
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
@@ -49,6 +50,7 @@ class Consumer(DeliveryLoop):
         self._freed = Event()
         self._poll_end: Stop | None = None  # ends a long poll while buffered deliveries wait for their message group
         self._turn = Mutex()
+        self._born = forks.count
         self._fifo = False  # the group takes one message after another
         self._last = ""  # the handle of what was delivered last
         self._idle_since: float | None = None
@@ -90,6 +92,8 @@ class Consumer(DeliveryLoop):
                 self._session.close()
 
     def _take(self) -> Delivery | None:
+        if forks.count != self._born:
+            self._parts.wire.check()
         with self._turn:
             if not self._started:
                 self._start()

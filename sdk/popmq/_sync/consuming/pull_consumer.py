@@ -13,6 +13,7 @@ from popmq._sync.consuming.puller import PullContext
 from popmq._sync.consuming.send_backs import SendBacks
 from popmq._sync.consuming.share import Share
 from popmq._sync.consuming.upkeep import Upkeep
+from popmq._transport import forks
 from popmq._transport.call_retries import Stopped
 from popmq.errors import TryLater
 from popmq.message import Delivery
@@ -33,6 +34,7 @@ class PullConsumer(DeliveryLoop):
         self._options = options
         self._stop = Stop()
         self._turn = Mutex()
+        self._born = forks.count
         self._started = False
         self._kept = False  # its upkeep is a job of the scheduler
         lock = Lock()
@@ -96,6 +98,8 @@ class PullConsumer(DeliveryLoop):
         self._send_backs.stop()
 
     def _take(self) -> Delivery | None:
+        if forks.count != self._born:
+            self._parts.wire.check()
         with self._turn:
             if not self._started:
                 self._start()

@@ -19,6 +19,7 @@ from popmq._sync.concurrency import Errands, Ticket
 from popmq._sync.consuming.background_sender import BackgroundSender
 from popmq._sync.consuming.leases import Leases
 from popmq._sync.transport.wire import Wire
+from popmq._transport import forks
 from popmq.errors import ClientClosed, HandleLapsed, PopMQError
 from popmq.message import Delivery
 
@@ -40,14 +41,19 @@ class Settler(BackgroundSender):
         self.answered_at = clock.now()  # when the broker last had all outcomes
         self._errands = Errands()
         self._ended = False
+        self._born = forks.count
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
         """Renews the lease of a single delivery, unless its consumer does so already."""
+        if forks.count != self._born:
+            self._wire.check()
         if not self._leases.holds(delivery.handle):
             self._leases.hold(Batch([delivery], lease, since))
 
     def forget(self, delivery: Delivery) -> bool:
         """Stops renewing it. False: it was settled or lost before."""
+        if forks.count != self._born:
+            self._wire.check()
         held = self._leases.forget(delivery.handle)
         if not held and delivery.order_key:
             self._leases.left(delivery.handle)

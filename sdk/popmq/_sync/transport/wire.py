@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from popmq._calls.pop_calls import Call, Pages
 from popmq._sync.concurrency import Lock, Stop
 from popmq._sync.transport.channel import channel
+from popmq._transport import forks
 from popmq._transport.call_retries import CallRetries, Stopped
 from popmq._transport.connection import Connection
 from popmq._transport.rpc_errors import read_rpc_error
@@ -40,7 +41,7 @@ class Wire:
         self._channel = channel(connection)
         self._closing = Stop()
         self._counting = Lock()
-        self._pid = os.getpid()
+        self._pid, self._born = os.getpid(), forks.count
         self._away_since: float | None = None  # when the broker was first seen not to answer
         self._closing_since: float | None = None  # when closing began to wait for an answer
         self._waits = False  # one of both is set
@@ -53,6 +54,7 @@ class Wire:
         """
         if call.pages is not None:
             return self._run_pages(call, call.pages, stop)
+        self.check()
         limit = getattr(self.timeouts, call.timeout)
         if closing:
             limit = min(limit, self._closing_limit())
@@ -60,7 +62,6 @@ class Wire:
         with self._counting:
             self.calls += 1
         while True:
-            self.check()
             try:
                 left = tries.start(time.monotonic())
                 reply = self._channel.unary(call.method, call.request, left, stop)
@@ -76,6 +77,7 @@ class Wire:
                     self._back()
                 return call.read(reply, tries.uncertain)
             self._pause(pause, stop)
+            self.check()
 
     def _run_pages(self, call: Call[T], pages: Pages, stop: Stop | None) -> T:
         """Runs a call for each page of its list, each with the timeout and the tries of a call."""
@@ -155,7 +157,7 @@ class Wire:
 
     def forked(self) -> bool:
         """Whether this process is not the one that made the client: after a fork the copy has none of its threads."""
-        return os.getpid() != self._pid
+        return forks.count != self._born
 
     def close(self) -> None:
         """Ends running calls with ClientClosed."""
