@@ -97,6 +97,20 @@ LOOP = """
     print("stopped", flush=True)
 """
 
+CLOSED_BY_A_SIGNAL = """
+    import signal, popmq
+    client = popmq.Client({endpoint!r})
+    consumer = client.consume("orders", "billing")
+    signal.signal(signal.SIGTERM, lambda *_: {closed}.close())
+    for delivery in consumer:
+        with delivery:
+            print(delivery.text(), flush=True)
+    try:
+        print(len(client.list_topics()), "topic", flush=True)
+    except popmq.errors.ClientClosed:
+        print("closed", flush=True)
+"""
+
 HANDLER_THAT_WAITS = """
     import signal, popmq
     with popmq.Client({endpoint!r}) as client:
@@ -199,6 +213,23 @@ def test_a_consumer_stopped_by_a_signal_leaves_nothing_leased(sync_client: popmq
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=60)
     assert (out, err, worker.returncode) == ("stopped\n", "", 0)
+    (stats,) = sync_client.stats(TOPIC, GROUP).groups
+    assert (stats.acked, stats.in_flight, stats.sessions) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(("closed", "then"), [("consumer", "1 topic"), ("client", "closed")])
+def test_a_signal_handler_that_closes_ends_the_loop_that_it_interrupts(
+    sync_client: popmq.Client, popmq_broker: Broker, closed: str, then: str
+) -> None:
+    sync_client.send(TOPIC, ["one"])
+    worker = python(CLOSED_BY_A_SIGNAL.replace("{closed}", closed), popmq_broker)
+    assert worker.stdout
+    assert worker.stdout.readline() == "one\n"
+    while not sync_client.stats(TOPIC, GROUP).groups[0].waiters:
+        pass
+    worker.send_signal(signal.SIGTERM)
+    out, err = worker.communicate(timeout=60)
+    assert (out, err, worker.returncode) == (f"{then}\n", "", 0)
     (stats,) = sync_client.stats(TOPIC, GROUP).groups
     assert (stats.acked, stats.in_flight, stats.sessions) == (1, 0, 0)
 

@@ -89,13 +89,18 @@ class AsyncClient(
     async def close(self) -> None:
         """Closes its consumers, tells the broker how deliveries ended, and ends the connection.
 
-        After a fork, the copy in the child has nothing to close: what it would end is the parent's.
+        After a fork, the copy in the child has nothing to close: what it would end is the parent's. In a signal handler
+        that interrupts the loop of a consumer, it stops the consumers, and the end of the loop closes the client.
         """
         if self._wire.forked():
             return
         consumers = [*self._consumers, *self._pull_consumers]
         for consumer in consumers:
             consumer.stop()
+        for consumer in consumers:
+            if consumer._interrupted():
+                consumer._then = self.close
+                return
         for consumer in consumers:
             await consumer.close()
         await self._stop_parts()

@@ -39,6 +39,15 @@ class Mutex:
         self._lock.release()
 
 
+#: Held by a consumer while it takes a delivery.
+Turn = Mutex
+
+
+def interrupted(_turn: Turn) -> bool:
+    """A callback of the loop runs in the middle of no task."""
+    return False
+
+
 class Event:
     """An event that any thread may set, with a limit on waiting.
 

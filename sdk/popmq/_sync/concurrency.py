@@ -16,6 +16,15 @@ Lock = threading.Lock
 Mutex = threading.Lock
 
 
+#: Held by a consumer while it takes a delivery. It knows its thread.
+Turn = threading.RLock
+
+
+def interrupted(turn: Any) -> bool:
+    """Whether a signal handler runs in the middle of this thread's turn: to wait for its end would be forever."""
+    return bool(turn._is_owned())  # as threading.Condition asks
+
+
 class Event(threading.Event):
     """Setting one that is set takes no locks: handlers settle thousands of deliveries a second, each sets two."""
 

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
-from popmq._async.concurrency import Event, Mutex, Stop
+from popmq._async.concurrency import Event, Stop
 from popmq._async.consuming.delivery_loop import AsyncDeliveryLoop
 from popmq._async.consuming.parts import Parts
 from popmq._async.consuming.session import Session
@@ -37,6 +37,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
     """
 
     def __init__(self, parts: Parts, options: ConsumeOptions) -> None:
+        super().__init__()
         self._parts = parts
         self._options = options
         self._session = Session(parts, options.topic, options.group)
@@ -48,7 +49,6 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._stop = Stop()
         self._freed = Event()
         self._poll_end: Stop | None = None  # ends a long poll while buffered deliveries wait for their message group
-        self._turn = Mutex()
         self._born = forks.count
         self._fifo = False  # the group takes one message after another
         self._last = ""  # the handle of what was delivered last
@@ -72,10 +72,15 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._limit = limit
 
     async def close(self) -> None:
-        """Stops, releases the messages that were not delivered, and waits until the broker has all other outcomes."""
+        """Stops, releases the messages that were not delivered, and waits until the broker has all other outcomes.
+
+        In a signal handler that interrupts the loop it only stops: the loop closes the consumer.
+        """
         if self._parts.wire.forked():
             return
         self.stop()
+        if self._interrupted():
+            return
         async with self._turn:
             await self._sweep()
             if any(batch.runs for batch in self._batches):
@@ -89,6 +94,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
             if opened:
                 self._parts.scheduler.remove(self._session)
                 await self._session.close()
+        await self._closed()
 
     async def _take(self) -> Delivery | None:
         if forks.count != self._born:

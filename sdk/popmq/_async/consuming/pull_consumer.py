@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from popmq._async.concurrency import Lock, Mutex, Stop
+from popmq._async.concurrency import Lock, Stop
 from popmq._async.consuming.arrivals import Arrivals
 from popmq._async.consuming.delivery_loop import AsyncDeliveryLoop
 from popmq._async.consuming.parts import Parts
@@ -29,10 +29,10 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
     """
 
     def __init__(self, parts: Parts, options: PullOptions, share: Share) -> None:
+        super().__init__()
         self._parts = parts
         self._options = options
         self._stop = Stop()
-        self._turn = Mutex()
         self._born = forks.count
         self._started = False
         self._kept = False  # its upkeep is a job of the scheduler
@@ -86,15 +86,21 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
         return self._upkeep.states()
 
     async def close(self) -> None:
-        """Stops, sends back what failed, commits, and releases its queues. Unsettled messages come again elsewhere."""
+        """Stops, sends back what failed, commits, and releases its queues. Unsettled messages come again elsewhere.
+
+        In a signal handler that interrupts the loop it only stops: the loop closes the consumer.
+        """
         if self._parts.wire.forked():
             return
         self.stop()
+        if self._interrupted():
+            return
         if self._kept:
             self._kept = False
             self._parts.scheduler.remove(self._upkeep)
         await self._upkeep.close()
         await self._send_backs.stop()
+        await self._closed()
 
     async def _take(self) -> Delivery | None:
         if forks.count != self._born:

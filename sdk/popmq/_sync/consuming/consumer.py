@@ -15,7 +15,7 @@ from popmq._consuming.guard import Guard
 from popmq._consuming.leased_batches import Batch, ordered, weakly
 from popmq._consuming.outcome import UNREAD
 from popmq._consuming.pop_size import PopSize
-from popmq._sync.concurrency import Event, Mutex, Stop
+from popmq._sync.concurrency import Event, Stop
 from popmq._sync.consuming.delivery_loop import DeliveryLoop
 from popmq._sync.consuming.parts import Parts
 from popmq._sync.consuming.session import Session
@@ -38,6 +38,7 @@ class Consumer(DeliveryLoop):
     """
 
     def __init__(self, parts: Parts, options: ConsumeOptions) -> None:
+        super().__init__()
         self._parts = parts
         self._options = options
         self._session = Session(parts, options.topic, options.group)
@@ -49,7 +50,6 @@ class Consumer(DeliveryLoop):
         self._stop = Stop()
         self._freed = Event()
         self._poll_end: Stop | None = None  # ends a long poll while buffered deliveries wait for their message group
-        self._turn = Mutex()
         self._born = forks.count
         self._fifo = False  # the group takes one message after another
         self._last = ""  # the handle of what was delivered last
@@ -73,10 +73,15 @@ class Consumer(DeliveryLoop):
         self._limit = limit
 
     def close(self) -> None:
-        """Stops, releases the messages that were not delivered, and waits until the broker has all other outcomes."""
+        """Stops, releases the messages that were not delivered, and waits until the broker has all other outcomes.
+
+        In a signal handler that interrupts the loop it only stops: the loop closes the consumer.
+        """
         if self._parts.wire.forked():
             return
         self.stop()
+        if self._interrupted():
+            return
         with self._turn:
             self._sweep()
             if any(batch.runs for batch in self._batches):
@@ -90,6 +95,7 @@ class Consumer(DeliveryLoop):
             if opened:
                 self._parts.scheduler.remove(self._session)
                 self._session.close()
+        self._closed()
 
     def _take(self) -> Delivery | None:
         if forks.count != self._born:

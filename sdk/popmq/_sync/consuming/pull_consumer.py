@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from popmq._consuming.pull_options import FAILED_S, PullOptions
-from popmq._sync.concurrency import Lock, Mutex, Stop
+from popmq._sync.concurrency import Lock, Stop
 from popmq._sync.consuming.arrivals import Arrivals
 from popmq._sync.consuming.delivery_loop import DeliveryLoop
 from popmq._sync.consuming.parts import Parts
@@ -30,10 +30,10 @@ class PullConsumer(DeliveryLoop):
     """
 
     def __init__(self, parts: Parts, options: PullOptions, share: Share) -> None:
+        super().__init__()
         self._parts = parts
         self._options = options
         self._stop = Stop()
-        self._turn = Mutex()
         self._born = forks.count
         self._started = False
         self._kept = False  # its upkeep is a job of the scheduler
@@ -87,15 +87,21 @@ class PullConsumer(DeliveryLoop):
         return self._upkeep.states()
 
     def close(self) -> None:
-        """Stops, sends back what failed, commits, and releases its queues. Unsettled messages come again elsewhere."""
+        """Stops, sends back what failed, commits, and releases its queues. Unsettled messages come again elsewhere.
+
+        In a signal handler that interrupts the loop it only stops: the loop closes the consumer.
+        """
         if self._parts.wire.forked():
             return
         self.stop()
+        if self._interrupted():
+            return
         if self._kept:
             self._kept = False
             self._parts.scheduler.remove(self._upkeep)
         self._upkeep.close()
         self._send_backs.stop()
+        self._closed()
 
     def _take(self) -> Delivery | None:
         if forks.count != self._born:
