@@ -48,7 +48,10 @@ class Stop:
     def set(self) -> None:
         """Stops what watches."""
         self._set = True
-        threading.Thread(target=self._call_watchers, name="popmq-stop", daemon=True).start()
+        try:
+            threading.Thread(target=self._call_watchers, name="popmq-stop", daemon=True).start()
+        except RuntimeError:  # at the exit of the program no thread can start, and no handler of a signal runs
+            self._call_watchers()
 
     def is_set(self) -> bool:
         """Whether it is set."""
@@ -111,7 +114,10 @@ class Worker:
         """Runs a step soon; starts the worker if it is not running."""
         self._woken.set()
         if self._thread is None and not self._stopped:
-            self._start()
+            try:
+                self._start()
+            except RuntimeError:  # at the exit of the program no thread can start
+                self._one_step()
 
     def run_now(self) -> None:
         """Runs a step, here."""
@@ -131,8 +137,9 @@ class Worker:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
 
     def _run(self) -> None:
         while not self._stopped:

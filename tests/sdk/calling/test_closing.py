@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import popmq
 from popmq import errors
 from popmq.testing import Broker, FakeClock
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -84,3 +85,25 @@ async def test_a_goodbye_does_not_wait_for_a_heartbeat_without_an_answer(
     assert pb.HeartbeatRequest.FromString(wire.seen["Heartbeat"][-1]).goodbye
     late.set()
     await advancing
+
+
+def test_outcomes_are_sent_and_clients_closed_when_no_thread_can_start(
+    sync_client: popmq.Client, popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a function of atexit."""
+    sync_client.send(TOPIC, ["x", "y"])
+    client = popmq.Client(popmq_broker.endpoint)
+    delivery = next(client.consume(TOPIC, GROUP))
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name.startswith("popmq-"):
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        real(thread)
+
+    with monkeypatch.context() as exiting:
+        exiting.setattr(threading.Thread, "start", start)
+        delivery.ack()
+        client.close()
+    (stats,) = sync_client.stats(TOPIC, GROUP).groups
+    assert (stats.acked, stats.in_flight, stats.sessions) == (1, 0, 0)
