@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from popmq.errors import PopMQError
@@ -62,8 +63,11 @@ _library: _Library | None = None
 def library() -> _Library | None:
     """OpenTelemetry, once the program has set a provider of traces or metrics."""
     global _library
-    if _library is not None or (_TRACE not in sys.modules and _METRICS not in sys.modules):
+    if _library is not None:
+        leave_ended()
         return _library
+    if _TRACE not in sys.modules and _METRICS not in sys.modules:
+        return None
     if _is_set(_TRACE, "get_tracer_provider") or _is_set(_METRICS, "get_meter_provider"):
         _library = _Library()
     return _library
@@ -224,22 +228,45 @@ class Telemetry:
 
 
 class Processing:
-    """The span of a handler that runs."""
+    """The span of a handler that runs.
 
-    __slots__ = ("_attributes", "_began", "_library", "_span", "_token")
+    Handlers may end in another order than they began, and in another task, of whose context that of this one is a copy.
+    So a handler that ends takes no token back: the context of before is made the current one again, once all handlers
+    that began in it have ended.
+    """
+
+    __slots__ = ("_attributes", "_before", "_began", "_ended", "_library", "_outer", "_span")
 
     def __init__(self, found: _Library, span: Any, attributes: Attributes) -> None:
         self._library = found
         self._span = span
         self._attributes = attributes
         self._began = time.perf_counter()
-        self._token = found.context.attach(found.trace.set_span_in_context(span))
+        self._ended = False
+        self._before, self._outer = found.context.get_current(), _running.get()
+        found.context.attach(found.trace.set_span_in_context(span))
+        _running.set(self)
 
     def end(self, error: BaseException | None) -> None:
         """The handler ended."""
-        self._library.context.detach(self._token)
+        self._ended = True
+        leave_ended()
         attributes = self._attributes | _end(self._library, self._span, error)
         self._library.processing.record(time.perf_counter() - self._began, attributes)
+
+
+#: The handler whose span is the current one, or that of which it was before it ended elsewhere.
+_running: ContextVar[Processing | None] = ContextVar("popmq-processing", default=None)
+
+
+def leave_ended() -> None:
+    """Makes the context current again that was so before handlers that have ended, perhaps in another task."""
+    while (handler := _running.get()) is not None and handler._ended:
+        found = handler._library
+        if found.trace.get_current_span() is not handler._span:
+            return  # the program has a span of its own open
+        found.context.attach(handler._before)
+        _running.set(handler._outer)
 
 
 def _links(found: _Library, spans: Iterable[Any]) -> list[Any]:

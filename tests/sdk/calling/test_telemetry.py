@@ -136,3 +136,51 @@ print(sorted(name for name in set(sys.modules) - before if name.startswith("open
             pytest.importorskip("opentelemetry.trace")
         done = subprocess.run([sys.executable, "-c", code, *more], capture_output=True, text=True, timeout=60)
         assert (done.stdout, done.stderr) == ("None\n[]\n", "")
+
+
+HANDLERS_OUT_OF_ORDER = """
+import asyncio, popmq.testing
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+trace.set_tracer_provider(TracerProvider())
+current = lambda: getattr(trace.get_current_span(), "name", "none")
+
+async def main(client):
+    async def pipeline():
+        async for delivery in client.consume("mails", "mailer", until_idle=0.0):
+            async with delivery:
+                yield delivery
+    deliveries = pipeline()
+    await anext(deliveries)
+    async def end():
+        await deliveries.aclose()
+        print("in the task that ended it:", current())
+    await asyncio.create_task(end())
+    await client.send("mails", "later")
+    print("in its own, after a call:", current())
+    await client.close()
+
+with popmq.testing.broker() as broker:
+    client = broker.client()
+    client.create_topic("orders"), client.create_topic("mails"), client.create_group("billing")
+    client.create_group("mailer")
+    client.send("orders", ["one", "two"]), client.send("mails", "three")
+    one, two = client.pop("orders", "billing")
+    one.__enter__(), two.__enter__(), one.__exit__(None, None, None)
+    print("while two runs:", current())
+    two.__exit__(None, None, None)
+    print("after both:", current())
+    asyncio.run(main(broker.async_client()))
+"""
+
+
+def test_a_handler_that_ends_out_of_order_or_elsewhere_leaves_no_span_current() -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    done = subprocess.run([sys.executable, "-c", HANDLERS_OUT_OF_ORDER], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [
+        "while two runs: process orders",
+        "after both: none",
+        "in the task that ended it: none",
+        "in its own, after a call: none",
+    ]
+    assert "Failed to detach" not in done.stderr
