@@ -94,6 +94,7 @@ class AsyncClient(
         """
         if self._wire.forked():
             return
+        self._wire.check_home()
         consumers = [*self._consumers, *self._pull_consumers]
         for consumer in consumers:
             consumer.stop()

@@ -68,6 +68,7 @@ class ClientParts:
         if "_parts" in made:
             await self._parts.settler.flush(closing=True)
             self._parts.scheduler.clear()
+            await self._parts.heartbeats.close()
         await self._wire.close()
         if "_parts" in made:
             await self._parts.settler.stop()

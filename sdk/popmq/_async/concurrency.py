@@ -23,6 +23,20 @@ STOP_S_MAX = 5.0
 Lock = threading.Lock
 
 
+class Home:
+    """Where a client belongs: to the event loop of its first call."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def is_here(self) -> bool:
+        """Whether the running loop is that of the first call."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        return self._loop is loop
+
+
 class Mutex:
     """A lock that may be held while awaiting."""
 

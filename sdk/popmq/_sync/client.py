@@ -95,6 +95,7 @@ class Client(
         """
         if self._wire.forked():
             return
+        self._wire.check_home()
         consumers = [*self._consumers, *self._pull_consumers]
         for consumer in consumers:
             consumer.stop()

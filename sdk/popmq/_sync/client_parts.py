@@ -69,6 +69,7 @@ class ClientParts:
         if "_parts" in made:
             self._parts.settler.flush(closing=True)
             self._parts.scheduler.clear()
+            self._parts.heartbeats.close()
         self._wire.close()
         if "_parts" in made:
             self._parts.settler.stop()

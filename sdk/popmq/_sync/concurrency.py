@@ -16,6 +16,14 @@ Lock = threading.Lock
 Mutex = threading.Lock
 
 
+class Home:
+    """Where a client belongs: to no thread in particular."""
+
+    def is_here(self) -> bool:
+        """Always."""
+        return True
+
+
 #: Held by a consumer while it takes a delivery. It knows its thread.
 Turn = threading.RLock
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 import time
@@ -107,3 +108,22 @@ def test_outcomes_are_sent_and_clients_closed_when_no_thread_can_start(
         client.close()
     (stats,) = sync_client.stats(TOPIC, GROUP).groups
     assert (stats.acked, stats.in_flight, stats.sessions) == (1, 0, 0)
+
+
+async def test_an_async_client_refuses_another_event_loop(client: Any, popmq_broker: Broker) -> None:
+    mine = popmq_broker.async_client()
+    await mine.send(TOPIC, "x")
+    for name, arguments in (("send", (TOPIC, "y")), ("list_topics", ()), ("close", ())):
+        with pytest.raises(errors.ClientClosed, match="another event loop"):
+            await asyncio.to_thread(lambda: asyncio.run(getattr(mine, name)(*arguments)))  # noqa: B023 - it is awaited
+    assert len(await mine.pop(TOPIC, GROUP)) == 1
+    await mine.close()
+
+
+async def test_closing_a_client_ends_the_session_of_a_consumer_that_was_dropped(client: Any, connect: Connect) -> None:
+    await client.send(TOPIC, "x")
+    reader = connect()
+    await reader.consume(TOPIC, GROUP).__anext__()
+    gc.collect()
+    await reader.close()
+    assert await client.sessions(GROUP) == []

@@ -10,7 +10,6 @@ from popmq._async.concurrency import Event, Lock, others_ran, run_to_end
 from popmq._async.transport.wire import Wire
 from popmq._calls import send_calls
 from popmq._calls.send_batching import GATHER_S_MAX, PendingSend, TopicSends
-from popmq._transport import forks
 from popmq.errors import DeadlineExceeded, PopMQError
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -25,12 +24,10 @@ class SendGatherer:
         self._numbering = numbering
         self._lock = Lock()
         self._topics: dict[str, TopicSends] = {}
-        self._born = forks.count
 
     async def send(self, topic: str, rows: Sequence[pb.Message], size: int) -> list[Any]:
         """Sends rows of `size` bytes, perhaps together with others. A SendReceipt or the error of each, in order."""
-        if forks.count != self._born:
-            self._wire.check()
+        self._wire.check()  # before it meets the sends of others
         send = PendingSend(rows, size, Event(), frozenset([row.message_group or row.lite_topic for row in rows]) - {""})
         with self._lock:
             sends = self._topics.setdefault(topic, TopicSends())

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from popmq._async.concurrency import Lock, Stop
+from popmq._async.concurrency import Home, Lock, Stop
 from popmq._async.transport.channel import channel
 from popmq._calls.pop_calls import Call, Pages
 from popmq._transport import forks
@@ -40,6 +40,7 @@ class Wire:
         self._channel = channel(connection)
         self._closing = Stop()
         self._counting = Lock()
+        self._home = Home()
         self._pid, self._born = os.getpid(), forks.count
         self._away_since: float | None = None  # when the broker was first seen not to answer
         self._closing_since: float | None = None  # when closing began to wait for an answer
@@ -167,11 +168,20 @@ class Wire:
         """Raises ClientClosed when no call can be made any more."""
         if self._closing.is_set():
             raise ClientClosed("this client is closed")
+        self.check_home()
         if self.forked():
             # Without this the child would write into its parent's connection.
             raise ClientClosed(
                 f"this client was made in process {self._pid}, before the fork to {os.getpid()}",
                 action="make a new client in each process",
+            )
+
+    def check_home(self) -> None:
+        """Raises ClientClosed in another event loop than that of the first call."""
+        if not self._home.is_here():
+            raise ClientClosed(
+                "this client belongs to another event loop, which used it first",
+                action="make a new client in each event loop",
             )
 
     async def _pause(self, seconds: float, stop: Stop | None) -> None:

@@ -94,6 +94,18 @@ class Heartbeats:
                 log.debug("no goodbye to group %s: %s", group, error)
                 self._gave_up = isinstance(error, TryLater)
 
+    def close(self) -> None:
+        """Removes the readers that are left: those of consumers that were dropped without being closed. Waits for a
+        goodbye that is under way.
+        """
+        if self._beating is not None:
+            self._beating.set()
+        with self._turn:
+            left = list(self._members.items())
+        for group, member in left:
+            for topic, changed in list(member.readers):
+                self.leave(group, topic, changed)
+
     def due(self) -> float | None:
         """When the next heartbeat is due."""
         dues = [member.beat_at for member in list(self._members.values())]
