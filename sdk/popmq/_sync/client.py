@@ -171,7 +171,7 @@ class Client(
         `invisible`: length of the lease, 1 s – 12 h; None: the group's own. `queues`: empty for all. `max_bytes`
         bounds the answer, ≤ 16 MiB; 0 = 3 MiB. A pop repeated with its `attempt_id` (≤ 64 bytes) returns the same
         messages that are not done yet; the SDK makes one for its own retries. What a cancelled or interrupted pop has
-        leased is given back, uncounted, unless it has your `attempt_id`. An empty list is not an error.
+        leased is released, uncounted, unless it has your `attempt_id`. An empty list is not an error.
         `tag` ("a || b") or `sql` ("region = 'eu' AND amount > 100") filters: the first pop fixes the filter of the
         group in the topic, neither is the group's own. `lite_topics`: of a LITE topic these, which need not exist yet;
         each gives one batch at a time, the next when that is settled.
@@ -199,7 +199,7 @@ class Client(
                 received.deliveries = (self._wire.run(call)).deliveries
         except BaseException as error:
             if not attempt_id and not isinstance(error, Exception):
-                self._parts.settler.give_back(call)
+                self._parts.settler.release_batch_of(call)
             raise
         return received.deliveries
 

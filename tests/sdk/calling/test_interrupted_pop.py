@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
 import popmq
-from popmq._async.transport.channel import PythonChannel as InLoop
-from popmq._sync.transport.channel import PythonChannel as InThreads
 from tests.sdk.conftest import GROUP, TOPIC
 
+InLoop = resolve_name("popmq._async.transport.channel:PythonChannel")
+InThreads = resolve_name("popmq._sync.transport.channel:PythonChannel")
 CANCELLED: dict[str, type[BaseException]] = {"async": asyncio.CancelledError, "sync": KeyboardInterrupt}
 
 
@@ -41,7 +42,7 @@ def cancel(monkeypatch: pytest.MonkeyPatch, kind: str) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("topic_type", ["NORMAL", "FIFO"])
-async def test_a_pop_whose_caller_is_cancelled_gives_its_messages_back_uncounted(
+async def test_a_pop_whose_caller_is_cancelled_releases_its_messages_uncounted(
     connect: Any, client: Any, cancel: Callable[[], None], kind: str, topic_type: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fifo = topic_type == "FIFO"

@@ -83,11 +83,11 @@ class Settler(BackgroundSender):
             self._leases.settled(delivery.handle, failed=False)
         return ticket
 
-    def give_back(self, interrupted: Call[Popped]) -> None:
-        """Releases uncounted what a pop has leased whose caller was cancelled or interrupted: nobody else will."""
-        self._errands.run(self._give_back, interrupted)
+    def release_batch_of(self, interrupted: Call[Popped]) -> None:
+        """Releases uncounted what a pop has leased whose caller was cancelled or interrupted: no handler gets it."""
+        self._errands.run(self._release_batch_of, interrupted)
 
-    async def _give_back(self, interrupted: Call[Popped]) -> None:
+    async def _release_batch_of(self, interrupted: Call[Popped]) -> None:
         with contextlib.suppress(PopMQError):
             popped = await self._wire.run(pop_calls.repeated(interrupted), closing=True)
             if popped.deliveries:

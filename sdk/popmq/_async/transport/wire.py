@@ -138,7 +138,7 @@ class Wire:
         return self._away_since is not None
 
     def closing_left(self) -> float:
-        """Seconds that closing may wait: CLOSE_S from when it began to, and anew after each answer of the broker."""
+        """Seconds that closing may wait: CLOSE_S from when it began to, and again after each answer of the broker."""
         now = time.monotonic()
         with self._counting:
             if self._closing_since is None:
