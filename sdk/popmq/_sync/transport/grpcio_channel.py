@@ -1,5 +1,6 @@
 """The channel of a Client over grpcio. The twin of popmq._async.transport.grpcio_channel."""
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -105,8 +106,10 @@ class GrpcioChannel:
         self._closed = True
         if self._channel is not None:
             closing = threading.Thread(target=self._channel.close, name="popmq-close", daemon=True)
-            closing.start()
-            closing.join(STOP_S_MAX)
+            # At the exit of the program no thread can start, and its end closes the connection.
+            with contextlib.suppress(RuntimeError):
+                closing.start()
+                closing.join(STOP_S_MAX)
 
     def _until(self, stop: Stop, call: Any, request: Any, timeout: float) -> Any:
         # A future costs twice a blocking call: taken only where the caller may want to stop it.
