@@ -38,6 +38,7 @@ EXPORTED = [
     "DelayedMessage",
     "DelayedMessages",
     "Delivery",
+    "Finished",
     "FlowControl",
     "Found",
     "Group",
