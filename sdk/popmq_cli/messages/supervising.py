@@ -71,8 +71,8 @@ class Supervisor:
                     return code
             log.warning("a process ended with %s and is started again", _ending(code))
             await self._pause(changed)
-            if self._stops:
-                return code
+            if self._stops:  # what this process had in work is with others by now
+                return code if self._watched else 0
 
     async def _once(self) -> int:
         process = await asyncio.create_subprocess_exec(
