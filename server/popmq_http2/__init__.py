@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from popmq_http2.limits import Limits
+    from popmq_http2.server.arrivals import Arrival
     from popmq_http2.server.call import Call
     from popmq_http2.server.server import Method, Server, bidirectional, client_streaming, server_streaming, unary
     from popmq_http2.status import Aborted, Code, Metadata
@@ -28,6 +29,7 @@ else:
 #: The modules of the names.
 _MODULES = {
     "Aborted": "status",
+    "Arrival": "server.arrivals",
     "Call": "server.call",
     "Code": "status",
     "Limits": "limits",
@@ -42,6 +44,7 @@ _MODULES = {
 
 __all__ = [
     "Aborted",
+    "Arrival",
     "Call",
     "Code",
     "Limits",

@@ -7,7 +7,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest_asyncio
 
-from popmq_http2 import Call, Code, Limits, Method, Server, bidirectional, client_streaming, server_streaming, unary
+from popmq_http2 import (
+    Arrival,
+    Call,
+    Code,
+    Limits,
+    Method,
+    Server,
+    bidirectional,
+    client_streaming,
+    server_streaming,
+    unary,
+)
 from tests.http2.frame_client import FrameClient
 
 
@@ -19,6 +30,7 @@ class Echo:
         self.entered = asyncio.Semaphore(0)
         self.cancelled = asyncio.Semaphore(0)
         self.ended: list[str] = []
+        self.arrivals: asyncio.Queue[tuple[bytes, Arrival]] = asyncio.Queue()
         self.times = 1
         self.metadata: dict[str, str | bytes] = {}
 
@@ -48,6 +60,10 @@ class Echo:
     async def many(self, request: bytes, call: Call) -> AsyncIterator[bytes]:
         for number in range(34):
             yield b"%d " % number + request
+
+    async def told(self, request: bytes, call: Call) -> None:
+        await call.write(request * self.times)
+        call.add_arrival_callback(lambda arrival: self.arrivals.put_nowait((request[:1], arrival)))
 
     async def endless(self, request: bytes, call: Call) -> None:
         try:
@@ -86,7 +102,7 @@ class Echo:
 
     def methods(self) -> dict[str, Method]:
         one = {name: unary(getattr(self, name)) for name in ("say", "wait", "fail")}
-        many = {name: server_streaming(getattr(self, name)) for name in ("many", "endless")}
+        many = {name: server_streaming(getattr(self, name)) for name in ("many", "told", "endless")}
         into = {name: client_streaming(getattr(self, name)) for name in ("count", "deaf")}
         return {f"/t.Echo/{name}": method for name, method in (one | many | into).items()} | {
             "/t.Echo/back": bidirectional(self.back),

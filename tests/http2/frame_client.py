@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from hpack.hpack import Decoder, Encoder
 
@@ -29,7 +29,7 @@ class FrameClient:
         self.headers: dict[str, str] = {}
 
     @classmethod
-    async def connect(cls, port: int) -> FrameClient:
+    async def connect(cls, port: int) -> Self:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def greet(self) -> None:

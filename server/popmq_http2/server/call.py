@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from popmq_http2.hpack import encode
 from popmq_http2.inbox import Inbox
 from popmq_http2.request import Head
+from popmq_http2.server.arrivals import Arrival, Tell
 from popmq_http2.status import Aborted, Code, Metadata, trailers, written
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Call:
         "_outlet",
         "_trailing",
         "_waiters",
+        "arrival",
         "begun",
         "body_left",
         "deadline",
@@ -100,6 +102,8 @@ class Call:
         self.streams: Streams | None = None
         self.task: asyncio.Task[None] | None = None
         self.deadline: Moment[Call] | None = None
+        #: Who asked whether the answer arrives.
+        self.arrival: Tell | None = None
 
     # ── For handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,6 +140,16 @@ class Call:
     def add_disconnect_callback(self, callback: Callable[[Call], Any]) -> None:
         """Calls `callback(call)` when the connection ends; immediately if it has. Not in grpcio's context."""
         self._outlet.when_lost(lambda: callback(self))
+
+    def add_arrival_callback(self, callback: Tell) -> None:
+        """Calls `callback(arrival)` once it is known whether the client got the whole answer: see arrivals.py.
+
+        For one handler that has written all its messages. Not in grpcio's context.
+        """
+        if self.is_over:
+            callback(Arrival.LOST)
+        else:
+            self.arrival = callback
 
     async def abort(self, code: Any, message: str = "", metadata: Metadata = ()) -> NoReturn:
         """Ends the call with a status: raises Aborted. `code`: a Code, or an object whose `value` starts with one."""
@@ -229,6 +243,12 @@ class Call:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def tell(self, arrival: Arrival) -> None:
+        """Tells the handler that asked, if any, what became of its answer."""
+        callback, self.arrival = self.arrival, None
+        if callback is not None:
+            callback(arrival)
 
     def over(self) -> None:
         """Frees the state of a closed stream and runs the done callbacks.

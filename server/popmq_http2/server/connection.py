@@ -21,6 +21,7 @@ from popmq_http2.budget import TURN_POINTS, Budget, Flood
 from popmq_http2.frame_reader import FrameReader
 from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame, settings
 from popmq_http2.server.addresses import counted, shown
+from popmq_http2.server.arrivals import PAYLOAD
 from popmq_http2.server.call import Call
 from popmq_http2.server.outlet import Outlet
 from popmq_http2.server.streams import Streams
@@ -224,11 +225,14 @@ class Connection(asyncio.BufferedProtocol):
         raise ConnectionFault(frames.PROTOCOL_ERROR, "a client does not push")
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """Answers a PING. The answer to the one after our GOAWAY shows that the client has read the GOAWAY."""
+        """Answers a PING. The answer to one of ours shows what the client has read: a GOAWAY, or an answer."""
         if stream_id:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "PING of a stream")
         if len(payload) != 8:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a PING has 8 bytes")
+        if flags & frames.ACK and payload == PAYLOAD and self._streams.arrivals.asked_s is not None:
+            self._streams.arrivals.acknowledged()
+            return
         self._budget.spend("PING")
         if not flags & frames.ACK:
             self._outlet.control(frame(frames.PING, frames.ACK, 0, payload))
@@ -267,17 +271,18 @@ class Connection(asyncio.BufferedProtocol):
         with its requests."""
         now, limits = monotonic(), self._limits
         stalled = self._outlet.holds_back and now - self._outlet.moved_s > limits.stalled_s
-        silent = self._asked_s is not None and now - self._asked_s >= limits.keepalive_timeout_s
+        asked_s = self._asked_s or self._streams.arrivals.asked_s
+        silent = asked_s is not None and now - max(asked_s, self._heard_s) >= limits.keepalive_timeout_s
         if not self._reader.begun or stalled or silent:
             log.debug("the connection of %s ends: it sent nothing, or read nothing, for too long", self._outlet.peer)
             if self._transport is not None:
                 self._transport.abort()
             return
-        if self._asked_s is None and now - self._heard_s >= limits.keepalive_s:
-            self._asked_s = now
+        if asked_s is None and now - self._heard_s >= limits.keepalive_s:
+            asked_s = self._asked_s = now
             self._outlet.control(frame(frames.PING, 0, 0, _KEEPALIVE))
         self._streams.end_stuck()
-        wait_s = limits.keepalive_s if self._asked_s is None else limits.keepalive_timeout_s
+        wait_s = limits.keepalive_s if asked_s is None else limits.keepalive_timeout_s
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _closed(self, call: Call) -> None:

@@ -28,6 +28,7 @@ from popmq_http2.frames import (
     ENHANCE_YOUR_CALM,
     FLOW_CONTROL_ERROR,
     FRAME_SIZE_ERROR,
+    NO_ERROR,
     PADDED,
     PROTOCOL_ERROR,
     REFUSED_STREAM,
@@ -42,6 +43,7 @@ from popmq_http2.frames import (
 from popmq_http2.hpack import Decoder, Header
 from popmq_http2.inbox import Inbox
 from popmq_http2.request import Head, HeadReader, Malformed, check_trailers
+from popmq_http2.server.arrivals import Arrival, Arrivals
 from popmq_http2.server.call import Call
 from popmq_http2.server.outlet import Outlet
 from popmq_http2.status import Aborted, Code
@@ -80,6 +82,7 @@ class Streams:
         self._running = 0
         #: What the unfinished requests had received at the last look, by stream.
         self._received: dict[int, int] = {}
+        self.arrivals = Arrivals(outlet)
         self.calls: dict[int, Call] = {}
         self.last_id = 0
         self.closing = False
@@ -285,7 +288,9 @@ class Streams:
             raise ConnectionFault(PROTOCOL_ERROR, "RST_STREAM of a stream that was never open")
         self._budget.spend("RST_STREAM")
         if call := self.calls.get(stream_id):
-            self._drop(call)
+            self._drop(call, Arrival.REFUSED)
+        elif U32.unpack(payload)[0] != NO_ERROR:
+            self.arrivals.refused(stream_id)
 
     def reset(self, fault: StreamFault) -> None:
         """Resets a stream after a fault. It costs as much as a reset by the client: both waste our work."""
@@ -293,7 +298,7 @@ class Streams:
         log.debug("stream %d of %s: %s", fault.stream_id, self._outlet.peer, fault)
         self._outlet.control(frame(RST_STREAM, 0, fault.stream_id, U32.pack(fault.code)))
         if call := self.calls.get(fault.stream_id):
-            self._drop(call)
+            self._drop(call, Arrival.REFUSED)
         if fault.code != STREAM_CLOSED:
             self._ended.append(fault.stream_id)
 
@@ -307,8 +312,9 @@ class Streams:
         self._running -= 1
 
     def expire(self, call: Call) -> None:
-        """Ends a call whose deadline has passed."""
+        """Ends a call whose deadline has passed. Its client has given it up, and reads what is left to no purpose."""
         self._outlet.end(call, Code.DEADLINE_EXCEEDED, "the deadline has passed")
+        call.tell(Arrival.REFUSED)
         _cancel(call)
 
     # A call leaves `calls` in exactly two ways: here, after its last frame was written, and in _drop.
@@ -317,6 +323,8 @@ class Streams:
         if not call.inbox.ended:
             self._ended.append(call.stream_id)
         del self.calls[call.stream_id]
+        if call.arrival is not None:
+            self.arrivals.written(call.stream_id, call.arrival)
         call.over()
 
     def end_all(self, code: Code, why: str) -> None:
@@ -328,14 +336,16 @@ class Streams:
     def drop_all(self) -> None:
         """Drops all calls after the connection is lost."""
         for call in list(self.calls.values()):
-            self._drop(call)
+            self._drop(call, Arrival.LOST)
+        self.arrivals.lost()
 
-    def _drop(self, call: Call) -> None:
-        """Drops a call whose answer is not wanted any more, and cancels its handler."""
+    def _drop(self, call: Call, arrival: Arrival) -> None:
+        """Drops a call whose answer is not wanted any more, or cannot arrive, and cancels its handler."""
         self._outlet.discard(call)
         del self.calls[call.stream_id]
         _cancel(call)
         call.over()
+        call.tell(arrival)
 
 
 def _cancel(call: Call) -> None:
