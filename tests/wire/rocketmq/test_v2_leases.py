@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, NamedTuple
 
 import grpc
 import pytest
 
+from popmq_http2 import Arrival
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as v1
@@ -149,26 +152,41 @@ class Shares(NamedTuple):
     share_number: int
 
 
+def receiving(desk: Desk, call: Call, renews: bool = True) -> AsyncGenerator[Any, None]:
+    """The elements of a ReceiveMessage that is answered by a desk."""
+    engine: Any = desk
+    clock, metrics = FakeClock(), Metrics()
+    native = NativeService(engine, clock, metrics, Rates(clock))
+    service = ReceiveService(engine, Clients(engine, clock), Held(), clock, native, metrics)
+    request = rpc.ReceiveMessageRequest(
+        group=resource(GROUP), message_queue=pb.MessageQueue(topic=resource(TOPIC)), auto_renew=renews
+    )
+    request.invisible_duration.FromSeconds(30)
+    return service.ReceiveMessage(request, call)
+
+
 @pytest.mark.parametrize(
-    ("read", "tried", "untold"),
-    [(1, [], [0, 1, 2, 3]), (2, [0], [1, 2, 3]), (3, [1], [2, 3]), (5, [3], []), (6, [], [])],
+    ("read", "tried", "paused", "untold"),
+    [
+        (1, [], [], [0, 1, 2, 3]),
+        (2, [0], [], [1, 2, 3]),
+        (3, [1], [0], [2, 3]),
+        (5, [3], [0, 1, 2], []),
+        (6, [], [], []),
+    ],
 )
-def test_a_receive_stream_that_breaks_releases_messages_not_written(
-    read: int, tried: list[int], untold: list[int]
+@pytest.mark.parametrize("renews", [True, False])
+def test_a_receive_stream_that_breaks_releases_its_messages(
+    read: int, tried: list[int], paused: list[int], untold: list[int], renews: bool
 ) -> None:
-    """What was being handed over when the stream broke may have arrived, or be why it broke: that counts."""
+    """What was being handed over when the stream broke may have arrived, or be why it broke: that counts.
+
+    Clients drop what came before it. A lease with a time of its own may go on, one that lasts as the client may not.
+    """
 
     async def scenario() -> list[Any]:
-        desk, clock = Desk(), FakeClock()
-        engine: Any = desk
-        clients = Clients(engine, clock)
-        metrics = Metrics()
-        native = NativeService(engine, clock, metrics, Rates(clock))
-        service = ReceiveService(engine, clients, Held(), clock, native, metrics)
-        request = rpc.ReceiveMessageRequest(
-            group=resource(GROUP), message_queue=pb.MessageQueue(topic=resource(TOPIC)), auto_renew=True
-        )
-        stream = service.ReceiveMessage(request, Call("c", "JAVA", "", lambda: None))
+        desk = Desk()
+        stream = receiving(desk, Call("c", "JAVA", "", lambda: None), renews)
         for _ in range(read):
             await anext(stream)
         await stream.aclose()
@@ -177,7 +195,36 @@ def test_a_receive_stream_that_breaks_releases_messages_not_written(
 
     given = [change for command in asyncio.run(scenario()) for change in command.changes]
     said = [(int(change.handle), change.kind, change.delay_ms, change.uncounted) for change in given]
-    assert said == [(one, "release", SECOND, False) for one in tried] + [(one, "release", 0, True) for one in untold]
+    expected = [(one, "release", SECOND, False) for one in tried]
+    expected += [(one, "release", SECOND, True) for one in paused if renews]
+    assert said == expected + [(one, "release", 0, True) for one in untold]
+
+
+def test_a_lost_delivery_is_released_in_the_name_of_its_caller() -> None:
+    """The transport tells of it outside of the call, and the engine asks for the caller's access key."""
+    said = contextvars.ContextVar("said", default="")
+
+    class Asking(Desk):
+        async def execute(self, command: Any) -> Any:
+            self.told.append((command, said.get()))
+            return 0, 0
+
+    async def scenario() -> list[tuple[Any, str]]:
+        desk, watching = Asking(), list[Callable[[Arrival], Any]]()
+
+        async def call() -> None:
+            said.set("the caller")
+            async for _ in receiving(desk, Call("c", "JAVA", "", lambda: None, watching.append)):
+                pass
+
+        await asyncio.create_task(call())
+        (tell,) = watching
+        tell(Arrival.LOST)
+        await asyncio.sleep(0)
+        return [(command, who) for command, who in desk.told if isinstance(command, ChangeInvisibleTime)]
+
+    ((command, who),) = asyncio.run(scenario())
+    assert ([int(change.handle) for change in command.changes], who) == ([0, 1, 2, 3], "the caller")
 
 
 def test_a_message_that_a_client_cannot_take_ends_among_the_dead_letters(

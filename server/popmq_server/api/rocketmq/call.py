@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from popmq_http2 import Arrival
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_server.access import access_keys
 from popmq_server.api.rocketmq.status import Declined
@@ -18,13 +19,14 @@ class Call(NamedTuple):
     """Header values are opaque texts, "" when absent.
 
     `language`: JAVA, GO, PYTHON, RUST, DOTNET, CPP, HTTP (that is Node). `remaining_s`: seconds until the client's
-    deadline, None without one.
+    deadline, None without one. `on_arrival`: of a stream, Call.add_arrival_callback; None where the transport lacks it.
     """
 
     client_id: str
     language: str
     namespace: str
     remaining_s: Callable[[], float | None]
+    on_arrival: Callable[[Callable[[Arrival], Any]], None] | None = None
 
     @property
     def is_node(self) -> bool:

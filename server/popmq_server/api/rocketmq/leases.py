@@ -3,15 +3,18 @@
     ReceiveMessage with auto_renew     Pop.session under `holder`      LEASE_MS from now on
     any call of the client             `Renewals`                      LEASE_MS from then on, CAP_MS after the pop
     NotifyClientTermination            `release`                       visible again at once
+    the answer does not arrive         `Deliveries`                    visible again at once, or after a pause
 
 See session_lease.py.
 """
 
 import asyncio
 import functools
+from collections.abc import Hashable
+from typing import NamedTuple
 
 from popmq_server.access import access_keys
-from popmq_server.commands import ReleaseSession, RenewSession
+from popmq_server.commands import Pop, ReleaseSession, RenewSession
 from popmq_server.seam.core import Commands
 
 #: The lease ends this long after the client's last call; then other clients get the message.
@@ -51,6 +54,40 @@ class Renewals:
             del self._running[name]
         if not task.cancelled():
             task.exception()  # the broker is busy, or stops: the client's next call tries again
+
+
+class Delivery(NamedTuple):
+    """An answer with messages under a session lease."""
+
+    attempt: Hashable
+    number: int
+
+
+class Deliveries:
+    """Deliveries that may still be lost. A client that draws a new attempt id never asks for a lost one again, and its
+    other calls would renew the lease.
+
+    A repeat of an attempt id delivers the same handles; from then on only that delivery can lose them.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = 0
+        self._latest: dict[Hashable, int] = {}
+
+    def begin(self, command: Pop) -> Delivery:
+        """Messages were popped for a client."""
+        self._numbers += 1
+        named = command.client_id, command.group, command.topic, command.attempt_id
+        delivery = Delivery(named if command.attempt_id else self._numbers, self._numbers)
+        self._latest[delivery.attempt] = delivery.number
+        return delivery
+
+    def end(self, delivery: Delivery) -> bool:
+        """It has arrived, or failed. False if that was known, or its attempt was repeated."""
+        if self._latest.get(delivery.attempt) != delivery.number:
+            return False
+        del self._latest[delivery.attempt]
+        return True
 
 
 async def renew(engine: Commands, client_id: str) -> None:

@@ -7,6 +7,13 @@ the client gives up. When a client breaks off, messages not yet sent are release
 message being sent counts as an attempt and returns after a pause: one that is too large for the client's gRPC must end
 as a dead letter and not be delivered forever.
 
+Clients drop what they have of an answer that breaks off. A session lease of such messages would last as long as the
+client, so these return too, uncounted; after a pause, so that the next answer is smaller. For the same reason an answer
+that was written is followed until it has arrived (popmq_http2/server/arrivals.py):
+
+    the client breaks off before that    the largest message counts: the client's gRPC may have refused it
+    the connection ends before that      all are released at once, uncounted
+
     auto_renew                a session lease, which lasts as long as the client (leases.py); ignores invisible_duration
     else                      invisible_duration, 1 s – 12 h
     filter_expression         replaces the group's filter: consumers of one group with different filters replace each
@@ -19,11 +26,13 @@ An error is a status too, and the stream ends with gRPC's OK: clients avoid an e
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+import contextvars
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
+from popmq_http2 import Arrival
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.native.native import NativeService
@@ -56,6 +65,8 @@ BROKEN_OFF_MS = 1_000
 #: Go 5.0.0 to 5.0.1-rc.4 leave the type of a tag filter unset.
 _KINDS = {pb.FILTER_TYPE_UNSPECIFIED: "tag", pb.TAG: "tag", pb.SQL: "sql92"}
 
+#: Why a message was released.
+_TRIED, _GONE = "the client disconnected while it read the message", "the client went away"
 _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 
 
@@ -80,6 +91,7 @@ class ReceiveService(Service):
         self._held = held
         self._clock = clock
         self._filters = Filters()
+        self._deliveries = leases.Deliveries()
         self._releasing: set[asyncio.Future[Any]] = set()
 
     async def ReceiveMessage(
@@ -97,6 +109,7 @@ class ReceiveService(Service):
             popped = await self._lite.pop(command, waiting_ms)
         if command.filter is not None:  # after the Pop, which checked the names and the access key
             self._filters.used(command.group, command.topic, filters.make(*command.filter), self._clock.now_ms())
+        delivery = self._deliveries.begin(command) if command.session and popped.rows else None
         begun = written = 0
         try:
             yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
@@ -107,7 +120,9 @@ class ReceiveService(Service):
                 written += 1
         finally:
             if written < len(popped.rows):
-                self._release_unwritten(command, popped, written, begun)
+                self._release_unwritten(command, popped, written, begun, delivery)
+        if delivery is not None:
+            self._follow(command, popped, delivery, call)
         self._count(command, popped)
         time = rpc.ReceiveMessageResponse()
         time.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
@@ -159,19 +174,51 @@ class ReceiveService(Service):
             self._held.add(command.client_id, command.group, message.system_properties.message_id, text)
         return rpc.ReceiveMessageResponse(message=message)
 
-    def _release_unwritten(self, command: Pop, popped: Popped, written: int, begun: int) -> None:
+    def _release_unwritten(
+        self, command: Pop, popped: Popped, written: int, begun: int, delivery: leases.Delivery | None
+    ) -> None:
         """Releases what the client did not get. A message being written may have arrived, or be why the client left:
-        its attempt counts.
+        its attempt counts. A lease with a time of its own goes on for those before it.
+        """
+        if delivery is not None and not self._deliveries.end(delivery):
+            return
+        handles = _handles(popped)
+        before = () if delivery is None else handles[:written]
+        self._release(command, tried=handles[written:begun], paused=before, unread=handles[begun:])
 
+    def _follow(self, command: Pop, popped: Popped, delivery: leases.Delivery, call: Call) -> None:
+        """Releases the messages of an answer that was written and does not arrive."""
+        if call.on_arrival is None:
+            self._deliveries.end(delivery)
+            return
+        caller = contextvars.copy_context()  # the transport calls back in none, and the engine checks the access key
+        call.on_arrival(lambda arrival: caller.run(self._followed, command, popped, delivery, arrival))
+
+    def _followed(self, command: Pop, popped: Popped, delivery: leases.Delivery, arrival: Arrival) -> None:
+        if not self._deliveries.end(delivery) or arrival is Arrival.ARRIVED:
+            return
+        handles = _handles(popped)
+        if arrival is Arrival.LOST:
+            self._release(command, unread=handles)
+            return
+        largest = max(range(len(handles)), key=lambda index: len(popped.rows[index][0]))
+        others = handles[:largest] + handles[largest + 1 :]
+        self._release(command, tried=handles[largest : largest + 1], paused=others)
+
+    def _release(
+        self, command: Pop, tried: Sequence[str] = (), paused: Sequence[str] = (), unread: Sequence[str] = ()
+    ) -> None:
+        """Releases messages: `tried` counted and `paused` uncounted, both after a pause, `unread` uncounted at once.
+
+        Those tried come first: in a FIFO topic the release of a message releases later ones of its message group.
         Runs in the background: the generator is being closed, perhaps by a cancellation, and must not block.
         """
-        handles = [handle.decode() for _, _, _, _, _, handle in popped.rows]
-        tried = (
-            Change(one, "release", BROKEN_OFF_MS, False, "the client disconnected while it read the message")
-            for one in handles[written:begun]
+        changes = (
+            *(Change(one, "release", BROKEN_OFF_MS, False, _TRIED) for one in tried),
+            *(Change(one, "release", BROKEN_OFF_MS, True, _GONE) for one in paused),
+            *(Change(one, "release", 0, True, _GONE) for one in unread),
         )
-        unsent = (Change(one, "release", 0, True, "the client went away") for one in handles[begun:])
-        task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, (*tried, *unsent))))
+        task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, changes)))
         self._releasing.add(task)
         task.add_done_callback(self._released)
 
@@ -184,6 +231,10 @@ class ReceiveService(Service):
         self._native.served("Pop", command.group, command.topic)
         size = bytes_of(popped.rows)
         self._native.moved("Pop", command.group, command.topic, len(popped.rows), size)
+
+
+def _handles(popped: Popped) -> list[str]:
+    return [handle.decode() for _, _, _, _, _, handle in popped.rows]
 
 
 def filter_of(

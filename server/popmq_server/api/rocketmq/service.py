@@ -150,7 +150,7 @@ class RocketmqService:
         async def handle(raw: bytes, context: Any) -> None:
             began = stopwatch()
             self._began(context)
-            call = call_of(context)
+            call = call_of(context)._replace(on_arrival=getattr(context, "add_arrival_callback", None))
             try:
                 call.check()
                 answered = admit(context, len(raw))
