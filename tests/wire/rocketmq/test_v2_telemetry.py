@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import queue
+import threading
 from typing import Any
 
 import grpc
@@ -10,9 +13,10 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
+from popmq_server.api.rocketmq import clients
 from popmq_server.embedded import EmbeddedBroker
 from tests.wire.rocketmq.v2 import V2, resource
-from tests.wire.stubs import GROUP, TOPIC, Stubs
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 
 LADDER_S = [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 CONSUMERS = [pb.PUSH_CONSUMER, pb.SIMPLE_CONSUMER, pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER]
@@ -71,6 +75,55 @@ def test_a_consumer_learns_how_to_receive(shop: Stubs, v2: V2, kind: pb.ClientTy
     assert (subscription.lite_subscription_quota, subscription.max_lite_topic_size) == (2000, 64)
     assert agreed.backoff_policy.max_attempts == 17
     assert seconds(agreed.backoff_policy) == LADDER_S
+
+
+class Pauses:
+    """The pauses of the broker, which last until `end`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: queue.Queue[tuple[float, asyncio.Future[None]]] = queue.Queue()
+        self.cancelled = threading.Event()
+        monkeypatch.setattr(clients, "pause", self._pause)
+
+    async def _pause(self, seconds: float) -> None:
+        ended = asyncio.get_running_loop().create_future()
+        self.begun.put((seconds, ended))
+        try:
+            await ended
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+    def end(self) -> float:
+        """Ends the next one; how long it was to be."""
+        seconds, ended = self.begun.get(timeout=CALL_S)
+        ended.get_loop().call_soon_threadsafe(ended.set_result, None)
+        return seconds
+
+
+@pytest.mark.parametrize(("language", "times"), [("HTTP", 3), ("JAVA", 1)])
+def test_node_gets_its_settings_three_times(
+    shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch, language: str, times: int
+) -> None:
+    """With several topics it waits for settings only when it has their routes, and misses an answer before that."""
+    pauses = Pauses(monkeypatch)
+    with V2(v2.endpoint, language=language) as client, client.telemetry() as telemetry:
+        answers = [telemetry.agree(client_type=pb.PUSH_CONSUMER, **consumer())]
+        for pause_s in clients.REPEATS_S[: times - 1]:
+            assert pauses.end() == pause_s
+            answers.append(telemetry.hear())
+        assert answers == answers[:1] * times
+        other = telemetry.agree(client_type=pb.PUSH_CONSUMER, **consumer("other"))
+        assert other.settings.subscription.subscriptions[0].topic.name == "other"
+
+
+def test_settings_are_repeated_no_longer_than_the_stream_lasts(
+    shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = Pauses(monkeypatch)
+    with V2(v2.endpoint, language="HTTP") as node, node.telemetry() as telemetry:
+        telemetry.agree(client_type=pb.PUSH_CONSUMER, **consumer())
+    assert pauses.cancelled.wait(CALL_S)
 
 
 def test_a_simple_consumer_keeps_the_wait_that_it_wants(shop: Stubs, v2: V2) -> None:

@@ -27,7 +27,7 @@ from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
-from popmq_server.clock import Clock
+from popmq_server.clock import Clock, pause
 from popmq_server.commands import Check
 from popmq_server.errors import Refused, invalid, unavailable
 from popmq_server.monitoring.metrics import Metrics
@@ -49,6 +49,8 @@ ANY_KEY = Need("known")
 NAMES_MAX = 400_000
 #: How long the broker waits for a client's answer, in seconds.
 ANSWER_S = 5.0
+#: Pauses before each repeat of an answer with settings, in seconds.
+REPEATS_S = (0.3, 1.0)
 
 
 class Outlet:
@@ -58,11 +60,30 @@ class Outlet:
         self.key = key
         self._write = write
         self._turn = asyncio.Lock()
+        self._repeating: asyncio.Task[None] | None = None
 
     async def write(self, command: rpc.TelemetryCommand) -> None:
         """Returns when the command was passed to the connection; raises when that is closed."""
         async with self._turn:
             await self._write(command.SerializeToString())
+
+    def repeat(self, command: rpc.TelemetryCommand) -> None:
+        """Sends an answer again after a while, and once more; in place of an earlier one."""
+        self.close()
+        self._repeating = asyncio.ensure_future(self._repeat(command))
+
+    async def _repeat(self, command: rpc.TelemetryCommand) -> None:
+        for pause_s in REPEATS_S:
+            await pause(pause_s)
+            try:
+                await self.write(command)
+            except Exception:
+                log.debug("an answer was not repeated", exc_info=True)
+
+    def close(self) -> None:
+        """Ends the repeats."""
+        if self._repeating is not None:
+            self._repeating.cancel()
 
 
 class Client:
@@ -198,6 +219,7 @@ class Clients:
 
     def detach(self, client: Client, outlet: Outlet) -> None:
         """Removes an ended stream. Without a stream the client gets no checks."""
+        outlet.close()
         client.outlets.remove(outlet)
         if not client.outlets:
             self._stop_answering(client)

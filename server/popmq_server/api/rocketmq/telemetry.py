@@ -2,7 +2,7 @@
 
 client                              broker
 settings ─────────────────────────▶ merged with the broker's settings
-         ◀───────────────────────── status OK, settings                      each time
+         ◀───────────────────────── status OK, settings                      each time; to Node three times
          ◀───────────────────────── recover_orphaned_transaction_command     clients.py
 
 Merged settings, and the clients that depend on them:
@@ -123,6 +123,10 @@ class TelemetryService:
                 log.exception("Telemetry raised")
             answer = rpc.TelemetryCommand(status=status_of(error, call.language))
         await outlet.write(answer)
+        if call.is_node and answer.HasField(
+            "settings"
+        ):  # with several topics it begins to wait for settings after it has asked for them
+            outlet.repeat(answer)
         return client.agreed
 
     # ── Settings ─────────────────────────────────────────────────────────────────────────────────────────────────
