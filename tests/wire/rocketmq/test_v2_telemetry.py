@@ -140,12 +140,19 @@ def test_a_group_with_a_backoff_of_its_own_tells_it_in_whole_seconds(stubs: Stub
     assert seconds(policy) == [1, 1, 2, 3]
 
 
-def test_node_which_reads_no_other_backoff_gets_an_exponential_one(shop: Stubs, v2: V2) -> None:
+@pytest.mark.parametrize(
+    ("delays_ms", "expected_ms"), [([], (1_000, 7_200_000)), ([0, 500, 5_000], (500, 5_000)), ([0], (0, 0))]
+)
+def test_node_gets_an_exponential_backoff_in_milliseconds(
+    stubs: Stubs, v2: V2, delays_ms: list[int], expected_ms: tuple[int, int]
+) -> None:
+    """It reads no other form, and takes the seconds for milliseconds: an ordered consumer would give up within some."""
+    stubs.create_group(**({"backoff": native.Backoff(delays_ms=delays_ms)} if delays_ms else {}))
     with V2(v2.endpoint, language="HTTP") as node:
         policy = agree(node, client_type=pb.PUSH_CONSUMER, **consumer()).backoff_policy
     backoff = policy.exponential_backoff
     assert policy.max_attempts == 17
-    assert (backoff.initial.seconds, backoff.max.seconds, backoff.multiplier) == (5, 7200, 2)
+    assert ((backoff.initial.seconds, backoff.max.seconds), backoff.multiplier) == (expected_ms, 2)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from popmq_server.monitoring.metrics import Metrics
 from popmq_server.seam.engine import Engine
 
 _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
-#: A shorter delay counts as none: Node's push consumers send the seconds of a backoff as milliseconds.
+#: A shorter delay of Node's push consumers counts as none: they double the first delay of the group's backoff.
 NO_DELAY_MS = 10_000
 
 
@@ -170,8 +170,8 @@ def _acked(entries: Iterable[rpc.AckMessageEntry], texts: list[str]) -> bytes:
 
 
 def _changed(handle: str, invisible_ms: int, call: Call, client: Client) -> Change:
-    """Node's push consumers send 0, or milliseconds, when they mean the group's backoff; taken literally, they would
-    retry at once, forever.
+    """Node's push consumers send 0, or doubles of its first delay, when they mean the group's backoff; taken
+    literally, 0 would let them retry at once, forever.
     """
     if call.is_node and client.renews and invisible_ms < NO_DELAY_MS:
         return Change(handle, "release", None)

@@ -9,7 +9,8 @@ Merged settings, and the clients that depend on them:
 
     producer     exponential backoff        clients of three languages refuse to start without one
                  max_body_size > 0          0 would forbid every send
-    consumer     the group's backoff        in whole seconds, since one client reads no finer; exponential for Node
+    consumer     the group's backoff        in whole seconds, since one client reads no finer; exponential for Node,
+                                            which takes the seconds for milliseconds, so these are what they say
                  fifo                       read once, at the start: whether a client delivers in order
                  long polling > 0           unset is a loop without a pause in one client
 """
@@ -173,19 +174,21 @@ class TelemetryService:
         self._merge_backoff(agreed.backoff_policy, group, call)
 
     def _merge_backoff(self, policy: pb.RetryPolicy, group: Group | None, call: Call) -> None:
-        """Whole seconds, at least 1: one client reads nothing finer."""
+        """Whole seconds, at least 1: one client reads nothing finer. To Node the number of milliseconds as seconds:
+        its ordered push consumers wait that long before they try again by themselves, and with less they give up.
+        """
         policy.max_attempts = group.max_attempts if group else PRODUCER_ATTEMPTS
+        delays_ms: tuple[int, ...] = tuple(seconds * 1000 for seconds in LADDER_S)
+        if group is not None and group.delays_ms != limits.DELAYS_MS_DEFAULT:
+            delays_ms = group.delays_ms
         if call.is_node:
-            policy.exponential_backoff.initial.FromSeconds(LADDER_S[1])
-            policy.exponential_backoff.max.FromSeconds(LADDER_S[-1])
+            policy.exponential_backoff.initial.FromSeconds(next(filter(None, delays_ms), 0))
+            policy.exponential_backoff.max.FromSeconds(max(delays_ms))
             policy.exponential_backoff.multiplier = 2
             return
-        ladder = LADDER_S
-        if group is not None and group.delays_ms != limits.DELAYS_MS_DEFAULT:
-            ladder = tuple(max(1, -(-delay_ms // 1000)) for delay_ms in group.delays_ms)
         policy.customized_backoff.Clear()
-        for seconds in ladder:
-            policy.customized_backoff.next.add().FromSeconds(seconds)
+        for delay_ms in delays_ms:
+            policy.customized_backoff.next.add().FromSeconds(max(1, -(-delay_ms // 1000)))
 
     async def _group(self, name: str) -> Group | None:
         try:
