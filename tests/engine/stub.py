@@ -73,6 +73,7 @@ class StubEngine:
             queries.GroupSettings: lambda query: Rows(
                 [self._group(query.name)] if query.name else self.groups.values()
             ),
+            queries.SessionHandle: lambda _: "",
             queries.TermsOf: lambda query: {name: Terms(1, "POP", 0) for name in query.topics if name in self.topics},
         }
 

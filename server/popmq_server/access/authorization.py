@@ -194,6 +194,7 @@ ASKING: dict[type[Query[Any]], Callable[[Any], Needs]] = {
     queries.GroupSettings: lambda query: _group(query.name) if query.name else KNOWN,
     queries.TermsOf: lambda query: tuple(need for topic in query.topics for need in _receive(topic, query.group)),
     queries.HeldBy: lambda query: tuple(need for group, _ in query.clients for need in _group(group)),
+    queries.SessionHandle: lambda query: _receive("", query.group),  # of the caller's client: leases.holder
     queries.Subscriptions: lambda query: _named_group(query.group),
     queries.Leases: lambda query: _of_pair_or_admin(query) if query.topic or query.group else ADMIN,
     queries.Owners: lambda query: _named_group(query.group),

@@ -100,6 +100,18 @@ class HeldBy(Query[dict[tuple[str, str], int]]):
 
 
 @dataclass(frozen=True)
+class SessionHandle(Query[str]):
+    """The handle of the message with this id that the client holds under a session lease; "" if it holds none.
+
+    A search through the leases of the client, for a client that knows a message only by its id.
+    """
+
+    client: str
+    group: str
+    message_id: str
+
+
+@dataclass(frozen=True)
 class Leases(Query[tuple[list[LeaseNumbers], int, str]]):
     """The list of leases, soonest deadline first: of those topics and groups that `reach` covers.
 

@@ -13,12 +13,19 @@ each CheckPoint; a client holds some hundreds at most, since it stops popping wh
 client with more are renewed in pieces, so that other commands run in between.
 """
 
-from popmq_server.commands import ReleaseSession, RenewSession
+from popmq_server.commands import ReleaseSession, RenewSession, queries
+from popmq_server.delivery import fifo
+from popmq_server.model import fields
+from popmq_server.model.checkpoint import members_of
+from popmq_server.model.handles import make_handle
 from popmq_server.state import session_ids
 from popmq_server.state.tx import Tx
+from popmq_server.topics.log import Log, located
 
 #: CheckPoints that one command renews or releases at most: some 10 ms.
 PIECE = 1000
+#: Bytes of messages that a search for one reads at most: some 10 ms.
+READ_BYTES_MAX = 32 << 20
 
 
 def renew(tx: Tx, command: RenewSession) -> tuple[int, int]:
@@ -46,6 +53,22 @@ def release(tx: Tx, command: ReleaseSession) -> tuple[int, int]:
             tx.set_lease(tx.state.ck[ck_id], 0, part._replace(due_ms=tx.now_ms))
             moved += 1
     return moved, after
+
+
+def handle_of(tx: Tx, query: queries.SessionHandle) -> str:
+    """Reads the messages that a client holds in a group, the oldest leases first, until one has the id."""
+    group, log, left = tx.group(query.group), Log(tx.kv), READ_BYTES_MAX
+    for ck_id in session_ids.after(tx.state, query.client, 0, PIECE):
+        ck = tx.state.ck[ck_id]
+        if group is None or ck.group_id != group.group_id:
+            continue
+        bits = fifo.undone(tx, ck)
+        for (_, _, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
+            left -= size
+            read = log.fetch(ck.topic_id, position, size) if left >= 0 else None
+            if read is not None and fields.text(read[1], fields.MESSAGE_ID) == query.message_id:
+                return make_handle(ck_id, member, ck.nonce)
+    return ""
 
 
 def _piece(tx: Tx, client: str, after: int) -> tuple[list[int], int]:

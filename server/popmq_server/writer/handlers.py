@@ -131,6 +131,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     queries.Subscriptions: stats.subscriptions,
     queries.TermsOf: consume_mode.terms,
     queries.HeldBy: stats.held_by,
+    queries.SessionHandle: session_lease.handle_of,
     queries.Leases: stats.leases,
     queries.Owners: stats.owners,
     queries.MessageGroups: message_groups.listed,

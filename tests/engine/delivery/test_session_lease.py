@@ -7,8 +7,10 @@ from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from popmq_server.delivery import history, session_lease
 from popmq_server.model import checkpoint
+from popmq_server.model.handles import make_handle
 from popmq_server.model.message import Extra
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.state import session_ids
@@ -135,6 +137,36 @@ def test_a_session_with_many_leases_is_renewed_in_pieces(rig: Rig, monkeypatch: 
 def test_renewing_or_releasing_a_session_without_leases_writes_nothing(rig: Rig) -> None:
     rig.pair()
     assert not rig.commit(ask.RenewSession("nobody", LEASE, CAP), ask.ReleaseSession("nobody")).wrote
+
+
+# ── By message ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_client_finds_what_it_holds_by_message_id(rig: Rig) -> None:
+    """In each of its leases, also one changed alone; not what is done, nor what another client or group has."""
+    rig.pair()
+    rig.group("g2")
+    rig.send("a", "b", "c", "d")
+    rows = [*pop(rig, 3), *pop(rig, 1, client="other")]
+    rig.extend(rows[1:2], 10 * SECOND)
+    rig.ack(rows[:1])
+
+    def found(message_id: str, client: str = "c", group: str = "g") -> str:
+        return str(rig.look(queries.SessionHandle(client, group, message_id)))
+
+    handles = [make_handle(*row.handle) for row in rows]
+    assert [found(name) for name in ("a", "b", "c", "d", "")] == ["", *handles[1:3], "", ""]
+    assert found("d", "other") == handles[3]
+    assert found("b", "other") == found("b", group="g2") == found("b", group="none") == ""
+
+
+def test_a_search_by_message_id_reads_a_bounded_number_of_bytes(rig: Rig, monkeypatch: Any) -> None:
+    rig.pair()
+    rig.do(ask.Send("t", tuple(message("x" * 1000, message_id=name) for name in ("a", "b"))))
+    row, _ = pop(rig)
+    monkeypatch.setattr(session_lease, "READ_BYTES_MAX", 1500)
+    assert rig.look(queries.SessionHandle("c", "g", "a")) == make_handle(*row.handle)
+    assert rig.look(queries.SessionHandle("c", "g", "b")) == ""
 
 
 # ── The client ends ──────────────────────────────────────────────────────────────────────────────────────────────────

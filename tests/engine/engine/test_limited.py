@@ -21,7 +21,7 @@ EVERY = {
     *(ask.Send, ask.Pop, ask.Ack, ask.ChangeInvisibleTime, ask.RenewSession, ask.ReleaseSession),
     *(ask.CreateTopic, ask.UpdateTopic, ask.DeleteTopic, ask.CreateGroup, ask.UpdateGroup, ask.DeleteGroup),
     *(queries.Topics, queries.Groups, queries.GroupSettings, queries.TermsOf, queries.HeldBy, queries.Subscriptions),
-    queries.Store,
+    *(queries.Store, queries.SessionHandle),
 }
 #: The embedded engine's own.
 OWN = {

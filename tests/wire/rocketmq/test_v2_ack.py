@@ -305,11 +305,32 @@ def test_giving_up_without_a_handle_finds_the_lease_by_the_message(shop: Stubs, 
     assert len(dead_letters(shop)) == 1
 
 
+def test_giving_up_without_a_handle_finds_the_lease_after_a_restart_of_the_broker(folder: Any) -> None:
+    clock = FakeClock()
+    with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
+        stubs.create_topic(type="FIFO")
+        stubs.create_group(fifo=True)
+        with V2(broker.endpoint, client_id="cpp", language="CPP") as cpp:
+            cpp.send(*(message(b"x", message_id=name, message_type=pb.FIFO, message_group="g") for name in "abc"))
+            a, b = cpp.receive(auto_renew=True, batch_size=2).messages
+            acked(cpp, a)
+    with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
+        with V2(broker.endpoint, client_id="cpp", language="CPP") as cpp:
+            assert dead_letter(cpp, a, receipt_handle="") == "INVALID_RECEIPT_HANDLE"
+            assert dead_letter(cpp, b, receipt_handle="") == "OK"
+            assert dead_letter(cpp, b, receipt_handle="") == "OK"
+            (c,) = cpp.receive(auto_renew=True).messages
+            assert c.system_properties.message_id == "c"
+        assert [letter.message_id for letter in dead_letters(stubs)] == ["b"]
+    assert check_folder(folder) == []
+
+
 def test_handles_remembered_for_clients_that_name_none_are_bounded(
     shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remembered, "HELD_MAX", 1)
     with V2(v2.endpoint, client_id="cpp", language="CPP") as cpp:
         a, b = sent(cpp, b"a", b"b", auto_renew=True)
+        for one in (a, b, b):
+            assert dead_letter(cpp, one, receipt_handle="") == "OK"
         assert dead_letter(cpp, a, receipt_handle="") == "INVALID_RECEIPT_HANDLE"
-        assert dead_letter(cpp, b, receipt_handle="") == "OK"

@@ -147,7 +147,7 @@ def test_node_gets_an_exponential_backoff_in_milliseconds(
     stubs: Stubs, v2: V2, delays_ms: list[int], expected_ms: tuple[int, int]
 ) -> None:
     """It reads no other form, and takes the seconds for milliseconds: an ordered consumer would give up within some."""
-    stubs.create_group(**({"backoff": native.Backoff(delays_ms=delays_ms)} if delays_ms else {}))
+    stubs.create_group(backoff=native.Backoff(delays_ms=delays_ms) if delays_ms else None)
     with V2(v2.endpoint, language="HTTP") as node:
         policy = agree(node, client_type=pb.PUSH_CONSUMER, **consumer()).backoff_policy
     backoff = policy.exponential_backoff

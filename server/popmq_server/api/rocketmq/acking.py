@@ -108,7 +108,7 @@ class AckService(Service):
     ) -> rpc.ForwardMessageToDeadLetterQueueResponse:
         """Moves a message to the dead letter topic because the client gave up. OK also for a repeat."""
         topic, group = _names(request, call)
-        text = request.receipt_handle or self._held.find(leases.holder(call.client_id), group, request.message_id)
+        text = request.receipt_handle or await self._held_by(call, group, request.message_id)
         reason = f"the client gave up after {request.delivery_attempt} of {request.max_delivery_attempts} attempts"
         try:
             await self._change(topic, group, Change(text, "reject", 0, False, reason))
@@ -117,6 +117,19 @@ class AckService(Service):
             if refused.code != "HANDLE_LAPSED":
                 raise
         return rpc.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+    async def _held_by(self, call: Call, group: str, message_id: str) -> str:
+        """The handle of a message that a client names only by its id; "" if it holds no such message.
+
+        After a restart only the store knows it.
+        """
+        holder = leases.holder(call.client_id)
+        if handle := self._held.find(holder, group, message_id):
+            return handle
+        handle = await self._engine.ask(queries.SessionHandle(holder, group, message_id)) if message_id else ""
+        if handle:
+            self._held.add(holder, group, message_id, handle)
+        return handle
 
     async def _change(self, topic: str, group: str, change: Change) -> str:
         """Executes one change; returns the new handle if there is one. Raises Refused."""

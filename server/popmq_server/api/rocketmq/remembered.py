@@ -2,7 +2,7 @@
 
     Finished   handles whose message was acked or dead-lettered: the engine answers HANDLE_LAPSED for these and for
                expired leases alike, but a client that repeats a call whose answer it lost did nothing wrong
-    Held       the handle by message id, for the one client that sends no handle
+    Held       the handle by message id, for the one client that sends no handle; the engine finds it too, slowly
     Filters    the filter that a group used last
 
 Clients repeat within seconds, and some ten thousand handles are minutes' worth. A forgotten handle is answered with
