@@ -7,6 +7,10 @@ from typing import NamedTuple
 
 from popmq_server.commands.lanes import LANE_ACK, command
 
+#: A session lease ends this long after the client was heard of last; then other clients get the message.
+SESSION_LEASE_MS = 60_000
+#: A listener that takes longer than this for one message counts as stuck, even if its client still makes calls.
+SESSION_CAP_MS = 3 * 3_600_000
 #: How often a client sends heartbeats.
 HEARTBEAT_MS = 30_000
 #: How long a lock of a queue lasts. Clients trust it for half of this time and renew it every third (C.13).

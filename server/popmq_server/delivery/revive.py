@@ -22,7 +22,7 @@ import logging
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
-from popmq_server.delivery import deadletter, fifo, history, invalidated, owner, sweep
+from popmq_server.delivery import deadletter, fifo, history, invalidated, owner, session_lease, sweep
 from popmq_server.delivery.retry import exhausted, leave, to_retry
 from popmq_server.errors import StartError
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, members_of
@@ -266,7 +266,11 @@ def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, budget: 
     """Ends one due lease, an owner's or a part of a CheckPoint's; returns the number of moved members."""
     if sub == SUB_OWNER:
         return owner.lapse(tx, ck_id, members_max)
-    return expire(tx, tx.state.ck[ck_id], sub, part, members_max, budget)
+    ck = tx.state.ck[ck_id]
+    if due_ms := session_lease.after_start(tx, ck, sub, part):
+        tx.set_lease(ck, sub, part._replace(due_ms=due_ms))
+        return 0
+    return expire(tx, ck, sub, part, members_max, budget)
 
 
 class Fate(NamedTuple):

@@ -5,6 +5,7 @@
     the broker hears of it        RenewSession     due = now + lease, at most pop + cap; never sooner than before
     one member is extended        lease.change     split off, also the last one: it has its own deadline from here on
     the client ends               ReleaseSession   due = now
+    the broker was down           `after_start`    due = start + lease: clients need a while to be heard of again
     due                           revive           like any expired lease: the attempt counts
 
 Clients of apache.rocketmq.v2 never renew the leases of messages that their listeners process; they expect the broker to
@@ -14,9 +15,10 @@ client with more are renewed in pieces, so that other commands run in between.
 """
 
 from popmq_server.commands import ReleaseSession, RenewSession, queries
+from popmq_server.commands.sessions import SESSION_CAP_MS, SESSION_LEASE_MS
 from popmq_server.delivery import fifo
 from popmq_server.model import fields
-from popmq_server.model.checkpoint import members_of
+from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.model.handles import make_handle
 from popmq_server.state import session_ids
 from popmq_server.state.tx import Tx
@@ -50,9 +52,23 @@ def release(tx: Tx, command: ReleaseSession) -> tuple[int, int]:
     for ck_id in held:
         part = tx.state.leases.get((ck_id, 0))
         if part is not None and part.due_ms > tx.now_ms:
-            tx.set_lease(tx.state.ck[ck_id], 0, part._replace(due_ms=tx.now_ms))
+            ended = part._replace(due_ms=tx.now_ms)
+            if after_start(tx, tx.state.ck[ck_id], 0, ended):
+                ended = part.renewed(tx.now_ms, tx.now_ms)  # its client was heard of
+            tx.set_lease(tx.state.ck[ck_id], 0, ended)
             moved += 1
     return moved, after
+
+
+def after_start(tx: Tx, ck: CheckPoint, sub: int, part: Lease) -> int:
+    """The deadline instead of that of a lease which is due, whose client could not be heard of while the broker was down;
+    0: it ends. No lease lasts longer than the cap.
+    """
+    started_ms = tx.state.started_ms
+    if sub or not ck.session or max(ck.popped_ms, part.renewed_ms) >= started_ms:
+        return 0
+    due_ms = min(started_ms + SESSION_LEASE_MS, ck.popped_ms + SESSION_CAP_MS)
+    return due_ms if due_ms > max(part.due_ms, tx.now_ms) else 0
 
 
 def handle_of(tx: Tx, query: queries.SessionHandle) -> str:

@@ -86,7 +86,7 @@ class Core:
         except BaseException:
             store.close()
             raise
-        now_ms = clock.now_ms()
+        now_ms = self.state.started_ms = clock.now_ms()
         tidying = (*housekeeping.jobs(now_ms), index_merge.MergingBlocks(now_ms), *lite_chunks.jobs(store))
         self.timetable = timetable.Timetable(
             (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
+
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.commands import queries
@@ -137,6 +139,73 @@ def test_a_session_with_many_leases_is_renewed_in_pieces(rig: Rig, monkeypatch: 
 def test_renewing_or_releasing_a_session_without_leases_writes_nothing(rig: Rig) -> None:
     rig.pair()
     assert not rig.commit(ask.RenewSession("nobody", LEASE, CAP), ask.ReleaseSession("nobody")).wrote
+
+
+# ── After a start of the broker ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def down(rig: Rig, ms: int) -> None:
+    """The broker stops, and starts after a while."""
+    rig.clock.advance(ms)
+    rig.restart()
+    rig.settle()
+
+
+@pytest.mark.parametrize("outage_ms", [LEASE - 5 * SECOND, LEASE + 5 * SECOND, HOUR])
+def test_a_session_lease_lasts_one_lease_time_after_a_start(rig: Rig, outage_ms: int) -> None:
+    """Its client had no chance to be heard of."""
+    rig.pair()
+    rig.send("a")
+    pop(rig)
+    down(rig, outage_ms)
+    rig.advance(LEASE - 1)
+    assert rig.pop() == []
+    rig.advance(1)
+    (again,) = rig.pop()
+    assert again.attempt == 2
+
+
+def test_a_client_that_is_heard_of_after_a_start_keeps_its_leases(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a")
+    rows = pop(rig)
+    down(rig, HOUR)
+    rig.advance(30 * SECOND)
+    assert renew(rig) == 1
+    rig.advance(LEASE - 1)
+    assert rig.pop() == []
+    assert refusals(rig.ack(rows)) == [""]
+
+
+def test_a_start_keeps_no_lease_beyond_the_cap(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a")
+    pop(rig)
+    down(rig, CAP - 10 * SECOND)
+    rig.advance(10 * SECOND - 1)
+    assert rig.pop() == []
+    rig.advance(1)
+    assert bodies(rig.pop()) == ["a"]
+
+
+def test_a_start_keeps_no_lease_with_a_time_of_its_own(rig: Rig) -> None:
+    rig.pair()
+    rig.send("extended", "plain", "session")
+    extended = pop(rig, 1)
+    rig.pop(1, invisible_ms=LEASE, client_id="c")
+    pop(rig, 1)
+    rig.extend(extended, LEASE)
+    down(rig, HOUR)
+    assert sorted(bodies(rig.pop())) == ["extended", "plain"]
+
+
+def test_a_session_that_ends_soon_after_a_start_has_no_lease_left(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a")
+    pop(rig)
+    down(rig, HOUR)
+    assert end(rig) == 1
+    assert bodies(rig.pop()) == ["a"]
 
 
 # ── By message ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
@@ -21,6 +22,8 @@ from popmq_server.api.rocketmq.receiving import ReceiveService
 from popmq_server.api.rocketmq.remembered import Held
 from popmq_server.clock import FakeClock
 from popmq_server.commands import ChangeInvisibleTime, Pop, Popped, Query
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.fsck.check import check_folder
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 from tests.wire.gate import Gate
@@ -87,6 +90,24 @@ def test_no_client_keeps_a_message_for_more_than_three_hours(shop: Stubs, v2: V2
         assert code(other) == "MESSAGE_NOT_FOUND"
         clock.advance(30 * SECOND)
         assert bodies(other.receive()) == [b"body"]
+
+
+def test_a_push_consumer_keeps_its_messages_over_an_outage_of_the_broker(folder: Path, clock: FakeClock) -> None:
+    with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
+        stubs.create_topic(queues=1)
+        stubs.create_group()
+        with V2(broker.endpoint) as v2:
+            v2.send(message())
+            (found,) = v2.receive(auto_renew=True).messages
+    clock.advance(5 * MINUTE)
+    with EmbeddedBroker(folder, clock=clock, sync="none") as broker, V2(broker.endpoint) as v2:
+        clock.advance(30 * SECOND)
+        v2.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
+        clock.advance(MINUTE - 1)
+        with V2(v2.endpoint, client_id="other") as other:
+            assert code(other) == "MESSAGE_NOT_FOUND"
+        assert v2.ack(found).status.code == pb.OK
+    assert check_folder(folder) == []
 
 
 def test_the_same_attempt_again_gets_the_same_messages_uncounted(shop: Stubs, v2: V2) -> None:

@@ -15,12 +15,10 @@ from typing import NamedTuple
 
 from popmq_server.access import access_keys
 from popmq_server.commands import Pop, ReleaseSession, RenewSession
+from popmq_server.commands.sessions import SESSION_CAP_MS, SESSION_LEASE_MS
 from popmq_server.seam.core import Commands
 
-#: The lease ends this long after the client's last call; then other clients get the message.
-LEASE_MS = 60_000
-#: A listener that takes longer than this for one message counts as stuck, even if its client still makes calls.
-CAP_MS = 3 * 3_600_000
+LEASE_MS, CAP_MS = SESSION_LEASE_MS, SESSION_CAP_MS
 #: Minimum interval between two renewals of one client.
 EVERY_MS = 15_000
 
