@@ -61,8 +61,9 @@ def release(tx: Tx, command: ReleaseSession) -> tuple[int, int]:
 
 
 def after_start(tx: Tx, ck: CheckPoint, sub: int, part: Lease) -> int:
-    """The deadline instead of that of a lease which is due, whose client could not be heard of while the broker was down;
-    0: it ends. No lease lasts longer than the cap.
+    """The deadline of a lease that is due, and whose client could not be heard of while the broker was down. 0: it ends.
+
+    No lease lasts longer than the cap.
     """
     started_ms = tx.state.started_ms
     if sub or not ck.session or max(ck.popped_ms, part.renewed_ms) >= started_ms:

@@ -19,8 +19,11 @@ from popmq_server.api.rocketmq.status import Declined
 from popmq_server.api.rocketmq.telemetry import TelemetryService
 from popmq_server.clock import FakeClock
 from popmq_server.errors import Refused
-from tests.wire.rocketmq.v2 import V2, message, resource
+from tests.wire.rocketmq.v2 import V2, code, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
+
+
+MINUTE = 60_000
 
 
 class Silent:
@@ -196,3 +199,62 @@ def test_a_broker_that_is_busy_agrees_to_no_settings() -> None:
         return rpc.TelemetryCommand.FromString(heard[0]).status
 
     assert asyncio.run(scenario()).code == pb.TOO_MANY_REQUESTS
+
+
+# ── Refused polls ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("asked", "deadline_s", "held_ms"),
+    [
+        ({"auto_renew": True, "poll_ms": 20_000}, CALL_S, [1_000]),
+        ({"auto_renew": True, "poll_ms": 300}, CALL_S, [300]),
+        ({"auto_renew": True, "poll_ms": 20_000}, 0.3, [0]),
+        ({"poll_ms": 20_000}, CALL_S, []),
+    ],
+    ids=["a push consumer", "a short poll", "a near deadline", "a simple consumer"],
+)
+def test_the_refusal_of_a_push_consumers_poll_is_held_for_a_second(
+    shop: Stubs,
+    v2: V2,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, Any],
+    deadline_s: float,
+    held_ms: list[int],
+) -> None:
+    """It would ask again at once, 46 times a second."""
+    held: list[int] = []
+
+    async def hold(_: Clients, ms: int) -> None:
+        held.append(ms)
+
+    monkeypatch.setattr(Clients, "hold", hold)
+    assert code(v2, group="unknown", deadline_s=deadline_s, **asked) == "CONSUMER_GROUP_NOT_FOUND"
+    assert held == held_ms
+    shop.create_group("closed", consume_enable=False)
+    assert code(v2, group="closed", deadline_s=deadline_s, **asked) == "FORBIDDEN"
+    assert held == held_ms * 2
+
+
+def test_a_held_answer_leaves_when_the_broker_stops_and_a_bounded_number_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "HELD_MAX", 2)
+
+    async def scenario() -> None:
+        engine: Any = Silent()
+        clients = Clients(engine, FakeClock())
+        await clients.hold(1)
+        held = [asyncio.ensure_future(clients.hold(MINUTE)) for _ in range(2)]
+        await asyncio.sleep(0)
+        await clients.hold(MINUTE)  # one too many
+        gone = held.pop()
+        gone.cancel()
+        await asyncio.wait([gone])
+        held.append(asyncio.ensure_future(clients.hold(MINUTE)))
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in held)
+        clients.closed.set()
+        await asyncio.gather(*held)
+
+    asyncio.run(scenario())

@@ -10,6 +10,7 @@ alone, since after a restart of the broker some clients never send their setting
 """
 
 import asyncio
+import contextlib
 import heapq
 import logging
 import uuid
@@ -49,6 +50,8 @@ ANY_KEY = Need("known")
 NAMES_MAX = 400_000
 #: How long the broker waits for a client's answer, in seconds.
 ANSWER_S = 5.0
+#: The number of answers that the broker holds back at a time.
+HELD_MAX = 1024
 #: Pauses before each repeat of an answer with settings, in seconds.
 REPEATS_S = (0.3, 1.0)
 
@@ -124,6 +127,7 @@ class Clients:
         self._questions: dict[str, tuple[Client, asyncio.Future[tuple[str, str]]]] = {}
         #: Set when the broker stops: streams then end in order.
         self.closed = asyncio.Event()
+        self._held = 0
 
     def heard(self, call: Call) -> Client:
         """Records that the client is alive, and renews its session leases."""
@@ -144,6 +148,17 @@ class Clients:
     async def renewed(self, client_id: str) -> None:
         """Returns when the renewal of this client's leases, if one is under way, has ended."""
         await self._renewals.over(client_id)
+
+    async def hold(self, ms: int) -> None:
+        """Holds an answer back, for less time if the broker stops."""
+        if ms <= 0 or self._held >= HELD_MAX:
+            return
+        self._held += 1
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.closed.wait(), ms / 1000)
+        finally:
+            self._held -= 1
 
     def _sweep(self, now_ms: int) -> None:
         self._swept_ms = now_ms

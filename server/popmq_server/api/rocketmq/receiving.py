@@ -22,6 +22,9 @@ that was written is followed until it has arrived (popmq_http2/server/arrivals.p
     message_queue             its topic; its id counts only where a share number is set
     batch_size                1–32; 32 when unset or larger
 
+A push consumer asks again at once: one client 46 times a second. So the refusal of its poll comes REFUSED_MS after the
+request, or when the poll ends.
+
 An error is a status too, and the stream ends with gRPC's OK: clients avoid an endpoint whose calls fail in gRPC.
 """
 
@@ -47,6 +50,7 @@ from popmq_server.api.rocketmq.remembered import Filters, Held
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.clock import Clock
 from popmq_server.commands import Change, ChangeInvisibleTime, Pop, Popped, PoppedRow, bytes_of
+from popmq_server.errors import Refused
 from popmq_server.filters import filter as filters
 from popmq_server.model.message import length_prefixed
 from popmq_server.monitoring.metrics import Metrics
@@ -55,6 +59,8 @@ from popmq_server.seam.engine import Engine
 MESSAGES_MAX = 32
 BYTES_MAX = 16 << 20
 POLL_MS_MAX = 20_000
+#: How long the refusal of a push consumer's poll takes.
+REFUSED_MS = 1_000
 #: The answer is sent this long before the client's deadline.
 MARGIN_MS = 400
 #: Default timeout of a client's other calls: when it names no poll time, half of this is taken off its deadline.
@@ -102,11 +108,16 @@ class ReceiveService(Service):
         A message counts as written when the next one is requested: before that the stream may have broken off.
         """
         client = self._clients.heard(call)
-        command = self._pop(request, call)
-        client.renews = client.renews or command.session
-        waiting_ms = wait_ms(request, call, client)
-        with self._metrics.limits(command.group, command.topic):
-            popped = await self._lite.pop(command, waiting_ms)
+        client.renews = client.renews or request.auto_renew
+        waiting_ms, began_ms = wait_ms(request, call, client), self._clock.now_ms()
+        try:
+            command = self._pop(request, call)
+            with self._metrics.limits(command.group, command.topic):
+                popped = await self._lite.pop(command, waiting_ms)
+        except (Declined, Refused):
+            if request.auto_renew:
+                await self._clients.hold(min(REFUSED_MS, waiting_ms) - (self._clock.now_ms() - began_ms))
+            raise
         if command.filter is not None:  # after the Pop, which checked the names and the access key
             self._filters.used(command.group, command.topic, filters.make(*command.filter), self._clock.now_ms())
         delivery = self._deliveries.begin(command) if command.session and popped.rows else None
