@@ -61,7 +61,7 @@ def release(tx: Tx, command: ReleaseSession) -> tuple[int, int]:
 
 
 def after_start(tx: Tx, ck: CheckPoint, sub: int, part: Lease) -> int:
-    """The deadline of a lease that is due, and whose client could not be heard of while the broker was down. 0: it ends.
+    """The deadline of a due lease whose client could not be heard of while the broker was down. 0: it ends.
 
     No lease lasts longer than the cap.
     """

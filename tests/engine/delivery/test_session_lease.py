@@ -9,6 +9,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
+from popmq_server.clock import FakeClock
 from popmq_server.commands import queries
 from popmq_server.delivery import history, session_lease
 from popmq_server.model import checkpoint
@@ -146,6 +147,7 @@ def test_renewing_or_releasing_a_session_without_leases_writes_nothing(rig: Rig)
 
 def down(rig: Rig, ms: int) -> None:
     """The broker stops, and starts after a while."""
+    assert isinstance(rig.clock, FakeClock)
     rig.clock.advance(ms)
     rig.restart()
     rig.settle()

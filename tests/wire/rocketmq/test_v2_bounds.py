@@ -22,7 +22,6 @@ from popmq_server.errors import Refused
 from tests.wire.rocketmq.v2 import V2, code, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 
-
 MINUTE = 60_000
 
 

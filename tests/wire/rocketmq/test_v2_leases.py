@@ -136,6 +136,22 @@ def test_a_client_that_stops_waiting_takes_nothing(shop: Stubs, v2: V2, parked: 
     assert bodies(v2.receive(poll_ms=SECOND)) == [b"a"]
 
 
+@pytest.mark.parametrize("renews", [True, False])
+def test_the_polls_of_a_client_that_says_goodbye_end_with_nothing(
+    shop: Stubs, v2: V2, parked: Parked, renews: bool
+) -> None:
+    with V2(v2.endpoint, client_id="other") as other:
+        polls = [later(v2, poll_ms=20 * SECOND, auto_renew=renews) for _ in range(2)]
+        stays = later(other, poll_ms=20 * SECOND, auto_renew=renews)
+        parked.wait_for(3)
+        assert v2.code("NotifyClientTermination", group=resource(GROUP)) == "OK"
+        for poll in polls:
+            first, last = [rpc.ReceiveMessageResponse.FromString(raw) for raw in poll]
+            assert (first.status.code, last.HasField("delivery_timestamp")) == (pb.MESSAGE_NOT_FOUND, True)
+        v2.send(message())
+        assert rpc.ReceiveMessageResponse.FromString(next(stays)).status.code == pb.OK
+
+
 @pytest.mark.parametrize("attempt_id", ["", "try"])
 def test_messages_of_a_cancelled_receive_come_back_at_once_without_counting_an_attempt(
     shop: Stubs, v2: V2, gate: Gate, gone: Gone, attempt_id: str

@@ -107,6 +107,8 @@ class Client:
         self.outlets: list[Outlet] = []
         self.is_lite = False  # it has subscribed to lite topics
         self.renews = False  # it receives with auto_renew: a push consumer
+        self.polls: set[asyncio.Task[Any]] = set()  # its receives that wait
+        self.gone = False  # it said goodbye
         self.produces: set[str] = set()
         self.answering: dict[str, tuple[ProducerStream, asyncio.Task[None]]] = {}
 
@@ -179,10 +181,13 @@ class Clients:
                 self._drop(name)
 
     def forget(self, client_id: str) -> Client | None:
-        """The client said goodbye; its streams end by themselves."""
+        """The client said goodbye; its streams end by themselves, its polls now."""
         client = self._drop(_named(client_id))
         if client is not None:
             self._stop_answering(client)
+            client.gone = True
+            for poll in client.polls:
+                poll.cancel()
         return client
 
     def _drop(self, name: tuple[str, str]) -> Client | None:

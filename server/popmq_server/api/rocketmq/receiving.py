@@ -112,8 +112,7 @@ class ReceiveService(Service):
         waiting_ms, began_ms = wait_ms(request, call, client), self._clock.now_ms()
         try:
             command = self._pop(request, call)
-            with self._metrics.limits(command.group, command.topic):
-                popped = await self._lite.pop(command, waiting_ms)
+            popped = await self._popped(command, waiting_ms, client)
         except (Declined, Refused):
             if request.auto_renew:
                 await self._clients.hold(min(REFUSED_MS, waiting_ms) - (self._clock.now_ms() - began_ms))
@@ -138,6 +137,21 @@ class ReceiveService(Service):
         time = rpc.ReceiveMessageResponse()
         time.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
         yield time
+
+    async def _popped(self, command: Pop, waiting_ms: int, client: Client) -> Popped:
+        """Pops and waits; finds nothing when the client says goodbye meanwhile."""
+        task = asyncio.current_task()
+        assert task is not None
+        client.polls.add(task)
+        try:
+            with self._metrics.limits(command.group, command.topic):
+                return await self._lite.pop(command, waiting_ms)
+        except asyncio.CancelledError:
+            if not client.gone or task.uncancel():
+                raise
+            return Popped([], 0, 0, 0)
+        finally:
+            client.polls.discard(task)
 
     def _pop(self, request: rpc.ReceiveMessageRequest, call: Call) -> Pop:
         """The Pop for a request. Raises Declined for what the protocol does not allow."""
