@@ -17,11 +17,13 @@ from popmq_http2.server.arrivals import PAYLOAD
 from popmq_http2.server.connection import Connection
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_server.clock import FakeClock
+from popmq_server.options import TRANSPORT
 from tests.http2.frame_client import FrameClient
 from tests.wire.parked import Parked
 from tests.wire.rocketmq.v2 import PREFIX, V2, bodies, code, message, resource
 from tests.wire.stubs import GROUP, Stubs
 
+pytestmark = pytest.mark.skipif(TRANSPORT == "grpcio", reason="grpcio does not tell what arrived")
 SECOND = 1_000
 CANCEL = 8
 
