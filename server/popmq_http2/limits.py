@@ -45,7 +45,7 @@ class Limits:
     #: Silence after which a client gets a PING, and the time it then has to send anything.
     keepalive_s: float = 30.0
     keepalive_timeout_s: float = 20.0
-    #: A client that reads none of the data written to it for this long is disconnected.
+    #: A client that reads none of the data written to it, or answers no PING, for this long is disconnected.
     stalled_s: float = 120.0
     #: Open connections of one address; a further one gets GOAWAY. Clients open one or a few each.
     connections_per_address: int = 1_000

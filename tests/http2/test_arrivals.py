@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from popmq_http2 import Arrival, frames
 from popmq_http2.frames import U32
+from popmq_http2.server import arrivals
 from popmq_http2.server.arrivals import PAYLOAD
 from tests.http2.conftest import Echo
 from tests.http2.frame_client import WAIT_S, Frame, FrameClient
@@ -125,6 +127,37 @@ async def test_a_client_that_says_nothing_after_an_answer_is_disconnected_in_tim
     client = await connect(handshake_s=0.1, keepalive_s=WAIT_S, keepalive_timeout_s=0.05)
     await answered(client, 1)
     assert await told(echo) == (b"m", Arrival.LOST)
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_answers_no_ping_is_disconnected_though_it_is_heard_of(
+    connect: Connect, echo: Echo
+) -> None:
+    client = await connect(handshake_s=0.05, keepalive_s=WAIT_S, keepalive_timeout_s=0.5, stalled_s=0.2)
+    await answered(client, 1)
+
+    async def talk() -> None:
+        client.send(frames.WINDOW_UPDATE, payload=U32.pack(1 << 30))
+        for stream_id in itertools.count(3, 2):
+            client.ask(stream_id, "say")
+            await client.status(stream_id)
+
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await asyncio.wait_for(talk(), WAIT_S)
+    assert await told(echo) == (b"m", Arrival.LOST)
+
+
+@pytest.mark.asyncio
+async def test_the_answers_that_are_followed_are_bounded(
+    connect: Connect, echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "FOLLOWED_MAX", 1)
+    client = await connect()
+    for number, name in enumerate((b"a", b"b", b"c")):
+        await answered(client, 2 * number + 1, name)
+    assert await told(echo) == (b"c", Arrival.ARRIVED)
+    client.close()
+    assert [await told(echo), await told(echo)] == [(b"a", Arrival.LOST), (b"b", Arrival.LOST)]
 
 
 @pytest.mark.asyncio

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: The payload of these PINGs.
 PAYLOAD = b"arrived?"
+#: Answers that are followed at a time, each some hundred bytes. Those above count as arrived: a client that answers its
+#: PINGs has fewer under way.
+FOLLOWED_MAX = 1_000
 
 
 class Arrival(enum.Enum):
@@ -49,6 +52,9 @@ class Arrivals:
 
     def written(self, stream_id: int, tell: Tell) -> None:
         """The last frame of an answer was written."""
+        if len(self._waiting) >= FOLLOWED_MAX:
+            tell(Arrival.ARRIVED)
+            return
         self._waiting[stream_id] = tell
         if self.asked_s is None:
             self._ask()

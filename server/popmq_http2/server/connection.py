@@ -272,6 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         now, limits = monotonic(), self._limits
         stalled = self._outlet.holds_back and now - self._outlet.moved_s > limits.stalled_s
         asked_s = self._asked_s or self._streams.arrivals.asked_s
+        stalled |= asked_s is not None and now - asked_s > limits.stalled_s
         silent = asked_s is not None and now - max(asked_s, self._heard_s) >= limits.keepalive_timeout_s
         if not self._reader.begun or stalled or silent:
             log.debug("the connection of %s ends: it sent nothing, or read nothing, for too long", self._outlet.peer)

@@ -216,19 +216,21 @@ class ReceiveService(Service):
         if call.on_arrival is None:
             self._deliveries.end(delivery)
             return
+        handles, sizes = _handles(popped), [len(row[0]) for row in popped.rows]  # not the messages: it may take long
+        largest = sizes.index(max(sizes))
         caller = contextvars.copy_context()  # the transport calls back in none, and the engine checks the access key
-        call.on_arrival(lambda arrival: caller.run(self._followed, command, popped, delivery, arrival))
+        call.on_arrival(lambda arrival: caller.run(self._followed, command, handles, largest, delivery, arrival))
 
-    def _followed(self, command: Pop, popped: Popped, delivery: leases.Delivery, arrival: Arrival) -> None:
+    def _followed(
+        self, command: Pop, handles: list[str], largest: int, delivery: leases.Delivery, arrival: Arrival
+    ) -> None:
         if not self._deliveries.end(delivery) or arrival is Arrival.ARRIVED:
             return
-        handles = _handles(popped)
         if arrival is Arrival.LOST:
             self._release(command, unread=handles)
-            return
-        largest = max(range(len(handles)), key=lambda index: len(popped.rows[index][0]))
-        others = handles[:largest] + handles[largest + 1 :]
-        self._release(command, tried=handles[largest : largest + 1], paused=others)
+        else:
+            tried = handles.pop(largest)
+            self._release(command, tried=[tried], paused=handles)
 
     def _release(
         self, command: Pop, tried: Sequence[str] = (), paused: Sequence[str] = (), unread: Sequence[str] = ()
