@@ -12,7 +12,7 @@ from popmq_http2 import Arrival, frames
 from popmq_http2.frames import U32
 from popmq_http2.server import arrivals
 from popmq_http2.server.arrivals import PAYLOAD
-from tests.http2.conftest import Echo
+from tests.http2.conftest import Echo, Serve
 from tests.http2.frame_client import WAIT_S, Frame, FrameClient
 
 Connect = Callable[..., Awaitable[FrameClient]]
@@ -127,6 +127,20 @@ async def test_a_client_that_says_nothing_after_an_answer_is_disconnected_in_tim
     client = await connect(handshake_s=0.1, keepalive_s=WAIT_S, keepalive_timeout_s=0.05)
     await answered(client, 1)
     assert await told(echo) == (b"m", Arrival.LOST)
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_stops_waits_for_the_answers_that_it_follows(serve: Serve, echo: Echo) -> None:
+    server, port = await serve()
+    client = await FrameClient.connect(port)
+    await client.greet()
+    await answered(client, 1)
+    stopping = asyncio.create_task(server.stop(WAIT_S))
+    await client.until(frames.GOAWAY)
+    acknowledge(client)
+    assert await told(echo) == (b"m", Arrival.ARRIVED)
+    await asyncio.wait_for(stopping, WAIT_S)
+    client.close()
 
 
 @pytest.mark.asyncio

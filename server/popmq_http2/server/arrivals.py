@@ -64,13 +64,16 @@ class Arrivals:
         self.asked_s = monotonic()
         self._outlet.control(frame(PING, 0, 0, PAYLOAD))
 
-    def acknowledged(self) -> None:
-        """The client has answered the PING."""
+    def acknowledged(self, payload: bytes) -> bool:
+        """The client has answered a PING; returns whether it was this one."""
+        if payload != PAYLOAD or self.asked_s is None:
+            return False
         asked, self._asked, self.asked_s = self._asked, {}, None
         for tell in asked.values():
             tell(Arrival.ARRIVED)
         if self._waiting:
             self._ask()
+        return True
 
     def refused(self, stream_id: int) -> None:
         """The client has reset a stream after its last frame was written."""

@@ -21,7 +21,6 @@ from popmq_http2.budget import TURN_POINTS, Budget, Flood
 from popmq_http2.frame_reader import FrameReader
 from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame, settings
 from popmq_http2.server.addresses import counted, shown
-from popmq_http2.server.arrivals import PAYLOAD
 from popmq_http2.server.call import Call
 from popmq_http2.server.outlet import Outlet
 from popmq_http2.server.streams import Streams
@@ -230,8 +229,8 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionFault(frames.PROTOCOL_ERROR, "PING of a stream")
         if len(payload) != 8:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a PING has 8 bytes")
-        if flags & frames.ACK and payload == PAYLOAD and self._streams.arrivals.asked_s is not None:
-            self._streams.arrivals.acknowledged()
+        if flags & frames.ACK and self._streams.arrivals.acknowledged(payload):
+            self._end_if_done()
             return
         self._budget.spend("PING")
         if not flags & frames.ACK:
@@ -276,8 +275,7 @@ class Connection(asyncio.BufferedProtocol):
         silent = asked_s is not None and now - max(asked_s, self._heard_s) >= limits.keepalive_timeout_s
         if not self._reader.begun or stalled or silent:
             log.debug("the connection of %s ends: it sent nothing, or read nothing, for too long", self._outlet.peer)
-            if self._transport is not None:
-                self._transport.abort()
+            self.abort()
             return
         if asked_s is None and now - self._heard_s >= limits.keepalive_s:
             asked_s = self._asked_s = now
@@ -287,9 +285,13 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _closed(self, call: Call) -> None:
-        """Called after the last frame of a call; ends a closing connection after its last call."""
+        """Called after the last frame of a call."""
         self._streams.closed(call)
-        if self._streams.closing and not self._streams.calls:
+        if self._streams.closing:
+            self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._streams.is_done:
             asyncio.get_running_loop().call_soon(self._end)
 
     def flush(self) -> None:
@@ -305,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
             self._streams.closing = True
             self._outlet.control(frame(frames.GOAWAY, 0, 0, U32.pack(frames.WINDOW_MAX) + U32.pack(frames.NO_ERROR)))
             self._outlet.control(frame(frames.PING, 0, 0, _GOING))
-            if not self._streams.calls:
+            if self._streams.is_done:
                 self._say_last()
                 self._end()
 

@@ -87,6 +87,11 @@ class Streams:
         self.last_id = 0
         self.closing = False
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the connection is closing, has no open call, and knows which answers arrived."""
+        return self.closing and not self.calls and self.arrivals.asked_s is None
+
     # ── DATA ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open_window(self) -> None:

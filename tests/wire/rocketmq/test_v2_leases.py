@@ -99,6 +99,7 @@ def test_a_push_consumer_keeps_its_messages_over_an_outage_of_the_broker(folder:
         with V2(broker.endpoint) as v2:
             v2.send(message())
             (found,) = v2.receive(auto_renew=True).messages
+            v2.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
     clock.advance(5 * MINUTE)
     with EmbeddedBroker(folder, clock=clock, sync="none") as broker, V2(broker.endpoint) as v2:
         clock.advance(30 * SECOND)
