@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native.columns import columns
-from popmq_server.api.native.requests import COLUMNS, columns_of
+from popmq_server.api.native.columns import COLUMNS, columns, columns_of
 from popmq_server.model.message import read_head, record
 
 BODY = b"\x12\x03abc"

@@ -13,8 +13,8 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.access.open_streams import OpenStreams
 from popmq_server.api.rocketmq import clients as registry
-from popmq_server.api.rocketmq.call import Call
-from popmq_server.api.rocketmq.clients import Clients, Outlet
+from popmq_server.api.rocketmq.call import Call, Outlet
+from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.status import Declined
 from popmq_server.api.rocketmq.telemetry import TelemetryService
 from popmq_server.clock import FakeClock

@@ -10,7 +10,8 @@ import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.api.rocketmq.clients import Client, Clients, Outlet
+from popmq_server.api.rocketmq.call import Outlet
+from popmq_server.api.rocketmq.clients import Client, Clients
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Check
 from popmq_server.engine.producers import Stream

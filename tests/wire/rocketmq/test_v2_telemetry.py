@@ -13,7 +13,7 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.api.rocketmq import clients
+from popmq_server.api.rocketmq import call
 from popmq_server.embedded import EmbeddedBroker
 from tests.wire.rocketmq.v2 import V2, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
@@ -83,7 +83,7 @@ class Pauses:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: queue.Queue[tuple[float, asyncio.Future[None]]] = queue.Queue()
         self.cancelled = threading.Event()
-        monkeypatch.setattr(clients, "pause", self._pause)
+        monkeypatch.setattr(call, "pause", self._pause)
 
     async def _pause(self, seconds: float) -> None:
         ended = asyncio.get_running_loop().create_future()
@@ -109,7 +109,7 @@ def test_node_gets_its_settings_three_times(
     pauses = Pauses(monkeypatch)
     with V2(v2.endpoint, language=language) as client, client.telemetry() as telemetry:
         answers = [telemetry.agree(client_type=pb.PUSH_CONSUMER, **consumer())]
-        for pause_s in clients.REPEATS_S[: times - 1]:
+        for pause_s in call.REPEATS_S[: times - 1]:
             assert pauses.end() == pause_s
             answers.append(telemetry.hear())
         assert answers == answers[:1] * times

@@ -15,10 +15,38 @@ from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.commands import ReadRow
+from popmq_server.errors import invalid, not_one_of
 from popmq_server.model.message import message_parts
 
 #: Columns that are fields of the message.
 _OF_MESSAGES = frozenset(("message_id", "body", "tag", "key", "born_ms", "properties", "dead_letter"))
+
+#: All columns that can be asked for. Handles are not among them: without one a message cannot be acked.
+COLUMNS = frozenset(field.name for field in pb.Columns.DESCRIPTOR.fields) - {"handle"}
+#: Those of a request that names none: readers that are older than a column are not sent it.
+USUAL_COLUMNS = COLUMNS - {"dead_letter"}
+
+
+def check_format(request: pb.PopRequest | pb.PullRequest) -> None:
+    """Refuses an unknown format, and `without_body` for FORMAT_ROWS, since a row must contain its body."""
+    if request.format not in (pb.FORMAT_ROWS, pb.FORMAT_COLUMNS):
+        raise not_one_of("format", request.format, ("FORMAT_ROWS", "FORMAT_COLUMNS"))
+    if request.without_body and request.format != pb.FORMAT_COLUMNS:
+        raise invalid(
+            "without_body requires FORMAT_COLUMNS", field="without_body", action="set format, or unset without_body"
+        )
+    if request.columns and request.format != pb.FORMAT_COLUMNS:
+        raise invalid("columns requires FORMAT_COLUMNS", field="columns", action="set format, or unset columns")
+    columns_of(request)
+
+
+def columns_of(request: pb.PopRequest | pb.PullRequest) -> frozenset[str]:
+    """The columns that a request asks for; without names, all but `dead_letter`. Raises Refused."""
+    unknown = sorted(set(request.columns) - COLUMNS)
+    if unknown:
+        raise not_one_of("columns", repr(unknown[0][:40]), sorted(COLUMNS))
+    named = frozenset(request.columns) or USUAL_COLUMNS
+    return named - {"body"} if request.without_body else named
 
 
 def columns(rows: Sequence[ReadRow], handles: list[str], names: Collection[str]) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native import pages, requests, responses
+from popmq_server.api.native import columns, pages, requests, responses
 from popmq_server.api.native.native import Service
 from popmq_server.api.native.requests import INT64_MAX, MAX_ATTEMPTS_MAX, read
 from popmq_server.commands import (
@@ -181,7 +181,7 @@ def _pull(request: pb.PullRequest) -> Pull:
     commit_offset = None
     if request.HasField("commit_offset"):
         commit_offset = check_range(request.commit_offset, "commit_offset", 0, INT64_MAX)
-    requests.check_format(request)
+    columns.check_format(request)
     _check_end(request)
     return Pull(
         requests.browsed_name(request.topic),
@@ -193,7 +193,7 @@ def _pull(request: pb.PullRequest) -> Pull:
         requests.wanted(request),
         commit_offset,
         end_offset=request.end_offset,
-        body="body" in requests.columns_of(request),
+        body="body" in columns.columns_of(request),
     )
 
 

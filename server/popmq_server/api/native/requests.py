@@ -15,6 +15,7 @@ from popmq_proto.store.store_pb2 import SendView, StageView
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs
 from popmq_server.access import access_keys, request_size
+from popmq_server.api.native import columns
 from popmq_server.api.native.entries import validated
 from popmq_server.commands import (
     Ack,
@@ -48,10 +49,6 @@ from popmq_server.model.message import (
 )
 
 INT64_MAX = (1 << 63) - 1
-#: All columns that can be asked for. Handles are not among them: without one a message cannot be acked.
-COLUMNS = frozenset(field.name for field in pb.Columns.DESCRIPTOR.fields) - {"handle"}
-#: Those of a request that names none: readers that are older than a column are not sent it.
-USUAL_COLUMNS = COLUMNS - {"dead_letter"}
 #: Limits of requests.
 ENTRIES_MAX = 4096
 LITE_TOPICS_MAX = 2300
@@ -200,28 +197,6 @@ def stage_names(names: Sequence[pb.StageName], least: int) -> tuple[StageName, .
     return tuple(found)
 
 
-def check_format(request: pb.PopRequest | pb.PullRequest) -> None:
-    """Refuses an unknown format, and `without_body` for FORMAT_ROWS, since a row must contain its body."""
-    if request.format not in (pb.FORMAT_ROWS, pb.FORMAT_COLUMNS):
-        raise not_one_of("format", request.format, ("FORMAT_ROWS", "FORMAT_COLUMNS"))
-    if request.without_body and request.format != pb.FORMAT_COLUMNS:
-        raise invalid(
-            "without_body requires FORMAT_COLUMNS", field="without_body", action="set format, or unset without_body"
-        )
-    if request.columns and request.format != pb.FORMAT_COLUMNS:
-        raise invalid("columns requires FORMAT_COLUMNS", field="columns", action="set format, or unset columns")
-    columns_of(request)
-
-
-def columns_of(request: pb.PopRequest | pb.PullRequest) -> frozenset[str]:
-    """The columns that a request asks for; without names, all but `dead_letter`. Raises Refused."""
-    unknown = sorted(set(request.columns) - COLUMNS)
-    if unknown:
-        raise not_one_of("columns", repr(unknown[0][:40]), sorted(COLUMNS))
-    named = frozenset(request.columns) or USUAL_COLUMNS
-    return named - {"body"} if request.without_body else named
-
-
 class KnownPops:
     """Pops that were read before, by their bytes: a consumer repeats the same request, unless it names each try."""
 
@@ -248,7 +223,7 @@ class KnownPops:
 
 def pop(request: pb.PopRequest) -> Pop:
     """Zeros become defaults; any other value out of range is refused, never clamped."""
-    check_format(request)
+    columns.check_format(request)
     token = _token(request.token) if request.HasField("token") else None
     if token is not None and request.attempt_id:
         raise invalid(

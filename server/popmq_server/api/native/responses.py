@@ -4,8 +4,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native.columns import columns
-from popmq_server.api.native.requests import columns_of
+from popmq_server.api.native.columns import columns, columns_of
 from popmq_server.api.native.status import error_info
 from popmq_server.commands import Place, Popped, Position, Pulled, ReadRow, Renewed, Send, Sent
 from popmq_server.commands.numbers import GroupNumbers

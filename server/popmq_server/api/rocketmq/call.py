@@ -1,13 +1,20 @@
-"""The client's headers, which come with each call."""
+"""The client's headers, which come with each call, and the stream on which the broker sends it commands."""
 
+import asyncio
+import logging
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from popmq_http2 import Arrival
 from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.access import access_keys
+from popmq_server.access.access_keys import Key
 from popmq_server.api.rocketmq.status import Declined
+from popmq_server.clock import pause
+
+log = logging.getLogger("popmq.api")
 
 #: Client ids hold a host name, a process id and a number; each lease stores one.
 CLIENT_ID_CHARACTERS_MAX = 512
@@ -50,3 +57,40 @@ def call_of(context: Any) -> Call:
     said = dict(context.invocation_metadata() or ()).get
     client_id, language, namespace = said("x-mq-client-id", ""), said("x-mq-language", ""), said("x-mq-namespace", "")
     return Call(client_id, language, namespace, context.time_remaining)
+
+
+#: Pauses before each repeat of an answer with settings, in seconds.
+REPEATS_S = (0.3, 1.0)
+
+
+class Outlet:
+    """One Telemetry stream: sends commands to its client, one at a time. `key`: the access key that opened it."""
+
+    def __init__(self, write: Callable[[bytes], Any], key: Key | None = None) -> None:
+        self.key = key
+        self._write = write
+        self._turn = asyncio.Lock()
+        self._repeating: asyncio.Task[None] | None = None
+
+    async def write(self, command: rpc.TelemetryCommand) -> None:
+        """Returns when the command was passed to the connection; raises when that is closed."""
+        async with self._turn:
+            await self._write(command.SerializeToString())
+
+    def repeat(self, command: rpc.TelemetryCommand) -> None:
+        """Sends an answer again after a while, and once more; in place of an earlier one."""
+        self.close()
+        self._repeating = asyncio.ensure_future(self._repeat(command))
+
+    async def _repeat(self, command: rpc.TelemetryCommand) -> None:
+        for pause_s in REPEATS_S:
+            await pause(pause_s)
+            try:
+                await self.write(command)
+            except Exception:
+                log.debug("an answer was not repeated", exc_info=True)
+
+    def close(self) -> None:
+        """Ends the repeats."""
+        if self._repeating is not None:
+            self._repeating.cancel()

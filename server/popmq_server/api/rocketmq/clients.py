@@ -15,20 +15,19 @@ import heapq
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.access import access_keys
-from popmq_server.access.access_keys import Key, Need
+from popmq_server.access.access_keys import Need
 from popmq_server.access.known_keys import Keys
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq import leases
-from popmq_server.api.rocketmq.call import Call
+from popmq_server.api.rocketmq.call import Call, Outlet
 from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
-from popmq_server.clock import Clock, pause
+from popmq_server.clock import Clock
 from popmq_server.commands import Check
 from popmq_server.errors import Refused, invalid, unavailable
 from popmq_server.monitoring.metrics import Metrics
@@ -52,41 +51,6 @@ NAMES_MAX = 400_000
 ANSWER_S = 5.0
 #: The number of answers that the broker holds back at a time.
 HELD_MAX = 1024
-#: Pauses before each repeat of an answer with settings, in seconds.
-REPEATS_S = (0.3, 1.0)
-
-
-class Outlet:
-    """One Telemetry stream: sends commands to its client, one at a time. `key`: the access key that opened it."""
-
-    def __init__(self, write: Callable[[bytes], Any], key: Key | None = None) -> None:
-        self.key = key
-        self._write = write
-        self._turn = asyncio.Lock()
-        self._repeating: asyncio.Task[None] | None = None
-
-    async def write(self, command: rpc.TelemetryCommand) -> None:
-        """Returns when the command was passed to the connection; raises when that is closed."""
-        async with self._turn:
-            await self._write(command.SerializeToString())
-
-    def repeat(self, command: rpc.TelemetryCommand) -> None:
-        """Sends an answer again after a while, and once more; in place of an earlier one."""
-        self.close()
-        self._repeating = asyncio.ensure_future(self._repeat(command))
-
-    async def _repeat(self, command: rpc.TelemetryCommand) -> None:
-        for pause_s in REPEATS_S:
-            await pause(pause_s)
-            try:
-                await self.write(command)
-            except Exception:
-                log.debug("an answer was not repeated", exc_info=True)
-
-    def close(self) -> None:
-        """Ends the repeats."""
-        if self._repeating is not None:
-            self._repeating.cancel()
 
 
 class Client:

@@ -29,8 +29,8 @@ from popmq_server.access import access_keys, request_size
 from popmq_server.access.open_streams import OpenStream, OpenStreams
 from popmq_server.api.native.status import refuse
 from popmq_server.api.rocketmq import leases
-from popmq_server.api.rocketmq.call import Call, call_of
-from popmq_server.api.rocketmq.clients import TOPICS_MAX, Client, Clients, Outlet
+from popmq_server.api.rocketmq.call import Call, Outlet, call_of
+from popmq_server.api.rocketmq.clients import TOPICS_MAX, Client, Clients
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
 from popmq_server.commands import queries
