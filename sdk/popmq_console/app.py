@@ -203,7 +203,7 @@ class Console:
                     return self._stream(request, ask, page, name)
                 values = await page(ask)
             except errors.PopMQError as error:
-                return self._failure(request, error)
+                return await self._failure(request, error)
             return self._render(name, request, login, **values)
 
         return show
@@ -219,16 +219,17 @@ class Console:
                     return RedirectResponse("/login", 303)
                 outcome = await action(Ask(login, self._options, request.query_params, form))
             except errors.PopMQError as error:
-                return self._failure(request, error, back=_local(next(iter(form.get("back", ())), "/")))
+                return await self._failure(request, error, back=_local(next(iter(form.get("back", ())), "/")))
             login.numbers.forget()
             login.say("done", outcome.sentence)
             return RedirectResponse(outcome.to, 303)
 
         return act
 
-    def _failure(self, request: Request, error: errors.PopMQError, back: str = "") -> Response:
+    async def _failure(self, request: Request, error: errors.PopMQError, back: str = "") -> Response:
         """The page about a refusal of the broker, with its action."""
         if isinstance(error, errors.Unauthenticated):
+            await self._logins.ask_again()
             return RedirectResponse("/login", 303)
         status = 403 if isinstance(error, errors.Denied) else 404 if isinstance(error, errors.NotFound) else 400
         if isinstance(error, errors.TryLater):
@@ -254,6 +255,8 @@ class Console:
                     shown = self._live(request, ask.login, name, await page(ask))
                     event = "live"
                 except errors.PopMQError as error:
+                    if isinstance(error, errors.Unauthenticated):
+                        await self._logins.ask_again()
                     shown, event = str(error), "trouble"
                 except Exception:
                     yield _event("broken", _logged(request))

@@ -69,7 +69,7 @@ class Logins:
         self._by_hash: dict[bytes, Login] = {}
         self._attempts = Attempts(clock)
         self._everybody: Login | None = None
-        #: Whether the broker asks for keys; None before it has answered for the first time.
+        #: Whether the broker asks for keys; None before it has answered, and after it has refused a call without one.
         self.keys_needed: bool | None = None
 
     def csrf(self, cookie: str) -> str:
@@ -96,7 +96,7 @@ class Logins:
         return self._everybody
 
     async def _asks_for_keys(self) -> bool:
-        """Asks the broker once; an answer stays. Raises PopMQError while there is no broker."""
+        """Asks the broker; the answer stays until `ask_again`. Raises PopMQError while there is no broker."""
         if self.keys_needed is None:
             async with self._connect("", "") as client:
                 try:
@@ -105,6 +105,12 @@ class Logins:
                 except popmq.errors.Unauthenticated:
                     self.keys_needed = True
         return self.keys_needed
+
+    async def ask_again(self) -> None:
+        """Ends the login that all browsers share, if there is one: the broker has refused it, and so has keys now."""
+        if shared := self._everybody:
+            self._everybody = self.keys_needed = None
+            await _close(shared)
 
     async def _named(self, cookie: str, used: bool) -> Login | None:
         found = self._by_hash.get(_hash(cookie))

@@ -106,9 +106,10 @@ class Numbers:
         async with self._lock:
             stats = self._stats
             if stats is None or time.monotonic() - self._asked_s >= self._good_for_s(stats):
-                # Not when the answer came: it is as old as the question.
-                self._asked_s = time.monotonic()
+                asked_s = time.monotonic()
                 stats = self._stats = await self._client.stats()
+                # Not when the answer came: it is as old as the question. Without an answer the old one stays old.
+                self._asked_s = asked_s
                 self._keep(sample(stats, time.time()))
         return stats
 
