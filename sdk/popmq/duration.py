@@ -9,6 +9,8 @@ from popmq.errors import InvalidField
 Duration = float | timedelta | str
 
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+#: The contract has milliseconds in an int64.
+_MOST_S = 1e15
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -19,8 +21,10 @@ def seconds_of(duration: Duration, field: str = "") -> float:
     if isinstance(duration, str):
         found = _PART.findall(duration)
         if found and "".join(number + unit for number, unit in found) == duration:
-            return math.fsum(float(number) * _UNITS[unit] for number, unit in found)
-    elif isinstance(duration, int | float) and not isinstance(duration, bool) and math.isfinite(duration):
+            seconds = math.fsum(min(float(number), 2 * _MOST_S) * _UNITS[unit] for number, unit in found)
+            if seconds <= _MOST_S:
+                return seconds
+    elif isinstance(duration, int | float) and not isinstance(duration, bool) and abs(duration) <= _MOST_S:
         return float(duration)
     raise InvalidField(
         f"{duration!r} is not a duration",

@@ -8,12 +8,16 @@ the rules of the broker: a form sends the typed values, and the broker checks th
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import popmq
 from popmq import errors
 from popmq_console.logins import Login
 from popmq_console.options import Options
+
+#: The largest number that a uint32 and an int64 of the contract can hold: most numbers, and sizes in bytes.
+UINT32_MAX, INT64_MAX = 2**32 - 1, 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +47,22 @@ class Ask:
         """The first value of a field of the form; "" when it is missing."""
         return next(iter(self.form.get(name, ())), "").strip()
 
-    def number(self, name: str, least: int = 0) -> int | None:
+    def number(self, name: str, least: int = 0, most: int = UINT32_MAX) -> int | None:
         """A whole number of the form; None when the field is empty. Raises InvalidField."""
         text = self.given(name)
         if not text:
             return None
-        if not text.isascii() or not text.isdecimal() or len(text) > 18 or int(text) < least:
-            raise wrong(name, f"{text!r} is not a whole number from {least} on")
-        return int(text)
+        number = whole(text)
+        if number is None or not least <= number <= most:
+            raise wrong(name, f"{text!r} is not a whole number from {least} to {most}")
+        return number
 
-    def place(self, name: str) -> int:
-        """A whole number of the URL; 0 when it is not a number."""
-        text = self.value(name)
-        return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+    def place(self, name: str, most: int = INT64_MAX) -> int:
+        """A whole number of the URL; 0 when it is not a number. Raises InvalidField."""
+        number = whole(self.value(name)) or 0
+        if number > most:
+            raise wrong(name, f"{number} is more than {most}")
+        return number
 
     def confirm(self, name: str) -> None:
         """Demands that the name was typed into the field `typed`. Raises InvalidField."""
@@ -72,6 +79,20 @@ class Outcome(NamedTuple):
 
 Page = Callable[[Ask], Awaitable[dict[str, Any]]]
 Action = Callable[[Ask], Awaitable[Outcome]]
+
+
+def whole(text: str) -> int | None:
+    """A number in decimal digits that an int64 of the contract can hold, else None."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+def moment_of(text: str) -> datetime:
+    """A time of the field `at`: in UTC, unless it names an offset. Raises InvalidField."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise wrong("at", f"{text!r} is not a time: write 2026-01-31 12:00") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def wrong(name: str, sentence: str) -> errors.InvalidField:

@@ -105,7 +105,9 @@ def as_json(body: bytes) -> str:
     Names keep their order and repeated ones are lost: it is for reading, the text form shows every byte.
     """
     try:
-        return json.dumps(json.loads(body), indent=2, ensure_ascii=False)[:TEXT_CHARACTERS]
+        shown = json.dumps(json.loads(body), indent=2, ensure_ascii=False)[:TEXT_CHARACTERS]
+        shown.encode()  # JSON can name half of a surrogate pair, which no page can show
+        return shown
     except (ValueError, RecursionError):
         return ""
 

@@ -2,7 +2,9 @@
 
 import json
 import re
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -70,6 +72,40 @@ def test_a_message_is_found_by_id_by_key_by_time_and_by_place(operator: Browser)
     places = [operator.get(f"/messages?topic=orders&queue={queue}&offset=0").plain for queue in (0, 1)]
     assert sum("m-1" in place for place in places) == 1
     assert operator.get("/messages?topic=orders&at=soon").status == 400
+    assert operator.get("/messages?topic=orders&at=0001-01-01T00:00%2B14:00").status == 400
+
+
+def test_a_time_with_an_offset_is_that_moment_and_one_without_is_in_utc(site: Site, operator: Browser) -> None:
+    site.client.create_topic("timed", queues=1)
+    site.client.send("timed", popmq.Message("x", message_id="m-timed"))
+    (sent,) = site.client.look_up("timed", "m-timed").deliveries
+    stored = datetime.fromtimestamp(sent.stored_ms / 1000, UTC)
+    east = timezone(timedelta(hours=8))
+
+    def found(at: datetime) -> bool:
+        return "m-timed" in operator.get(f"/messages?{urlencode({'topic': 'timed', 'at': at.isoformat()})}").plain
+
+    assert [found(stored.astimezone(east)), found(stored.replace(tzinfo=None))] == [True, True]
+    late = stored + timedelta(seconds=1)
+    assert [found(late.astimezone(east)), found(late.replace(tzinfo=None))] == [False, False]
+
+
+@pytest.mark.parametrize("path", ["/message", "/messages"])
+def test_a_queue_that_no_topic_can_have_is_refused_in_words(operator: Browser, path: str) -> None:
+    answer = operator.get(f"{path}?topic=orders&queue=99999999999&offset=0")
+    assert (answer.status, "99999999999 is more than" in answer.plain) == (400, True)
+
+
+def test_an_offset_that_no_number_can_hold_is_no_ticked_box(operator: Browser) -> None:
+    refused = operator.post("/dead-letters/redrive", group="packing", offset="9" * 5000)
+    assert (refused.status, "tick the dead letters" in refused.plain) == (400, True)
+
+
+def test_json_with_half_a_surrogate_pair_is_shown_as_its_text(site: Site, operator: Browser) -> None:
+    site.client.send("orders", popmq.Message(rb'"\ud800"', message_id="m-half"))
+    page = operator.get(place_of(operator, "m-half"))
+    assert (page.status, r'"\ud800"' in page.plain) == (200, True)
+    site.client.ack(site.client.pop("orders", "billing", max_messages=100))
 
 
 def place_of(browser: Browser, message_id: str) -> str:

@@ -51,6 +51,28 @@ def test_a_refusal_of_the_broker_is_shown_with_its_reason(operator: Browser) -> 
     assert operator.post("/topics/create", name="x", type="NORMAL", queues="-1").status == 400
 
 
+@pytest.mark.parametrize("text", ["9" * 17, "9" * 5000])
+@pytest.mark.parametrize(
+    ("action", "field"),
+    [
+        ("/topics/create", "queues"),
+        ("/topics/create", "keep_h"),
+        ("/topic/change", "max_mib"),
+        ("/topic/change", "message_bytes"),
+        ("/topic/change", "keep_h"),
+        ("/groups/create", "max_attempts"),
+        ("/group/change", "in_flight_max"),
+        ("/group/change", "max_attempts"),
+        ("/group/change", "backoff"),
+        ("/group/change", "invisible"),
+    ],
+)
+def test_a_number_that_no_setting_can_have_is_refused(operator: Browser, action: str, field: str, text: str) -> None:
+    name = {"topics": "many", "topic": "invoices", "groups": "many", "group": "billing"}[action.split("/")[1]]
+    form: dict[str, Any] = {"name": name, "type": "NORMAL", "start": "latest", field: text}
+    assert operator.post(action, **form).status == 400
+
+
 @pytest.mark.parametrize("action", ["purge", "delete"])
 def test_a_topic_is_emptied_or_removed_only_with_its_name_typed(site: Site, operator: Browser, action: str) -> None:
     site.client.create_topic("doomed")

@@ -7,7 +7,7 @@ all      ──▶ redrives.py, in pieces; this page shows how far it is
 from typing import Any
 
 import popmq
-from popmq_console.asking import Ask, Outcome, wrong
+from popmq_console.asking import Ask, Outcome, whole, wrong
 from popmq_console.numbers import by_group
 from popmq_console.redrives import Redrive, dead_letter_topic, fits
 from popmq_console.views import address, counted, paged
@@ -75,7 +75,7 @@ def page_of(group: str, origin: str = "", reason: str = "") -> str:
 async def redrive(ask: Ask) -> Outcome:
     """Delivers the dead letters again whose boxes are ticked. Raises InvalidField, GroupNotFound."""
     group = ask.given("group")
-    offsets = [int(text) for text in ask.form.get("offset", ()) if text.isascii() and text.isdecimal()]
+    offsets = [offset for text in ask.form.get("offset", ()) if (offset := whole(text)) is not None]
     if not offsets:
         raise wrong("offset", "tick the dead letters that are to be delivered again")
     done = await ask.client.redrive(group, offsets[:4096])

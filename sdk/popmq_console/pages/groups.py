@@ -4,12 +4,11 @@ The numbers of a group are those of its topics, summed where that means somethin
 since it has one dead-letter topic for all topics.
 """
 
-from datetime import UTC, datetime
 from typing import Any, cast
 
 import popmq
 from popmq.topic import Start
-from popmq_console.asking import Ask, Outcome, wrong
+from popmq_console.asking import Ask, Outcome, moment_of, wrong
 from popmq_console.numbers import backlog, by_group
 from popmq_console.views import address, paged
 
@@ -110,18 +109,14 @@ async def reset(ask: Ask) -> Outcome:
     """Moves a group in a topic, once its name is typed. Raises InvalidField, TopicNotFound, GroupNotFound."""
     name, topic, to = ask.given("name"), ask.given("topic"), ask.given("to")
     ask.confirm(name)
-    await ask.client.reset_offsets(topic, name, _start(to, ask.given("at")))
-    return Outcome(f"{name} reads {topic} from {ask.given('at') + ' UTC' if to == 'time' else to} on.", page_of(name))
+    start = _start(to, ask.given("at"))
+    await ask.client.reset_offsets(topic, name, start)
+    return Outcome(f"{name} reads {topic} from {start} on.", page_of(name))
 
 
 def _start(to: str, at: str) -> Start:
     """A position of the form. Raises InvalidField."""
-    if to in ("earliest", "latest"):
-        return cast(Start, to)
-    try:
-        return datetime.fromisoformat(at).replace(tzinfo=UTC)
-    except ValueError:
-        raise wrong("at", f"{at!r} is not a time: write 2026-01-31 12:00") from None
+    return cast(Start, to) if to in ("earliest", "latest") else moment_of(at)
 
 
 async def filter(ask: Ask) -> Outcome:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import popmq
-from popmq_console.asking import Ask, wrong
+from popmq_console.asking import UINT32_MAX, Ask, moment_of
 
 SHOWN = 50
 #: Queues that are read for a search by time; a topic with more is asked queue by queue.
@@ -38,8 +38,8 @@ async def _found(ask: Ask, topic: str) -> tuple[list[popmq.Delivery], str, dict[
         found = await ask.client.look_up(topic, "" if ask.value("key") else ask.value("id"), ask.value("key"), SHOWN)
         return list(found.deliveries), "There are more, older ones." if found.more else "", {}
     if ask.value("at"):
-        return await _since(ask, topic, _moment(ask.value("at")))
-    queue = ask.place("queue")
+        return await _since(ask, topic, moment_of(ask.value("at")))
+    queue = ask.place("queue", UINT32_MAX)
     page = await ask.client.browse(topic, queue, ask.place("offset"), SHOWN)
     more = page.next_offset < page.max_offset
     following = {"topic": topic, "queue": str(queue), "offset": str(page.next_offset)} if more else {}
@@ -59,20 +59,13 @@ async def _since(ask: Ask, topic: str, at: datetime) -> tuple[list[popmq.Deliver
     return rows, "", {"topic": topic, "at": last.isoformat(timespec="milliseconds").removesuffix("+00:00")}
 
 
-def _moment(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
-    except ValueError:
-        raise wrong("at", f"{text!r} is not a time: write 2026-01-31 12:00") from None
-
-
 async def message(ask: Ask) -> dict[str, Any]:
     """One message by its place, and its life in each group. Raises TopicNotFound, MessageNotFound.
 
     The place identifies it: ids repeat in topics that do not compare them. Unless a form is chosen the body is shown as
     JSON if it is valid JSON, else as text.
     """
-    topic, queue, offset = ask.value("topic"), ask.place("queue"), ask.place("offset")
+    topic, queue, offset = ask.value("topic"), ask.place("queue", UINT32_MAX), ask.place("offset")
     page = await ask.client.browse(topic, queue, offset, 1)
     delivery = next((one for one in page.deliveries if one.offset == offset), None)
     if delivery is None:

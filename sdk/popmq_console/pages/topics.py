@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 
 import popmq
 from popmq.topic import Permission, TopicType
-from popmq_console.asking import Ask, Outcome, wrong
+from popmq_console.asking import INT64_MAX, Ask, Outcome, wrong
 from popmq_console.numbers import backlog, by_topic
 from popmq_console.views import address, paged
 
@@ -78,7 +78,7 @@ async def create(ask: Ask) -> Outcome:
 async def change(ask: Ask) -> Outcome:
     """Changes queues, retention and quota. Raises InvalidField, TopicNotFound."""
     name = ask.given("name")
-    hours, most = ask.number("keep_h", 1), ask.number("max_mib")
+    hours, most = ask.number("keep_h", 1), ask.number("max_mib", most=INT64_MAX >> 20)
     before = await ask.client.get_topic(name)
     retention = popmq.Retention(
         hours * 3600.0 if hours else before.retention.keep,
@@ -86,10 +86,10 @@ async def change(ask: Ask) -> Outcome:
         before.retention.max_bytes if most is None else most << 20,
     )
     quota = popmq.Quota(
-        ask.number("send_messages_per_s") or 0,
-        ask.number("send_bytes_per_s") or 0,
+        ask.number("send_messages_per_s", most=INT64_MAX) or 0,
+        ask.number("send_bytes_per_s", most=INT64_MAX) or 0,
         ask.number("message_bytes") or 0,
-        ask.number("pop_messages_per_s") or 0,
+        ask.number("pop_messages_per_s", most=INT64_MAX) or 0,
     )
     queues = ask.number("queues", 1)
     wanted = queues if queues != before.queues else None

@@ -61,7 +61,23 @@ def test_a_duration_is_seconds_a_timedelta_or_a_text(given: Any) -> None:
     assert seconds_of(given) == 90.0
 
 
-@pytest.mark.parametrize("given", ["", "soon", "90x", "-1s", "1h 30m", None, True, float("nan"), [90]])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "soon",
+        "90x",
+        "-1s",
+        "1h 30m",
+        None,
+        True,
+        float("nan"),
+        10**16,
+        "9" * 400 + "d",
+        ("9" * 308 + "d") * 2,
+        [90],
+    ],
+)
 def test_a_malformed_duration_is_refused_with_the_forms_to_write(given: Any) -> None:
     with pytest.raises(errors.InvalidField, match="is not a duration") as refused:
         seconds_of(given, "wait")
