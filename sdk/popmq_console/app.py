@@ -9,6 +9,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -33,6 +34,8 @@ from popmq_console.views import FOLDER, environment
 
 #: Pages that may be streamed at a time; a further one is shown, but is not refreshed.
 STREAMS_MAX = 200
+#: Of them with one access key, so that one takes no page of the others; a broker without keys has one login for all.
+STREAMS_PER_KEY = 50
 #: Seconds between two searches for logins that have reached one of their times.
 SWEEP_S = 60.0
 THEMES = ("auto", "light", "dark")
@@ -57,7 +60,7 @@ class Console:
         self._options = options
         self._logins = Logins(self._connect, options.every_s, clock)
         self._templates = environment()
-        self._streams = 0
+        self._streams: Counter[str] = Counter()  # by the name of the access key
         #: Browsers accept a name that begins so only with Secure, Path=/ and no Domain.
         self._cookie = "__Host-popmq-console" if options.secure else "popmq-console"
         routes = [
@@ -237,7 +240,8 @@ class Console:
         return self._render("failed.html", request, None, status, error=error, back=back)
 
     def _stream(self, request: Request, ask: Ask, page: Page, name: str) -> Response:
-        if self._streams >= STREAMS_MAX:
+        key = ask.login.name
+        if self._streams.total() >= STREAMS_MAX or (key and self._streams[key] >= STREAMS_PER_KEY):
             return PlainTextResponse("too many pages are open", 503)
         events = self._events(request, ask, page, name)
         return StreamingResponse(events, media_type=EVENTS, headers={"x-accel-buffering": "no"})
@@ -247,7 +251,7 @@ class Console:
 
         The last event of a login that has ended brings the browser to the login page.
         """
-        self._streams += 1
+        self._streams[ask.login.name] += 1
         before = ""
         try:
             while self._logins.lasts(ask.login):
@@ -266,7 +270,8 @@ class Console:
                 await asyncio.sleep(max(self._options.every_s, ask.login.numbers.pause_s))
             yield _event("login", _login_address(request))
         finally:
-            self._streams -= 1
+            self._streams[ask.login.name] -= 1
+            self._streams += Counter()  # drops the names that have none left
 
     # ── Templates ────────────────────────────────────────────────────────────────────────────────────────────────────
 

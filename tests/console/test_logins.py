@@ -1,7 +1,9 @@
 """How many logins and attempts there may be, and when a login ends."""
 
 import asyncio
+import http.client
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -262,3 +264,30 @@ def test_a_logout_leads_the_other_open_pages_to_the_login(site: Site) -> None:
             browser.get("/topics")
             browser.post("/logout")
             assert [name for name, _ in events if name][-1] == "login"
+
+
+def test_a_key_with_many_open_pages_leaves_room_for_those_of_another(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "STREAMS_PER_KEY", 2)
+    with console(site.broker.endpoint, every_s=0.01) as url, ExitStack() as pages:
+        first, second, other = Browser(url), Browser(url), Browser(url)
+        for browser, name in ((first, "operator"), (second, "operator"), (other, "reader")):
+            browser.log_in(name, SECRET if name == "operator" else f"{SECRET}-of-the-reader")
+        for browser in (first, second):
+            assert next(pages.enter_context(browser.follow("/topics")))[0] == "live"
+        assert [opened(browser) for browser in (first, second)] == [503, 503]
+        assert next(pages.enter_context(other.follow("/topics")))[0] == "live"
+        pages.close()
+        while opened(first) == 503:
+            time.sleep(0.01)
+
+
+def opened(browser: Browser) -> int:
+    """The status of an open page, which this closes at once."""
+    connection = http.client.HTTPConnection(browser.netloc, timeout=30)
+    cookies = "; ".join(f"{name}={morsel.value}" for name, morsel in browser.cookies.items())
+    connection.request("GET", "/topics", headers={"Accept": "text/event-stream", "Cookie": cookies})
+    status = connection.getresponse().status
+    connection.close()
+    return status
