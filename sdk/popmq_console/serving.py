@@ -63,6 +63,7 @@ def _config(options: Options, console: Console) -> uvicorn.Config:
         console.app,
         http=Connection,
         log_config=None,
+        log_level="warning",
         access_log=False,
         ws="none",
         lifespan="on",

@@ -19,7 +19,15 @@ from popmq_server.options import Options, address, is_loopback
 
 log = logging.getLogger("popmq")
 
-PROGRAM = (sys.executable, "-c", "from popmq_cli.main import main; main()", "console", "--until-stdin-ends")
+#: Its log goes to the same standard error: with the level and the format of this process, its first two arguments.
+_CODE = """
+import sys
+from popmq_server import logs
+logs.start(sys.argv.pop(1), sys.argv.pop(1))
+from popmq_cli.main import main
+main()
+"""
+PROGRAM = (sys.executable, "-c", _CODE)
 #: Seconds after which the log says that a console is not ready yet.
 READY_S = 30.0
 #: Seconds that a console gets to end by itself.
@@ -27,9 +35,10 @@ END_S = 5.0
 
 
 def arguments(options: Options, port: int, certificate: pathlib.Path | None) -> list[str]:
-    """The options of the console. `port`: where the broker serves; `certificate`: of its TLS port."""
+    """The arguments of PROGRAM. `port`: where the broker serves; `certificate`: of its TLS port."""
     anywhere = options.host in ("0.0.0.0", "::", "")
-    given = ["--endpoint", address("127.0.0.1" if anywhere else options.host, port)]
+    given = [options.log_level, options.log_format, "console", "--until-stdin-ends"]
+    given += ["--endpoint", address("127.0.0.1" if anywhere else options.host, port)]
     if options.tls_only:
         given += ["--tls-ca", str(certificate)]
     given += ["--host", options.console_host.strip("[]"), "--port", str(options.console_port)]

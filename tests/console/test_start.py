@@ -1,6 +1,7 @@
 """How a console starts and ends: `popmq console`, and `popmq serve --console-port`."""
 
 import http.client
+import json
 import signal
 import socket
 import subprocess
@@ -94,6 +95,20 @@ def test_a_console_that_a_broker_starts_names_the_flags_of_the_broker() -> None:
     assert done.stderr.endswith("name another with --console-port or --console-host\n")
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_console_that_a_broker_starts_logs_in_the_format_of_the_broker(form: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = Options(log_format=form, console_port=taken.getsockname()[1])
+        program = [*console_process.PROGRAM, *arguments(options, 8081, None)]
+        done = subprocess.run(program, stdin=subprocess.PIPE, capture_output=True, text=True, timeout=60)
+    (line,) = done.stderr.splitlines()
+    if form == "json":
+        assert json.loads(line)["logger"] == "popmq.console"
+    else:
+        assert " ERROR popmq.console: port" in line
+
+
 async def test_a_console_that_does_not_start_is_an_error_of_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -151,7 +166,7 @@ def test_ctrl_c_ends_a_console_with_0_and_without_a_word() -> None:
 
 def test_the_console_of_a_broker_gets_its_endpoint_and_its_certificate() -> None:
     tls = Options(host="0.0.0.0", tls_port=8082, tls_only=True, console_port=8090)
-    assert arguments(tls, 8082, Path("made.pem"))[:4] == ["--endpoint", "127.0.0.1:8082", "--tls-ca", "made.pem"]
+    assert arguments(tls, 8082, Path("made.pem"))[4:8] == ["--endpoint", "127.0.0.1:8082", "--tls-ca", "made.pem"]
     away = Options(console_port=8090, console_host="0.0.0.0", tls_cert=Path("c.pem"), tls_key=Path("k.pem"))
     assert arguments(away, 8081, None)[-4:] == ["--tls-cert", "c.pem", "--tls-key", "k.pem"]
 

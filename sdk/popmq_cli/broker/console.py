@@ -1,5 +1,6 @@
 """`popmq console`: the web pages, from the extra `console`."""
 
+import logging
 import os
 import re
 import sys
@@ -13,6 +14,7 @@ from popmq_cli.shared.connection import DEFAULT_ENDPOINT, connection_options
 
 #: Variables that would give every visitor the key of the console.
 KEY_VARIABLES = ("POPMQ_ACCESS_KEY", "POPMQ_SECRET", "POPMQ_SECRET_FILE")
+log = logging.getLogger("popmq.console")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -52,7 +54,7 @@ def console(
         from popmq_console.options import OptionError, Options
         from popmq_console.serving import run
     except ImportError as error:
-        click.echo(f'popmq: `popmq console` needs its pages: pip install "popmq[console]" ({error})', err=True)
+        _say(f'`popmq console` needs its pages: pip install "popmq[console]" ({error})', until_stdin_ends)
         sys.exit(1)
     shared: dict[str, Any] = click.get_current_context().obj or {}
     reach = connection_of(given, shared)
@@ -77,10 +79,16 @@ def console(
     except KeyboardInterrupt:
         pass  # Ctrl-C ends a console as it should, like `popmq serve`
     except OptionError as error:
-        click.echo(f"popmq: {_of_serve(str(error)) if until_stdin_ends else error}", err=True)
+        _say(str(error), until_stdin_ends)
         sys.exit(2)
 
 
-def _of_serve(text: str) -> str:
-    """The text with the flags of `popmq serve`, which has started this console."""
-    return re.sub(r"--(port|host)\b", r"--console-\1", text)
+def _say(text: str, of_serve: bool) -> None:
+    """Shows why there is no console.
+
+    `of_serve`: in the log of `popmq serve`, which has started this process, and with its flags.
+    """
+    if of_serve:
+        log.error("%s", re.sub(r"--(port|host)\b", r"--console-\1", text))
+    else:
+        click.echo(f"popmq: {text}", err=True)
