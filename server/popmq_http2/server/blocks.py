@@ -25,11 +25,13 @@ class Blocks:
         self._prefix = b""
 
     def resize(self, table_bytes: int) -> None:
-        """Handles a new size of the reader's table; the next block has to start with a smaller one."""
-        if table_bytes < TABLE_BYTES or self._prefix:
-            self._prefix = resized(min(table_bytes, TABLE_BYTES))
-        if table_bytes < _REMEMBERED_BYTES:
-            self._remember, self._known = False, 0
+        """Handles the size that the reader wants its table to have: the next block empties the table and says so.
+
+        Of several sizes before that block the reader expects the smallest first (RFC 7541, section 4.2): 0 is no larger.
+        """
+        size = min(table_bytes, TABLE_BYTES)
+        self._prefix = resized(0) + (resized(size) if size else b"")
+        self._remember, self._known = size >= _REMEMBERED_BYTES, 0
 
     def begin(self) -> bytes:
         """`:status 200`, `content-type application/grpc`."""
