@@ -11,7 +11,7 @@ from operator import is_not
 from typing import NamedTuple
 
 from popmq_http2.hpack import Header
-from popmq_http2.status import Code, Metadata, read
+from popmq_http2.status import QUOTED_MAX, Code, Metadata, read
 
 #: Connection-specific headers, which HTTP/2 forbids (RFC 9113, section 8.2.2).
 _CONNECTION = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
@@ -198,5 +198,7 @@ def _timeout(text: bytes) -> float:
     """The seconds of a grpc-timeout. Raises ValueError."""
     digits, unit = text[:-1], text[-1:]
     if not digits.isdigit() or len(digits) > _TIMEOUT_DIGITS_MAX or unit not in _UNITS:
-        raise ValueError(f"grpc-timeout {text!r}: at most {_TIMEOUT_DIGITS_MAX} digits and one of H M S m u n")
+        raise ValueError(
+            f"grpc-timeout {text[:QUOTED_MAX]!r}: at most {_TIMEOUT_DIGITS_MAX} digits and one of H M S m u n"
+        )
     return int(digits) * _UNITS[unit]

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hpack.hpack import Decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from popmq_http2 import Server
-from popmq_http2.frames import END_HEADERS, END_STREAM, HEADER_TABLE_SIZE, HEADERS, PREFACE, SETTING, SETTINGS, frame
+from popmq_http2 import Aborted, Call, Code, Method, Server, unary
+from popmq_http2.frames import (
+    CONTINUATION,
+    DATA,
+    DEFAULT_FRAME,
+    END_HEADERS,
+    END_STREAM,
+    HEADER_TABLE_SIZE,
+    HEADERS,
+    PREFACE,
+    SETTING,
+    SETTINGS,
+    frame,
+)
 from popmq_http2.hpack import encode, resized
 from popmq_http2.server.blocks import Blocks
 from tests.http2.conftest import Echo
@@ -49,3 +63,35 @@ def test_a_client_reads_all_answers_whatever_sizes_it_asks_for(steps: list[str |
             assert reader.decode(blocks.begin()) == [(":status", "200"), ("content-type", "application/grpc")]
         else:
             assert reader.decode(blocks.ok()) == [("grpc-status", "0")]
+
+
+def request(path: bytes = b"/a.B/C", *others: tuple[bytes, bytes]) -> bytes:
+    start = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b"content-type", b"application/grpc")]
+    return encode([*start, *others])
+
+
+@pytest.mark.parametrize("size", [DEFAULT_FRAME - 100, DEFAULT_FRAME * 3])
+async def test_trailers_that_are_larger_than_a_frame_are_continued(size: int) -> None:
+    async def refuse(message: bytes, call: Call) -> bytes:
+        raise Aborted(Code.INTERNAL, "x" * size)
+
+    method: Method = unary(refuse)
+    wire = Wire(Server(lambda _: method))
+    wire.feed(PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, END_HEADERS, 1, request()))
+    wire.feed(frame(DATA, END_STREAM, 1, bytes(5)))
+    while not (written := [each for each in wire.read() if each.kind in (HEADERS, CONTINUATION)]):
+        await asyncio.sleep(0)
+    assert max(len(each.payload) for each in written) <= DEFAULT_FRAME
+    assert [each.kind for each in written] == [HEADERS] + [CONTINUATION] * (size // DEFAULT_FRAME)
+    assert [bool(each.flags & END_HEADERS) for each in written] == [False] * (len(written) - 1) + [True]
+    assert written[0].flags & END_STREAM
+    decoder = Decoder(1 << 20)
+    assert ("grpc-message", "x" * size) in decoder.decode(b"".join(each.payload for each in written))
+
+
+@pytest.mark.parametrize("asked", [request(b"/" + b"\xe9" * 9000), request(b"/a", (b"grpc-timeout", b"\xe9" * 9000))])
+async def test_an_answer_quotes_little_of_a_request(echo: Echo, asked: bytes) -> None:
+    wire = Wire(Server(echo.methods().get))
+    wire.feed(PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, END_HEADERS | END_STREAM, 1, asked))
+    (block,) = (each.payload for each in wire.read() if each.kind == HEADERS)
+    assert 1000 < len(block) < 4000

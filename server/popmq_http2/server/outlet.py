@@ -21,6 +21,7 @@ from typing import Any
 
 from popmq_http2.budget import CALL_POINTS, POINT_BYTES, Budget
 from popmq_http2.frames import (
+    CONTINUATION,
     DATA,
     DEFAULT_FRAME,
     DEFAULT_WINDOW,
@@ -262,7 +263,15 @@ class Outlet:
         self._headers(call, block + extra, END_HEADERS)
 
     def _headers(self, call: Call, block: bytes, flags: int) -> None:
-        self._out += (head(len(block), HEADERS, flags, call.stream_id), block)
+        """Writes a header block, in more than one frame if it is larger than the client takes."""
+        most = self.frame_bytes
+        if len(block) <= most:
+            self._out += (head(len(block), HEADERS, flags, call.stream_id), block)
+            return
+        self._out.append(frame(HEADERS, flags & ~END_HEADERS, call.stream_id, block[:most]))
+        for at in range(most, len(block), most):
+            last = END_HEADERS if at + most >= len(block) else 0
+            self._out.append(frame(CONTINUATION, last, call.stream_id, block[at : at + most]))
 
     def _pump(self, call: Call) -> None:
         """Writes the frames of one call that may leave now."""

@@ -29,7 +29,7 @@ from popmq_http2.server.addresses import Addresses
 from popmq_http2.server.call import Call
 from popmq_http2.server.connection import Connection
 from popmq_http2.server.streams import Streams
-from popmq_http2.status import Aborted, Code
+from popmq_http2.status import QUOTED_MAX, Aborted, Code
 
 log = logging.getLogger("popmq_http2")
 
@@ -162,7 +162,7 @@ class Server:
         """Starts a new call: its deadline, and its handler once the request is there."""
         method = self._find(call.path)
         if method is None:
-            call.end(Code.UNIMPLEMENTED, f"there is no method {call.path}")
+            call.end(Code.UNIMPLEMENTED, f"there is no method {call.path[:QUOTED_MAX]}")
             return
         call.method, call.streams = method, streams
         if call.head.timeout_s is not None:
