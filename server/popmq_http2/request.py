@@ -2,7 +2,8 @@
 
 not valid HTTP/2      Malformed: the stream is reset                       pseudo-headers, names, values, te
 valid, but not gRPC   answered as plain HTTP, with 405 or 415              another method than POST, a content-type
-gRPC, but invalid     ended with a status, the handler is not called       an unreadable timeout or metadata value
+gRPC, but invalid     ended with a status, the handler is not called       an unreadable timeout or metadata value,
+                                                                           an encoding that we cannot unpack
 """
 
 import re
@@ -29,6 +30,11 @@ _KNOWN_MAX, _KNOWN_BYTES = 4096, 128
 _NO_METADATA: tuple[str, str | bytes] = ("", "")
 #: Octets that HTTP/2 forbids in values.
 _FORBIDDEN = re.compile(rb"[\0\r\n]")
+#: `application/grpc`, with a format of the messages or a parameter; not the likes of `application/grpc-web`.
+_GRPC = re.compile(rb"application/grpc($|[+;])")
+#: The encodings of messages that an Inbox unpacks.
+ENCODINGS = (b"identity", b"gzip")
+_ACCEPTED: Metadata = (("grpc-accept-encoding", b",".join(ENCODINGS).decode()),)
 #: In `HeadReader`, for grpc-timeout, which is not metadata.
 _TIMEOUT = -1
 #: Digits of a content-length: 2^63 has 19.
@@ -40,7 +46,7 @@ class Malformed(Exception):
 
 
 class Head(NamedTuple):
-    """`length`: content-length, or -1. `refusal`: (status, why) of a call that ends without a handler.
+    """`length`: content-length, or -1. `refusal`: (status, why, metadata) of a call that ends without a handler.
 
     `http_status`: above 200 for a request that is not gRPC and is answered as plain HTTP.
     """
@@ -50,7 +56,7 @@ class Head(NamedTuple):
     timeout_s: float | None
     encoding: bytes
     length: int
-    refusal: tuple[Code, str] | None
+    refusal: tuple[Code, str, Metadata] | None
     http_status: int
 
 
@@ -101,13 +107,15 @@ def _places(headers: list[Header]) -> dict[int, int]:
     """For each header that is text or the timeout, by its index: its place in the metadata, or _TIMEOUT."""
     places: dict[int, int] = {}
     place = 0
-    for index, (name, _) in enumerate(headers):
+    for index, (name, value) in enumerate(headers):
         if name == b"grpc-timeout":
             places[index] = _TIMEOUT
         elif name not in _PSEUDO and name not in _OURS:
             if not name.endswith(b"-bin"):
                 places[index] = place
-            place += 1
+                place += 1
+            else:
+                place += 1 + value.count(b",")
     return places
 
 
@@ -126,9 +134,19 @@ def head(headers: list[Header]) -> Head:
             found[header[0]] = header[1]
         else:
             metadata.append(pair)
+    if faults and len(apart := _apart(headers)) > len(headers):
+        return head(apart)
     if not pseudo.get(b":method") or not pseudo.get(b":path") or not pseudo.get(b":scheme"):
         raise Malformed("a request needs :method, :path and :scheme")
     return _checked(pseudo, found, tuple(metadata), faults)
+
+
+def _apart(headers: list[Header]) -> list[Header]:
+    """The same headers, those of bytes with one value each: who sends them on may have joined some with a comma."""
+    apart: list[Header] = []
+    for name, value in headers:
+        apart += ((name, one.strip()) for one in value.split(b",")) if name.endswith(b"-bin") else ((name, value),)
+    return apart
 
 
 def _read(header: Header, faults: list[ValueError]) -> tuple[str, str | bytes]:
@@ -150,20 +168,23 @@ def _checked(
     pseudo: dict[bytes, bytes], found: dict[bytes, bytes], metadata: Metadata, faults: list[ValueError]
 ) -> Head:
     """Checks whether valid HTTP/2 is a valid gRPC call. Raises Malformed for an invalid content-length."""
-    refusal: tuple[Code, str] | None = None
+    refusal: tuple[Code, str, Metadata] | None = None
     http_status, timeout_s, length = 200, None, _length(found.get(b"content-length"))
     if b"grpc-timeout" in found:
         try:
             timeout_s = _timeout(found[b"grpc-timeout"])
         except ValueError as error:
             faults = [error]
-    if faults:
-        metadata, refusal = (), (Code.INTERNAL, f"a header cannot be read: {faults[0]}")
-    if pseudo[b":method"] != b"POST":
-        http_status, refusal = 405, (Code.INTERNAL, "gRPC calls are made with POST")
-    elif not found.get(b"content-type", b"").startswith(b"application/grpc"):
-        http_status, refusal = 415, (Code.INTERNAL, "the content-type of gRPC calls begins with application/grpc")
     encoding = found.get(b"grpc-encoding", b"identity")
+    if faults:
+        metadata, refusal = (), (Code.INTERNAL, f"a header cannot be read: {faults[0]}", ())
+    elif encoding not in ENCODINGS:
+        quoted = encoding[:QUOTED_MAX].decode("latin-1")
+        refusal = Code.UNIMPLEMENTED, f"messages in the encoding {quoted!r} cannot be unpacked", _ACCEPTED
+    if pseudo[b":method"] != b"POST":
+        http_status, refusal = 405, (Code.INTERNAL, "gRPC calls are made with POST", ())
+    elif not _GRPC.match(found.get(b"content-type", b"")):
+        http_status, refusal = 415, (Code.INTERNAL, "the content-type of gRPC calls is application/grpc", ())
     return Head(pseudo[b":path"].decode("latin-1"), metadata, timeout_s, encoding, length, refusal, http_status)
 
 

@@ -100,8 +100,9 @@ def answer(headers: list[Header]) -> Answer:
         if name in _OURS:
             found[name] = value
         else:
+            values = value.split(b",") if name.endswith(b"-bin") else (value,)  # a proxy may have joined them
             try:
-                metadata.append(read(name, value))
+                metadata += [read(name, one.strip()) for one in values]
             except ValueError as error:
                 raise Malformed(str(error)) from None
     refusal = _refusal(found) if b":status" in found else None

@@ -27,7 +27,7 @@ class Blocks:
     def resize(self, table_bytes: int) -> None:
         """Handles the size that the reader wants its table to have: the next block empties the table and says so.
 
-        Of several sizes before that block the reader expects the smallest first (RFC 7541, section 4.2): 0 is no larger.
+        Of several sizes before that block it expects the smallest first (RFC 7541, section 4.2): 0 is not larger.
         """
         size = min(table_bytes, TABLE_BYTES)
         self._prefix = resized(0) + (resized(size) if size else b"")

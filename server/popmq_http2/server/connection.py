@@ -14,7 +14,7 @@ import asyncio
 import logging
 import socket
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from popmq_http2 import frames
 from popmq_http2.budget import TURN_POINTS, Budget, Flood
@@ -180,9 +180,15 @@ class Connection(asyncio.BufferedProtocol):
         if not stream_id:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY of no stream")
         if len(payload) != 5:
-            raise StreamFault(stream_id, frames.FRAME_SIZE_ERROR, "a PRIORITY frame has 5 bytes")
+            self._invalid_priority(stream_id, frames.FRAME_SIZE_ERROR, "a PRIORITY frame has 5 bytes")
         if U32.unpack_from(payload)[0] & frames.WINDOW_MAX == stream_id:
-            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a stream depends on itself")
+            self._invalid_priority(stream_id, frames.PROTOCOL_ERROR, "a stream depends on itself")
+
+    def _invalid_priority(self, stream_id: int, code: int, why: str) -> NoReturn:
+        """Ends the stream; the connection if the stream is not open yet, since no reset may name it."""
+        if stream_id > self._streams.last_id or not stream_id & 1:
+            raise ConnectionFault(code, why)
+        raise StreamFault(stream_id, code, why)
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Applies the client's settings and acknowledges them; an acknowledgement of ours needs no answer."""

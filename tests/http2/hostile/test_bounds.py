@@ -16,8 +16,10 @@ from popmq_http2.frames import (
     END_HEADERS,
     END_STREAM,
     ENHANCE_YOUR_CALM,
+    FRAME_SIZE_ERROR,
     HEADERS,
     PING,
+    PRIORITY,
     PROTOCOL_ERROR,
     REFUSED_STREAM,
     RST_STREAM,
@@ -287,3 +289,16 @@ async def test_an_answer_does_not_wait_for_the_acknowledgement_of_an_earlier_one
     accepted = connection._transport.get_extra_info("socket")
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     client.close()
+
+
+@pytest.mark.parametrize(("payload", "code"), [(b"\0\0\0", FRAME_SIZE_ERROR), (U32.pack(9) + b"\x10", PROTOCOL_ERROR)])
+async def test_an_invalid_priority_of_a_stream_that_is_not_open_ends_the_connection(
+    connect: Connect, payload: bytes, code: int
+) -> None:
+    """A reset must not name a stream that nobody has opened (RFC 9113, section 6.4)."""
+    client = await connect()
+    client.open(9)
+    client.send(PRIORITY, 0, 9, payload)
+    assert U32.unpack((await client.until(RST_STREAM, 9)).payload) == (code,)
+    client.send(PRIORITY, 0, 11, payload.replace(U32.pack(9), U32.pack(11)))
+    assert await client.gone() == code
