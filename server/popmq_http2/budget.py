@@ -24,7 +24,7 @@ class Flood(ConnectionFault):
 class Budget:
     """A token bucket. Reads the time only when it seems empty. `turn`: points left in this turn; at first unlimited.
 
-    `held`: bytes of messages in memory, of this connection (inbox.py).
+    `held`: bytes of messages and large headers in memory, of this connection (inbox.py).
     """
 
     __slots__ = ("_filled_s", "_limits", "_points", "held", "turn")

@@ -64,7 +64,7 @@ class Decoder:
     """Decodes the header blocks of one connection, with the dynamic table of the other side's encoder."""
 
     # Entries are appended, and the index counts from the end: no entry moves when one is added.
-    __slots__ = ("_bytes", "_bytes_max", "_table", "version")
+    __slots__ = ("_bytes", "_bytes_max", "_table", "list_bytes", "version")
 
     def __init__(self) -> None:
         self._table: list[Header] = []  # the newest last
@@ -72,6 +72,8 @@ class Decoder:
         self._bytes_max = TABLE_BYTES
         #: Increases with every change of the table.
         self.version = 0
+        #: The size of the pairs that were decoded last, as `list_bytes_max` counts them.
+        self.list_bytes = 0
 
     def decode(self, block: bytes, list_bytes_max: int) -> list[Header]:
         """Returns the pairs of a block. Raises CompressionError, TooManyHeaders."""
@@ -82,8 +84,9 @@ class Decoder:
         except ValueError as error:
             raise CompressionError(str(error)) from None
 
-    def _decode(self, block: bytes, left: int) -> list[Header]:
+    def _decode(self, block: bytes, list_bytes_max: int) -> list[Header]:
         headers: list[Header] = []
+        left = list_bytes_max
         at, end, table = 0, len(block), self._table
         while at < end:
             first = block[at]
@@ -109,6 +112,7 @@ class Decoder:
             left -= len(header[0]) + len(header[1]) + _ENTRY_BYTES
             if left < 0:
                 raise TooManyHeaders
+        self.list_bytes = list_bytes_max - left
         return headers
 
     def _entry(self, index: int) -> Header:

@@ -23,6 +23,8 @@ _USUAL_EXPANSION = 100
 #: Bytes beyond that which cost a point of the budget: they are unpacked in 10 µs, in which all connections wait.
 _EXPANDED_PER_POINT = 4 << 10
 
+_FULL = "too many messages are held at once: try again later"
+
 
 class Buffered:
     """Bytes of messages in memory, on all connections of a server or of a client."""
@@ -41,14 +43,15 @@ class Inbox:
     """
 
     __slots__ = (
-        "_budget", "_buffered", "_limits", "_need", "_pieces", "_size", "encoding", "ended", "messages", "received",
-        "waiting",
+        "_budget", "_buffered", "_headers_bytes", "_limits", "_need", "_pieces", "_size", "encoding", "ended",
+        "messages", "received", "waiting",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, buffered: Buffered, encoding: bytes, budget: Budget) -> None:
         self._limits = limits
         self._budget = budget
         self._buffered = buffered
+        self._headers_bytes = 0
         #: grpc-encoding: a client learns it with the head of the answer.
         self.encoding = encoding
         #: Pieces of the incomplete message, their size, and the size that is needed to continue.
@@ -63,6 +66,14 @@ class Inbox:
         self.received = 0
         self.ended = False
 
+    def add_headers(self, size: int) -> None:
+        """Counts the headers of the request until `clear`: a call keeps them to its end. Raises Aborted as `add`."""
+        self._headers_bytes = size
+        self._buffered.bytes += size
+        self._budget.held += size
+        if self._buffered.bytes > self._limits.requests_bytes:
+            raise Aborted(Code.RESOURCE_EXHAUSTED, _FULL)
+
     def add(self, data: bytes) -> None:
         """Takes bytes of a DATA frame. Raises Aborted for a message that is too large or unreadable, or a full buffer.
 
@@ -75,7 +86,7 @@ class Inbox:
         self._size += size
         self._pieces.append(data)
         if self._buffered.bytes > self._limits.requests_bytes:
-            raise Aborted(Code.RESOURCE_EXHAUSTED, "too many messages are held at once: try again later")
+            raise Aborted(Code.RESOURCE_EXHAUSTED, _FULL)
         if self._size >= self._need:
             self._cut(data if len(self._pieces) == 1 else b"".join(self._pieces))
 
@@ -98,8 +109,8 @@ class Inbox:
 
     @property
     def held(self) -> int:
-        """Bytes of the messages that no handler has taken, the incomplete one included."""
-        return self._size + self.waiting
+        """Bytes of the messages that no handler has taken, the incomplete one included, and of large headers."""
+        return self._size + self.waiting + self._headers_bytes
 
     @property
     def is_partial(self) -> bool:
@@ -124,9 +135,9 @@ class Inbox:
         """Drops the remaining messages and bytes."""
         while self.messages:
             self.take()
-        self._buffered.bytes -= self._size
-        self._budget.held -= self._size
-        self._pieces, self._size, self._need = [], 0, PREFIX_BYTES
+        self._buffered.bytes -= self._size + self._headers_bytes
+        self._budget.held -= self._size + self._headers_bytes
+        self._pieces, self._size, self._need, self._headers_bytes = [], 0, PREFIX_BYTES, 0
 
     def _cut(self, joined: bytes) -> None:
         """Cuts all whole messages off the joined bytes; copies the rest once, not for each message."""

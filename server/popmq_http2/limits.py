@@ -30,6 +30,8 @@ class Limits:
     streams: int = 10_000
     #: The names and values of one request, plus 32 bytes for each pair, as HTTP/2 counts them.
     headers_bytes: int = 32 << 10
+    #: Of these, what does not count as bytes of the request (requests_bytes): clients of gRPC send less.
+    free_headers_bytes: int = 2 << 10
     #: Headers of a request that cost no points; four further ones cost one. Clients of gRPC send 10 to 20.
     free_headers: int = 64
     #: The encoded header block, and its number of frames: a client cannot make us collect frames forever.

@@ -32,7 +32,7 @@ class Code(enum.IntEnum):
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
-#: Letters of a client's text that a message quotes: a text of 32 KiB would make an answer of 200 KiB.
+#: Characters of a client's text that a message quotes: a text of 32 KiB would make an answer of 200 KiB.
 QUOTED_MAX = 500
 #: Headers that the server writes itself.
 _RESERVED = {"grpc-status", "grpc-message", "content-type", "te"}

@@ -217,8 +217,7 @@ class ClientConnection:
         elif call.replied:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "trailers that end nothing")
         else:
-            call.replied = True
-            call.inbox.encoding = result.encoding
+            call.replied, call.inbox.encoding = True, result.encoding
 
     def _on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4:

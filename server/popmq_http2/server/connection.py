@@ -14,7 +14,7 @@ import asyncio
 import logging
 import socket
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from popmq_http2 import frames
 from popmq_http2.budget import TURN_POINTS, Budget, Flood
@@ -73,15 +73,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def held(self) -> int:
-        """Bytes of requests that no handler has taken."""
+        """Bytes of requests that no handler has taken, and of large headers."""
         return self._budget.held
 
     # ── Callbacks of asyncio ─────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        limits = self._limits
-        self._transport = transport
+        limits, self._transport = self._limits, transport
         _send_at_once(transport)
         self._outlet.connect(transport, shown(transport.get_extra_info("peername")))
         self._server.joined(self)
@@ -96,9 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         self.address = _address(transport)
         if not self._server.addresses.join(self.address):
             most = limits.connections_per_address
-            self._break(
-                ConnectionFault(frames.ENHANCE_YOUR_CALM, f"an address may have {most} connections: close some")
-            )
+            why = f"an address may have {most} connections: close some"
+            self._break(ConnectionFault(frames.ENHANCE_YOUR_CALM, why))
             return
         self._budget.start(self._server.addresses.points(self.address))
         self._timer = asyncio.get_running_loop().call_later(limits.handshake_s, self._look)
@@ -175,20 +173,17 @@ class Connection(asyncio.BufferedProtocol):
         self._reader.headers(flags, stream_id, payload)
 
     def _on_priority(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """Validates a PRIORITY frame as the protocol requires, and ignores it."""
+        """Validates a PRIORITY frame as the protocol requires, and ignores it. No reset may name an idle stream."""
         self._budget.spend("PRIORITY")
         if not stream_id:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY of no stream")
+        code, why = frames.PROTOCOL_ERROR, "a stream depends on itself"
         if len(payload) != 5:
-            self._invalid_priority(stream_id, frames.FRAME_SIZE_ERROR, "a PRIORITY frame has 5 bytes")
-        if U32.unpack_from(payload)[0] & frames.WINDOW_MAX == stream_id:
-            self._invalid_priority(stream_id, frames.PROTOCOL_ERROR, "a stream depends on itself")
-
-    def _invalid_priority(self, stream_id: int, code: int, why: str) -> NoReturn:
-        """Ends the stream; the connection if the stream is not open yet, since no reset may name it."""
-        if stream_id > self._streams.last_id or not stream_id & 1:
-            raise ConnectionFault(code, why)
-        raise StreamFault(stream_id, code, why)
+            code, why = frames.FRAME_SIZE_ERROR, "a PRIORITY frame has 5 bytes"
+        elif U32.unpack_from(payload)[0] & frames.WINDOW_MAX != stream_id:
+            return
+        is_idle = stream_id > self._streams.last_id or not stream_id & 1
+        raise ConnectionFault(code, why) if is_idle else StreamFault(stream_id, code, why)
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Applies the client's settings and acknowledges them; an acknowledgement of ours needs no answer."""
@@ -201,9 +196,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._budget.spend("SETTINGS")
             self._agreed = True
             return
-        last = read(payload)
         self._budget.spend("SETTINGS", 1 + len(payload) // _SETTINGS_BYTES)
-        for number, value in last.items():
+        for number, value in read(payload).items():
             self._set(number, value)
         self._outlet.control(frame(frames.SETTINGS, frames.ACK, 0))
 

@@ -77,6 +77,8 @@ class Streams:
         self._decoder = Decoder()
         self._reader = HeadReader()
         self._heads: dict[bytes, Head] = {}
+        #: Bytes of the head that was read last; 0 if it is in the cache, and so shared by the calls that have it.
+        self._own_headers = 0
         self._ended: deque[int] = deque(maxlen=_ENDED_MAX)
         self._window_in = DEFAULT_WINDOW
         self._running = 0
@@ -152,13 +154,16 @@ class Streams:
         else:
             self._server.fed(call)
 
-    def _keep(self, call: Call, data: bytes) -> None:
+    def _keep(self, call: Call, data: bytes, headers_bytes: int = 0) -> None:
         """Keeps bytes of a request that is not whole yet. Raises Aborted, also when it had to make room for others."""
-        if self._server.buffered.bytes + len(data) > self._limits.requests_bytes:
+        if self._server.buffered.bytes + len(data) + headers_bytes > self._limits.requests_bytes:
             self._server.relieve()
             if call.ending is not None:
                 raise Aborted(Code.RESOURCE_EXHAUSTED, _NO_ROOM)
-        call.inbox.add(data)
+        if headers_bytes:
+            call.inbox.add_headers(headers_bytes)
+        else:
+            call.inbox.add(data)
         if self._budget.held > self._limits.unproved_bytes and not call.proved:
             call.proved = True
             if self._server.check is not None:
@@ -214,13 +219,16 @@ class Streams:
         """Decodes a block. Caches the result if the block changed no table, until another block changes one."""
         known = self._heads.get(block)
         if known is not None:
+            self._own_headers = 0
             return known
         version = self._decoder.version
         read = self._reader.read(self._pairs(block))
+        self._own_headers = self._decoder.list_bytes
         if version == self._decoder.version and len(block) <= _BLOCK_BYTES:
             if len(self._heads) >= _BLOCKS_MAX:
                 self._heads.clear()
             self._heads[block] = read
+            self._own_headers = 0
         return read
 
     def _pairs(self, block: bytes) -> list[Header]:
@@ -256,6 +264,12 @@ class Streams:
         inbox.ended = ends
         if ends and call.body_left > 0:
             raise StreamFault(stream_id, PROTOCOL_ERROR, "the DATA are not as long as content-length says")
+        if self._own_headers > limits.free_headers_bytes:
+            try:
+                self._keep(call, b"", self._own_headers)
+            except Aborted as aborted:
+                self._end_early(call, aborted)
+                return
         if outlet.unsent > limits.unsent_bytes:
             self._budget.spend("calls whose answers are not taken")
             outlet.end(call, Code.RESOURCE_EXHAUSTED, "the client does not take the answers that it has asked for")

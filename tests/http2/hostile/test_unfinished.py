@@ -10,7 +10,7 @@ import pytest
 from harness.attacks import GREETING, head
 from popmq_http2 import Aborted, Call, Code, Limits, Server
 from popmq_http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, U32, frame
-from popmq_http2.hpack import Decoder
+from popmq_http2.hpack import Decoder, encode
 from tests.http2.conftest import Echo
 from tests.http2.wire import Wire
 
@@ -40,6 +40,12 @@ class Client:
 
     def open(self, stream_id: int, method: str) -> None:
         self.wire.feed(frame(HEADERS, END_HEADERS, stream_id, head(b"/t.Echo/" + method.encode())))
+
+    def open_large(self, stream_id: int, method: bytes = b"say", size: int = 10_000, flags: int = 0) -> None:
+        """A call with large headers, which differ from those of the others."""
+        block = head(b"/t.Echo/" + method) + encode([(b"x-large", b"%d " % stream_id + b"x" * size)])
+        self.wire.feed(frame(HEADERS, END_HEADERS | flags, stream_id, block))
+        self.read()
 
     def more(self, stream_id: int, size: int, flags: int = 0) -> None:
         for at in range(0, size, PIECE):
@@ -126,6 +132,45 @@ async def test_messages_that_a_handler_does_not_take_make_room_too(echo: Echo) -
     await echo.cancelled.acquire()
 
 
+async def test_large_headers_of_calls_that_go_on_count_until_their_ends(echo: Echo) -> None:
+    served = server(echo)
+    greedy, other = Client(served), Client(served, "192.0.2.2")
+    for number in range(1, 61, 2):
+        greedy.open_large(number)
+        assert served.buffered.bytes <= ALL
+    assert greedy.ended
+    assert set(greedy.ended.values()) == {Code.RESOURCE_EXHAUSTED}
+    other.begin(1, size=50_000)
+    other.more(1, 50_000, END_STREAM)
+    assert await answer(other, 1) == Code.OK
+    greedy.wire.close()
+    assert served.buffered.bytes == 0
+
+
+async def test_large_headers_of_a_call_that_waits_make_room_too(echo: Echo) -> None:
+    served = server(echo)
+    greedy, other = Client(served), Client(served, "192.0.2.2")
+    for number in range(1, 37, 2):
+        greedy.open_large(number, b"wait")
+        greedy.wire.feed(frame(DATA, END_STREAM, number, bytes(5)))
+        await echo.entered.acquire()
+    other.begin(1, size=50_000)
+    other.more(1, 50_000, END_STREAM)
+    assert await answer(other, 1) == Code.OK
+    greedy.read()
+    assert set(greedy.ended.values()) == {Code.RESOURCE_EXHAUSTED}
+    await echo.cancelled.acquire()
+
+
+async def test_headers_of_the_usual_size_are_free_and_equal_ones_count_once(echo: Echo) -> None:
+    served = server(echo)
+    client = Client(served)
+    for number in range(1, 2001, 2):
+        client.open(number, "say")
+        client.open_large(number + 2000, size=1_500)
+    assert (client.ended, served.buffered.bytes) == ({}, 0)
+
+
 # ── How long ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -188,6 +233,18 @@ async def test_a_caller_that_proves_nothing_is_refused_before_its_request_is_lar
     known.more(1, 50_000, END_STREAM)
     assert await answer(known, 1) == Code.OK
     assert asked == ["/t.Echo/wait", "/t.Echo/say"], "once for each call"
+
+
+async def test_large_headers_of_a_caller_that_proves_nothing_are_refused(echo: Echo) -> None:
+    def check(call: Call) -> None:
+        raise Aborted(Code.UNAUTHENTICATED, "no key")
+
+    served = server(echo, check)
+    stranger = Client(served)
+    for number in (1, 3, 5, 7):
+        stranger.open_large(number)
+    assert stranger.ended == dict.fromkeys([3, 5, 7], Code.UNAUTHENTICATED)
+    assert served.buffered.bytes < 20_000
 
 
 async def test_many_small_requests_of_a_caller_that_proves_nothing_are_refused_too(echo: Echo) -> None:
