@@ -7,7 +7,7 @@
 Each entry that can be read is kept as it is; one wrong bit of a row is corrected (datafile/checksums.py). Messages have
 checksums, so a broker finds a damaged one when it reads it, and puts it into quarantine. The new store has the newest
 format. The damaged file stays beside the new one, as `popmq.mdb.damaged`; a further one is numbered. Killed before the
-swap, a repair has changed nothing.
+swap, a repair has changed nothing; killed in it, `popmq.mdb` is the damaged file or the new one.
 """
 
 import os
@@ -77,14 +77,26 @@ def repair_folder(folder: pathlib.Path) -> Repaired:
             told = list(_rebuild(data, beside))
         except (MapFull, DiskFault, CommitFailed, OSError) as error:
             raise StartError(f"the new store cannot be written, {DATA_FILE} is as it was: {error!r}") from error
-        damaged = name_for_damaged(folder)
-        os.replace(data, folder / damaged)
-        os.replace(beside / DATA_FILE, data)
-        sync_folder(folder)
-        return Repaired(told, damaged)
+        return Repaired(told, _swap(folder, data, beside / DATA_FILE))
     finally:
         shutil.rmtree(beside, ignore_errors=True)
         lock.close()
+
+
+def _swap(folder: pathlib.Path, data: pathlib.Path, new: pathlib.Path) -> str:
+    """Puts the new file in the place of the damaged one; returns the name that the damaged one keeps.
+
+    There is a data file at each moment: after a kill between two renames, a start would make an empty one.
+    """
+    damaged = name_for_damaged(folder)
+    try:
+        os.link(data, folder / damaged, follow_symlinks=False)
+    except OSError:  # a file system without hard links
+        os.replace(data, folder / damaged)
+    sync_folder(folder)
+    os.replace(new, data)
+    sync_folder(folder)
+    return damaged
 
 
 def _rebuild(data: pathlib.Path, beside: pathlib.Path) -> Iterator[str]:

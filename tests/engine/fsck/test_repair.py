@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -162,6 +163,45 @@ def test_a_repair_that_ends_early_changes_nothing(folder: Path, monkeypatch: pyt
             repair_folder(folder)
     assert (folder / DATA_FILE).read_bytes() == before
     assert repair_folder(folder).told == []
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_repair_that_is_killed_while_it_swaps_the_files_leaves_a_data_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    before = (folder / DATA_FILE).read_bytes()
+    real = {name: getattr(os, name) for name in ("replace", "link")}
+    made: list[str] = []
+
+    def counted(name: str) -> Callable[..., None]:
+        def call(*given: object, **named: object) -> None:
+            if len(made) == calls:
+                raise KeyboardInterrupt
+            made.append(name)
+            real[name](*given, **named)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in real:
+            patch.setattr(os, name, counted(name))
+        with pytest.raises(KeyboardInterrupt) if calls == 1 else contextlib.nullcontext():
+            repair_folder(folder)
+    assert made == ["link", "replace"][:calls]
+    assert (folder / DAMAGED_FILE).read_bytes() == before
+    assert ((folder / DATA_FILE).read_bytes() == before) is (calls == 1)
+    assert (len(left(folder, "a")), len(left(folder, "b"))) == (30, 30)
+
+
+def test_a_repair_works_on_a_file_system_without_hard_links(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refused)
+    before = (folder / DATA_FILE).read_bytes()
+    assert repair_folder(folder).told == []
+    assert (folder / DAMAGED_FILE).read_bytes() == before
+    assert len(left(folder, "a")) == 30
 
 
 def test_a_folder_in_use_or_without_a_store_is_refused(folder: Path, tmp_path: Path) -> None:
