@@ -226,6 +226,7 @@ def send(tx: Tx, schedule: Schedule, message: Outgoing) -> None:
     (place,) = placing.place(tx, topic, (message,))
     if isinstance(place, Refused):
         raise place
+    size_limit.stored(tx, topic, (message,))
 
 
 def _topic(tx: Tx, name: str) -> Topic:

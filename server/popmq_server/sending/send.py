@@ -47,8 +47,10 @@ def send(tx: Tx, command: Send) -> Sent:
         sent = Sent(queue, append(tx, topic, queue, messages), False)
     else:
         sent = Sent(0, 0, False, placing.place(tx, topic, messages))
-    if topic.send_messages_per_s or topic.send_bytes_per_s:
-        quotas.sent(tx, topic, _stored(messages, sent.places))
+    if topic.send_messages_per_s or topic.send_bytes_per_s or topic.bytes_max:
+        stored = _stored(messages, sent.places)
+        size_limit.stored(tx, topic, stored)
+        quotas.sent(tx, topic, stored)
     if key:
         dedup.remember(tx, key, topic, len(messages), sent)
     return sent

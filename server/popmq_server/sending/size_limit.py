@@ -16,6 +16,8 @@ is refused, and a job continues the search at once. To make that rare, once a mi
 nearly full topic with its oldest messages, ahead of the Sends.
 """
 
+from collections.abc import Iterable
+
 from popmq_server.errors import Refused, invalid, storage_full
 from popmq_server.model.message import RECORD_HEAD_BYTES
 from popmq_server.model.outgoing import Outgoing
@@ -37,10 +39,13 @@ NEARLY = 8
 
 
 def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
-    """Makes room for a request before any of it is stored. Refused if it cannot; nothing has changed then."""
+    """Makes room for a request before any of it is stored. Refused if it cannot; nothing has changed then.
+
+    Call `stored` with what of it was stored: entries that the topic refuses take no room of the next request.
+    """
     if not topic.bytes_max:
         return
-    size = sum(len(message.data) + RECORD_HEAD_BYTES for message in messages)
+    size = _size(messages)
     if size > topic.bytes_max:
         raise invalid(
             f"the request has {size} bytes, topic {topic.name!r} keeps at most {topic.bytes_max}",
@@ -48,7 +53,16 @@ def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
             action="send less in a request, or raise the topic's retention.max_bytes",
         )
     _free(tx, topic, size)
-    tx.coming[topic.topic_id] = tx.coming.get(topic.topic_id, 0) + size
+
+
+def stored(tx: Tx, topic: Topic, messages: Iterable[Outgoing]) -> None:
+    """Counts messages until the commit writes them, when the size of the topic has them."""
+    if topic.bytes_max:
+        tx.coming[topic.topic_id] = tx.coming.get(topic.topic_id, 0) + _size(messages)
+
+
+def _size(messages: Iterable[Outgoing]) -> int:
+    return sum(len(message.data) + RECORD_HEAD_BYTES for message in messages)
 
 
 def _free(tx: Tx, topic: Topic, size: int) -> None:

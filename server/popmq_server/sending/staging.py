@@ -125,6 +125,7 @@ def _store(tx: Tx, topic: Topic, command: Stage, existing: Staged | None, messag
     size_limit.make(tx, topic, tuple(messages))
     blocks = list(_blocks(messages))
     tx.room.demand(GROW, messages_bytes([value_bytes(len(raw)) for raw in blocks]))
+    size_limit.stored(tx, topic, messages)
     if topic.send_messages_per_s or topic.send_bytes_per_s:
         quotas.sent(tx, topic, messages)
     before = existing or Staged(tx.next("stage_id"), topic.topic_id, command.batch, 0, 0, 0)

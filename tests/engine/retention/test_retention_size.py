@@ -10,7 +10,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.commands import queries
 from popmq_server.errors import Refused
-from popmq_server.model.message import RECORD
+from popmq_server.model.message import RECORD, Extra
 from popmq_server.model.records import TopicStat
 from popmq_server.sending import size_limit
 from popmq_server.storage.keys import I64, U32
@@ -227,6 +227,15 @@ def test_refused_sends_of_one_commit_do_not_disturb_the_others(rig: Rig) -> None
     asked = [sending(large(name, 300)) for name in "abcde"] + [sending("small"), sending("other", topic="u")]
     assert [refusal(result) for result in rig.run(*asked)] == ["", "", "", "STORAGE_FULL", "STORAGE_FULL", "", ""]
     assert stored(rig) == 3 * 300 * 1024 + size("small")
+
+
+def test_entries_that_the_topic_refuses_take_no_room_of_the_next_request(rig: Rig) -> None:
+    topic(rig, 1024)
+    grouped = message("L")._replace(extra=Extra(message_group="g"))
+    wrong = [ask.Send("t", (grouped._replace(data=message(large(name, 900)).data),)) for name in "ab"]
+    first, second, sent = rig.run(*wrong, sending(large("c", 900)))
+    assert [refusal(one) for one in (*first.places, *second.places, sent)] == ["INVALID_FIELD", "INVALID_FIELD", ""]
+    assert stored(rig) == 900 * 1024
 
 
 # ── In pieces ────────────────────────────────────────────────────────────────────────────────────────────────────────
