@@ -39,6 +39,7 @@ from popmq_server.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import PUBLISH_KEY, STAGE_KEY, U32, U64, hash16
 from popmq_server.topics import quotas
+from popmq_server.topics.row_walk import RowWalk
 
 #: The size of a block, the least that publishing moves at once, also when the store is nearly full.
 BLOCK_MESSAGES_MAX = 250
@@ -301,29 +302,26 @@ class Tidying:
     """Drops stages that no sink committed in time, and forgets sinks that stopped: walks both tables, in pieces."""
 
     def __init__(self) -> None:
-        self.place = {"staged": b"", "batch": b""}
+        self._staged = RowWalk("staged", TIDY_ROWS, _read)
+        self._batches = RowWalk("batch", TIDY_ROWS, BATCH.unpack_from)
+
+    @property
+    def place(self) -> tuple[bytes, bytes]:
+        return self._staged.place, self._batches.place
+
+    @place.setter
+    def place(self, place: tuple[bytes, bytes]) -> None:
+        self._staged.place, self._batches.place = place
 
     def run(self, tx: Tx) -> bool:
         """One piece; returns whether there is more to look at."""
-        for key, raw in self._rows(tx, "staged"):
-            one = _read(raw)
+        for key, one in self._staged.piece(tx.kv):
             if one.topic_id not in tx.state.topics or tx.now_ms - one.staged_ms >= STAGE_KEEP_MS:
                 _hand_over(tx, key, one, publish=False)
-        for key, raw in self._rows(tx, "batch"):
-            if tx.now_ms - BATCH.unpack_from(raw)[BATCH_MS] >= BATCH_KEEP_MS:
+        for key, batch in self._batches.piece(tx.kv):
+            if tx.now_ms - batch[BATCH_MS] >= BATCH_KEEP_MS:
                 tx.kv.delete("batch", key)
-        return any(self.place.values())
-
-    def _rows(self, tx: Tx, name: str) -> list[tuple[bytes, bytes]]:
-        """The next rows of a table, copied; after the last one the walk begins again."""
-        rows: list[tuple[bytes, bytes]] = []
-        for key, raw in tx.kv.scan(name, b"", self.place[name]):
-            if len(rows) == TIDY_ROWS:
-                self.place = self.place | {name: key}
-                return rows
-            rows.append((key, bytes(raw)))
-        self.place = self.place | {name: b""}
-        return rows
+        return any(self.place)
 
 
 def pieces_of(number: int) -> bytes:

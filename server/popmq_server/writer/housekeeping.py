@@ -22,6 +22,7 @@ from popmq_server.sending.dedup import DEDUP_KEEP_MS
 from popmq_server.state.jobs import Job, Timed
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DEDUP_VALUE
+from popmq_server.topics.row_walk import RowWalk
 
 TICK_MS = 60_000
 #: A round of retention begins early after this many bytes of messages: the list of as many free pages has 32 KiB.
@@ -207,19 +208,19 @@ class Requests:
     """Removes old request numbers of producers."""
 
     def __init__(self) -> None:
-        self.place = b""
+        self._rows = RowWalk("dedup", DEDUP_SWEEP, DEDUP_VALUE.unpack_from)
+
+    @property
+    def place(self) -> bytes:
+        return self._rows.place
+
+    @place.setter
+    def place(self, place: bytes) -> None:
+        self._rows.place = place
 
     def run(self, tx: Tx) -> bool:
         """Drops request numbers older than DEDUP_KEEP_MS; returns whether there are more to check."""
-        stale = []
-        for seen, (key, value) in enumerate(tx.kv.scan("dedup", b"", self.place)):
-            if seen == DEDUP_SWEEP:
-                self.place = key
-                break
-            if tx.now_ms - DEDUP_VALUE.unpack_from(value)[0] > DEDUP_KEEP_MS:
-                stale.append(key)
-        else:
-            self.place = b""
-        for key in stale:
-            tx.kv.delete("dedup", key)
+        for key, (answered_ms, *_) in self._rows.piece(tx.kv):
+            if tx.now_ms - answered_ms > DEDUP_KEEP_MS:
+                tx.kv.delete("dedup", key)
         return bool(self.place)
