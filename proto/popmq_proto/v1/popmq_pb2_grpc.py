@@ -206,7 +206,7 @@ class BrokerServicer(object):
 
     def Heartbeat(self, request, context):
         """Keeps a client's session in its group alive: sessions end 120 s after the last heartbeat, or at once with
-        `goodbye`. Pop needs no session; a share number does. Errors: GROUP_NOT_FOUND.
+        `goodbye`. Pop needs no session; a share number does. Errors: GROUP_NOT_FOUND, RATE_LIMITED (too many names).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,8 +35,8 @@ class Consumers:
         self.locks = QueueLocks(clock)
         self._clock = clock
         self._engine = engine
-        #: When the last Attend was sent, by group and the topics that its members may read.
-        self._attended: dict[tuple[str, frozenset[str]], int] = {}
+        #: When the last Attend was sent, by group and a hash of the topics that its members may read.
+        self._attended: dict[tuple[str, int], int] = {}
 
     async def _terms(self, group: str, topic: str) -> Terms:
         """The settings that decide a group's assignment in one topic. Raises Refused for names that do not exist."""
@@ -89,7 +89,7 @@ class Consumers:
 
     async def _attend(self, group: str, topics: frozenset[str]) -> None:
         """Tells the writer now and then that a group has members, so that its subscriptions do not expire."""
-        now_ms, key = self._clock.now_ms(), (group, topics)
+        now_ms, key = self._clock.now_ms(), (group, hash(topics))
         if topics and now_ms - self._attended.get(key, 0) >= ATTEND_EVERY_MS:
             if len(self._attended) >= ATTENDED_MAX:
                 self._attended.clear()

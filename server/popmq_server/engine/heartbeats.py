@@ -15,10 +15,17 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from popmq_server.clock import Clock
+from popmq_server.errors import Refused
 from popmq_server.model.records import Terms
 from popmq_server.storage.keys import hash8
 
 SESSION_MS = 120_000
+#: Names of clients and of their topics in all sessions, some 100 MB: topics need not exist when a client names them.
+NAMES_MAX = 400_000
+#: Of these in one group, so that its clients leave room for those of others.
+NAMES_OF_GROUP_MAX = 100_000
+#: How often all groups are searched for silent clients when there is no room.
+SEARCH_MS = 1000
 
 
 class Session(NamedTuple):
@@ -26,6 +33,11 @@ class Session(NamedTuple):
 
     topics: frozenset[str]
     last_ms: int
+
+    @property
+    def names(self) -> int:
+        """How many names it holds: the client's, and those of its topics."""
+        return 1 + len(self.topics)
 
 
 class _Members:
@@ -35,13 +47,15 @@ class _Members:
     sessions every time took a third of the event loop.
     """
 
-    __slots__ = ("_names", "digest", "sessions", "topics")
+    __slots__ = ("_names", "digest", "held", "sessions", "topics")
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         #: The clients by name, if none has joined or left since they were sorted.
         self._names: list[str] | None = None
         self.topics: Counter[str] = Counter()
+        #: The sum of Session.names.
+        self.held = 0
         #: The sum of a hash of each client and its topics: identifies the members, independent of their order.
         self.digest = 0
 
@@ -55,6 +69,7 @@ class _Members:
         names = self._names if client in self.sessions else None
         self.remove(client)
         self.sessions[client], self._names = session, names
+        self.held += session.names
         self.topics.update(session.topics)
         self.digest += _hash(client, session.topics)
 
@@ -62,6 +77,7 @@ class _Members:
         session = self.sessions.pop(client, None)
         if session is not None:
             self._names = None
+            self.held -= session.names
             self.topics -= Counter(session.topics)
             self.digest -= _hash(client, session.topics)
 
@@ -81,18 +97,46 @@ class Sessions:
         self._groups: dict[str, _Members] = {}
         #: The groups by name, if none has come or gone since they were sorted.
         self._names: list[str] | None = None
+        #: The sum of _Members.held.
+        self._held = 0
+        self._searched_ms = 0
 
     def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> None:
-        """Renews or ends a session."""
-        members = self._alive(group)
+        """Renews or ends a session. Raises Refused RATE_LIMITED for a session that needs more names than there may be.
+
+        A session that does not grow is renewed in any case.
+        """
+        members, session = self._alive(group), Session(topics, self._clock.now_ms())
+        before = members.held
         if goodbye:
             members.remove(client)
         else:
+            self._demand_room(members, client, session.names)
             if group not in self._groups:
                 self._look_at_others()
                 self._groups[group], self._names = _Members(), None
             members = self._groups[group]
-            members.put(client, Session(topics, self._clock.now_ms()))
+            members.put(client, session)
+        self._held += members.held - before
+
+    def _demand_room(self, members: _Members, client: str, names: int) -> None:
+        known = members.sessions.get(client)
+        more = names - (known.names if known else 0)
+        if more > 0 and self._held + more > NAMES_MAX and self._clock.now_ms() - self._searched_ms >= SEARCH_MS:
+            self._searched_ms = self._clock.now_ms()
+            for group in list(self._groups):
+                self._alive(group)
+        for held, most, whose in (
+            (self._held, NAMES_MAX, "all groups"),
+            (members.held, NAMES_OF_GROUP_MAX, "one group"),
+        ):
+            if more > 0 and held + more > most:
+                raise Refused(
+                    "RATE_LIMITED",
+                    f"the live clients of {whose} may have {most:,} names in all, their own and those of their topics",
+                    field="topics",
+                    action="let each client name only the topics that it reads, and say goodbye for those that end",
+                )
 
     def version(self, group: str, terms: Mapping[str, Terms]) -> int:
         """A number that changes whenever an assignment may change; a restart does not change it."""
@@ -103,8 +147,9 @@ class Sessions:
 
     def forget(self, group: str) -> None:
         """Drops the sessions of a deleted group."""
-        if self._groups.pop(group, None) is not None:
+        if (members := self._groups.pop(group, None)) is not None:
             self._names = None
+            self._held -= members.held
 
     def _look_at_others(self) -> None:
         """Drops two of the groups if they have fallen silent: nothing else asks for one that was used once."""
@@ -121,6 +166,7 @@ class Sessions:
             if session.last_ms > oldest_ms:
                 return members
             members.remove(client)
+            self._held -= session.names
         if self._groups.pop(group, None) is not None:
             self._names = None
         return _NOBODY

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.engine.heartbeats import SESSION_MS, Sessions
+from popmq_server.engine import heartbeats
+from popmq_server.engine.heartbeats import SEARCH_MS, SESSION_MS, Sessions
+from popmq_server.errors import Refused
 from popmq_server.model.records import Terms
 from tests.engine.rig import SECOND
 from tests.engine.work import grows
@@ -190,3 +192,69 @@ def test_a_deleted_group_has_no_sessions(sessions: Sessions) -> None:
     sessions.heartbeat("g", "client", frozenset({"t"}), False)
     sessions.forget("g")
     assert sessions.listed("") == []
+
+
+# ── Bounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be 20 names, 12 of them in one group."""
+    monkeypatch.setattr(heartbeats, "NAMES_MAX", 20)
+    monkeypatch.setattr(heartbeats, "NAMES_OF_GROUP_MAX", 12)
+
+
+def renewed(sessions: Sessions, group: str, client: str, topics: int) -> bool:
+    try:
+        sessions.heartbeat(group, client, frozenset(f"t{number}" for number in range(topics)), False)
+    except Refused:
+        return False
+    return True
+
+
+@pytest.mark.usefixtures("few")
+def test_the_names_of_a_group_and_of_all_groups_are_bounded(sessions: Sessions) -> None:
+    assert [renewed(sessions, "g", f"c{number}", 5) for number in range(3)] == [True, True, False]
+    assert [renewed(sessions, "h", f"c{number}", 0) for number in range(9)] == [True] * 8 + [False]
+    assert (sessions.count("g"), sessions.count("h")) == (2, 8)
+    with pytest.raises(Refused, match="live clients of all groups") as refused:
+        sessions.heartbeat("i", "c", frozenset(), False)
+    assert (refused.value.code, refused.value.field) == ("RATE_LIMITED", "topics")
+
+
+@pytest.mark.usefixtures("few")
+def test_a_session_that_does_not_grow_is_renewed_in_any_case(sessions: Sessions, clock: FakeClock) -> None:
+    assert [renewed(sessions, "g", name, 5) for name in "ab"] == [True, True]
+    assert [renewed(sessions, "g", "a", topics) for topics in (5, 6, 4, 5)] == [True, False, True, True]
+    clock.advance(SESSION_MS - 1)
+    assert renewed(sessions, "g", "a", 5)
+    clock.advance(1)
+    assert sessions.clients("g", "t0") == ["a"]
+
+
+@pytest.mark.usefixtures("few")
+def test_an_ended_session_gives_its_names_back(sessions: Sessions, clock: FakeClock) -> None:
+    for _ in range(3):
+        assert [renewed(sessions, group, "a", 9) for group in "ghi"] == [True, True, False]
+        sessions.heartbeat("g", "a", frozenset(), True)
+        assert renewed(sessions, "i", "a", 9)
+        sessions.forget("h")
+        assert renewed(sessions, "h", "b", 9)
+        clock.advance(SESSION_MS)
+
+
+@pytest.mark.usefixtures("few")
+def test_silent_clients_of_groups_that_are_not_asked_for_make_room(sessions: Sessions, clock: FakeClock) -> None:
+    for name in "abcd":
+        assert renewed(sessions, name, "c", 4)
+    assert not renewed(sessions, "g", "c", 4), "and the other groups are searched"
+    clock.advance(SESSION_MS - SEARCH_MS + 1)
+    assert renewed(sessions, "d", "c", 4)
+    clock.advance(SEARCH_MS - 1)
+    assert renewed(sessions, "g", "c", 9)
+    assert sessions.count("d") == 1
+
+
+def test_usual_clients_are_far_from_the_bounds(sessions: Sessions) -> None:
+    for number in range(5000):
+        assert renewed(sessions, "g", f"c{number}", 3)
