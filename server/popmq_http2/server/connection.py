@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from popmq_http2 import frames
 from popmq_http2.budget import TURN_POINTS, Budget, Flood
 from popmq_http2.frame_reader import FrameReader
 from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame, settings
-from popmq_http2.server.addresses import counted, shown
+from popmq_http2.server.addresses import address_of, send_at_once, shown
 from popmq_http2.server.call import Call
 from popmq_http2.server.outlet import Outlet
 from popmq_http2.server.streams import Streams
@@ -81,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         limits, self._transport = self._limits, transport
-        _send_at_once(transport)
+        send_at_once(transport)
         self._outlet.connect(transport, shown(transport.get_extra_info("peername")))
         self._server.joined(self)
         values = {
@@ -92,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
             frames.MAX_HEADER_LIST_SIZE: limits.headers_bytes,
         }
         self._outlet.control(settings(values))
-        self.address = _address(transport)
+        self.address = address_of(transport)
         if not self._server.addresses.join(self.address):
             most = limits.connections_per_address
             why = f"an address may have {most} connections: close some"
@@ -340,19 +339,3 @@ class Connection(asyncio.BufferedProtocol):
             self._timer = asyncio.get_running_loop().call_later(self._limits.handshake_s, self._transport.abort)
             self._transport.resume_reading()  # one of TLS that is paused would not close
             self._transport.close()
-
-
-def _send_at_once(transport: asyncio.Transport) -> None:
-    """Sets TCP_NODELAY, or an answer would wait for the ACK of the frames before it, up to 40 ms.
-
-    asyncio sets it only on sockets that were made with the number of TCP, which most ways to open a port leave out.
-    """
-    accepted: Any = transport.get_extra_info("socket")
-    if accepted is not None and accepted.family in (socket.AF_INET, socket.AF_INET6):
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _address(transport: asyncio.Transport) -> str:
-    """The client's address as its connections are counted; "" for a unix socket."""
-    name: Any = transport.get_extra_info("peername")
-    return counted(name[0]) if isinstance(name, tuple) else ""

@@ -75,7 +75,7 @@ def _replaced(topic: Topic) -> Refused:
         "TOPIC_NOT_FOUND",
         f"topic {topic.name!r} was deleted and created again since this epoch was planned",
         field="token.topic_id",
-        action="plan a later epoch with the topic_id that WaitAvailable answers now",
+        action="plan a later epoch, with the id that the topic has now",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.sending import staging
 from popmq_server.state.jobs import Job, Timed
 from popmq_server.storage.keys import TOPIC_AT, U32
 from popmq_server.topics.topic import IDX_HEAD
@@ -36,11 +37,14 @@ def minutes(rig: Rig, count: int, *commands: Any, topics: tuple[str, ...] = ("t"
             rig.commit(*commands)
 
 
-def test_retention_goes_on_beside_a_job_that_fails_each_minute(rig: Rig) -> None:
+def test_retention_goes_on_beside_a_job_that_fails_each_minute(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bool:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(staging.Tidying, "run", broken)
     rig.topic("t", keep_ms=MINUTE)
     rig.group()
     rig.pop()
-    rig.write(lambda kv: kv.put("batch", b"x" * 16, b"short"))
     minutes(rig, 10)
     assert set(rig.failures) == {"stages"}
     assert len(rig.read("log")) <= 2
