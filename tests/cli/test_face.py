@@ -21,7 +21,7 @@ from popmq_cli.commands import ROWS
 from popmq_cli.commands import popmq as command_line
 from popmq_cli.readers.stats import GROUP_COLUMNS
 from popmq_cli.shared import exits
-from popmq_cli.shared.output import Output
+from popmq_cli.shared.output import Output, fitting
 from popmq_server.embedded import EmbeddedBroker
 from tests.cli.conftest import PROGRAM, Cli
 
@@ -296,14 +296,25 @@ def flip_a_byte(path: Path, mark: bytes) -> None:
     path.write_bytes(raw)
 
 
-def test_a_table_fits_a_hundred_columns_and_folds_only_names(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+def test_a_narrow_table_keeps_its_names_and_leaves_out_numbers_before_it_cuts_one(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    numbers = tuple(100_000 + number for number in range(10))
-    name = "a-rather-long-name-of-a-group"
-    Output(False).table("Groups", GROUP_COLUMNS, [(name, name, *numbers)])
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
-    assert max(len(line) for line in lines) <= 100
-    assert all(any(str(number) in line for line in lines) for number in numbers)
+    numbers = [100_000 + number for number in range(10)]
+    Output(False).table("Groups", GROUP_COLUMNS, [("a-rather-long-name-of-a-group", "orders", *numbers)])
+    text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "GROUP" in text
+    assert "orders" in text
+    table, _, left_out = text.partition("no room for ")
+    names = [column.removesuffix("#") for column in GROUP_COLUMNS[2:]]
+    for name, number in zip(names, numbers, strict=True):
+        assert (name in " ".join(left_out.split())) == (str(number) not in table)
+    assert re.findall(r"\b1\d+\b", table) == [str(number) for number in numbers if str(number) in table]
+
+
+def test_a_narrow_table_first_leaves_out_numbers_that_are_zero_in_each_row() -> None:
+    columns = ["NAME", "FULL#", "EMPTY#", "RATE#"]
+    assert fitting(columns, [["a", "12345", "0", "1.5"], ["b", "1", "0", "0.0"]], 20) == [0, 1, 3]

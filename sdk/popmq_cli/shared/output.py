@@ -22,6 +22,9 @@ from popmq_cli.shared import visible
 Row = Sequence[Any]
 T = TypeVar("T")
 
+#: Characters that a narrow table leaves to a column of names, which are folded, before it leaves out a number.
+NAME_WIDTH = 16
+
 
 class Output:
     """The output of one command."""
@@ -84,17 +87,49 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
+        console = Console()
+        cells = [[visible.line(cell) for cell in row] for row in rows]
+        shown = fitting(columns, cells, console.width)
+        left_out = [column.removesuffix("#") for index, column in enumerate(columns) if index not in shown]
+        caption = f"no room for {', '.join(left_out)}: widen the terminal, or use --json" if left_out else None
         look: Any = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
-        table = Table(title=title, padding=(0, 1, 0, 0), **look)
-        for column in columns:
+        table = Table(title=title, caption=caption, caption_justify="left", padding=(0, 1, 0, 0), **look)
+        for index in shown:
             # In a narrow terminal only names are folded: a number in two lines would be read as two numbers.
-            name, number = column.removesuffix("#"), column.endswith("#")
-            table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
-        for row in rows:
+            name, number = columns[index].removesuffix("#"), columns[index].endswith("#")
+            table.add_column(
+                name,
+                justify="right" if number else "left",
+                no_wrap=number,
+                overflow="fold",
+                min_width=_least(columns, cells, index),
+            )
+        for row in cells:
             # Text, not str: a client id may hold what rich would take for markup.
-            styles = ["red" if column == "DEAD#" and cell else "" for column, cell in zip(columns, row, strict=True)]
-            table.add_row(*[Text(visible.line(cell), style) for cell, style in zip(row, styles, strict=True)])
-        Console().print(table)
+            dead = [columns[index] == "DEAD#" and row[index] != "0" for index in shown]
+            table.add_row(*[Text(row[index], "red" if red else "") for index, red in zip(shown, dead, strict=True)])
+        console.print(table)
+
+
+def fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The columns for `width` characters: all but some numbers, those first that are zero in each row.
+
+    Names stay, and so does the first column, which may be a number, such as that of a queue.
+    """
+    shown = list(range(len(columns)))
+    numbers = [index for index in reversed(shown) if index and columns[index].endswith("#")]
+    for index in sorted(numbers, key=lambda index: any(row[index].strip("0.sB ") for row in rows)):
+        if sum(_least(columns, rows, each) for each in shown) + 2 * len(shown) <= width:
+            break
+        shown.remove(index)
+    return shown
+
+
+def _least(columns: Sequence[str], rows: Sequence[Sequence[str]], index: int) -> int:
+    """The characters that a column needs: a number all of its own, a name at most NAME_WIDTH."""
+    name = columns[index].removesuffix("#")
+    longest = max(len(text) for text in (name, *(row[index] for row in rows)))
+    return longest if name != columns[index] else min(longest, NAME_WIDTH)
 
 
 def plain(value: Any) -> Any:
