@@ -251,6 +251,31 @@ async def test_a_checker_of_a_topic_that_is_not_there_says_so_and_waits_for_it(
     await until_ended(checks)
 
 
+async def test_a_wrong_topic_of_a_checker_stops_no_checks_of_the_others(
+    connect: Connect, client: Any, until_ended: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.create_topic("plain")
+    checks: list[str] = []
+
+    def check(question: popmq.TransactionCheck) -> str:
+        checks.append(question.topic)
+        return "commit"
+
+    checker = connect()
+    for topic in ("missing", "plain", TOPIC):
+        checker.transaction_checker(topic, check)
+    await client.send(TOPIC, popmq.Message("half", transaction=True))
+    await until_ended(checks)
+    assert set(checks) == {TOPIC}
+    refused = {record.args[0] for record in caplog.records if record.levelname == "ERROR" and record.args}
+    assert refused == {"missing", "plain"}
+
+
+async def test_a_checker_that_cannot_be_called_is_refused_where_it_is_given(client: Any) -> None:
+    with pytest.raises(TypeError, match="the checker of 'payments' is 5: give a function"):
+        client.transaction_checker(TOPIC, 5)
+
+
 async def test_a_rollback_that_does_not_reach_the_broker_leaves_the_error_of_the_block(
     connect: Connect, client: Any, until_ended: Any, popmq_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
