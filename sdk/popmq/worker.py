@@ -15,6 +15,7 @@ of its group, and after its `max_attempts` the message is a dead letter. Leases 
 """
 
 import asyncio
+import inspect
 import logging
 import os
 import signal
@@ -26,6 +27,7 @@ from popmq._async.client import AsyncClient
 from popmq._async.concurrency import finished
 from popmq._worker.converting import BadPayload
 from popmq._worker.handlers import Handler, handler_of
+from popmq._worker.middleware import checked_middleware
 from popmq._worker.outcomes import Reject, RetryLater
 from popmq._worker.running import Run
 from popmq.config import DEFAULT_ENDPOINT
@@ -66,9 +68,12 @@ class Worker:
     """
 
     def __init__(self, endpoint: str | None = None, *, middleware: Sequence[Middleware] = (), **options: Any) -> None:
+        inspect.signature(AsyncClient).bind("", **options)  # a TypeError that names the wrong one
+        if not isinstance(endpoint, str | None):
+            raise TypeError(f"the endpoint is {endpoint!r}, of type {type(endpoint).__name__}: give a str, host:port")
         self.endpoint = endpoint
         self.handlers: list[Handler] = []
-        self.middleware = list(middleware)
+        self.middleware = [checked_middleware(each) for each in middleware]
         self._options = options
         self._run: Run | None = None
         self._stops = 0
@@ -89,7 +94,8 @@ class Worker:
         `str` the body, another type the body's JSON as that type: dataclasses, TypedDicts, pydantic models and msgspec
         structs among them. A body that is not of this type is rejected, since no further try would change it.
         `convert`: makes the payload instead. `options`: of `client.consume`, such as `tag`, `sql`, `invisible`.
-        Raises TypeError for a function that takes something else; ValueError for a second one of the same topic and
+        Raises TypeError for a function that takes something else, and for an option that `client.consume` does not
+        have; InvalidField for one out of range; ValueError for a second one of the same topic and
         group, since each message would go to one of the two.
         """
 
@@ -107,8 +113,8 @@ class Worker:
         return register
 
     def use(self, middleware: Middleware) -> None:
-        """Adds a middleware inside those that are there."""
-        self.middleware.append(middleware)
+        """Adds a middleware inside those that are there. Raises TypeError."""
+        self.middleware.append(checked_middleware(middleware))
 
     def client(self) -> AsyncClient:
         """A new client as this worker uses it."""

@@ -99,7 +99,7 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         self,
         name: str,
         max_attempts: int = 17,
-        backoff: Sequence[Duration] = (),
+        backoff: Duration | Sequence[Duration] = (),
         invisible: Duration = 60.0,
         share_number: int = 0,
         start: Start = "earliest",
@@ -111,7 +111,7 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         consume_enable: bool = True,
         subscription_expiry: float = DEFAULT_EXPIRY_S,
     ) -> Group:
-        """Makes a group. `backoff`: delays before attempt 2, 3, …; empty: 10 s, 30 s, 1 min … 2 h.
+        """Makes a group. `backoff`: delays before attempt 2, 3, …, or one for all; empty: 10 s, 30 s, 1 min … 2 h.
 
         `invisible`: the lease of a pop that asks for none. `share_number` n ≥ 1: each queue is shared by 1 + n clients.
         `start`: where it begins in each topic, fixed when it first names the topic. `in_flight_max`: leased messages in
@@ -122,7 +122,7 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         group = Group(
             name,
             max_attempts,
-            [seconds_of(delay, "backoff") for delay in backoff],
+            admin_calls.delays_of(backoff),
             seconds_of(invisible, "invisible"),
             share_number,
             start,
@@ -140,7 +140,7 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         self,
         name: str,
         max_attempts: int | None = None,
-        backoff: Sequence[Duration] | None = None,
+        backoff: Duration | Sequence[Duration] | None = None,
         invisible: Duration | None = None,
         share_number: int | None = None,
         start: Start | None = None,
@@ -155,7 +155,7 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         """Changes what is given. Raises GroupNotFound, InvalidField."""
         changes = {
             "max_attempts": max_attempts,
-            "backoff": None if backoff is None else [seconds_of(delay, "backoff") for delay in backoff],
+            "backoff": None if backoff is None else admin_calls.delays_of(backoff),
             "invisible": seconds_or_none(invisible, "invisible"),
             "share_number": share_number,
             "start": start,

@@ -8,6 +8,8 @@ from popmq._async.transport.wire import Wire
 from popmq._calls.later import Later
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from popmq._calls import schedule_calls
     from popmq.message import Body, Message
     from popmq.schedule import Missed, Schedule
@@ -21,7 +23,14 @@ class AsyncSchedules:
     _wire: Wire
 
     async def create_schedule(
-        self, name: str, cron: str, topic: str, message: Message | Body, *, tz: str = "UTC", missed: Missed = "once"
+        self,
+        name: str,
+        cron: str,
+        topic: str,
+        message: Message | Body,
+        *,
+        tz: str | ZoneInfo = "UTC",
+        missed: Missed = "once",
     ) -> Schedule:
         """Makes the broker send `message` to `topic` at each time of `cron` in the zone `tz`, each time once.
 

@@ -2,16 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from typing import Any, cast
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
+from popmq._calls.later import Later
 from popmq._calls.pop_calls import Call, Pages, moment_ms, ms
+from popmq.duration import Duration, seconds_of
 from popmq.errors import GroupNotFound, InvalidField, TopicNotFound
 from popmq.topic import Group, LiteTopics, Permission, Quota, Retention, Start, Subscription, Topic, TopicType
 from popmq_proto.v1 import popmq_pb2 as pb
 
+if TYPE_CHECKING:
+    from popmq._given import checking
+else:
+    checking = Later("popmq._given.checking")
+
 #: The last second that a datetime can name; earlier brokers took any number for the time of a start.
 _LAST_S = 253_402_300_799
+#: The contract's limit of the queues of a topic.
+QUEUES_MAX = 1024
 
 # ── Topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -27,12 +36,14 @@ def create_topic(
     permission: str,
 ) -> Call[Topic]:
     """Creates a topic; succeeds when it exists with the same settings. Raises InvalidField."""
-    row = pb.Topic(
+    row = checking.built(
+        pb.Topic,
+        "topic.",
         name=name,
         type=enum_of(pb.TopicType, type, "topic.type"),
         queues=_queues(queues),
-        retention=_retention_row(retention or Retention()),
-        quota=_quota_row(quota or Quota()),
+        retention=_retention_row(checking.instance(retention, Retention, "retention") or Retention()),
+        quota=_quota_row(checking.instance(quota, Quota, "quota") or Quota()),
         unique_ids_ms=ms(unique_ids),
         lite=_lite_row(lite),
         permission=enum_of(pb.Permission, permission, "topic.permission"),
@@ -50,11 +61,15 @@ def update_topic(
     permission: str | None = None,
 ) -> Call[Topic]:
     """Replaces what is given of what may change."""
-    row = pb.Topic(
+    row = checking.built(
+        pb.Topic,
+        "topic.",
         name=name,
         queues=_queues(queues),
-        retention=None if retention is None else _retention_row(retention),
-        quota=None if quota is None else _quota_row(quota),
+        retention=None
+        if retention is None
+        else _retention_row(checking.instance(retention, Retention, "retention") or Retention()),
+        quota=None if quota is None else _quota_row(checking.instance(quota, Quota, "quota") or Quota()),
         unique_ids_ms=None if unique_ids is None else ms(unique_ids),
         lite=_lite_row(lite),
         permission=None if permission is None else enum_of(pb.Permission, permission, "topic.permission"),
@@ -64,12 +79,14 @@ def update_topic(
 
 def _queues(queues: int | None) -> int:
     """A number of queues as the contract has it, where 0 leaves the number to the broker. Raises InvalidField."""
-    if queues is not None and queues < 1:
+    if not isinstance(queues, int | None):
+        raise TypeError(f"queues is {queues!r:.80}, of type {type(queues).__name__}: give an int")
+    if queues is not None and not 1 <= queues <= QUEUES_MAX:
         raise InvalidField(
-            f"a topic has at least one queue, not {queues}",
+            f"a topic has at least one queue and at most {QUEUES_MAX}, not {queues}",
             code="INVALID_FIELD",
             field="topic.queues",
-            action="give 1 to 1024, or leave it out",
+            action="leave it out for the number that the type of the topic has",
         )
     return queues or 0
 
@@ -100,15 +117,21 @@ def purge_topic(name: str) -> Call[int]:
 
 
 def _retention_row(retention: Retention) -> pb.Retention:
-    return pb.Retention(by_age=retention.by_age, keep_ms=ms(retention.keep), max_bytes=retention.max_bytes)
+    checking.from_one("retention.", keep=retention.keep)
+    return checking.built(
+        pb.Retention, "retention.", by_age=retention.by_age, keep_ms=ms(retention.keep), max_bytes=retention.max_bytes
+    )
 
 
 def _lite_row(lite: LiteTopics | None) -> pb.LiteTopics | None:
-    return None if lite is None else pb.LiteTopics(topics_max=lite.topics_max, ttl_ms=ms(lite.ttl))
+    if (lite := checking.instance(lite, LiteTopics, "lite")) is None:
+        return None
+    checking.from_one("lite.", topics_max=lite.topics_max, ttl=lite.ttl)
+    return checking.built(pb.LiteTopics, "lite.", topics_max=lite.topics_max, ttl_ms=ms(lite.ttl))
 
 
 def _quota_row(quota: Quota) -> pb.Quota:
-    return pb.Quota(**asdict(quota))
+    return checking.built(pb.Quota, "quota.", **asdict(quota))
 
 
 def _read_topic(row: pb.Topic) -> Topic:
@@ -178,6 +201,12 @@ def delete_group(name: str) -> Call[None]:
     return Call("Admin.DeleteGroup", pb.DeleteGroupRequest(name=name), _nothing, done=(GroupNotFound,))
 
 
+def delays_of(backoff: Duration | Sequence[Duration]) -> list[float]:
+    """Delays in seconds; one alone is a list of one. Raises InvalidField."""
+    given = [backoff] if isinstance(backoff, str | float | int | timedelta) else backoff
+    return [seconds_of(delay, "backoff") for delay in given]
+
+
 def changed_group(group: Group, changes: dict[str, Any]) -> Group:
     """`group` with the changes that are not None."""
     return replace(group, **{name: value for name, value in changes.items() if value is not None})
@@ -198,7 +227,12 @@ def _read_start(row: pb.StartPosition) -> Start:
 
 
 def _group_row(group: Group) -> pb.Group:
-    return pb.Group(
+    checking.from_one(
+        "group.", max_attempts=group.max_attempts, invisible=group.invisible, in_flight_max=group.in_flight_max
+    )
+    return checking.built(
+        pb.Group,
+        "group.",
         name=group.name,
         max_attempts=group.max_attempts,
         backoff=pb.Backoff(delays_ms=[ms(delay) for delay in group.backoff]),
@@ -248,11 +282,10 @@ def same_names(kind: Any, row: Any, **given: Any) -> Any:
 
 
 def enum_of(kind: Any, name: str, field: str) -> Any:
-    try:
-        return kind.Value(name.upper())
-    except ValueError:
-        words = ", ".join(kind.keys())
-        raise InvalidField(f"{name!r} is not one of {words}", code="INVALID_FIELD", field=field) from None
+    words = [word for word in map(str, kind.keys()) if not word.endswith("_UNSPECIFIED")]
+    if not isinstance(name, str) or name.upper() not in words:
+        raise InvalidField(f"{name!r} is not one of {', '.join(words)}", code="INVALID_FIELD", field=field)
+    return kind.Value(name.upper())
 
 
 def _nothing(_reply: Any, _retried: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from popmq._calls.admin_calls import same_names
 from popmq._calls.deliveries import read_delivery
 from popmq._calls.pop_calls import Call, Pages, error_of, filter_row, moment_ms, paged
+from popmq._given.checking import built, from_one, listed_texts
 from popmq.life import GroupLife, LifeEvent, MessageLife
 from popmq.message import Delivery
 from popmq.stats import (
@@ -95,6 +96,7 @@ def browse(topic: str, queue: int, offset: int, max_messages: int) -> Call[Page]
         deliveries = tuple(read_delivery(row, topic) for row in reply.deliveries)
         return Page(deliveries, reply.next_offset, reply.min_offset, reply.max_offset)
 
+    from_one("", max_messages=max_messages)
     request = pb.BrowseRequest(topic=topic, queue=queue, offset=offset, max_messages=max_messages)
     return Call("Admin.Browse", request, read)
 
@@ -176,6 +178,7 @@ def verify_message(client_id: str, topic: str, queue: int, offset: int) -> Call[
 
 def peek(topic: str, group: str, max_messages: int, tag: str | None, sql: str | None) -> Call[list[Delivery]]:
     """What the next pop would deliver."""
+    from_one("", max_messages=max_messages)
     request = pb.PeekRequest(topic=topic, group=group, max_messages=max_messages, filter=filter_row(tag, sql))
     return Call(
         "Broker.Peek", request, lambda reply, _: [read_delivery(row, topic, group) for row in reply.deliveries], "pop"
@@ -191,6 +194,7 @@ def look_up(
     until: datetime | float | None,
 ) -> Call[Found]:
     """Messages by id or key, newest first."""
+    from_one("", max_messages=max_messages)
     request = pb.LookUpRequest(
         topic=topic,
         message_id=message_id,
@@ -230,7 +234,8 @@ def redrive(group: str, offsets: Sequence[int], topic: str, message_ids: Sequenc
         failures = tuple(RedriveFailure(row.offset, row.message_id, error_of(row.error)) for row in reply.failures)
         return Redriven(reply.redriven, failures)
 
-    request = pb.RedriveDeadLettersRequest(group=group, offsets=offsets, topic=topic, message_ids=message_ids)
+    given = listed_texts(message_ids, "message_ids")
+    request = built(pb.RedriveDeadLettersRequest, "", group=group, offsets=offsets, topic=topic, message_ids=given)
     return Call("Admin.RedriveDeadLetters", request, read, "settle")
 
 

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from popmq import message as _message
     from popmq._calls import deliveries as _deliveries
     from popmq._consuming import reason as _reason
+    from popmq._given import checking
     from popmq.message import Delivery, DeliveryGuard
 else:
     _deliveries = Later("popmq._calls.deliveries")
     _reason = Later("popmq._consuming.reason")
     _message = Later("popmq.message")
+    checking = Later("popmq._given.checking")
 
 T = TypeVar("T")
 
@@ -175,7 +177,12 @@ def pop(
 
     `attempt_id` is the same in every try of this call, so that a retry gets the first one's batch.
     """
-    request = pb.PopRequest(
+    checking.from_one(
+        "", max_messages=max_messages, invisible=None if invisible is None else seconds_of(invisible, "invisible")
+    )
+    request = checking.built(
+        pb.PopRequest,
+        "",
         topic=topic,
         group=group,
         queues=queues,
@@ -186,7 +193,7 @@ def pop(
         client_id=client_id,
         attempt_id=attempt_id,
         filter=filter,
-        lite_topics=lite_topics,
+        lite_topics=checking.listed_texts(lite_topics, "lite_topics"),
     )
 
     def read(reply: pb.PopResponse, _retried: bool) -> Popped:
@@ -282,11 +289,20 @@ def renewed(delivery: Delivery | str | None, answer: Any) -> None:
         delivery.rename(answer.handle)
 
 
+def no_delivery(value: object, place: str) -> TypeError:
+    """The error for what is neither a delivery nor a handle."""
+    return TypeError(f"{place} is {value!r:.80}: give a popmq.Delivery, or its handle as a str with the group")
+
+
 def by_group(deliveries: Sequence[Delivery | str], group: str) -> Iterator[tuple[str, list[int]]]:
     """Indices of deliveries, cut into requests of one group each. `group`: the group of bare handles."""
     groups: dict[str, list[int]] = {}
     for index, delivery in enumerate(deliveries):
-        groups.setdefault(group if isinstance(delivery, str) else delivery.group, []).append(index)
+        try:
+            name = group if isinstance(delivery, str) else delivery.group
+        except AttributeError:
+            raise no_delivery(delivery, f"deliveries[{index}]") from None
+        groups.setdefault(name, []).append(index)
     for name, indices in groups.items():
         for start in range(0, len(indices), ENTRIES_MAX):
             yield name, indices[start : start + ENTRIES_MAX]

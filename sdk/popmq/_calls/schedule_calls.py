@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 from popmq._calls.admin_calls import enum_of
 from popmq._calls.pop_calls import Call, Pages
 from popmq._calls.send_calls import message_rows
+from popmq._given.checking import built
 from popmq.errors import ScheduleNotFound
 from popmq.message import Body, Message, TraceContext
 from popmq.schedule import Missed, Schedule
@@ -13,15 +15,17 @@ from popmq_proto.v1 import popmq_pb2 as pb
 
 
 def create_schedule(
-    name: str, cron: str, topic: str, message: Message | Body, tz: str, missed: Missed
+    name: str, cron: str, topic: str, message: Message | Body, tz: str | ZoneInfo, missed: Missed
 ) -> Call[Schedule]:
     """Creates a schedule; succeeds when it exists with the same settings. Raises InvalidField, TypeError."""
     (row,) = message_rows([message], str)
     row.ClearField("born_ms")  # of the occurrence, not of the schedule: a repeat of this call has the same settings
-    schedule = pb.Schedule(
+    schedule = built(
+        pb.Schedule,
+        "schedule.",
         name=name,
         cron=cron,
-        time_zone=tz,
+        time_zone=tz.key if isinstance(tz, ZoneInfo) else tz,
         topic=topic,
         message=row,
         missed=enum_of(pb.Missed, missed, "schedule.missed"),

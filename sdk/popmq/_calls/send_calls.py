@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from popmq._calls.pop_calls import ENTRIES_MAX, Call, error_of, moment_ms, ms
+from popmq._given import checking
 from popmq.duration import seconds_of
 from popmq.errors import InvalidField, PopMQError
 from popmq.message import BODY_TYPES, Body, Message, SendReceipt, wrong_body
@@ -78,23 +79,46 @@ def _message_row(message: Message | Body, message_id: Callable[[], str], born_ms
             field=f"messages[{index}].body",
             action="store it elsewhere and send where, or cut it",
         )
-    row = pb.Message(
-        message_id=message.message_id or message_id(),
-        body=body,
-        tag=message.tag,
-        born_ms=message.born_ms or born_ms,
-    )
-    if message.key:
-        row.keys.append(message.key)
-    if message.properties:
-        row.properties.update(message.properties)
-    _add_rare(row, message)
+    try:
+        row = pb.Message(
+            message_id=message.message_id or message_id(),
+            body=body,
+            tag=message.tag,
+            born_ms=message.born_ms or born_ms,
+        )
+        if message.key:
+            row.keys.append(message.key)
+        if message.properties:
+            row.properties.update(message.properties)
+        _add_rare(row, message)
+    except (TypeError, ValueError) as error:
+        raise _named(error, message, f"messages[{index}].") from None
     return row
+
+
+def _named(error: TypeError | ValueError, message: Message, where: str) -> TypeError | ValueError:
+    """The error with the field that protobuf did not name."""
+    texts: dict[str, Any] = {"key": message.key}
+    if isinstance(message.properties, Mapping):
+        texts |= {f"properties[{name!r}]": text for name, text in message.properties.items()}
+    if not isinstance(message.more_keys, str) and isinstance(message.more_keys, Iterable):
+        texts |= {f"more_keys[{index}]": key for index, key in enumerate(message.more_keys)}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            return TypeError(f"{where}{name} is {text!r:.80}, of type {type(text).__name__}: give a str")
+    names = ("message_id", "tag", "properties", "message_group", "lite_topic", "priority", "born_ms")
+    return checking.named(error, pb.Message, where, {name: getattr(message, name) for name in names})
+
+
+def wrong_topic(topic: object) -> TypeError:
+    """The error for a topic that is not a text."""
+    return TypeError(f"the topic is {topic!r:.80}, of type {type(topic).__name__}: give its name as a str")
 
 
 def _add_rare(row: pb.Message, message: Message) -> None:
     """Fields that most messages leave unset: asked for one by one, they cost nothing then."""
-    row.keys.extend(message.more_keys)
+    if message.more_keys:
+        row.keys.extend(checking.listed_texts(message.more_keys, "more_keys"))
     if message.message_group:
         row.message_group = message.message_group
     if message.lite_topic:

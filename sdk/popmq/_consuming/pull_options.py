@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import get_args
 
 from popmq._calls.pop_calls import filter_row
+from popmq._consuming.consume_options import idle_limit
 from popmq._consuming.guard import OnError, check_on_error
-from popmq.duration import Duration, seconds_of, seconds_or_none
+from popmq._given.checking import from_one
+from popmq.duration import Duration, seconds_of
 from popmq.errors import InvalidField
 from popmq.process_queue import FlowControl
 from popmq.pull import Strategy
@@ -75,6 +77,7 @@ def pull_options(
     """The options as they were given to the client, read. Raises InvalidField."""
     check_strategy(strategy)
     check_on_error(on_error)
+    from_one("", max_messages=max_messages)
     return PullOptions(
         topic,
         group,
@@ -87,7 +90,7 @@ def pull_options(
         seconds_of(wait, "wait"),
         flow or FlowControl(),
         on_error,
-        seconds_or_none(until_idle, "until_idle"),
+        idle_limit(until_idle),
     )
 
 

@@ -100,7 +100,7 @@ class Admin(Schedules, Subscriptions):
         self,
         name: str,
         max_attempts: int = 17,
-        backoff: Sequence[Duration] = (),
+        backoff: Duration | Sequence[Duration] = (),
         invisible: Duration = 60.0,
         share_number: int = 0,
         start: Start = "earliest",
@@ -112,7 +112,7 @@ class Admin(Schedules, Subscriptions):
         consume_enable: bool = True,
         subscription_expiry: float = DEFAULT_EXPIRY_S,
     ) -> Group:
-        """Makes a group. `backoff`: delays before attempt 2, 3, …; empty: 10 s, 30 s, 1 min … 2 h.
+        """Makes a group. `backoff`: delays before attempt 2, 3, …, or one for all; empty: 10 s, 30 s, 1 min … 2 h.
 
         `invisible`: the lease of a pop that asks for none. `share_number` n ≥ 1: each queue is shared by 1 + n clients.
         `start`: where it begins in each topic, fixed when it first names the topic. `in_flight_max`: leased messages in
@@ -123,7 +123,7 @@ class Admin(Schedules, Subscriptions):
         group = Group(
             name,
             max_attempts,
-            [seconds_of(delay, "backoff") for delay in backoff],
+            admin_calls.delays_of(backoff),
             seconds_of(invisible, "invisible"),
             share_number,
             start,
@@ -141,7 +141,7 @@ class Admin(Schedules, Subscriptions):
         self,
         name: str,
         max_attempts: int | None = None,
-        backoff: Sequence[Duration] | None = None,
+        backoff: Duration | Sequence[Duration] | None = None,
         invisible: Duration | None = None,
         share_number: int | None = None,
         start: Start | None = None,
@@ -156,7 +156,7 @@ class Admin(Schedules, Subscriptions):
         """Changes what is given. Raises GroupNotFound, InvalidField."""
         changes = {
             "max_attempts": max_attempts,
-            "backoff": None if backoff is None else [seconds_of(delay, "backoff") for delay in backoff],
+            "backoff": None if backoff is None else admin_calls.delays_of(backoff),
             "invisible": seconds_or_none(invisible, "invisible"),
             "share_number": share_number,
             "start": start,

@@ -25,7 +25,7 @@ from popmq._sync.transactions import Transactions
 from popmq._sync.transport.wire import Wire
 from popmq._transport.connection import Transport, connection
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
-from popmq.duration import Duration, seconds_of, seconds_or_none
+from popmq.duration import Duration, seconds_of
 from popmq.topic import Assignment, Session
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ class Client(
         many were refused; TopicNotFound, StorageFull, RateLimited, …; DeadlineExceeded when it is not known whether the
         message was stored.
         """
+        if not isinstance(topic, str):
+            raise send_calls.wrong_topic(topic)
         given, one = send_calls.listed(messages)
         rows = send_calls.message_rows(given, self._numbering.message_id)
         with self._wire.telemetry.sending(topic, rows):
@@ -233,24 +235,23 @@ class Client(
         workers. When a message fails, the later messages of its message group are redelivered after it. Other message
         groups are not affected.
         """
-        from popmq._consuming.consume_options import ConsumeOptions
+        from popmq._consuming.consume_options import consume_options
         from popmq._sync.consuming.consumer import Consumer  # what only sends or asks does without
 
-        _guarding.check_on_error(on_error)
-        wanted = pop_calls.filter_row(tag, sql)
-        options = ConsumeOptions(
+        options = consume_options(
             topic,
             group,
-            max_messages,
-            seconds_of(wait, "wait"),
-            seconds_or_none(invisible, "invisible"),
-            queues,
-            on_error,
-            confirm,
-            max_in_hand,
-            seconds_or_none(until_idle, "until_idle"),
-            wanted,
-            tuple(lite_topics),
+            max_messages=max_messages,
+            wait=wait,
+            invisible=invisible,
+            queues=queues,
+            on_error=on_error,
+            confirm=confirm,
+            max_in_hand=max_in_hand,
+            until_idle=until_idle,
+            tag=tag,
+            sql=sql,
+            lite_topics=lite_topics,
         )
         consumer = Consumer(self._parts, options)
         self._consumers.add(consumer)
@@ -380,6 +381,8 @@ class Client(
         build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
     ) -> Any:
         one = isinstance(deliveries, (_message.Delivery, str))
+        if not (one or hasattr(deliveries, "__iter__")):
+            raise pop_calls.no_delivery(deliveries, "the delivery")
         rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]  # as `one` tells
         results: list[Any] = [None] * len(rows)
         for some_group, indices in pop_calls.by_group(rows, group):

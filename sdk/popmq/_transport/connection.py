@@ -121,6 +121,8 @@ def connection(
     """Raises InvalidField for half a key, half a client certificate, files that cannot be read, an unknown transport
     and a wrong endpoint.
     """
+    if not isinstance(endpoint, str):
+        raise TypeError(f"the endpoint is {endpoint!r}, of type {type(endpoint).__name__}: give a str, host:port")
     chosen = _transport(transport)
     if chosen == "python":
         try:

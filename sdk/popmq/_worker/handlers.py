@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from popmq._consuming.consume_options import consume_options
 from popmq._worker.converting import converter
 from popmq.message import Delivery
 
@@ -36,9 +37,16 @@ def handler_of(
     convert: Callable[[Delivery], Any] | None,
     options: Mapping[str, Any],
 ) -> Handler:
-    """Raises TypeError for a function that cannot be called with a delivery or a payload."""
+    """Raises TypeError for a function that cannot be called with a delivery or a payload, and for wrong options."""
+    if not isinstance(topic, str):
+        raise TypeError(f'the topic is {topic!r:.80}: register a handler with @worker.on("topic", group="group")')
+    if not isinstance(group, str):
+        raise TypeError(f"group is {group!r:.80}: give its name as a str")
+    if not isinstance(concurrency, int):
+        raise TypeError(f"concurrency is {concurrency!r:.80}: give an int")
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}: it is how many messages are handled at a time, from 1")
+    consume_options(topic, group, **options)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - the method itself is wanted
     if any(check(each) for check in _GENERATORS for each in (function, called)):

@@ -28,7 +28,9 @@ def group() -> None:
 def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """The settings of a group, None when not given."""
     options = [
-        click.option("--max-attempts", type=int, help="Deliveries before the dead-letter topic.  [default: 17]"),
+        click.option(
+            "--max-attempts", type=click.IntRange(1), help="Deliveries before the dead-letter topic.  [default: 17]"
+        ),
         click.option("--backoff", help='Delays before attempt 2, 3, …: "10s,1m,10m".  [default: 10s … 2h]'),
         click.option("--invisible", type=DURATION, help="Lease of a pop that asks for none.  [default: 1m]"),
         click.option("--share-number", type=int, help="0: all pop all queues; n: a queue is shared by 1 + n clients."),
@@ -39,7 +41,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             help="No other client pops messages that owners hold.",
         ),
         click.option("--fifo/--no-fifo", default=None, help="Asks clients to hand messages out one after another."),
-        click.option("--in-flight-max", type=int, help="Leased messages in one queue.  [default: 10000]"),
+        click.option("--in-flight-max", type=click.IntRange(1), help="Leased messages in one queue.  [default: 10000]"),
         click.option(
             "--stop-on-failure/--no-stop-on-failure",
             default=None,

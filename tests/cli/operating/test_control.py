@@ -100,6 +100,8 @@ def test_a_group_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
         ["group", "create", "mail", "--start", "someday"],
         ["group", "create", "mail", "--invisible", "soon"],
         ["group", "create", "mail", "--backoff", "10s,later"],
+        ["group", "create", "mail", "--max-attempts", "0"],
+        ["group", "create", "mail", "--in-flight-max", "0"],
         ["topic", "create"],
         ["topic", "shrink", "orders"],
         ["send", "orders", "x", "--property", "novalue"],

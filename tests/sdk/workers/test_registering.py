@@ -64,3 +64,30 @@ def test_a_second_handler_of_a_group_is_refused_and_one_for_another_group_gets_e
 def test_a_delay_that_no_release_may_have_is_refused_where_it_is_raised(delay: Any) -> None:
     with pytest.raises(ValueError, match="a message waits at most 12 hours"):
         popmq.RetryLater(delay)
+
+
+def test_an_option_that_a_worker_does_not_have_is_refused_when_it_is_given() -> None:
+    with pytest.raises(TypeError, match="'foo'"):
+        popmq.Worker(foo=1)
+    worker = popmq.Worker()
+    wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"max_retries": 3}, TypeError, "'max_retries'"),
+        ({"wait": "soon"}, popmq.errors.InvalidField, "'soon' is not a duration"),
+        ({"on_error": "ignore"}, popmq.errors.InvalidField, "'ignore' is neither"),
+        ({"concurrency": "8"}, TypeError, "concurrency is '8': give an int"),
+        ({"group": None}, TypeError, "group is None"),
+    ]
+    for options, error, text in wrong:
+        with pytest.raises(error, match=text):
+            worker.on("orders", **({"group": "billing"} | options))(lambda delivery: None)
+    with pytest.raises(TypeError, match="the topic is <function"):
+        worker.on(lambda delivery: None, group="billing")(lambda delivery: None)  # type: ignore[arg-type]
+    assert worker.handlers == []
+
+
+@pytest.mark.parametrize("given", [5, popmq.Middleware])
+def test_an_object_that_is_no_middleware_is_refused_when_it_is_given(given: Any) -> None:
+    with pytest.raises(TypeError, match="is not a middleware: give an object"):
+        popmq.Worker().use(given)
+    with pytest.raises(TypeError, match="is not a middleware"):
+        popmq.Worker(middleware=[given])

@@ -1,0 +1,1 @@
+"""What callers give: checks of it, and its form as JSON."""

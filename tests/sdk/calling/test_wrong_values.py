@@ -1,0 +1,197 @@
+"""What the SDK refuses before it asks the broker: each error names the parameter."""
+
+from collections.abc import Callable
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+import popmq
+from popmq import errors
+from tests.sdk.conftest import GROUP, TOPIC
+
+#: A call, the error, and words of its text.
+Case = tuple[Callable[[Any], Any], type[Exception], str]
+
+LETTERS: dict[str, Case] = {
+    "lite topics of a pop": (
+        lambda client: client.pop(TOPIC, GROUP, lite_topics="alice"),
+        TypeError,
+        r"lite_topics is 'alice': give a list of texts, such as \['alice'\]",
+    ),
+    "lite topics of a consumer": (
+        lambda client: client.consume(TOPIC, GROUP, lite_topics="alice"),
+        TypeError,
+        "lite_topics is 'alice'",
+    ),
+    "more keys": (
+        lambda client: client.send(TOPIC, popmq.Message("x", more_keys="abc")),
+        TypeError,
+        "more_keys is 'abc'",
+    ),
+    "message ids": (lambda client: client.redrive(GROUP, message_ids="abc"), TypeError, "message_ids is 'abc'"),
+}
+
+ZEROS: dict[str, Case] = {
+    "attempts": (
+        lambda client: client.create_group("g", max_attempts=0),
+        errors.InvalidField,
+        "max_attempts is 0",
+    ),
+    "changed attempts": (
+        lambda client: client.update_group(GROUP, max_attempts=0),
+        errors.InvalidField,
+        "max_attempts is 0",
+    ),
+    "the lease of a group": (
+        lambda client: client.create_group("g", invisible="0s"),
+        errors.InvalidField,
+        "invisible is 0",
+    ),
+    "messages in flight": (
+        lambda client: client.create_group("g", in_flight_max=0),
+        errors.InvalidField,
+        "in_flight_max is 0",
+    ),
+    "messages of a pop": (
+        lambda client: client.pop(TOPIC, GROUP, max_messages=0),
+        errors.InvalidField,
+        "max_messages is 0",
+    ),
+    "the lease of a pop": (lambda client: client.pop(TOPIC, GROUP, invisible=0), errors.InvalidField, "invisible is 0"),
+    "messages of a consumer": (
+        lambda client: client.consume(TOPIC, GROUP, max_messages=0),
+        errors.InvalidField,
+        "max_messages is 0",
+    ),
+    "messages of a browse": (
+        lambda client: client.browse(TOPIC, max_messages=0),
+        errors.InvalidField,
+        "max_messages is 0",
+    ),
+    "the age of messages": (
+        lambda client: client.create_topic("t", retention=popmq.Retention(keep=0)),
+        errors.InvalidField,
+        "keep is 0",
+    ),
+    "lite topics": (
+        lambda client: client.create_topic("t", type="LITE", lite=popmq.LiteTopics(topics_max=0)),
+        errors.InvalidField,
+        "topics_max is 0",
+    ),
+    "an idle time below 0": (
+        lambda client: client.consume(TOPIC, GROUP, until_idle=-1),
+        errors.InvalidField,
+        "until_idle is -1",
+    ),
+    "an idle time of a pull below 0": (
+        lambda client: client.pull_consume(TOPIC, GROUP, until_idle=-1),
+        errors.InvalidField,
+        "until_idle is -1",
+    ),
+}
+
+TYPES: dict[str, Case] = {
+    "a key": (
+        lambda client: client.send(TOPIC, ["x", popmq.Message("x", key=5)]),  # type: ignore[arg-type]
+        TypeError,
+        r"messages\[1\]\.key is 5, of type int: give a str",
+    ),
+    "one of more keys": (
+        lambda client: client.send(TOPIC, popmq.Message("x", more_keys=["a", 5])),  # type: ignore[list-item]
+        TypeError,
+        r"messages\[0\]\.more_keys\[1\] is 5",
+    ),
+    "a tag": (
+        lambda client: client.send(TOPIC, popmq.Message("x", tag=5)),  # type: ignore[arg-type]
+        TypeError,
+        r"messages\[0\]\.tag is 5, of type int: give a str",
+    ),
+    "a property": (
+        lambda client: client.send(TOPIC, popmq.Message("x", properties={"a": 1})),  # type: ignore[dict-item]
+        TypeError,
+        r"messages\[0\]\.properties\['a'\] is 1, of type int: give a str",
+    ),
+    "properties": (
+        lambda client: client.send(TOPIC, popmq.Message("x", properties=5)),  # type: ignore[arg-type]
+        TypeError,
+        r"messages\[0\]\.properties is 5, of type int: give a dict of str to str",
+    ),
+    "a priority": (
+        lambda client: client.send(TOPIC, popmq.Message("x", priority=10**20)),
+        ValueError,
+        r"messages\[0\]\.priority is 1000",
+    ),
+    "a topic": (lambda client: client.send(5, "x"), TypeError, "the topic is 5, of type int"),
+    "a pop's topic": (lambda client: client.pop(5, GROUP), TypeError, "topic is 5, of type int: give a str"),
+    "queues as a text": (
+        lambda client: client.create_topic("t", queues="4"),
+        TypeError,
+        "queues is '4', of type str: give an int",
+    ),
+    "many queues": (
+        lambda client: client.create_topic("t", queues=10**10),
+        errors.InvalidField,
+        "at least one queue and at most 1024, not 10000000000",
+    ),
+    "a retention": (
+        lambda client: client.create_topic("t", retention=5),
+        TypeError,
+        r"retention is 5: give a popmq\.Retention",
+    ),
+    "a quota": (lambda client: client.create_topic("t", quota=5), TypeError, r"quota is 5: give a popmq\.Quota"),
+    "attempts": (
+        lambda client: client.create_group("g", max_attempts="3"),
+        TypeError,
+        r"group\.max_attempts is '3', of type str: give an int",
+    ),
+    "a zone": (
+        lambda client: client.create_schedule("s", "@daily", TOPIC, "x", tz=5),
+        TypeError,
+        r"schedule\.time_zone is 5",
+    ),
+    "nothing to ack": (lambda client: client.ack(None), TypeError, r"the delivery is None: give a popmq\.Delivery"),
+    "nothing among those to ack": (
+        lambda client: client.ack(["a", None], group=GROUP),
+        TypeError,
+        r"deliveries\[1\] is None",
+    ),
+    "a type of topic": (
+        lambda client: client.create_topic("t", type="foo"),
+        errors.InvalidField,
+        "'foo' is not one of NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE$",
+    ),
+    "what was missed": (
+        lambda client: client.create_schedule("s", "@daily", TOPIC, "x", missed="foo"),
+        errors.InvalidField,
+        "'foo' is not one of SKIP, ONCE, ALL$",
+    ),
+}
+
+CASES = {
+    f"{kind}: {name}": case
+    for kind, cases in (("letters", LETTERS), ("zero", ZEROS), ("type", TYPES))
+    for name, case in cases.items()
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+async def test_a_wrong_value_is_refused_with_the_name_of_its_parameter(client: Any, case: Case) -> None:
+    call, kind, text = case
+    with pytest.raises(kind, match=text):
+        await call(client)
+
+
+async def test_a_backoff_of_one_delay_needs_no_list(client: Any) -> None:
+    assert list((await client.create_group("brief", backoff="10s")).backoff) == [10.0]
+
+
+async def test_a_schedule_takes_a_zone_of_zoneinfo(client: Any) -> None:
+    made = await client.create_schedule("daily", "@daily", TOPIC, "x", tz=ZoneInfo("Europe/Berlin"))
+    assert made.tz == "Europe/Berlin"
+
+
+@pytest.mark.parametrize("made", [popmq.Client, popmq.AsyncClient, popmq.Worker])
+def test_an_endpoint_that_is_no_text_is_refused(made: Any) -> None:
+    with pytest.raises(TypeError, match="the endpoint is 8081, of type int: give a str, host:port"):
+        made(8081)
