@@ -1,7 +1,12 @@
 """`popmq`: its commands, which are imported when they are called. A help text needs none of them, nor the SDK."""
 
+import contextlib
+import difflib
+import errno
 import importlib
 import inspect
+import os
+import sys
 from typing import Any, NamedTuple
 
 import click
@@ -77,15 +82,51 @@ ROWS = {
 }
 
 
+#: Commands that an unknown one may have meant, and how much of a name a similar one has in common with it.
+MEANT_MAX, LIKENESS = 3, 0.75
+
+
+def _give_up_output() -> None:
+    """What is left in the buffer of the standard output goes nowhere: Python would try once more at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Commands(click.Group):
     """The commands of ROWS."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # here, since Python's own flush at the end could only print a traceback
         except KeyboardInterrupt:  # click would end with 1, as if the command had been refused
             click.echo("interrupted", err=True)
             ctx.exit(exits.INTERRUPTED)
+        except BrokenPipeError:
+            _give_up_output()
+            ctx.exit(exits.PIPE_CLOSED)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            _give_up_output()
+            click.secho(f"popmq: the output cannot be written: {error.strerror}", fg="red", err=True)
+            ctx.exit(exits.NOT_WRITTEN)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        known = args[0].startswith("-") or self.get_command(ctx, args[0]) is not None
+        if not known and (meant := self._meant(ctx, args[0])):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, meant))}?")
+        return super().resolve_command(ctx, args)
+
+    def _meant(self, ctx: click.Context, name: str) -> list[str]:
+        """The commands with this name in groups, such as `dlq redrive`; else one with a similar name, or none."""
+        groups = [(each, self.get_command(ctx, each)) for each in ROWS]
+        inside = [
+            f"{each} {name}" for each, group in groups if isinstance(group, click.Group) and name in group.commands
+        ]
+        return inside if 0 < len(inside) <= MEANT_MAX else difflib.get_close_matches(name, ROWS, 1, LIKENESS)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(ROWS)

@@ -49,7 +49,7 @@ def test_messages_that_consume_could_not_print_are_visible_again(
 
     with monkeypatch.context() as patched:
         patched.setattr("popmq_cli.messages.consume.show_body", broken)
-        assert run("consume", "orders", "billing").code == 1
+        assert run("consume", "orders", "billing").code == 141
     assert left(client) == [("a", 1), ("b", 1)]
 
 

@@ -165,7 +165,7 @@ def test_messages_that_pop_could_not_print_are_visible_again(
 
     with monkeypatch.context() as patched:
         patched.setattr("popmq_cli.messages.pop._print", broken)
-        assert run("pop", "orders", "billing", "--max", "9", "--ack").code == 1
+        assert run("pop", "orders", "billing", "--max", "9", "--ack").code == 141
     assert [(delivery.body, delivery.attempt) for delivery in client.pop("orders", "billing")] == [(b"a", 1), (b"b", 1)]
 
 

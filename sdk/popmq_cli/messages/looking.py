@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 
 import click
 
 import popmq
-from popmq_cli.shared import visible
+from popmq_cli.shared import exits, visible
 from popmq_cli.shared.asking import MOMENT, asks, filter_options
 from popmq_cli.shared.completing import groups, topics
 from popmq_cli.shared.moments import moment
@@ -50,6 +51,7 @@ def message(
     _show(output, found.deliveries)
     if not found.deliveries:
         output.note(f"no message of {topic} has this {'id' if message_id else 'key'}")
+        sys.exit(exits.REFUSED)
     elif found.more:
         output.note(f"there may be more: --until {found.deliveries[-1].stored.isoformat()}")
 

@@ -26,14 +26,15 @@ _PARQUET = ".parquet"
 @click.command(name="export")
 @click.argument("topic", shell_complete=topics)
 @click.argument("target", metavar="FILE|-")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @asks
-def export_(client: popmq.Client, output: Output, topic: str, target: str) -> None:
+def export_(client: popmq.Client, output: Output, topic: str, target: str, force: bool) -> None:
     """Write the messages of TOPIC to FILE, or to standard output.
 
     JSON lines, or Parquet for a FILE.parquet. Everything that is stored in the topic's queues when the command begins,
     queue by queue, read or not; a dead-letter topic is %DLQ%GROUP. Delayed messages and half messages are in no
     queue yet and not exported, nor are lite topics, leases and offsets (a backup has them). Nothing changes in the
-    broker, so it may be repeated; FILE gets its name when it is whole, and replaces one of that name.
+    broker, so it may be repeated. FILE gets its name when it is whole; one that exists is replaced only with --force.
 
     \b
     Examples:
@@ -41,6 +42,8 @@ def export_(client: popmq.Client, output: Output, topic: str, target: str) -> No
       popmq export orders orders.parquet
       popmq export %DLQ%billing - | jq -r .body
     """
+    if target != "-" and os.path.lexists(target) and not force:
+        raise click.UsageError(f"{target} exists: name another file, or replace it with --force")
     ends = {queue.queue: queue.max_offset for queue in client.stats(topic).topics[0].queues}
     with _created(target) as file:
         writer = rows.parquet_writer if target.endswith(_PARQUET) else rows.json_writer

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import popmq
-from popmq_cli.shared.asking import DURATION, SIZE, asks, sure
+from popmq_cli.shared.asking import DURATION, SIZE, asks, nothing_to_create, sure
 from popmq_cli.shared.completing import topics
 from popmq_cli.shared.moments import moment
 from popmq_cli.shared.output import Output, Row, counted, seconds, size
@@ -157,7 +157,8 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     Examples:
       popmq topic delete orders --yes
     """
-    client.get_topic(name)
+    with nothing_to_create():
+        client.get_topic(name)
     sure(f"Delete topic {name} and every message in it?", yes)
     client.delete_topic(name)
     output.note(f"topic {name} is deleted")

@@ -34,4 +34,5 @@ def advise(client: popmq.Client, error: errors.PopMQError) -> None:
     with contextlib.suppress(errors.PopMQError):
         close = difflib.get_close_matches(found[1], [one.name for one in names(client)], 1, LIKENESS)
         if close:
-            error.action = f"did you mean {close[0]}? Otherwise: {error.action}"
+            otherwise = f" Otherwise: {error.action}" if error.action else ""
+            error.action = f"did you mean {close[0]}?{otherwise}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +173,16 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+@contextlib.contextmanager
+def nothing_to_create() -> Iterator[None]:
+    """Leaves the advice to create what is missing out of errors: who deletes it does not want it."""
+    try:
+        yield
+    except errors.NotFound as error:
+        error.action = ""
+        raise
+
+
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--tag and --sql: the filter of a group in a topic."""
     tag = click.option("--tag", metavar="TAGS", help='Only these tags: "a || b".')
@@ -196,7 +207,12 @@ def sure(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} There is no terminal to ask on: add --yes.")
-    click.confirm(question, abort=True, err=True)
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort as aborted:
+        if isinstance(aborted.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None  # click would end with 1, as after a no
+        raise
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -7,7 +7,9 @@
     4    some entries were refused, the others are done
     5    refused for now: the broker is busy or its store is full
     70   a bug of the broker
+    74   the output cannot be written: its disk is full
     130  interrupted
+    141  who read the output has closed its pipe, as `| head` does
 
 `popmq serve` ends with 0 after SIGTERM, 74 when a commit failed, 78 when it cannot start.
 """
@@ -24,7 +26,9 @@ UNREACHABLE = 3
 PARTLY = 4
 LATER = 5
 BUG = 70
+NOT_WRITTEN = 74
 INTERRUPTED = 130
+PIPE_CLOSED = 141
 
 
 def code_of(error: "PopMQError") -> int:

@@ -156,9 +156,19 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(
         raise popmq.errors.Unavailable("gone")
 
     monkeypatch.setattr(transfer, "_stored", broken)
-    assert run("export", "from", str(path)).code == 3
+    assert run("export", "from", str(path), "--force").code == 3
     assert path.read_text() == "before"
     assert not (tmp_path / "file.jsonl.part").exists()
+
+
+def test_an_export_replaces_a_file_only_by_force(run: Cli, topics: popmq.Client, tmp_path: Path) -> None:
+    path = tmp_path / "file.jsonl"
+    path.write_text("before")
+    refused = run("export", "from", str(path))
+    assert (refused.code, path.read_text()) == (2, "before")
+    assert "exists: name another file, or replace it with --force" in refused.err
+    assert run("export", "from", str(path), "--force").code == 0
+    assert len(path.read_text().splitlines()) == 3
 
 
 def test_an_export_to_parquet_without_pyarrow_says_what_to_install(

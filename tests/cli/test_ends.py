@@ -1,0 +1,99 @@
+"""How a command ends when its output cannot be written, at a question, and when what it names is not there."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import click
+import pytest
+
+import popmq
+from popmq.testing import Broker
+from popmq_cli.shared.asking import sure
+from tests.cli.conftest import PROGRAM, Cli
+
+
+def ended(broker: Broker, *arguments: str, stdout: int) -> tuple[int, str]:
+    environment = {**os.environ, "POPMQ_ENDPOINT": broker.endpoint}
+    command = [*PROGRAM, *arguments]
+    done = subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, timeout=60, check=False)
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no file that is always full")
+@pytest.mark.parametrize(
+    "arguments", [("stats",), ("topic", "list", "--json"), ("export", "orders", "-")], ids=" ".join
+)
+def test_a_full_disk_is_one_line_and_a_code_of_its_own(
+    client: popmq.Client, broker: Broker, arguments: tuple[str, ...]
+) -> None:
+    client.send("orders", "x")
+    with open("/dev/full", "wb") as full:
+        code, said = ended(broker, *arguments, stdout=full.fileno())
+    assert (code, said) == (74, "popmq: the output cannot be written: No space left on device\n")
+
+
+def test_a_reader_that_closes_its_pipe_ends_a_command_quietly(client: popmq.Client, broker: Broker) -> None:
+    client.send("orders", ["x" * 1000] * 200)
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        code, said = ended(broker, "browse", "orders", stdout=writing)
+    finally:
+        os.close(writing)
+    assert (code, said) == (141, "")
+
+
+def test_a_message_that_is_not_there_is_a_refusal(run: Cli, client: popmq.Client) -> None:
+    for option in ("--id", "--key"):
+        done = run("message", "orders", option, "nope")
+        assert (done.code, done.out) == (1, "")
+        assert "no message of orders has this" in done.err
+    assert run("why", "nope").code == 1
+
+
+class Terminal:
+    """A standard input at which someone sits."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_interrupted_question_differs_from_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    for pressed, ends in ((KeyboardInterrupt, KeyboardInterrupt), (EOFError, click.Abort)):
+        monkeypatch.setattr(click.termui, "visible_prompt_func", raising(pressed))
+        with pytest.raises(ends):
+            sure("Delete it?", yes=False)
+    monkeypatch.setattr(click.termui, "visible_prompt_func", lambda _: "n")
+    with pytest.raises(click.Abort):
+        sure("Delete it?", yes=False)
+
+
+def raising(error: type[BaseException]) -> Callable[[str], str]:
+    def ask(_: str) -> str:
+        raise error
+
+    return ask
+
+
+def test_an_unknown_command_names_the_one_that_was_meant(run: Cli, client: popmq.Client) -> None:
+    two = "'dlq redrive' or 'transactions redrive'"
+    for typed, meant in (("redrive", two), ("topik", "'topic'"), ("brows", "'browse'")):
+        done = run(typed)
+        assert done.code == 2
+        assert f"No such command {typed!r}. Did you mean {meant}?" in done.err
+    assert "Did you mean" not in run("xyzzy").err
+
+
+def test_the_deletion_of_a_missing_topic_does_not_advise_to_create_it(run: Cli, client: popmq.Client) -> None:
+    missing, typed = run("topic", "delete", "parcels", "--yes"), run("topic", "delete", "order", "--yes")
+    assert (missing.code, missing.err) == (1, "popmq: there is no topic 'parcels'\n")
+    assert (typed.code, "create" in typed.err, "did you mean orders?" in typed.err) == (1, False, True)
+
+
+def test_a_context_needs_the_port_of_its_broker(run: Cli) -> None:
+    done = run("context", "add", "local", "--endpoint", "localhost")
+    assert done.code == 2
+    assert "'localhost' is not host:port" in done.err
