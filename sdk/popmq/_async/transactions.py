@@ -42,6 +42,7 @@ class AsyncTransaction:
         self.topic = topic
         self.receipts: list[SendReceipt] = []
         self._client = client
+        self._begun = False
         self._ended = False
 
     @overload
@@ -57,6 +58,8 @@ class AsyncTransaction:
         """
         if self._ended:
             raise RuntimeError("this transaction has ended: send in a new one")
+        if not self._begun:
+            raise RuntimeError("this transaction has not begun: send in its `with` block, which commits at its end")
         given, one = send_calls.listed(messages)
         try:
             sent: list[SendReceipt] = await self._client.send(self.topic, [_half(message) for message in given])
@@ -75,6 +78,7 @@ class AsyncTransaction:
         await self._end("rollback")
 
     async def __aenter__(self) -> Self:
+        self._begun = True
         return self
 
     async def __aexit__(

@@ -43,6 +43,7 @@ class Transaction:
         self.topic = topic
         self.receipts: list[SendReceipt] = []
         self._client = client
+        self._begun = False
         self._ended = False
 
     @overload
@@ -58,6 +59,8 @@ class Transaction:
         """
         if self._ended:
             raise RuntimeError("this transaction has ended: send in a new one")
+        if not self._begun:
+            raise RuntimeError("this transaction has not begun: send in its `with` block, which commits at its end")
         given, one = send_calls.listed(messages)
         try:
             sent: list[SendReceipt] = self._client.send(self.topic, [_half(message) for message in given])
@@ -76,6 +79,7 @@ class Transaction:
         self._end("rollback")
 
     def __enter__(self) -> Self:
+        self._begun = True
         return self
 
     def __exit__(

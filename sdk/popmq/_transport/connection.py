@@ -124,11 +124,14 @@ def connection(
     if not isinstance(endpoint, str):
         raise TypeError(f"the endpoint is {endpoint!r}, of type {type(endpoint).__name__}: give a str, host:port")
     chosen = _transport(transport)
-    if chosen == "python":
-        try:
-            target(endpoint)
-        except ValueError as error:
-            raise InvalidField(f"endpoint: {error}", code="INVALID_FIELD", field="endpoint") from None
+    try:
+        port = target(endpoint).port if chosen == "python" else ""
+        # gRPC, and so both transports, would take 443.
+        if ":" not in endpoint or (port and not endpoint.endswith(f":{port}")):
+            raise ValueError(f"{endpoint!r} is not host:port")
+    except ValueError as error:
+        action = "give the port of the broker, too: 8081, or 8082 with TLS, unless it was started with others"
+        raise InvalidField(f"endpoint: {error}", code="INVALID_FIELD", field="endpoint", action=action) from None
     ca = _read("tls_ca", tls_ca) if tls_ca else None
     shown = _client_cert(client_cert, client_key)
     with_tls = tls or ca is not None or shown is not None

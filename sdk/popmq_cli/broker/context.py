@@ -50,6 +50,7 @@ def add(name: str, select: bool, **fields: Any) -> None:
         raise click.UsageError("--access-key and --secret-file belong together")
     if bool(fields["client_cert"]) != bool(fields["client_key"]):
         raise click.UsageError("--client-cert and --client-key belong together")
+    _check_endpoint(fields["endpoint"])
     if fields["secret_file"] == "-":
         fields["secret"] = sys.stdin.read().strip()
         fields["secret_file"] = None
@@ -122,3 +123,15 @@ def remove(name: str) -> None:
         if contexts.selected == name:
             contexts.selected = ""
     Output(False).note(f"context {name} is removed")
+
+
+def _check_endpoint(endpoint: str) -> None:
+    """Raises BadParameter. Connects to nothing."""
+    import popmq  # here: the other commands of contexts need no client
+
+    try:
+        popmq.Client(endpoint).close()
+    except popmq.errors.InvalidField as error:
+        raise click.BadParameter(
+            f"{error.message.removeprefix('endpoint: ')} ({error.action})", param_hint="--endpoint"
+        ) from None

@@ -78,10 +78,7 @@ def refusal(topic: Topic, extra: Extra) -> Refused | None:
         return _lite_refusal(topic, extra)
     wrong: tuple[str, str] | None = None
     if bool(extra.message_group) != (topic.type == "FIFO"):
-        wrong = (
-            "message_group",
-            "FIFO topics need one in every message" if topic.type == "FIFO" else "needs a FIFO topic",
-        )
+        wrong = "message_group", "is missing" if topic.type == "FIFO" else "needs a FIFO topic"
     elif extra.priority and topic.type != "PRIORITY":
         wrong = "priority", "needs a PRIORITY topic"
     elif topic.type == "NORMAL" and (extra.due_ms or extra.delay_ms):

@@ -182,6 +182,14 @@ async def test_a_wrong_value_is_refused_with_the_name_of_its_parameter(client: A
         await call(client)
 
 
+async def test_a_fifo_topic_says_that_the_message_group_is_missing(client: Any) -> None:
+    await client.create_topic("ledger", type="FIFO")
+    text = "topic 'ledger' has type FIFO: message_group is missing \\(set message_group, or send to a topic"
+    for call in (lambda: client.send("ledger", "x"), lambda: client.create_schedule("s", "@daily", "ledger", "x")):
+        with pytest.raises(errors.InvalidField, match=text):
+            await call()
+
+
 async def test_a_backoff_of_one_delay_needs_no_list(client: Any) -> None:
     assert list((await client.create_group("brief", backoff="10s")).backoff) == [10.0]
 
@@ -189,6 +197,14 @@ async def test_a_backoff_of_one_delay_needs_no_list(client: Any) -> None:
 async def test_a_schedule_takes_a_zone_of_zoneinfo(client: Any) -> None:
     made = await client.create_schedule("daily", "@daily", TOPIC, "x", tz=ZoneInfo("Europe/Berlin"))
     assert made.tz == "Europe/Berlin"
+
+
+@pytest.mark.parametrize("transport", ["python", "grpcio"])
+@pytest.mark.parametrize("endpoint", ["localhost", "127.0.0.1"])
+def test_an_endpoint_without_a_port_is_refused(endpoint: str, transport: Any) -> None:
+    with pytest.raises(errors.InvalidField, match=f"'{endpoint}' is not host:port") as refused:
+        popmq.Client(endpoint, transport=transport)
+    assert "8081, or 8082 with TLS" in refused.value.action
 
 
 @pytest.mark.parametrize("made", [popmq.Client, popmq.AsyncClient, popmq.Worker])

@@ -251,6 +251,13 @@ async def test_a_checker_of_a_topic_that_is_not_there_says_so_and_waits_for_it(
     await until_ended(checks)
 
 
+async def test_a_transaction_takes_no_message_before_its_block_begins(client: Any) -> None:
+    transaction = client.transaction(TOPIC)
+    with pytest.raises(RuntimeError, match="has not begun: send in its `with` block"):
+        await transaction.send("half")
+    assert (await client.list_transactions()).total == 0
+
+
 async def test_a_wrong_topic_of_a_checker_stops_no_checks_of_the_others(
     connect: Connect, client: Any, until_ended: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
