@@ -6,10 +6,10 @@ popmq_error            on a reply: the handler rejected the request; the text sa
 """
 
 import dataclasses
-import json
 from typing import Any
 
 from popmq._consuming.outcome import Outcome
+from popmq._given.encoding import as_json
 from popmq.errors import DeadlineExceeded, InvalidField, RequestFailed
 from popmq.message import BODY_TYPES, Body, Delivery, Message, wrong_body
 
@@ -67,15 +67,11 @@ def no_answer(topic: str, timeout: float) -> DeadlineExceeded:
 def as_message(value: Any) -> Message | Body:
     """What a handler returned, as the body of a reply: texts and bytes as they are, all else as JSON.
 
-    Raises TypeError for what JSON has no form for.
+    Raises TypeError and ValueError as Message.json does.
     """
     if isinstance(value, (Message, *BODY_TYPES)):
         return value
-    if hasattr(value, "model_dump_json"):  # pydantic
-        return str(value.model_dump_json())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = dataclasses.asdict(value)
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return as_json(value)
 
 
 def _with(message: Message | Body, properties: dict[str, str]) -> Message:

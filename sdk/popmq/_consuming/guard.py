@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol, get_args
 
 from popmq._consuming.outcome import ACK, Outcome, Release
-from popmq._consuming.reason import reason_of
+from popmq._consuming.reason import handlers_traceback, reason_of
 from popmq._transport.telemetry import Processing, Telemetry
 from popmq.errors import InvalidField
 from popmq.message import Body, Delivery, Message
@@ -139,6 +139,6 @@ class Guard:
             delivery.message_id,
             delivery.topic,
             delivery.attempt,
-            exc_info=error,
+            exc_info=(type(error), error, handlers_traceback(error)),
         )
         return True

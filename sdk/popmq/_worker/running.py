@@ -25,7 +25,7 @@ from popmq._worker.middleware import Hooks
 from popmq._worker.outcomes import Reject, RetryLater
 from popmq._worker.pace import Pace
 from popmq._worker.threads import CallingThread
-from popmq.errors import PopMQError
+from popmq.errors import InvalidField, PopMQError
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.worker")
@@ -125,7 +125,7 @@ class Run:
                 await finished(each.before(delivery))
             result = await _called(handler, delivery, thread)
             if result is not None and requests.wants_reply(delivery):
-                await self._client.reply(delivery, requests.as_message(result))
+                await self._reply(delivery, result)
         except Exception as raised:
             error = raised  # the name after `as` ends with its block, before the lambda in the eyes of a checker
             await _hooks(begun, lambda each: each.failed(delivery, error))
@@ -134,6 +134,13 @@ class Run:
                 raise
         else:
             await _hooks(begun, lambda each: each.after(delivery, result))
+
+    async def _reply(self, delivery: Delivery, result: Any) -> None:
+        """Raises Reject for a value that cannot be a reply: the function would only return another like it."""
+        try:
+            await self._client.reply(delivery, requests.as_message(result))
+        except (TypeError, ValueError, InvalidField) as error:
+            raise Reject(f"what the handler returned cannot be the reply: {error}") from error
 
     async def _refuse(self, delivery: Delivery, error: Exception) -> None:
         """Tells who waits for a reply that there will be none, since the message is a dead letter now."""

@@ -139,3 +139,20 @@ def test_the_return_value_of_a_handler_is_the_reply(popmq_broker: Broker) -> Non
     assert isinstance(odd, errors.RequestFailed)
     assert "list" in str(odd)
     assert popmq_broker.client().stats(ASK, GROUP).groups[0].dead == 2
+
+
+def test_a_return_value_that_cannot_be_a_reply_fails_the_request_after_one_call(popmq_broker: Broker) -> None:
+    worker = popmq.Worker()
+    values = {"object": object(), "nan": float("nan"), "huge": b"x" * (5 << 20), "empty": ""}
+    called = list[str]()
+
+    @worker.on(ASK, group=GROUP)
+    def answer(delivery: popmq.Delivery) -> Any:
+        called.append(delivery.text())
+        return values[delivery.text()]
+
+    for failed in served(popmq_broker, worker, *values):
+        assert isinstance(failed, errors.RequestFailed)
+        assert "what the handler returned cannot be the reply" in str(failed)
+    assert called == list(values)
+    assert popmq_broker.client().stats(ASK, GROUP).groups[0].dead == len(values)
