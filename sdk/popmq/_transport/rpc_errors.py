@@ -58,6 +58,8 @@ _CURES = {
     "start new thread": "end threads of this process, or raise its limit (ulimit -u)",
     "Hostname Verification": "use a host name that is in the broker's certificate",
 }
+#: Of these, what a server says that is not a broker: a later try would find the same server.
+_OTHER_SERVERS = ("not SETTINGS", "(ALPN)")
 
 
 def read_rpc_error(error: CallFailed, endpoint: str, method: str) -> errors.PopMQError:
@@ -91,7 +93,7 @@ def _unavailable(kind: type[errors.PopMQError], text: str, endpoint: str, method
         f"no broker answers at {endpoint}: {text}",
         code="UNAVAILABLE",
         action=next((cure for part, cure in _CURES.items() if part in text), _IS_IT_RUNNING),
-        retryable=True,
+        retryable=not any(part in text for part in _OTHER_SERVERS),
     )
 
 

@@ -8,12 +8,9 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-import msgspec
-import pydantic
 import pytest
 
 import popmq
-from popmq._worker.converting import converter
 
 
 class Size(Enum):
@@ -34,34 +31,35 @@ class Order:
     tags: set[str]
 
 
-class Model(pydantic.BaseModel):
-    placed: datetime
+def read(kind: Any, message: popmq.Message) -> Any:
+    """What a handler gets whose parameter has this type."""
 
+    def handler(value: Any) -> None: ...
 
-class Struct(msgspec.Struct):
-    placed: datetime
+    handler.__annotations__["value"] = kind
+    worker = popmq.Worker()
+    worker.on("orders", group="billing")(handler)
+    (value,) = worker.handlers[0].arguments(popmq.Delivery(str(message.body).encode()))
+    return value
 
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        Order(UUID(int=7), NOW, [Part(Decimal("1.20"), Size.SMALL)], {"a"}),
-        Model(placed=NOW),
-        Struct(placed=NOW),
-    ],
-)
-def test_a_handler_reads_the_value_of_which_a_message_was_made(value: Any) -> None:
-    body = popmq.Message.json(value).body
-    assert isinstance(body, str)
-    assert converter(type(value))(body.encode()) == value
+def test_a_handler_reads_the_value_of_which_a_message_was_made() -> None:
+    order = Order(UUID(int=7), NOW, [Part(Decimal("1.20"), Size.SMALL)], {"a"})
+    assert read(Order, popmq.Message.json(order)) == order
 
 
-def test_values_inside_of_lists_and_dicts_are_taken_too() -> None:
-    body = popmq.Message.json({"all": [Model(placed=NOW), Size.SMALL, None]}).body
-    assert json.loads(str(body)) == {"all": [{"placed": "2026-01-31T12:00:00Z"}, "s", None]}
+def test_models_of_other_libraries_are_taken_wherever_they_are() -> None:
+    pydantic, msgspec = pytest.importorskip("pydantic"), pytest.importorskip("msgspec")
+    model = pydantic.create_model("Model", placed=(datetime, ...))
+    struct = msgspec.defstruct("Struct", [("placed", datetime)])
+    for kind in (model, struct):
+        value = kind(placed=NOW)
+        assert read(kind, popmq.Message.json(value)) == value
+        body = str(popmq.Message.json({"all": [value, Size.SMALL]}).body)
+        assert json.loads(body) == {"all": [{"placed": "2026-01-31T12:00:00Z"}, "s"]}
 
 
 @pytest.mark.parametrize(("value", "error"), [(float("nan"), ValueError), ({"a": object()}, TypeError)])

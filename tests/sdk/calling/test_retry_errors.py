@@ -1,5 +1,6 @@
 """Errors and limits of a call that is tried again: codes, statuses, numbers of tries, timeouts."""
 
+import asyncio
 import time
 from pkgutil import resolve_name
 from typing import Any
@@ -111,3 +112,23 @@ def test_a_message_that_is_too_large_is_not_sent_again(text: str) -> None:
     refused = CallFailed(Status(Code.RESOURCE_EXHAUSTED, text))
     error = resolve_name("popmq._transport.rpc_errors:read_rpc_error")(refused, "127.0.0.1:1", "Broker.Send")
     assert (type(error), error.retryable) == (errors.BadRequest, False)
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command 'PRI'\r\n"])
+async def test_a_server_that_is_not_a_broker_is_called_once(connect: Connect, said: bytes) -> None:
+    called = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal called
+        called += 1
+        await reader.read(1)
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        client = connect(f"127.0.0.1:{port}", transport="python", retry=popmq.Retry(tries=3))
+        with pytest.raises(errors.Unavailable, match="that port serves something else: name the broker's") as refused:
+            await client.list_topics()
+    assert (called, refused.value.retryable) == (1, False)
