@@ -146,6 +146,8 @@ def test_a_process_that_ends_with_the_code_of_any_python_error_is_started_again(
     start: Start, client: popmq.Client
 ) -> None:
     program = start("--processes", "2")
+    for _ in range(2):
+        until(program, "bill handles orders for billing")
     client.send("orders", ["die 1"])
     until(program, "a process ended with exit code 1 and is started again")
     until(program, "bill handles orders for billing")

@@ -60,15 +60,16 @@ class Supervisor:
         while True:
             changed = self._changed
             code = await self._once()
+            hopeless = code in (HOPELESS + exits.REFUSED, HOPELESS + exits.USAGE)
+            if hopeless:
+                code -= HOPELESS
             if self._stops:
                 return 0 if code == -signal.SIGTERM else code  # the signal came before it could listen
             if changed.is_set():
                 continue
-            if code in (HOPELESS + exits.REFUSED, HOPELESS + exits.USAGE):
-                code -= HOPELESS
-                if self._watched is None:
-                    self._stop()
-                    return code
+            if hopeless and self._watched is None:
+                self._stop()
+                return code
             log.warning("a process ended with %s and is started again", _ending(code))
             await self._pause(changed)
             if self._stops:  # what this process had in work is with others by now
