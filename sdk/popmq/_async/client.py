@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import weakref
@@ -344,8 +345,9 @@ class AsyncClient(
         self, deliveries: Handle | Iterable[Handle], reason: str = "", *, group: str = ""
     ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
         """Sends deliveries to the dead-letter topic of their group. Raises HandleLapsed; PartlyRefused."""
+        change = functools.partial(pop_calls.reject, reason=reason)
         result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
-            deliveries, group, "reject", lambda handle: pop_calls.reject(handle, reason)
+            deliveries, group, "reject", change
         )
         return result
 
@@ -361,8 +363,6 @@ class AsyncClient(
     async def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
         """Keeps this client's session in the group alive, or ends it; consumers do so by themselves."""
         return await self._wire.run(pop_calls.heartbeat(group, topics, self.client_id, goodbye))
-
-    # ── Inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts
@@ -394,8 +394,7 @@ class AsyncClient(
                 results[index] = answer
                 pop_calls.renewed(rows[index], answer)
                 if name != "extend":
-                    known = pop_calls.name_of(rows[index])
-                    self._parts.leases.forget(known)
+                    self._parts.leases.forget(known := pop_calls.name_of(rows[index]))
                     self._parts.leases.settled(known, pop_calls.failed(answer))
         all_or_raise(results)
         return results[0] if one else results

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import weakref
@@ -343,9 +344,8 @@ class Client(
         self, deliveries: Handle | Iterable[Handle], reason: str = "", *, group: str = ""
     ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
         """Sends deliveries to the dead-letter topic of their group. Raises HandleLapsed; PartlyRefused."""
-        result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
-            deliveries, group, "reject", lambda handle: pop_calls.reject(handle, reason)
-        )
+        change = functools.partial(pop_calls.reject, reason=reason)
+        result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(deliveries, group, "reject", change)
         return result
 
     # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────
@@ -360,8 +360,6 @@ class Client(
     def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
         """Keeps this client's session in the group alive, or ends it; consumers do so by themselves."""
         return self._wire.run(pop_calls.heartbeat(group, topics, self.client_id, goodbye))
-
-    # ── Inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts
@@ -393,8 +391,7 @@ class Client(
                 results[index] = answer
                 pop_calls.renewed(rows[index], answer)
                 if name != "extend":
-                    known = pop_calls.name_of(rows[index])
-                    self._parts.leases.forget(known)
+                    self._parts.leases.forget(known := pop_calls.name_of(rows[index]))
                     self._parts.leases.settled(known, pop_calls.failed(answer))
         all_or_raise(results)
         return results[0] if one else results
