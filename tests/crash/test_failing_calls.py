@@ -35,7 +35,7 @@ def test_a_call_that_fails_loses_nothing_is_reported_and_heals(
         "POPMQ_CUT_LOG": str(tmp_path / "cut.log"),
         "POPMQ_CUT_FOLDER": str(tmp_path / "data"),
     }
-    command = [sys.executable, "-m", "tests.crash.failing_calls", str(tmp_path), str(scale.pick(short=26, whole=1))]
+    command = [sys.executable, "-m", "tests.crash.failing_calls", str(tmp_path), str(scale.pick(short=18, whole=1))]
     lines = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=ROOT, env=environment).stdout
     seen = [json.loads(line) for line in lines.splitlines()]
     runs, backups = [run for run in seen if "calls" in run], [run for run in seen if "bytes" in run]

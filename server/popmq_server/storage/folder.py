@@ -9,6 +9,7 @@ import os
 import pathlib
 import tempfile
 
+from popmq_server.datafile.layout import HEAD, NUMBER
 from popmq_server.errors import StartError
 from popmq_server.storage.fault_note import NOTE_FILE
 from popmq_server.storage.reserve import RESERVE_FILE
@@ -39,6 +40,10 @@ OUR_FILES = {
 
 #: Bytes of a sector, which a disk writes as a whole.
 _SECTOR = 512
+#: Where a meta page has the number of its commit: after its head, 24 bytes, two databases and the last page.
+_COMMIT = HEAD + 24 + 2 * 48 + NUMBER.size
+#: A store whose first commit is not complete is not longer.
+_FIRST_COMMIT_MAX = 16 * mmap.PAGESIZE
 
 
 class NoMapping(Exception):
@@ -172,17 +177,25 @@ def name_for_damaged(folder: pathlib.Path) -> str:
 
 
 def discard_unfinished(file: pathlib.Path) -> None:
-    """Empties a data file that a power cut left before its first commit, so that LMDB creates it again.
+    """Removes a data file that a power cut left before its first commit, so that LMDB creates it again.
 
-    LMDB writes the first two pages first, and syncs them with the first commit. Until then there is no third page, and
-    a power cut may leave empty sectors where these pages begin.
+    LMDB writes two meta pages first, and syncs them with the pages of the first commit; the meta page of that commit
+    comes after the sync. Until then a power cut may leave empty sectors where meta pages begin, and the other one has
+    no commit. A file with pages after these two is put aside, as a damaged one: nothing that was stored is removed.
     """
     pages = range(0, 2 * mmap.PAGESIZE, mmap.PAGESIZE)
-    if not file.exists() or file.stat().st_size > pages.stop:
+    if not file.exists() or file.stat().st_size > _FIRST_COMMIT_MAX:
         return
     raw = file.read_bytes()
-    if any(not raw[page : page + _SECTOR].strip(b"\0") for page in pages):
+    empty = [not raw[page : page + _SECTOR].strip(b"\0") for page in pages]
+    if not any(empty):
+        return
+    if len(raw) <= pages.stop:
         os.truncate(file, 0)
+    elif not any(NUMBER.unpack_from(raw, page + _COMMIT)[0] for page in pages if not empty[page // mmap.PAGESIZE]):
+        aside = name_for_damaged(file.parent)
+        os.rename(file, file.with_name(aside))
+        log.warning("%s had no commit yet: it is %s now, and a new one begins", file, aside)
 
 
 def sync_folder(folder: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from popmq_server.datafile.layout import HEAD, NO_PAGE, NUMBER, newest
 from popmq_server.errors import StartError
-from popmq_server.storage.folder import DATA_FILE
+from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE
 from tests.engine.rig import Rig
 
 PAGES = range(0, 2 * mmap.PAGESIZE, mmap.PAGESIZE)
@@ -45,6 +45,22 @@ def test_a_store_with_a_damaged_first_page_is_not_replaced(tmp_path: Path) -> No
     with pytest.raises(StartError):
         Rig(tmp_path)
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("lost", [[0], [mmap.PAGESIZE], [0, mmap.PAGESIZE]], ids=["first", "second", "both"])
+def test_a_file_left_by_a_power_cut_in_its_first_commit_is_put_aside(lost: list[int], tmp_path: Path) -> None:
+    """Pages of the commit are there, and its meta page is not; sectors of the first meta pages may be lost, too."""
+    file = tmp_path / DATA_FILE
+    lmdb.open(str(file), subdir=False).close()
+    left = bytearray(file.read_bytes().ljust(PAGES.stop, b"\0")) + b"page" * mmap.PAGESIZE
+    for page in lost:
+        left[page : page + 512] = bytes(512)
+    file.write_bytes(left)
+    rig = Rig(tmp_path)
+    rig.pair()
+    assert rig.findings() == []
+    rig.core.close()
+    assert (tmp_path / DAMAGED_FILE).read_bytes() == left
 
 
 def test_the_first_of_two_unfinished_meta_pages_counts_as_for_lmdb(tmp_path: Path) -> None:
