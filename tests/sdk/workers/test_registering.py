@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -91,3 +93,13 @@ def test_an_object_that_is_no_middleware_is_refused_when_it_is_given(given: Any)
         popmq.Worker().use(given)
     with pytest.raises(TypeError, match="is not a middleware"):
         popmq.Worker(middleware=[given])
+
+
+def test_a_worker_takes_the_options_of_consume_with_the_same_defaults() -> None:
+    """They are listed twice: in the signature that users read, and in the function that reads them for both."""
+    reads = resolve_name("popmq._consuming.consume_options:consume_options")
+    consume, read = (
+        [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
+        for function in (popmq.AsyncClient.consume, reads)
+    )
+    assert consume[1:] == read
