@@ -4,14 +4,15 @@
     stopped  (G, T, message group) → offsets and reasons       ready = waiting, not locked, not stopped
 
 These three tables determine which message groups are ready; this module keeps only the order in which they became
-ready. An aborted commit restores the order (undo.py): otherwise a batch that runs twice would change it twice. After a
-restart it is built from the tables.
+ready. An aborted commit restores the order (undo.py): otherwise a batch that runs twice would change it twice. The
+start builds it from the tables, in one walk over all: a walk at the first Pop of each group in each topic would stop
+all other calls, with a million waiting message groups for 0.2 s.
 
 Stopped message groups are counted and kept sorted by group and topic, so that neither a scrape nor a page of a list
 walks those of others. A LITE topic has one message group for each lite topic: they count for their parent, by id.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from popmq_server.model.ids import GroupId, GroupTopic, MessageGroup, TopicId
@@ -31,11 +32,16 @@ class Ordered(Generic[M]):
 
     __slots__ = ("_came", "_next", "_sorted", "_undo")
 
-    def __init__(self, undo: Undo, members: Iterable[M] = ()) -> None:
+    def __init__(self, undo: Undo) -> None:
         self._undo = undo
-        self._came: dict[M, int] = {member: index for index, member in enumerate(members)}
-        self._next = len(self._came)
+        self._came: dict[M, int] = {}
+        self._next = 0
         self._sorted = True
+
+    def load(self, member: M) -> None:
+        """Adds a member to the end: at start, where nothing is undone."""
+        self._came[member] = self._next
+        self._next += 1
 
     def set_ready(self, member: M, ready: bool) -> None:
         """Adds a member to the end, unless it is present, or removes it."""
@@ -83,34 +89,38 @@ class ReadyGroups:
     def _ready(self, key: MessageGroup) -> bool:
         return key in self._waiting and key not in self._locks and key not in self._stopped
 
+    def load(self) -> None:
+        """At start: the ready message groups, in the order of their names."""
+        for key in filter(self._ready, self._waiting):
+            self._order(key[:2]).load(key[2])
+
     def judge(self, key: MessageGroup) -> bool:
         """Adds a message group as the last ready one, or removes it, by the tables; returns whether it is ready."""
         ready, where = self._ready(key), key[:2]
-        order = self._orders.get(where)
-        if order is not None:
-            order.set_ready(key[2], ready)
+        if ready or where in self._orders:
+            self._order(where).set_ready(key[2], ready)
         return ready
+
+    def _order(self, where: tuple[int, int]) -> Ordered[bytes]:
+        """The order of a group in a topic. An empty one stays: an abort may add to it."""
+        order = self._orders.get(where)
+        if order is None:
+            order = self._orders[where] = Ordered(self._undo)
+        return order
 
     def of(self, where: GroupTopic) -> Iterator[bytes]:
         """The ready message groups, the longest ready first. No change during the iteration."""
-        return iter(self._order(where))
-
-    def _order(self, where: GroupTopic) -> Ordered[bytes]:
-        """The ready message groups in their order; the first access builds it from the tables."""
-        order = self._orders.get(where)
-        if order is None:
-            order = Ordered(self._undo, (key[2] for key in self._waiting if key[:2] == where and self._ready(key)))
-            self._orders[where] = order
-            self._undo.note(self._orders.pop, where, None)
-        return order
+        return iter(self._orders.get(where, ()))
 
     def forget(self, where: GroupTopic) -> None:
-        """Drops the order; the next access builds it from the tables."""
-        self._orders.pop(where, None)
+        """Drops the order of a group in a topic, which has no waiting messages."""
+        order = self._orders.pop(where, None)
+        if order is not None:
+            self._undo.note(self._orders.__setitem__, where, order)
 
     def count(self, where: GroupTopic) -> int:
         """Number of ready message groups."""
-        return len(self._order(where))
+        return len(self._orders.get(where, ()))
 
 
 # ── Stopped message groups ───────────────────────────────────────────────────────────────────────────────────────────

@@ -317,6 +317,7 @@ class State(AllTables):
                 reason = bytes(value[FWAIT_VALUE.size :]).decode()
                 self.stopped.load(group, (*self.stopped.get(group, ()), (offset, reason)))
         load_stopped(self)
+        self.ready_groups.load()
 
     def _load_lites(self) -> None:
         """Loads the sums of topics over their lite topics."""
