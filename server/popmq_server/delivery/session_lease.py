@@ -52,12 +52,16 @@ def release(tx: Tx, command: ReleaseSession) -> tuple[int, int]:
     for ck_id in held:
         part = tx.state.leases.get((ck_id, 0))
         if part is not None and part.due_ms > tx.now_ms:
-            ended = part._replace(due_ms=tx.now_ms)
-            if after_start(tx, tx.state.ck[ck_id], 0, ended):
-                ended = part.renewed(tx.now_ms, tx.now_ms)  # its client was heard of
-            tx.set_lease(tx.state.ck[ck_id], 0, ended)
+            ck = tx.state.ck[ck_id]
+            tx.set_lease(ck, 0, ended(tx, ck, 0, part))
             moved += 1
     return moved, after
+
+
+def ended(tx: Tx, ck: CheckPoint, sub: int, part: Lease) -> Lease:
+    """A part whose lease a client or an operator ends now, also soon after a start (`after_start`)."""
+    due = part._replace(due_ms=tx.now_ms)
+    return part.renewed(tx.now_ms, tx.now_ms) if after_start(tx, ck, sub, due) else due
 
 
 def after_start(tx: Tx, ck: CheckPoint, sub: int, part: Lease) -> int:

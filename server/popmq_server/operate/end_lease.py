@@ -6,7 +6,7 @@ lapse. Messages in backoff are such a lease too: they become visible at once.
 """
 
 from popmq_server.commands import EndLease
-from popmq_server.delivery import fifo
+from popmq_server.delivery import fifo, session_lease
 from popmq_server.errors import Refused, group_not_found, invalid
 from popmq_server.model.reach import covers
 from popmq_server.state.tx import Tx
@@ -41,5 +41,5 @@ def end(tx: Tx, command: EndLease) -> int:
     parts = fifo.parts(tx, ck)
     for sub, part in parts:
         if part.due_ms > tx.now_ms:
-            tx.set_lease(ck, sub, part._replace(due_ms=tx.now_ms))
+            tx.set_lease(ck, sub, session_lease.ended(tx, ck, sub, part))
     return sum(part.undone.bit_count() for _, part in parts)

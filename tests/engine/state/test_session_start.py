@@ -89,6 +89,16 @@ def test_a_session_that_ends_soon_after_a_start_has_no_lease_left(rig: Rig) -> N
     assert bodies(rig.pop()) == ["a"]
 
 
+def test_a_lease_that_an_operator_ends_soon_after_a_start_is_over(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a")
+    (row,) = pop(rig)
+    down(rig, HOUR)
+    assert rig.do(ask.EndLease("g", str(row.handle.ck_id))) == 1
+    rig.settle()
+    assert bodies(rig.pop()) == ["a"]
+
+
 # ── By message ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
