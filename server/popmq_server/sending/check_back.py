@@ -20,6 +20,7 @@ more.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from popmq_server.commands import Check, CountChecks, Listen
 from popmq_server.delivery.deadletter import origin_bytes
@@ -56,6 +57,12 @@ class CheckingBack(Job):
         self._look_ms = self._look_at = 0
         #: Not before this time the next ones are given up: those that are due found no pages.
         self._give_up_ms = 0
+
+    def place(self) -> Any:
+        return self._look_ms, self._look_at, self._give_up_ms
+
+    def go_back(self, place: Any) -> None:
+        self._look_ms, self._look_at, self._give_up_ms = place
 
     def next_ms(self, tx: Tx) -> int | None:
         """When the next check, or the next search for old half messages, is due; None without half messages."""
