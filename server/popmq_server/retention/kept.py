@@ -18,6 +18,7 @@ would free nothing.
 import bisect
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 from popmq_server.model import checkpoint
 from popmq_server.model.records import Topic
@@ -68,6 +69,22 @@ class Keeping:
         self._starts: list[int] = []
         self._uncopied: list[int] = []
         self._left = 0
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What is noted, and what is left to copy."""
+        noted = self._not_before_ms, self._sizes, self._topics, self._expected, self._leased
+        return noted, len(self._sizes), self._uncopied, len(self._uncopied)
+
+    @place.setter
+    def place(self, place: tuple[Any, ...]) -> None:
+        """Searches again for chunks that were copied in vain. A search that only went on has read, and goes on."""
+        noted, count, uncopied, left = place
+        if self._uncopied is not uncopied or len(uncopied) != left:
+            self._clear()
+            self._not_before_ms, self._sizes, self._topics, self._expected, self._leased = noted
+            while len(self._sizes) > count:  # the piece that is repeated notes these again
+                self._sizes.popitem()
 
     def note(self, tx: Tx, topic: Topic, chunk: Chunk) -> None:
         """Notes a chunk that is pinned past its time, if copying it may free space."""
@@ -129,6 +146,9 @@ class Keeping:
     def _end(self, tx: Tx) -> None:
         tx.state.searched = set()
         self._not_before_ms = tx.now_ms + KEEP_COPY_AFTER_MS
+        self._clear()
+
+    def _clear(self) -> None:
         self._sizes, self._topics, self._expected, self._leased = {}, set(), 0, False
         self._pointers, self._found = set(), {}
         self._sources, self._source, self._starts, self._uncopied = None, None, [], []

@@ -73,11 +73,13 @@ class Retention:
     @property
     def place(self) -> tuple[Any, ...]:
         """Where the next piece begins."""
-        return self._phase, self.topics, self._topics, self._topic_id, self._stage, self._resume, self._bare_at
+        topics = self.topics, self._topics, self._topic_id, self._stage, self._resume
+        return self._phase, *topics, self._bare_at, self._keeping.place
 
     @place.setter
     def place(self, place: tuple[Any, ...]) -> None:
-        self._phase, self.topics, self._topics, self._topic_id, self._stage, self._resume, self._bare_at = place
+        self._phase, *topics, self._bare_at, self._keeping.place = place
+        self.topics, self._topics, self._topic_id, self._stage, self._resume = topics
         for topic_id in self._searched:
             self._dead_letters.pop(topic_id, None)
 
@@ -256,7 +258,7 @@ class Retention:
 
     def _drop_bare(self, tx: Tx) -> bool:
         """Drops bare chunks that nothing points into; returns whether all were checked."""
-        ripe, done = list[tuple[Topic, Chunk]](), True
+        ripe, done = list[tuple[bytes, Topic, Chunk]](), True
         for key in tx.kv.scan_keys("bare", b"", self._bare_at):
             if self._left <= 0:
                 self._bare_at, done = key, False
@@ -269,9 +271,10 @@ class Retention:
                 topic, chunk = tx.state.topics.get(topic_id), next(chunks(tx, topic_id, position), None)
                 if topic is not None and chunk is not None and not pinned(tx, chunk):
                     self._left -= DROP_COST
-                    ripe.append((topic, chunk))
-        for topic, chunk in ripe:
-            drop(tx, topic, chunk)
+                    ripe.append((key, topic, chunk))
+        for key, topic, chunk in ripe:
+            with self._job.apart(key):
+                drop(tx, topic, chunk)
         if done:
             self._bare_at = b""
         return done
