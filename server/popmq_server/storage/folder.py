@@ -42,8 +42,9 @@ OUR_FILES = {
 _SECTOR = 512
 #: Where a meta page has the number of its commit: after its head, 24 bytes, two databases and the last page.
 _COMMIT = HEAD + 24 + 2 * 48 + NUMBER.size
-#: A store whose first commit is not complete is not longer.
-_FIRST_COMMIT_MAX = 16 * mmap.PAGESIZE
+#: A store whose first commit is not complete is not longer: that commit leaves four pages. One with a topic has six,
+#: and in a compacted copy or a backup it has the meta pages of a first commit as well.
+_FIRST_COMMIT_MAX = 5 * mmap.PAGESIZE
 
 
 class NoMapping(Exception):

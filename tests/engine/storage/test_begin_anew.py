@@ -10,7 +10,8 @@ import pytest
 
 from popmq_server.datafile.layout import HEAD, NO_PAGE, NUMBER, newest
 from popmq_server.errors import StartError
-from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE
+from popmq_server.storage.folder import _FIRST_COMMIT_MAX, DAMAGED_FILE, DATA_FILE
+from popmq_server.storage.store import Store
 from tests.engine.rig import Rig
 
 PAGES = range(0, 2 * mmap.PAGESIZE, mmap.PAGESIZE)
@@ -52,7 +53,7 @@ def test_a_file_left_by_a_power_cut_in_its_first_commit_is_put_aside(lost: list[
     """Pages of the commit are there, and its meta page is not; sectors of the first meta pages may be lost, too."""
     file = tmp_path / DATA_FILE
     lmdb.open(str(file), subdir=False).close()
-    left = bytearray(file.read_bytes().ljust(PAGES.stop, b"\0")) + b"page" * mmap.PAGESIZE
+    left = bytearray(file.read_bytes().ljust(PAGES.stop, b"\0")) + b"page" * (mmap.PAGESIZE // 2)
     for page in lost:
         left[page : page + 512] = bytes(512)
     file.write_bytes(left)
@@ -61,6 +62,31 @@ def test_a_file_left_by_a_power_cut_in_its_first_commit_is_put_aside(lost: list[
     assert rig.findings() == []
     rig.core.close()
     assert (tmp_path / DAMAGED_FILE).read_bytes() == left
+
+
+@pytest.mark.parametrize("size", [512, mmap.PAGESIZE])
+def test_a_small_backup_with_a_damaged_meta_page_is_not_put_aside(size: int, tmp_path: Path) -> None:
+    """Its first meta page has no commit either; its topics and messages are in the file."""
+    rig = Rig(tmp_path / "from")
+    rig.topic()
+    folder = tmp_path / "to"
+    folder.mkdir()
+    with open(folder / DATA_FILE, "w+b") as copy:
+        rig.store.copy(copy.fileno())
+    rig.core.close()
+    left = bytearray((folder / DATA_FILE).read_bytes())
+    left[PAGES[1] : PAGES[1] + size] = bytes(size)
+    (folder / DATA_FILE).write_bytes(left)
+    with pytest.raises(StartError):
+        Rig(folder)
+    assert (folder / DATA_FILE).read_bytes() == left
+
+
+def test_a_first_commit_is_not_longer_than_what_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    monkeypatch.setattr(Store, "_check_size", lambda _: lengths.append((tmp_path / DATA_FILE).stat().st_size))
+    Store(tmp_path, 1 << 28, "full").close()
+    assert PAGES.stop < lengths[0] <= _FIRST_COMMIT_MAX
 
 
 def test_the_first_of_two_unfinished_meta_pages_counts_as_for_lmdb(tmp_path: Path) -> None:
