@@ -129,8 +129,8 @@ def rescue(handle: int, page_bytes: int, only: str = "") -> Iterator[tuple[str, 
     A value may be damaged: its user has to check it.
     """
     meta = newest(handle, page_bytes)
-    if meta is None:
-        yield "no meta page can be read"
+    if meta is None or not meta.commit:
+        yield "no meta page with a commit can be read: the file may have all its rows, and none of them is found"
         return
     walk = _Walk(handle, page_bytes, meta.last_page, mends=MENDED_MAX)
     databases: list[tuple[str, Root]] = []

@@ -50,6 +50,17 @@ def left(folder: Path, name: str) -> list[str]:
     return sorted(found)
 
 
+def test_a_compacted_store_without_its_meta_page_is_not_said_to_be_sound(folder: Path) -> None:
+    """Its other meta page is that of an empty store."""
+    compact_folder(folder)
+    data = folder / DATA_FILE
+    raw = bytearray(data.read_bytes())
+    raw[PAGE : PAGE + 512] = bytes(512)
+    data.write_bytes(raw)
+    assert "no meta page with a commit" in repair_folder(folder).told[0]
+    assert (folder / DAMAGED_FILE).read_bytes() == raw
+
+
 def test_a_sound_store_comes_out_as_it_went_in(folder: Path) -> None:
     before = Rig(folder)
     rows = {name: before.read(name) for name in ("log", "cq", "ck", "due", "stat", "topic")}
