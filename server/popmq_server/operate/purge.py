@@ -125,6 +125,7 @@ def _go_on(tx: Tx, old_id: int, kind: str) -> bool:
     """Moves some groups of a purged topic; returns whether any were left to be moved."""
     new = tx.state.topics.get(int(kind.removeprefix(PURGED)))
     if new is None or new.moving_from != old_id:
+        tx.state.walked.pop((old_id,))  # a place in the groups, not yet one in the CheckPoints
         tx.state.purges[old_id] = "topic"
         return False
     _move_groups(tx, new)

@@ -251,6 +251,25 @@ def test_a_group_that_comes_later_begins_where_the_topic_begins_now(rig: Rig) ->
     assert [(row.body, row.offset) for row in rig.pop(group="late")] == [("d", 3)]
 
 
+def test_a_topic_that_is_deleted_while_its_groups_are_moved_leaves_no_lease(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many groups are left to be moved is not taken for a CheckPoint to go on at."""
+    monkeypatch.setattr(purge, "POSITIONS_MAX", 1)
+    rig.topic("t")
+    groups = list(numbered("g", 6))
+    for group in groups:
+        rig.group(group)
+        rig.pop(group=group)
+    rig.send("a")
+    for group in groups:
+        rig.pop(group=group)
+    rig.do(ask.PurgeTopic("t"))
+    rig.do(ask.DeleteTopic("t"))
+    rig.settle()
+    assert (rig.read("ck"), rig.findings()) == ([], [])
+
+
 def test_a_deleted_group_is_not_bound_again(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
