@@ -371,14 +371,14 @@ def _release_in_order(
 ) -> dict[int, tuple[int, bool]]:
     """FIFO: the first member of each message group failed; the later ones in the lease wait again, uncounted.
 
-    A failed member without an attempt left becomes a dead letter, and the client keeps the later members that it
-    did not release. In a group that stops on failure it waits at the front until an operator resumes the message group.
+    A failed member without an attempt left becomes a dead letter, and the client keeps the later members before the
+    next one that it released. In a group that stops on failure it waits at the front until an operator resumes it.
     """
     failed = fifo.heads(ck, bits)
     dead = 0 if entry.uncounted else exhausted(ck, failed, group.max_attempts)
     stopped = dead if group.stop_on_failure else 0
     dead &= ~stopped
-    later = (fifo.followers(ck, fifo.undone(tx, ck), failed & ~dead) | bits) & ~failed
+    later = (fifo.followers(ck, fifo.undone(tx, ck), bits & ~dead) | bits) & ~failed
     lease = tx.state.leases[(ck.ck_id, sub)]
     for part_sub, part in fifo.parts(tx, ck):
         if leaving := part.undone & (failed | later):

@@ -296,7 +296,7 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budg
         return sweep.drop_members(tx, ck, sub, lost)
     in_order = fifo.keeps_order(tx, ck)
     fate = _fate(tx, ck, part.undone, group, in_order)
-    pulled = _pull_back(tx, ck, part.undone, fate.tried & ~fate.dead, members_max) if in_order else 0
+    pulled = _pull_back(tx, ck, part.undone, fate.dead, members_max) if in_order else 0
     if pulled == members_max:  # a failed head leaves after the members that follow it
         return pulled
     members_max -= pulled
@@ -311,14 +311,15 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budg
     return pulled + bits.bit_count()
 
 
-def _pull_back(tx: Tx, ck: CheckPoint, own: int, failed: int, most: int) -> int:
-    """FIFO: takes at most `most` members that follow a failed one out of other parts of the lease; returns how many.
+def _pull_back(tx: Tx, ck: CheckPoint, own: int, dead: int, most: int) -> int:
+    """FIFO: takes at most `most` members out of other parts of the lease; returns how many.
 
-    They were extended alone, so their lease goes on. They wait after it again, uncounted, as after a release.
+    They follow one of this part that waits again, as all of it but `dead` do. They were extended alone, so their lease
+    goes on: they wait after it again, uncounted, as after a release.
     """
     if ck.ck_id not in tx.state.subs:
         return 0
-    later = _some(fifo.followers(ck, fifo.undone(tx, ck) & ~own, failed), most, last=True)
+    later = _some(fifo.followers(ck, fifo.undone(tx, ck) & ~own, own & ~dead), most, last=True)
     for sub, part in fifo.parts(tx, ck):
         if leaving := part.undone & later:
             leave(tx, ck, sub, leaving)

@@ -7,7 +7,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.delivery import fifo, revive
 from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, bodies, deliveries, refusals
-from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo
+from tests.engine.traffic.traffic_fifo import dead_texts, fifo_pair, send_fifo
 
 
 def test_a_follower_extended_alone_waits_again_when_its_head_times_out(rig: Rig) -> None:
@@ -66,3 +66,36 @@ def test_a_head_leaves_after_its_followers_when_a_piece_is_full(rig: Rig, monkey
     while rig.due and not popped:
         popped = deliveries(rig.commit(ask.Pop("t", "g", max_messages=5)).results[0])
     assert [(row.body, row.attempt) for row in popped] == [("a1", 2), ("a2", 1), ("a3", 1), ("a4", 1), ("a5", 1)]
+
+
+# ── Members that wait again, and those after them ────────────────────────────────────────────────────────────────────
+
+
+def test_followers_of_a_released_message_wait_after_it_also_behind_a_dead_letter(rig: Rig) -> None:
+    """The first one has no attempt left; the second one was released too, so the third one may not be done before."""
+    fifo_pair(rig, max_attempts=1)
+    send_fifo(rig, "a1", "a2", "a3")
+    rows = rig.pop(3)
+    rig.release(rows[:2], delay_ms=0)
+    assert refusals(rig.ack(rows[2:])) == ["HANDLE_LAPSED"]
+    assert (dead_texts(rig), bodies(rig.pop())) == (["a1"], ["a2", "a3"])
+
+
+def test_followers_of_a_message_that_waits_again_behind_a_dead_letter_wait_too(rig: Rig) -> None:
+    fifo_pair(rig, max_attempts=1)
+    send_fifo(rig, "a1", "a2", "a3")
+    rows = rig.pop(3, invisible_ms=10 * SECOND)
+    rig.extend(rows[2:], MINUTE)
+    rig.advance(11 * SECOND)
+    assert refusals(rig.ack(rows[2:])) == ["HANDLE_LAPSED"]
+    assert (dead_texts(rig), bodies(rig.pop())) == (["a1"], ["a2", "a3"])
+
+
+def test_followers_of_a_message_that_waits_again_wait_too_while_the_head_is_leased(rig: Rig) -> None:
+    fifo_pair(rig)
+    send_fifo(rig, "a1", "a2", "a3")
+    rows = rig.pop(3, invisible_ms=10 * SECOND)
+    rig.extend([rows[0], rows[2]], MINUTE)
+    rig.advance(11 * SECOND)
+    assert refusals(rig.ack([rows[0], rows[2]])) == ["", "HANDLE_LAPSED"]
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("a2", 1), ("a3", 1)]

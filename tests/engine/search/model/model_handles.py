@@ -167,10 +167,11 @@ class Handles(MessageGroups):
         failed = _first(entries)
         out = [one for one in failed.values() if one.attempts >= settings.max_attempts and not how.uncounted]
         dead = [] if settings.stops else out
+        back = _first([one for one in entries if one not in dead])
         behind = [
             one
             for one in undone(lease)
-            if one not in failed.values() and (one in entries or self._is_behind(lease, one, failed, dead))
+            if one not in failed.values() and (one in entries or self._is_behind(lease, one, back))
         ]
         told = {id(one): (self.now_ms, False) for one in entries}
         for one in out:
@@ -184,10 +185,10 @@ class Handles(MessageGroups):
                 told[id(one)] = self._release(lease, one, how, 0)
         return told
 
-    def _is_behind(self, lease: Lease, one: Entry, failed: dict[str, Entry], dead: list[Entry]) -> bool:
-        """Whether a message follows a failed one that will be retried; after a dead-lettered one the client goes on."""
-        first = failed.get(one.message_group)
-        return first is not None and first not in dead and lease.members.index(first) < lease.members.index(one)
+    def _is_behind(self, lease: Lease, one: Entry, back: dict[str, Entry]) -> bool:
+        """Whether a message follows one that comes back; after a dead-lettered one the client goes on."""
+        first = back.get(one.message_group)
+        return first is not None and lease.members.index(first) < lease.members.index(one)
 
     # ── Time ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -216,7 +217,7 @@ class Handles(MessageGroups):
         """A part of a lease ran out; how many messages left it."""
         settings, view, moved = self.groups[lease.group], self.views[(lease.group, lease.topic)], 0
         tried, passed_over = list(_first(undone(lease)).values()), (lease.ck_id, part) in self.without_room
-        failed: dict[str, Entry] = {}
+        back: list[Entry] = []
         for entry in [one for one in entries if one in undone(lease)]:
             dies, in_order = entry.attempts >= settings.max_attempts, bool(entry.message_group) and view.mode == "POP"
             follows, stops = in_order and entry not in tried, settings.stops and in_order
@@ -226,20 +227,20 @@ class Handles(MessageGroups):
                 self.without_room.add((lease.ck_id, part))
                 continue
             moved += 1
-            if in_order and not follows and not letter:
-                failed[entry.message_group] = entry
+            if in_order and not letter:
+                back.append(entry)
             if dies and not follows:
                 self.fail(lease.group, lease.topic, entry, EXPIRED)
                 continue
             entry.attempts, entry.reason = entry.attempts - follows, EXPIRED
             self.come_back(view, entry, entered)
-        self._pull_back(lease, view, failed)
+        self._pull_back(lease, view, _first(sorted(back, key=lease.members.index)))
         return moved
 
-    def _pull_back(self, lease: Lease, view: View, failed: dict[str, Entry]) -> None:
-        """Messages that follow a failed one in its batch wait after it again, also if they were extended alone."""
+    def _pull_back(self, lease: Lease, view: View, back: dict[str, Entry]) -> None:
+        """Messages that follow one that comes back wait after it again, also if they were extended alone."""
         for one in undone(lease):
-            if self._is_behind(lease, one, failed, []):
+            if self._is_behind(lease, one, back):
                 one.attempts, one.reason = one.attempts - 1, BEHIND
                 self.come_back(view, one, 0)
 
