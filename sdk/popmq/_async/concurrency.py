@@ -30,8 +30,11 @@ class Home:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def is_here(self) -> bool:
-        """Whether the running loop is that of the first call."""
-        loop = asyncio.get_running_loop()
+        """Whether the running loop is that of the first call. A consumer may be made before any loop runs."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return True
         if self._loop is None:
             self._loop = loop
         return self._loop is loop

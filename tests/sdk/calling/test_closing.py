@@ -120,6 +120,21 @@ async def test_an_async_client_refuses_another_event_loop(client: Any, popmq_bro
     await mine.close()
 
 
+def test_consumers_of_an_async_client_may_be_made_before_its_loop_runs(
+    sync_client: popmq.Client, popmq_broker: Broker
+) -> None:
+    sync_client.create_group("audit")
+    client = popmq_broker.async_client()
+    consumers = [client.consume(TOPIC, GROUP), client.pull_consume(TOPIC, "audit")]
+
+    async def read() -> list[str]:
+        async with client:
+            await client.send(TOPIC, "x")
+            return [(await anext(consumer)).text() for consumer in consumers]
+
+    assert asyncio.run(read()) == ["x", "x"]
+
+
 async def test_closing_a_client_ends_the_session_of_a_consumer_that_was_dropped(client: Any, connect: Connect) -> None:
     await client.send(TOPIC, "x")
     reader = connect()
