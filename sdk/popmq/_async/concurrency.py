@@ -243,10 +243,14 @@ class Errands:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def done(self) -> None:
-        """Waits for those that run."""
+    def running(self) -> bool:
+        """Whether any is under way."""
+        return bool(self._tasks)
+
+    async def done(self, seconds: float | None) -> None:
+        """Waits for those that are under way, at most so long."""
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=seconds)
 
 
 async def others_ran() -> None:

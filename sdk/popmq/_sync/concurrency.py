@@ -179,8 +179,12 @@ class Errands:
         """Runs it, here: the program may end next."""
         function(*arguments)
 
-    def done(self) -> None:
+    def running(self) -> bool:
         """None runs in the background."""
+        return False
+
+    def done(self, seconds: float | None) -> None:
+        """At once."""
 
 
 def others_ran() -> None:

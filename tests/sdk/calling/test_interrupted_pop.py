@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import popmq
+from popmq._async.transport.wire import CLOSE_S
+from popmq.testing import Broker
 from tests.sdk.conftest import GROUP, TOPIC
 
 InLoop = resolve_name("popmq._async.transport.channel:PythonChannel")
@@ -56,6 +58,25 @@ async def test_a_pop_whose_caller_is_cancelled_releases_its_messages_uncounted(
     again = await client.pop("letters", GROUP)
     assert sorted((each.text(), each.attempt) for each in again) == [("a", 1), ("b", 1), ("c", 1)]
     assert "came too late" not in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["async"])  # the caller of a blocking pop waits for its release
+async def test_a_cancelled_pop_takes_nothing_of_the_time_that_closing_has(
+    connect: Any, client: Any, popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may be closed much later, just when its broker is back."""
+    monkeypatch.setattr("popmq._async.consuming.settler.CLOSE_S", 0.01)
+    reader = connect()
+    await reader.list_topics()
+    await asyncio.to_thread(popmq_broker.stop)
+    popping = asyncio.create_task(reader.pop(TOPIC, GROUP, wait=20.0))
+    while not reader._wire.away():
+        await asyncio.sleep(0)
+    popping.cancel()
+    await asyncio.wait([popping])
+    await reader._parts.settler._errands.done(None)
+    assert reader._wire.closing_left() == pytest.approx(CLOSE_S, abs=1e-6)
+    await asyncio.to_thread(popmq_broker.start)
 
 
 async def test_a_cancelled_pop_with_an_attempt_id_of_the_caller_keeps_its_messages(

@@ -12,7 +12,7 @@ from typing import Any
 from popmq._async.concurrency import Errands, Ticket
 from popmq._async.consuming.background_sender import BackgroundSender
 from popmq._async.consuming.leases import Leases
-from popmq._async.transport.wire import Wire
+from popmq._async.transport.wire import CLOSE_S, Wire
 from popmq._calls import pop_calls
 from popmq._calls.pop_calls import Call, Popped
 from popmq._consuming.clock import Clock
@@ -89,7 +89,8 @@ class Settler(BackgroundSender):
 
     async def _release_batch_of(self, interrupted: Call[Popped]) -> None:
         with contextlib.suppress(PopMQError):
-            popped = await self._wire.run(pop_calls.repeated(interrupted), closing=True)
+            # Not of the time that closing has: the client may live on, and close when its broker is back.
+            popped = await self._wire.run(pop_calls.repeated(interrupted), limit=min(CLOSE_S, self._wire.timeouts.pop))
             if popped.deliveries:
                 in_order = ordered(interrupted.request.topic)
                 self._leases.hold(Batch(popped.deliveries, popped.lease, self._clock.now(), ordered=in_order))
@@ -99,7 +100,8 @@ class Settler(BackgroundSender):
 
     async def flush(self, closing: bool = False) -> None:
         """Waits until the broker has everything, as every sender does."""
-        await self._errands.done()
+        if self._errands.running():
+            await self._errands.done(max(self._wire.closing_left(), 0.0) if closing else None)
         await super().flush(closing)
 
     async def stop(self) -> None:

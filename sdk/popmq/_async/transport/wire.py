@@ -46,16 +46,18 @@ class Wire:
         self._closing_since: float | None = None  # when closing began to wait for an answer
         self._waits = False  # one of both is set
 
-    async def run(self, call: Call[T], stop: Stop | None = None, closing: bool = False) -> T:
+    async def run(
+        self, call: Call[T], stop: Stop | None = None, closing: bool = False, limit: float | None = None
+    ) -> T:
         """Runs `call` until it is answered, retrying within its timeout what may be retried.
 
-        `closing`: within the time that closing has left. Raises the error of the last try; Stopped once `stop` is set;
-        ClientClosed.
+        `closing`: within the time that closing has left. `limit`: seconds, in place of its timeout. Raises the error of
+        the last try; Stopped once `stop` is set; ClientClosed.
         """
         if call.pages is not None:
             return await self._run_pages(call, call.pages, stop)
         self.check()
-        limit = getattr(self.timeouts, call.timeout)
+        limit = limit or getattr(self.timeouts, call.timeout)
         if closing:
             limit = min(limit, self._closing_limit())
         tries = CallRetries(call, limit, self._retry, time.monotonic())

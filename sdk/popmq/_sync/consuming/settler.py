@@ -18,7 +18,7 @@ from popmq._consuming.outcome import UNREAD, Ack, Outcome, Release
 from popmq._sync.concurrency import Errands, Ticket
 from popmq._sync.consuming.background_sender import BackgroundSender
 from popmq._sync.consuming.leases import Leases
-from popmq._sync.transport.wire import Wire
+from popmq._sync.transport.wire import CLOSE_S, Wire
 from popmq._transport import forks
 from popmq.errors import ClientClosed, HandleLapsed, PopMQError
 from popmq.message import Delivery
@@ -90,7 +90,8 @@ class Settler(BackgroundSender):
 
     def _release_batch_of(self, interrupted: Call[Popped]) -> None:
         with contextlib.suppress(PopMQError):
-            popped = self._wire.run(pop_calls.repeated(interrupted), closing=True)
+            # Not of the time that closing has: the client may live on, and close when its broker is back.
+            popped = self._wire.run(pop_calls.repeated(interrupted), limit=min(CLOSE_S, self._wire.timeouts.pop))
             if popped.deliveries:
                 in_order = ordered(interrupted.request.topic)
                 self._leases.hold(Batch(popped.deliveries, popped.lease, self._clock.now(), ordered=in_order))
@@ -100,7 +101,8 @@ class Settler(BackgroundSender):
 
     def flush(self, closing: bool = False) -> None:
         """Waits until the broker has everything, as every sender does."""
-        self._errands.done()
+        if self._errands.running():
+            self._errands.done(max(self._wire.closing_left(), 0.0) if closing else None)
         super().flush(closing)
 
     def stop(self) -> None:
