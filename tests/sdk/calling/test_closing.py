@@ -14,6 +14,8 @@ import pytest
 
 import popmq
 from popmq import errors
+from popmq._sync.concurrency import Stop
+from popmq._sync.consuming.share import GroupShare
 from popmq.testing import Broker, FakeClock
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.calling.lossy import LossyWire
@@ -142,3 +144,39 @@ async def test_closing_a_client_ends_the_session_of_a_consumer_that_was_dropped(
     gc.collect()
     await reader.close()
     assert await client.sessions(GROUP) == []
+
+
+def test_a_signal_handler_closes_a_client_while_its_pull_consumer_is_being_closed(
+    sync_client: popmq.Client, popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler runs in the thread that it interrupts, here in the middle of the commit."""
+    sync_client.send(TOPIC, "x")
+    client = popmq.Client(popmq_broker.endpoint)
+    consumer = client.pull_consume(TOPIC, GROUP)
+    with next(consumer):
+        pass
+
+    def interrupted(*arguments: Any, _save: Any = GroupShare.save) -> None:
+        client.close()
+        _save(*arguments)
+
+    monkeypatch.setattr(GroupShare, "save", interrupted)
+    consumer.close()
+    assert sum(max(row.committed, 0) for row in sync_client.query_offsets(TOPIC, GROUP)) == 1
+    with pytest.raises(errors.ClientClosed):
+        client.list_topics()
+
+
+def test_a_heartbeat_that_ends_while_a_consumer_leaves_is_no_error(
+    sync_client: popmq.Client, popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_client.send(TOPIC, "x")
+    client = popmq.Client(popmq_broker.endpoint)
+    consumer = client.consume(TOPIC, GROUP)
+    next(consumer).ack()
+    under_way = [Stop()]
+    beating = property(lambda _: under_way.pop() if under_way else None, lambda *_: None)
+    monkeypatch.setattr(type(client._parts.heartbeats), "_beating", beating, raising=False)
+    consumer.close()
+    client.close()
+    assert not under_way

@@ -78,8 +78,7 @@ class Heartbeats:
         """Removes a topic from the session. With the last topic it says goodbye, so that the broker assigns this
         client's queues to others at once and not after 120 s. `goodbye` false: the broker is away.
         """
-        if self._beating is not None:
-            self._beating.set()  # it may wait for a broker that is away
+        self._end_beat()
         async with self._turn:
             self._forget(group, topic, changed)
             if not goodbye or self._gave_up:
@@ -97,13 +96,18 @@ class Heartbeats:
         """Removes the readers that are left: those of consumers that were dropped without being closed. Waits for a
         goodbye that is under way.
         """
-        if self._beating is not None:
-            self._beating.set()
+        self._end_beat()
         async with self._turn:
             left = list(self._members.items())
         for group, member in left:
             for topic, changed in list(member.readers):
                 await self.leave(group, topic, changed)
+
+    def _end_beat(self) -> None:
+        """Ends the heartbeats that are under way: they may wait for a broker that is away."""
+        beating = self._beating  # which ends by itself, in another thread
+        if beating is not None:
+            beating.set()
 
     def due(self) -> float | None:
         """When the next heartbeat is due."""

@@ -88,18 +88,19 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
     async def close(self) -> None:
         """Stops, sends back what failed, commits, and releases its queues. Unsettled messages come again elsewhere.
 
-        In a signal handler that interrupts the loop it only stops: the loop closes the consumer.
+        In a signal handler that interrupts the loop or this it only stops: what was interrupted closes the consumer.
         """
         if self._parts.wire.forked():
             return
         self.stop()
         if self._interrupted():
             return
-        if self._kept:
-            self._kept = False
-            self._parts.scheduler.remove(self._upkeep)
-        await self._upkeep.close()
-        await self._send_backs.stop()
+        async with self._turn:  # so that a signal handler that interrupts this does not wait for it
+            if self._kept:
+                self._kept = False
+                self._parts.scheduler.remove(self._upkeep)
+            await self._upkeep.close()
+            await self._send_backs.stop()
         await self._closed()
 
     async def _take(self) -> Delivery | None:
