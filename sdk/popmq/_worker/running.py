@@ -120,10 +120,7 @@ class Run:
         """Settles the delivery where an error says how; other errors are for its guard, which logs and releases."""
         begun: list[Hooks] = []
         try:
-            for each in self._middleware:
-                begun.append(each)
-                await finished(each.before(delivery))
-            result = await _called(handler, delivery, thread)
+            result = await _called(handler, delivery, thread, self._middleware, begun)
             if result is not None and requests.wants_reply(delivery):
                 await self._reply(delivery, result)
         except Exception as raised:
@@ -160,34 +157,44 @@ async def _cut_off(client: AsyncClient) -> None:
     await wire.close()
 
 
-async def _called(handler: Handler, delivery: Delivery, thread: CallingThread | None) -> Any:
+async def _called(
+    handler: Handler, delivery: Delivery, thread: CallingThread | None, middleware: Sequence[Hooks], begun: list[Hooks]
+) -> Any:
     """What the function returns; what that is, if it can be awaited, such as the coroutine that a decorator passes on.
 
-    What it raises to end more than itself becomes an error, so that it does not end the worker: SystemExit,
-    KeyboardInterrupt, a cancelling of its own, and others that are no Exception, such as a panic of a native library.
+    What it or a middleware before it raises to end more than itself becomes an error, so that it does not end the
+    worker: SystemExit, KeyboardInterrupt, a cancelling of its own, and others that are no Exception, such as a panic of
+    a native library. `begun` gets the middleware that was asked.
     """
     try:
+        for each in middleware:
+            begun.append(each)
+            await finished(each.before(delivery))
         arguments = handler.arguments(delivery)
         if thread is None:
             result = await handler.function(*arguments)
         else:
             result = await thread.call(handler.function, *arguments)
-            if inspect.isawaitable(result):
-                result = await result
+        result = await finished(result)
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             raise TypeError(f"{handler.name} returned a generator, of which nothing has run")
         return result
-    except SystemExit as error:
-        raise RuntimeError(f"{handler.name} ended with SystemExit({error.code!r})") from error
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise RuntimeError(f"{handler.name} was cancelled by what it awaited") from error
-    except (Exception, GeneratorExit):  # the latter closes this coroutine
+    except Exception:
         raise
     except BaseException as error:
-        raise RuntimeError(f"{handler.name} raised {error!r}") from error
+        if _ends_this_task(error):
+            raise
+        cancelled = isinstance(error, asyncio.CancelledError)
+        what = "was cancelled by what it awaited" if cancelled else f"raised {error!r}"
+        raise RuntimeError(f"{handler.name} {what}") from error
+
+
+def _ends_this_task(error: BaseException) -> bool:
+    """Whether somebody cancels the task that runs, or closes its coroutine."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit)
 
 
 def _settle(delivery: Delivery, error: Exception) -> bool:
@@ -208,7 +215,9 @@ async def _hooks(middleware: Sequence[Hooks], call: Callable[[Hooks], Any]) -> N
     for each in reversed(middleware):
         try:
             await finished(call(each))
-        except Exception:
+        except BaseException as error:
+            if _ends_this_task(error):
+                raise
             log.exception("%s failed; the message ends as its handler did", type(each).__qualname__)
 
 
