@@ -71,12 +71,17 @@ FORK_WITH_LOCKS = """
     while not client.stats("orders", "billing").groups[0].waiters:
         pass
     parts = client._parts
-    for lock in (client._gatherer._lock, client._wire._counting, parts.leases._lock, parts.settler._lock):
+    client._replies._made = True
+    for part in (client._gatherer, parts.leases, parts.settler, client._checker):
+        part._lock.acquire()
+    for lock in (client._wire._counting, client._replies._changing):
         lock.acquire()
     if os.fork() == 0:
         signal.alarm(30)
         calls = [lambda: client.send("orders", b"y"), lambda: next(consumer), lambda: delivery.__enter__()]
-        for call in [*calls, delivery.ack, lambda: delivery.__exit__(None, None, None), client.list_topics]:
+        calls += [delivery.ack, lambda: delivery.__exit__(None, None, None), client.list_topics]
+        calls += [lambda: client.request("orders", b"y"), lambda: client.transaction_checker("orders", print)]
+        for call in calls:
             try:
                 call()
             except popmq.errors.ClientClosed:
@@ -152,7 +157,7 @@ def test_a_client_used_after_a_fork_waits_for_no_lock_of_its_parent(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:
     out, _ = python(FORK_WITH_LOCKS, popmq_broker).communicate(timeout=60)
-    assert out.split() == ["refused"] * 6
+    assert out.split() == ["refused"] * 8
 
 
 LAUNCHES = """

@@ -28,7 +28,7 @@ class AsyncRequests:
         makes the LITE topic and the group `popmq-replies`; a client without the right `admin` needs them there, and
         `receive:popmq-replies/popmq-replies`. A reply that comes after `timeout` is dropped with a line in the log.
         Raises DeadlineExceeded when none has come in time: the request may still be handled; RequestFailed when the
-        handler rejected it; and what `send` raises.
+        handler rejected it; ClientClosed when this client is closed meanwhile; and what `send` raises.
         """
         return await self._replies.request(self.send, topic, message, seconds_of(timeout, "timeout"))
 

@@ -127,7 +127,8 @@ class AsyncTransactions:
         again whenever the broker comes back, until the client is closed. Every process that sends transactions should
         have one. Of an AsyncClient: call it in the event loop; the callback may be a coroutine function.
         A topic that does not exist, or takes no half messages, is logged as an error and tried again every 5 s; the
-        other topics are answered meanwhile. Raises TypeError for a callback that cannot be called.
+        other topics are answered meanwhile. Raises TypeError for a callback that cannot be called;
+        ClientClosed.
         """
         self._checker.answer_for(topic, callback)
 

@@ -54,6 +54,15 @@ async def test_the_properties_are_those_of_the_page(client: Any) -> None:
     assert (await asked).body == b"!", "any program can reply"
 
 
+async def test_a_request_ends_when_its_client_is_closed(client: Any, connect: Connect) -> None:
+    asking = connect()
+    asked = asyncio.ensure_future(asking.request(ASK, "?", timeout=10.0))
+    await next_of(client)
+    await asking.close()
+    with pytest.raises(errors.ClientClosed, match="may still be handled"):
+        await asked
+
+
 async def test_a_request_without_a_reply_times_out_and_a_late_reply_is_dropped(
     client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

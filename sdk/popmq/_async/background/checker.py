@@ -42,7 +42,8 @@ class Checker:
         self._stopped = False
 
     def answer_for(self, topic: str, callback: OnCheck) -> None:
-        """Calls `callback` for checks of half messages of `topic` from now on. Raises TypeError."""
+        """Calls `callback` for checks of half messages of `topic` from now on. Raises TypeError, ClientClosed."""
+        self._wire.check()
         if not callable(callback):
             raise TypeError(f"the checker of {topic!r} is {callback!r:.80}: give a function of a TransactionCheck")
         with self._lock:

@@ -19,7 +19,7 @@ from popmq._calls import admin_calls, pop_calls, requests
 from popmq._calls.requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, WAIT_S
 from popmq._calls.send_calls import Numbering
 from popmq._transport.call_retries import Stopped
-from popmq.errors import AlreadyExists, PermissionDenied, TryLater
+from popmq.errors import AlreadyExists, ClientClosed, PermissionDenied, TryLater
 from popmq.message import Body, Delivery, Message
 from popmq.topic import Group, LiteTopics
 
@@ -52,13 +52,16 @@ class Replies:
         self._worker = Worker("popmq-replies", self._step)
 
     async def request(self, send: Send, topic: str, message: Message | Body, timeout: float) -> Delivery:
-        """Sends the message, and waits for its reply."""
+        """Sends the message, and waits for its reply. Raises ClientClosed when the client is closed meanwhile."""
+        self._wire.check()
         until = time.monotonic() + timeout
         await self._make()
         correlation_id, call = uuid.uuid4().hex, Asked()
         sent = requests.request(message, f"{REPLIES}/{self._lite_topic}", correlation_id)
         with self._changing:
             self._asked[correlation_id] = call
+            if self._stop.is_set():
+                call.come.set()
         try:
             self._worker.bind()
             await send(topic, sent)
@@ -68,6 +71,8 @@ class Replies:
             with self._changing:
                 del self._asked[correlation_id]
         if call.reply is None:
+            if self._stop.is_set():
+                raise ClientClosed("this client was closed before the reply came: the request may still be handled")
             raise requests.no_answer(topic, timeout)
         return requests.answer(call.reply)
 
@@ -127,4 +132,7 @@ class Replies:
     async def stop(self) -> None:
         """Ends the waiting for replies."""
         self._stop.set()
+        with self._changing:
+            for call in self._asked.values():
+                call.come.set()
         await self._worker.stop()
