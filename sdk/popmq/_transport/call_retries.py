@@ -31,14 +31,14 @@ class CallRetries:
             self._call.request.wait_ms = max(0, ms(self._wait_until - now))
         return max(self._deadline - now, 0.001)
 
-    def failed(self, error: PopMQError, now: float) -> float:
+    def failed(self, error: PopMQError, now: float, sent: bool = True) -> float:
         """Seconds to pause before the next try. Raises `error` when there is none. When only the deadline has passed,
-        raises the error of the try before, which says more.
+        raises the error of the try before, which says more. `sent`: whether the broker may have got the request.
         """
         if isinstance(error, DeadlineExceeded) and self._before is not None:
             raise self._before
         self._before = error
-        self.uncertain = self.uncertain or isinstance(error, Unavailable)
+        self.uncertain = self.uncertain or (sent and isinstance(error, Unavailable))
         if not error.retryable or self._call.once or self.count == self._retry.tries:
             raise error
         pause = self._retry.pause(self.count, error.retry_after)

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 
 class Status(NamedTuple):
-    """How a call ended."""
+    """How a call ended. `sent` false: there was no connection, so the server has no part of the request."""
 
     code: Code
     message: str = ""
     metadata: Metadata = ()
+    sent: bool = True
 
 
 #: The status of most calls.
@@ -35,13 +36,14 @@ CANCELLED = Status(Code.CANCELLED, "cancelled by the caller")
 
 
 class CallFailed(Exception):
-    """A call that ended with another status than OK. `trailers`: the metadata that came with it."""
+    """A call that ended with another status than OK. `trailers`: the metadata that came with it; `sent`: as there."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(f"{status.code.name}: {status.message}")
         self.code = status.code
         self.message = status.message
         self.trailers = status.metadata
+        self.sent = status.sent
 
 
 class ClientCall:

@@ -56,7 +56,7 @@ class Calling:
         elif self._connecting:
             self._waiting[call] = None
         elif monotonic() < self._not_before_s:
-            call.finish(Status(Code.UNAVAILABLE, self._why))
+            call.finish(Status(Code.UNAVAILABLE, self._why, sent=False))
         else:
             self._waiting[call] = None
             self._connecting = True
@@ -86,7 +86,7 @@ class Calling:
         self._why = why
         waiting, self._waiting = self._waiting, {}
         for call in waiting:
-            call.finish(Status(Code.UNAVAILABLE, why))
+            call.finish(Status(Code.UNAVAILABLE, why, sent=False))
 
     def close(self) -> None:
         """Ends all waiting calls, and takes no new ones."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from popmq import errors
+from popmq.testing import Broker
 from tests.sdk.calling.lossy import LOSE, LossyWire
-from tests.sdk.conftest import GROUP, TOPIC
+from tests.sdk.conftest import GROUP, QUICK, TOPIC, Connect
 
 
 @pytest.mark.parametrize(
@@ -57,3 +59,26 @@ async def test_a_message_is_not_sent_back_twice_when_the_answer_is_lost(lossy: A
     with pytest.raises(errors.Unavailable):
         await lossy.send_back(page.deliveries, delay=0.0)
     assert len((await lossy.browse(f"%RETRY%{GROUP}+{TOPIC}")).deliveries) == 1
+
+
+@pytest.mark.parametrize(
+    ("refusal", "call"),
+    [
+        (errors.TopicNotFound, lambda client: client.delete_topic("no-such-topic")),
+        (errors.InvalidField, lambda client: client.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")),
+    ],
+)
+async def test_a_repeat_of_a_request_that_was_never_sent_is_refused_as_the_first_one(
+    connect: Connect, client: Any, popmq_broker: Broker, refusal: type[Exception], call: Callable[[Any], Awaitable[Any]]
+) -> None:
+    """Without a connection the broker has not done it."""
+    await client.send(TOPIC, "x")
+    await client.ack(await client.pop(TOPIC, GROUP))
+    caller = connect(retry=QUICK)
+    await asyncio.to_thread(popmq_broker.stop)
+    calling = asyncio.ensure_future(call(caller))
+    while not caller.client_stats().retries:
+        await asyncio.sleep(0)
+    await asyncio.to_thread(popmq_broker.start)
+    with pytest.raises(refusal):
+        await calling

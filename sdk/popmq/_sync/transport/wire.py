@@ -72,7 +72,7 @@ class Wire:
                 self._failed(error, call.method)
                 if tries.uncertain and isinstance(error, call.done):
                     return call.read(None, True)
-                pause = tries.failed(error, time.monotonic())
+                pause = tries.failed(error, time.monotonic(), refused.sent)
             else:
                 if self._waits:
                     self._back()
