@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from popmq._calls.pop_calls import filter_row
+from popmq._calls.pop_calls import ENTRIES_MAX, filter_row
 from popmq._consuming.guard import OnError, check_on_error
 from popmq._given.checking import from_one, listed_texts
 from popmq.duration import Duration, seconds_of, seconds_or_none
@@ -60,7 +60,8 @@ def consume_options(
     """The options as they were given to the client or a worker, read. Raises InvalidField, TypeError."""
     check_on_error(on_error)
     lease = seconds_or_none(invisible, "invisible")
-    from_one("", max_messages=max_messages, invisible=lease, max_in_hand=max_in_hand)
+    from_one("", invisible=lease, max_in_hand=max_in_hand)
+    check_batch(max_messages)
     return ConsumeOptions(
         topic,
         group,
@@ -75,6 +76,18 @@ def consume_options(
         filter_row(tag, sql),
         tuple(listed_texts(lite_topics, "lite_topics")),
     )
+
+
+def check_batch(max_messages: int) -> None:
+    """Refuses what the broker would refuse only once the batches of a loop have grown so large. Raises InvalidField."""
+    from_one("", max_messages=max_messages)
+    if isinstance(max_messages, int) and max_messages > ENTRIES_MAX:
+        raise InvalidField(
+            f"max_messages is {max_messages}: a request takes at most {ENTRIES_MAX}",
+            code="INVALID_FIELD",
+            field="max_messages",
+            action="give less: the loop asks again by itself",
+        )
 
 
 def idle_limit(until_idle: Duration | None) -> float | None:

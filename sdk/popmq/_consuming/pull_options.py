@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import get_args
 
 from popmq._calls.pop_calls import filter_row
-from popmq._consuming.consume_options import idle_limit
+from popmq._consuming.consume_options import check_batch, idle_limit
 from popmq._consuming.guard import OnError, check_on_error
-from popmq._given.checking import from_one
 from popmq.duration import Duration, seconds_of
 from popmq.errors import InvalidField
 from popmq.process_queue import FlowControl
@@ -77,7 +76,7 @@ def pull_options(
     """The options as they were given to the client, read. Raises InvalidField."""
     check_strategy(strategy)
     check_on_error(on_error)
-    from_one("", max_messages=max_messages)
+    check_batch(max_messages)
     return PullOptions(
         topic,
         group,

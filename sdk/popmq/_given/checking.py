@@ -66,11 +66,14 @@ def instance(value: Any, kind: type[T], field: str) -> T | None:
 
 
 def from_one(field: str, **values: float | None) -> None:
-    """Refuses 0, which the contract has for "not given", where None says so here. Raises InvalidField."""
+    """Refuses numbers below 0, and 0, which the contract has for "not given", where None says so here.
+
+    Raises InvalidField.
+    """
     for name, value in values.items():
-        if value is not None and not value:
+        if value is not None and (not value or (isinstance(value, (int, float)) and value < 0)):
             raise InvalidField(
-                f"{name} is 0: it begins above that",
+                f"{name} is {value or 0}: it begins above 0",
                 code="INVALID_FIELD",
                 field=f"{field}{name}",
                 action="leave it out for the default",

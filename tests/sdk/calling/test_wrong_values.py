@@ -84,6 +84,26 @@ ZEROS: dict[str, Case] = {
         errors.InvalidField,
         "until_idle is -1",
     ),
+    "messages of a batch below 0": (
+        lambda client: client.consume(TOPIC, GROUP, max_messages=-1),
+        errors.InvalidField,
+        "max_messages is -1",
+    ),
+    "messages in hand below 0": (
+        lambda client: client.consume(TOPIC, GROUP, max_in_hand=-1),
+        errors.InvalidField,
+        "max_in_hand is -1",
+    ),
+    "more messages than a pop takes": (
+        lambda client: client.consume(TOPIC, GROUP, max_messages=4097),
+        errors.InvalidField,
+        "max_messages is 4097: a request takes at most 4096",
+    ),
+    "more messages than a pull takes": (
+        lambda client: client.pull_consume(TOPIC, GROUP, max_messages=4097),
+        errors.InvalidField,
+        "max_messages is 4097: a request takes at most 4096",
+    ),
     "an idle time of a pull below 0": (
         lambda client: client.pull_consume(TOPIC, GROUP, until_idle=-1),
         errors.InvalidField,
