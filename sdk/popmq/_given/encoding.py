@@ -21,8 +21,8 @@ def as_json(value: object) -> str:
 
 def _plain(value: Any) -> Any:
     """What JSON knows, of one value that it does not know."""
-    if hasattr(value, "model_dump"):  # pydantic
-        return value.model_dump(mode="json")
+    if hasattr(value, "model_dump_json"):  # pydantic; only this has null for NaN, as its settings say
+        return json.loads(value.model_dump_json())
     if hasattr(value, "__struct_fields__"):
         return sys.modules["msgspec"].to_builtins(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

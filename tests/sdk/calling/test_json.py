@@ -62,6 +62,13 @@ def test_models_of_other_libraries_are_taken_wherever_they_are() -> None:
         assert json.loads(body) == {"all": [{"placed": "2026-01-31T12:00:00Z"}, "s"]}
 
 
+def test_a_model_of_pydantic_is_the_json_that_pydantic_makes_of_it() -> None:
+    """A NaN in it is null: it made a worker's reply before, and a refusal would make the request a dead letter."""
+    model = pytest.importorskip("pydantic").create_model("Model", price=(float | None, ...))
+    assert popmq.Message.json(model(price=float("nan"))).body == '{"price":null}'
+    assert popmq.Message.json([model(price=1.5)]).body == '[{"price":1.5}]'
+
+
 @pytest.mark.parametrize(("value", "error"), [(float("nan"), ValueError), ({"a": object()}, TypeError)])
 def test_a_value_that_json_has_no_form_for_is_refused(value: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="JSON"):
