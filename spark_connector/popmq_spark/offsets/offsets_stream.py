@@ -71,7 +71,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             check_readable(self._connected(), new, self._options.tag, self._options.sql)
             self._readable.update(new)
             positions = self._positions(before, ends)
-            backlog = self._backlog(positions, ends)
+            backlog = self._backlog(positions, ends, before.begun)
             if self._is_due(sum(backlog.values()), limit, self._bound is not None):
                 rows = self._rows(backlog, ends, limit)
                 return self._plan(positions, admitted(backlog, rows)).to_json()
@@ -127,11 +127,14 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         positions = before.positions
         wanted = self._options.wanted
         for topic in sorted({*positions, *wanted.names} - set(ends)):
-            if is_wanted(topic, wanted) and (positions.get(topic) != self._last.get(topic) or topic in wanted.names):
+            if self._is_wanted(topic) and (positions.get(topic) != self._last.get(topic) or topic in wanted.names):
                 self._lose(f"the topic {topic!r} is gone, perhaps with messages that the query had not read")
         found = {topic: self._still_there(topic, rows, positions.get(topic, {})) for topic, rows in ends.items()}
         self._last |= {topic: {queue: row.max_offset for queue, row in rows.items()} for topic, rows in ends.items()}
         return found
+
+    def _is_wanted(self, topic: str) -> bool:
+        return is_wanted(topic, self._options.wanted)
 
     def _lose(self, text: str) -> None:
         """Raises DataLoss, or logs it once: until there is something to plan, each trigger finds the same."""
@@ -208,6 +211,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         """Commits the offsets that Spark has committed. Never raises: the reads do not depend on it."""
         if not self._options.group or positions == self._committed:
             return
+        refused = set()
         for topic, offsets in positions.items():
             moved = {q: at for q, at in offsets.items() if self._committed.get(topic, {}).get(q) != at}
             try:
@@ -217,17 +221,32 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
                 continue
             except popmq.PopMQError as error:
                 _log.warning("the offsets of group %s in %s are not committed: %s", self._options.group, topic, error)
-                return
-        self._committed = positions
+                if not isinstance(error, popmq.errors.WrongConsumeMode):
+                    return
+                refused.add(topic)
+                self._join_again(topic)
+        self._committed = {topic: offsets for topic, offsets in positions.items() if topic not in refused}
+
+    def _join_again(self, topic: str) -> None:
+        """Lets the next trigger join the topic if the group is new to it: it was deleted and created again."""
+        try:
+            if min(self._group_offsets(topic).values()) < 0:
+                self._joined.discard(topic)
+        except popmq.PopMQError as error:
+            _log.info("the offsets of group %s in %s are not known: %s", self._options.group, topic, error)
 
     # ── The next micro-batch ──────────────────────────────────────────────────────────────────────────
 
-    def _backlog(self, positions: Positions, ends: Ends) -> Backlog:
+    def _backlog(self, positions: Positions, ends: Ends, begun: bool) -> Backlog:
         """Messages of each queue that may be planned: below endingOffsets, in a bounded run also below its bound.
 
         A time is looked up at each trigger, after the ends: messages that are stored before it may still come.
         """
-        stops = place_in(self._connected(), self._options.ending_offsets, ends, LATEST)
+        place = self._options.ending_offsets
+        if begun and not isinstance(place, str | datetime):
+            # Of topics that are gone, `_positions` has told whether they are a loss.
+            place = {topic: at for topic, at in place.items() if topic in ends or not self._is_wanted(topic)}
+        stops = place_in(self._connected(), place, ends, LATEST)
         self._report(positions, stops)
         backlog = {}
         for topic, queues in stops.items():

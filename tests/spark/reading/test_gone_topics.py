@@ -73,6 +73,29 @@ def test_a_named_topic_that_is_deleted_ends_the_query_or_is_passed_over(
     assert "the topic 'bills' is gone" in caplog.text
 
 
+def test_a_topic_with_an_ending_offset_that_was_read_to_its_end_may_be_deleted(broker: Broker) -> None:
+    query = pattern(broker, endingOffsets='{"bills": {"0": 100, "1": 100}}')
+    query.run()
+    broker.client.delete_topic("bills")
+    broker.send(3)
+    query.run()
+    assert len(query.rows()) == 9
+
+
+def test_a_topic_that_was_created_again_is_joined_and_stops_no_commit_of_others(broker: Broker) -> None:
+    query = offsets(broker, failOnDataLoss="false")
+    query.options["group"] = "lag"
+    query.run()
+    broker.client.delete_topic("bills")
+    broker.client.create_topic("bills", queues=2)
+    broker.client.send("bills", ["5", "6", "7"])
+    broker.send(4)
+    for _ in range(3):
+        query.run()
+    rows = {topic: broker.client.query_offsets(topic, "lag") for topic in (TOPIC, "bills")}
+    assert {topic: sum(row.committed for row in found) for topic, found in rows.items()} == {TOPIC: 8, "bills": 3}
+
+
 def test_a_topic_that_never_was_there_is_an_error_also_without_fail_on_data_loss(broker: Broker) -> None:
     with pytest.raises(popmq.errors.TopicNotFound, match="nowhere"):
         offsets(broker, f"{TOPIC}, nowhere", failOnDataLoss="false").trigger()
