@@ -12,7 +12,7 @@ import pytest
 import popmq
 from popmq._async.transport.wire import CLOSE_S
 from popmq.testing import Broker
-from tests.sdk.conftest import GROUP, TOPIC
+from tests.sdk.conftest import GROUP, TOPIC, eventually
 
 InLoop = resolve_name("popmq._async.transport.channel:PythonChannel")
 InThreads = resolve_name("popmq._sync.transport.channel:PythonChannel")
@@ -70,8 +70,12 @@ async def test_a_cancelled_pop_takes_nothing_of_the_time_that_closing_has(
     await reader.list_topics()
     await asyncio.to_thread(popmq_broker.stop)
     popping = asyncio.create_task(reader.pop(TOPIC, GROUP, wait=20.0))
-    while not reader._wire.away():
+
+    async def is_away() -> bool:
         await asyncio.sleep(0)
+        return bool(reader._wire.away())
+
+    await eventually(is_away)
     popping.cancel()
     await asyncio.wait([popping])
     await reader._parts.settler._errands.done(None)

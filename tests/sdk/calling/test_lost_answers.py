@@ -11,7 +11,7 @@ import pytest
 from popmq import errors
 from popmq.testing import Broker
 from tests.sdk.calling.lossy import LOSE, LossyWire
-from tests.sdk.conftest import GROUP, QUICK, TOPIC, Connect
+from tests.sdk.conftest import GROUP, QUICK, TOPIC, Connect, eventually
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,12 @@ async def test_a_repeat_of_a_request_that_was_never_sent_is_refused_as_the_first
     caller = connect(retry=QUICK)
     await asyncio.to_thread(popmq_broker.stop)
     calling = asyncio.ensure_future(call(caller))
-    while not caller.client_stats().retries:
+
+    async def has_retried() -> bool:
         await asyncio.sleep(0)
+        return bool(caller.client_stats().retries)
+
+    await eventually(has_retried)
     await asyncio.to_thread(popmq_broker.start)
     with pytest.raises(refusal):
         await calling
