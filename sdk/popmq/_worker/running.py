@@ -190,7 +190,7 @@ async def _called(
 
 
 def _ends_this_task(error: BaseException) -> bool:
-    """Whether somebody cancels the task that runs, or closes its coroutine."""
+    """Whether the worker cancels the task that runs, or its coroutine is closed."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0

@@ -8,18 +8,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
 import popmq
 from popmq import errors
-from popmq._sync.concurrency import Stop
-from popmq._sync.consuming.share import GroupShare
 from popmq.testing import Broker, FakeClock
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.calling.lossy import LossyWire
 from tests.sdk.conftest import GROUP, TOPIC, Connect
+
+GroupShare = resolve_name("popmq._sync.consuming.share:GroupShare")
+Stop = resolve_name("popmq._sync.concurrency:Stop")
 
 
 async def test_leaving_a_guard_of_a_closed_client_raises_client_closed(client: Any, guard: Any) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import popmq
-from popmq._async.transport.wire import CLOSE_S
 from popmq.testing import Broker
 from tests.sdk.conftest import GROUP, TOPIC, eventually
 
 InLoop = resolve_name("popmq._async.transport.channel:PythonChannel")
+CLOSE_S: float = resolve_name("popmq._async.transport.wire:CLOSE_S")
 InThreads = resolve_name("popmq._sync.transport.channel:PythonChannel")
 CANCELLED: dict[str, type[BaseException]] = {"async": asyncio.CancelledError, "sync": KeyboardInterrupt}
 
