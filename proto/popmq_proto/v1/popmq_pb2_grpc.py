@@ -173,7 +173,7 @@ class BrokerServicer(object):
     def Pop(self, request, context):
         """Leases up to `max_messages` messages, waiting up to `wait_ms` when there are none. An empty answer is not an error.
         Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, FORBIDDEN, POLLING_FULL, FILTER_CONFLICT, FILTER_INVALID,
-        WRONG_CONSUME_MODE, IN_FLIGHT_LIMIT (after the wait), RATE_LIMITED, INVALID_FIELD, STORAGE_FULL (only when the disk is all but full);
+        WRONG_CONSUME_MODE, IN_FLIGHT_LIMIT (after the wait), RATE_LIMITED, INVALID_FIELD, STORAGE_FULL (only when the store is nearly full);
         with a token also OWNER_NOT_FOUND, FENCED, EPOCH_ALREADY_ACKED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -223,7 +223,7 @@ class BrokerServicer(object):
 
     def Recall(self, request, context):
         """── Delay and transactions ─────────────────────────────────────────────────────────────────────────────────────
-        Takes a delayed message back. OK: it will never be delivered. Errors: TOPIC_NOT_FOUND, MESSAGE_NOT_FOUND (delivered
+        Recalls a delayed message. OK: it will never be delivered. Errors: TOPIC_NOT_FOUND, MESSAGE_NOT_FOUND (delivered
         already, recalled before, or unknown), INVALID_FIELD (damaged, or of another topic).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -232,7 +232,7 @@ class BrokerServicer(object):
 
     def EndTransaction(self, request, context):
         """Commits half messages (they become visible, or delayed) or rolls them back (they are gone). Repeating a decision
-        is OK for an hour. Errors: INVALID_FIELD, STORAGE_FULL (only when the disk is all but full); per entry:
+        is OK for an hour. Errors: INVALID_FIELD, STORAGE_FULL (only when the store is nearly full); per entry:
         INVALID_FIELD, TRANSACTION_NOT_FOUND, TRANSACTION_ENDED (the other way).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -252,7 +252,7 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CommitBatch(self, request, context):
-        """Commits a batch: every message of its stages will be in its topic once, and becomes visible from then on, in
+        """Commits a batch: every message of its stages will be in its topic once, and becomes visible soon after, in
         pieces. A batch that is not greater than the last one committed is a duplicate: OK, and nothing happens. What other
         tasks staged for this batch or earlier ones is dropped. Errors: STAGE_NOT_FOUND (nothing is committed then),
         STORAGE_FULL, INVALID_FIELD.
@@ -295,8 +295,8 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SendBack(self, request, context):
-        """Gives pulled messages back after a failure: each comes again through the retry topic after its delay, or is a
-        dead letter after the last attempt. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, WRONG_CONSUME_MODE; per entry:
+        """Sends pulled messages back after a failure: each is delivered again through the retry topic after its delay, or
+        becomes a dead letter after its last attempt. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, WRONG_CONSUME_MODE; per entry:
         INVALID_FIELD, MESSAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -312,7 +312,7 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UnlockQueues(self, request, context):
-        """Gives queues free. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, INVALID_FIELD.
+        """Unlocks queues. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1378,7 +1378,7 @@ class AdminServicer(object):
     """
 
     def CreateTopic(self, request, context):
-        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, STORAGE_FULL.
+        """Creates a topic. Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1394,14 +1394,15 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetTopic(self, request, context):
-        """Errors: TOPIC_NOT_FOUND.
+        """The settings of a topic, and the offsets of its queues. Errors: TOPIC_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTopics(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """All topics, or a page of them, by name. Errors: INVALID_FIELD.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -1414,7 +1415,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateGroup(self, request, context):
-        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, STORAGE_FULL.
+        """Creates a group. Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1428,14 +1429,15 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetGroup(self, request, context):
-        """Errors: GROUP_NOT_FOUND.
+        """The settings of a group, and its numbers and filter in each topic. Errors: GROUP_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListGroups(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """All groups, or a page of them, by name. Errors: INVALID_FIELD.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -1484,7 +1486,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListOwners(self, request, context):
-        """Errors: GROUP_NOT_FOUND.
+        """The owners of a group, or of all groups. Errors: GROUP_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1506,7 +1508,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def VerifyMessage(self, request, context):
-        """Lets an official RocketMQ 5 push consumer handle one stored message once, out of turn: nothing is leased or acked.
+        """Lets an official RocketMQ 5 push consumer handle one stored message once; nothing is leased or acked.
         Errors: CLIENT_NOT_FOUND, TOPIC_NOT_FOUND, MESSAGE_NOT_FOUND, UNAVAILABLE (no answer in 5 s), INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1587,8 +1589,8 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RedriveDeadLetters(self, request, context):
-        """Delivers dead letters again, to their group's retry topic of their origin, with attempts from 0. Of the give-up
-        topic of transactions: commits them. Errors: TOPIC_NOT_FOUND (the dead-letter topic), GROUP_NOT_FOUND,
+        """Delivers dead letters again, to their group's retry topic of their origin, counted from attempt 1. For the
+        give-up topic of transactions: commits them. Errors: TOPIC_NOT_FOUND (the dead-letter topic), GROUP_NOT_FOUND,
         INVALID_FIELD, STORAGE_FULL; per entry: MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND (the origin).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1626,34 +1628,35 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSchedules(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """All schedules, or a page of them, by name. Errors: INVALID_FIELD.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSchedule(self, request, context):
-        """Messages that it has sent stay. Errors: SCHEDULE_NOT_FOUND.
+        """Deletes a schedule; messages that it has sent stay. Errors: SCHEDULE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseSchedule(self, request, context):
-        """Occurrences while it is paused are left out. Errors: SCHEDULE_NOT_FOUND.
+        """Pauses a schedule: no message is sent for its occurrences until it is resumed. Errors: SCHEDULE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeSchedule(self, request, context):
-        """Goes on with the first occurrence after now. Errors: SCHEDULE_NOT_FOUND.
+        """Resumes a schedule: it continues with the first occurrence after now. Errors: SCHEDULE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RunSchedule(self, request, context):
-        """Sends the message now, beside its occurrences; also while it is paused. Errors: SCHEDULE_NOT_FOUND, STORAGE_FULL,
+        """Sends the schedule's message now, in addition to its occurrences; also while it is paused. Errors: SCHEDULE_NOT_FOUND, STORAGE_FULL,
         and what Send to the topic is refused with.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1661,7 +1664,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetInfo(self, request, context):
-        """What answers: its release, its engine, and the parts of this contract that its engine lacks. Calls of these end with
+        """The broker's release, its engine, and the parts of this contract that the engine lacks: their calls end with
         UNSUPPORTED. Any access key may call it. Errors: none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
