@@ -9,7 +9,7 @@
             with delivery:  # acked on success, released with backoff on an exception, its lease renewed meanwhile
                 print(delivery.text())
 
-`popmq.AsyncClient` has the same words for asyncio, `popmq.errors` the exceptions, `popmq.testing` a broker for tests.
+`popmq.AsyncClient` has the same methods for asyncio, `popmq.errors` the exceptions, `popmq.testing` a broker for tests.
 """
 
 import importlib

@@ -51,10 +51,10 @@ class Message:
         Message.json({"flight": 1}, key="AA1")           # any value that JSON has; `delivery.json()` reads it
         Message("later", delay="90s")    # or seconds, or a timedelta; or deliver_at=datetime(2030, 1, 1, tzinfo=UTC)
 
-    The broker stores it byte for byte and never looks into `body` (1 byte – 4 MiB). Any other type of body is a
-    TypeError. What it may ask for depends on the type of its topic: a FIFO topic wants a `message_group`, a PRIORITY
-    topic knows `priority`, a LITE topic wants a `lite_topic`, and all but NORMAL and LITE ones take delayed messages
-    and transactions.
+    The broker stores it byte for byte and does not read `body` (1 byte – 4 MiB). Another type of body raises TypeError.
+    The type of the topic decides which fields may be set: a FIFO topic requires `message_group`, a LITE topic
+    `lite_topic`; a PRIORITY topic has `priority`; all types except NORMAL and LITE take delayed messages and
+    transactions.
     """
 
     body: Body
@@ -150,7 +150,7 @@ class Delivery(Referable):
     As a context manager it guards its handler: leaving acks the message; an exception releases it with backoff and
     reports the error's text to the broker; meanwhile its lease is renewed. A delivery of an AsyncClient takes
     `async with`, or `with` where nothing needs to be awaited. Deliveries of `browse`, `peek` and `look_up` have no
-    handle and nothing to guard; a pickled one has a handle for `client.ack`, and no guard.
+    handle and cannot be settled; a pickled one keeps its handle, which `client.ack` settles.
     """
 
     body: bytes
@@ -213,7 +213,7 @@ class Delivery(Referable):
         return json.loads(self.body)
 
     def ack(self) -> None:
-        """Finishes it, in the background; `client.ack` waits for the broker."""
+        """Acks it, in the background; `client.ack` waits for the broker."""
         self._settle(ACK)
 
     def release(self, delay: Duration | None = None, *, count: bool = True, reason: str = "") -> None:

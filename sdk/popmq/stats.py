@@ -66,7 +66,7 @@ class GroupStats:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """What answers. `lacking`: capabilities that its engine does not have, and what to use instead of each.
+    """The release and engine of a broker. `lacking`: capabilities that the engine does not have, with alternatives.
 
     A call that needs one of them raises Unsupported; docs/capabilities.md lists all capabilities.
     """
@@ -242,7 +242,7 @@ class MessageGroups:
 
 @dataclass(frozen=True, slots=True)
 class DelayedMessage:
-    """A message that is scheduled for later; `recall_handle` takes it back."""
+    """A message that is scheduled for later; `recall_handle` recalls it."""
 
     topic: str
     message_id: str

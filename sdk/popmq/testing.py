@@ -1,4 +1,4 @@
-"""A real broker inside the test's process, on a temporary folder, and a clock that moves when told to.
+"""A real broker inside the test's process, on a temporary folder, and a clock that tests move.
 
     import popmq.testing
 
@@ -16,8 +16,8 @@
         (handled,) = popmq_broker.work(worker)             # until nothing is left to handle
         assert handled.outcome == "acked"
 
-It is the broker that runs in production, with the same store, but for fsync: a test needs no protection against power
-cuts. It needs the extra `server`.
+It is the broker that runs in production, with the same store but without fsync, since a test needs no protection
+against power cuts. It needs the extra `server`.
 """
 
 import asyncio
@@ -49,8 +49,8 @@ _NEEDS_SERVER = 'popmq.testing needs the broker: pip install "popmq[server]"'
 class FakeClock:
     """Time for a broker and for the lease keeping of its clients: it does not move until `advance`.
 
-    `advance` stops at each moment at which a client would renew a lease or send a heartbeat, lets it do so, and goes
-    on: a handler that runs for an hour keeps its message, just as with the real clock, only faster.
+    `advance` stops at each moment at which a client would renew a lease or send a heartbeat, lets it do so, and
+    continues: a handler that runs for an hour keeps its message, just as with the real clock, only faster.
     """
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
@@ -149,9 +149,9 @@ class Broker:
     def work(self, worker: Worker) -> list[Handled]:
         """Runs a worker until it finds no message that is due, also of those that its handlers send.
 
-        Returns each delivery that it handled, in order of their ends. Failed messages are due again after their
-        backoff: `clock.advance`, and call this again. The worker's handlers and middleware run as in production, on a
-        client of this broker. May be called beside a running event loop, which it blocks.
+        Returns the deliveries that it handled, in the order in which they ended. Failed messages are due again after
+        their backoff: `clock.advance`, and call this again. The worker's handlers and middleware run as in production,
+        on a client of this broker. May be called beside a running event loop, which it blocks.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="popmq-work") as thread:
             return thread.submit(asyncio.run, work_until_idle(worker, self.async_client())).result()

@@ -1,4 +1,4 @@
-"""What `async with` closes at its end: clients and consumers."""
+"""The context manager of clients and consumers, which closes them."""
 
 from types import TracebackType
 from typing import Self
@@ -8,7 +8,7 @@ class AsyncClosing:
     """A context manager over `close`."""
 
     async def close(self) -> None:
-        """Ends what it has open."""
+        """Closes its connection, or its loop."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

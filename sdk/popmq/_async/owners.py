@@ -1,4 +1,4 @@
-"""Owners as a client sees them: leases that outlive a process. See popmq.owner."""
+"""Calls of owners: leases that outlive a process. See popmq.owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
 
 
 class AsyncOwners:
-    """Attach, pop with sealed tokens, renew, and finish whole epochs."""
+    """Attaches owners, pops with sealed tokens, renews, and acks whole epochs."""
 
     client_id: str
     _wire: Wire
@@ -32,28 +32,28 @@ class AsyncOwners:
         start: Start | None = None,
         create_group: bool = False,
     ) -> Attachment:
-        """Makes or takes over an owner (1–64 bytes) for `lease` seconds; older generations are fenced from now on.
+        """Creates or takes over an owner (1–64 bytes) for `lease` seconds; calls of older generations raise Fenced.
 
-        `topic` fixes the group's start in it now, at `start` if it has none yet; `create_group` makes a missing group.
+        `topic`: a group without a position there gets one now, at `start`. `create_group`: creates a missing group.
         Raises GroupNotFound, TopicNotFound, InvalidField.
         """
         return await self._wire.run(owner_calls.attach_owner(group, owner, lease, topic, start, create_group))
 
     async def renew_owner(self, group: str, owner: str, generation: int, lease: float = 60.0) -> OwnerLease:
-        """Ends the lease of everything that the owner holds `lease` seconds from now. Raises OwnerNotFound, Fenced."""
+        """Renews everything that the owner holds until `lease` seconds from now. Raises OwnerNotFound, Fenced."""
         return await self._wire.run(owner_calls.renew_owner(group, owner, generation, lease))
 
     async def ack_up_to(self, group: str, owner: str, generation: int, epoch: int) -> Finished:
-        """Finishes every token of epochs up to `epoch`; tells how many messages that finished, and how many others
-        had popped. Idempotent, also after the lease has expired. Raises OwnerNotFound, Fenced.
+        """Acks every token of the epochs up to `epoch`; returns the number of messages done, and of those that other
+        clients had popped. Idempotent, also after the lease has expired. Raises OwnerNotFound, Fenced.
         """
         return await self._wire.run(owner_calls.ack_up_to(group, owner, generation, epoch))
 
     async def release_owner(self, group: str, owner: str, generation: int = 0) -> int:
         """Ends the owner's lease now; returns the number of its messages. A token that is popped again leases
-        its messages again, but for those that other clients have popped.
+        its messages again, except those that other clients have popped.
 
-        `generation` 0: whatever it is, an operator's call. Raises OwnerNotFound, Fenced.
+        `generation` 0: of any generation, for operators. Raises OwnerNotFound, Fenced.
         """
         return await self._wire.run(owner_calls.release_owner(group, owner, generation))
 
@@ -70,7 +70,7 @@ class AsyncOwners:
         tag: str | None = None,
         sql: str | None = None,
     ) -> SealedBatch:
-        """The messages of a token, as columns: sealed at its first pop, the same at every later one until acked.
+        """Pops a token, and returns its messages as columns: sealed at the first pop, the same at each later one.
 
         Read chunk 0, 1, 2 … until `end`. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB. `columns`: only these fields of
         Columns, and offset, are sent. `tag`, `sql`: the filter, as of `pop`.
@@ -102,8 +102,8 @@ class AsyncOwners:
     ) -> Availability:
         """Waits up to `wait` seconds (≤ 60) until `min_ready` messages are deliverable; 0: answers at once. No lease.
 
-        With `upto` only what lies below that position counts; `upto` of the answer is how far a bounded read may go
-        now. `tag`, `sql`: the filter of the pops to come, which is refused here as there; it selects nothing.
+        With `upto` only messages before that position count; `upto` of the answer is the position up to which a bounded
+        read may go now. `tag`, `sql`: the filter of later pops. It is validated here, and does not affect the count.
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
         """
         filter = filter_row(tag, sql)

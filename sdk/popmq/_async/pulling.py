@@ -59,7 +59,7 @@ class AsyncPulling:
         """Reads a queue from an offset on, waiting up to `wait` seconds (≤ 60) while it is at its end. Takes no lease.
 
         `group` may be "": a reader without a group. `topic` may be %RETRY%group+topic: of its queue 0 the entries are
-        read, by their numbers. `commit_offset` commits this offset on the way.
+        read, by their numbers. `commit_offset`: also commits this offset.
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField, PollingFull, RateLimited;
         WrongConsumeMode for a group that pops the topic.
         """
@@ -108,9 +108,9 @@ class AsyncPulling:
         return await self._wire.run(call)
 
     async def update_offsets(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
-        """Commits: queue → the next offset that the group is to read, backwards too.
+        """Commits offsets, forwards or backwards: queue → the next offset that the group reads.
 
-        Of %RETRY%group+topic: entries of queue 0 below the offset are done.
+        For %RETRY%group+topic: entries of queue 0 below the offset are done.
         Raises WrongConsumeMode for a group that pops, TopicNotFound, GroupNotFound, InvalidField.
         """
         await self._wire.run(pull_calls.update_offsets(topic, group, offsets))
@@ -123,11 +123,11 @@ class AsyncPulling:
         reject: bool = False,
         max_attempts: int | None = None,
     ) -> list[InvisibleTimeResult]:
-        """Sends messages back that `pull` delivered to a group: each comes again through the retry topic after `delay`
-        seconds (None: the group's backoff), or is a dead letter after its last attempt, with `reject` at once.
+        """Sends messages back that `pull` delivered to a group: they are delivered again through the retry topic after
+        `delay` seconds (None: the group's backoff). After the last attempt, or with `reject`, they are dead letters.
 
-        `max_attempts`: in place of the group's, for this time. Not tried again when the answer is lost, because that
-        could send them back twice: Unavailable and DeadlineExceeded may come although it was done.
+        `max_attempts`: replaces the group's for this call. The call is not retried when its answer is lost, because a
+        repeat would send them back twice: after Unavailable or DeadlineExceeded it may have been done.
         Raises WrongConsumeMode, TopicNotFound, GroupNotFound; MessageNotFound, InvalidField, PartlyRefused.
         """
         rows = [deliveries] if isinstance(deliveries, _message.Delivery) else list(deliveries)
@@ -141,14 +141,14 @@ class AsyncPulling:
         return all_or_raise(results)
 
     async def lock_queues(self, topic: str, group: str, queues: Sequence[int]) -> QueueLocks:
-        """Takes or renews queues for this client, as pull consumers do; returns those that it has now.
+        """Locks queues for this client, or renews their locks (60 s); returns the queues that it has locked now.
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
         return await self._wire.run(pull_calls.lock_queues(topic, group, self.client_id, queues))
 
     async def unlock_queues(self, topic: str, group: str, queues: Sequence[int] = ()) -> None:
-        """Gives queues free; none named: all of this client's. Raises TopicNotFound, GroupNotFound, InvalidField."""
+        """Unlocks queues; without names all of this client. Raises TopicNotFound, GroupNotFound, InvalidField."""
         await self._wire.run(pull_calls.unlock_queues(topic, group, self.client_id, queues))
 
     def pull_consume(
@@ -168,16 +168,16 @@ class AsyncPulling:
         on_error: OnError = "log",
         until_idle: Duration | None = None,
     ) -> AsyncPullConsumer:
-        """Deliveries of this consumer's share of the topic's queues, until stopped; guard each with its `with`.
+        """Returns a loop over the deliveries of this consumer's queues, until it is stopped; settle each by `with`.
 
-        A group pulls a topic or pops it; one that is new in the topic pulls it from now on, beginning at `start` (None:
-        where the group starts). `strategy` assigns its queues to its consumers; `queues` names them instead.
-        A handler that returns is done with its message; one that raises has it sent back: it comes again with backoff
-        through the retry topic, at last it is a dead letter. With `orderly` each queue has one message out at a time,
-        and a failed one is tried again in place. Progress is committed every 5 s, and at the end.
-        `max_messages` and `wait` are those of one pull; `flow` bounds what is cached of a queue. `until_idle`: ends
-        after this many seconds without a message, counted from when the broker knows how the last one ended, once the
-        broker says that there is nothing more.
+        A group pulls or pops a topic. One that is new in the topic pulls it from now on, beginning at `start` (None:
+        the group's `start`). `strategy` assigns the queues to the group's consumers; `queues` names them instead.
+        When a `with` block succeeds, its message is done. When it raises, the message is sent back and delivered again
+        with backoff through the retry topic; after the last attempt it is a dead letter. With `orderly` each queue has
+        one unsettled message at a time, and a failed one is retried in place. Commits every 5 s, and at the end.
+        `max_messages` and `wait` are those of one pull; `flow` limits what is cached of a queue. `until_idle`: ends
+        the loop after this many seconds without a message, counted from when the broker has the outcome of the last
+        one, and once the broker reports that there are no more.
         """
         from popmq._async.consuming.share import GroupShare
 
@@ -201,11 +201,11 @@ class AsyncPulling:
         on_error: OnError = "log",
         until_idle: Duration | None = None,
     ) -> AsyncPullConsumer:
-        """Every message of a topic, to every consumer that reads it so; the broker keeps nothing of it.
+        """Returns a loop over every message of a topic; every broadcast consumer gets each. The broker stores nothing.
 
-        How far it came is kept in the file `offsets`, which belongs to this reader alone, and written every 5 s and at
-        the end; or only in memory. A reader without offsets begins at `start`. A message whose handler raises is logged
-        and passed over: there is no retry topic. (`delivery.release(delay=…)` delivers it again.)
+        The position is stored in the file `offsets`, one for each reader, every 5 s and at the end; without a file it
+        is in memory. A reader without a stored position begins at `start`. A message whose handler raises is logged and
+        skipped: there is no retry topic. (`delivery.release(delay=…)` delivers it again.)
         The other parameters are those of `pull_consume`.
         """
         options = _pull_options.pull_options(topic, "", tag, sql, start, max_messages, wait, flow, on_error, until_idle)

@@ -1,4 +1,4 @@
-"""Requests and replies as a client sees them: see replies.py."""
+"""Requests and replies: see replies.py."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class AsyncRequests:
     send: Any  # of the client: typed there, with its overloads
 
     async def request(self, topic: str, message: Message | Body, timeout: Duration = 30.0) -> Delivery:
-        """Sends a message and waits for its reply, which is returned without a handle: it is acked already.
+        """Sends a message and waits for its reply, which is returned without a handle, since it is acked already.
 
         A consumer of the topic replies with `reply`; a handler of a `popmq.Worker` by returning a value. The first call
-        makes the LITE topic and the group `popmq-replies`; a client without the right `admin` needs them there, and
+        makes the LITE topic and the group `popmq-replies`; a client without the right `admin` needs both and
         `receive:popmq-replies/popmq-replies`. A reply that comes after `timeout` is dropped with a line in the log.
-        Raises DeadlineExceeded when none has come in time: the request may still be handled; RequestFailed when the
-        handler rejected it; ClientClosed when this client is closed meanwhile; and what `send` raises.
+        Raises DeadlineExceeded if no reply came in time (the request may still be handled), RequestFailed if the
+        handler rejected it, ClientClosed if this client is closed meanwhile, and what `send` raises.
         """
         return await self._replies.request(self.send, topic, message, seconds_of(timeout, "timeout"))
 

@@ -1,4 +1,4 @@
-"""Transactions as a client sees them: half messages that become visible when the rest of the work is done."""
+"""Transactions: half messages that become visible when they are committed."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class AsyncTransaction:
             await tx.send("paid")
             ...                     # what must not happen without the message, nor the message without it
 
-    Leaving the block commits; an exception rolls back and goes on. `receipts` are the half messages while the block
-    runs, and where they are after the commit. Up to 4,096 messages are committed by one request, all or none. When the
+    Leaving the block commits; an exception rolls back and propagates. `receipts` has the half messages while the block
+    runs, and their places after the commit. Up to 4,096 messages are committed by one request, all or none. When the
     process dies in between, the broker asks (`client.transaction_checker`).
     """
 
@@ -70,11 +70,11 @@ class AsyncTransaction:
         return sent[0] if one else sent
 
     async def commit(self) -> None:
-        """Makes its messages visible, now. Raises as `client.end_transaction` does."""
+        """Makes its messages visible now. Raises as `client.end_transaction` does."""
         await self._end("commit")
 
     async def rollback(self) -> None:
-        """Drops its messages, now."""
+        """Drops its messages now."""
         await self._end("rollback")
 
     async def __aenter__(self) -> Self:
@@ -105,13 +105,13 @@ class AsyncTransaction:
 
 
 class AsyncTransactions:
-    """Half messages of a client, and who answers for them."""
+    """Transactions of a client, and the checker that answers check-backs."""
 
     _wire: Wire
     _checker: Checker
 
     def transaction(self, topic: str, on_check: OnCheck | None = None) -> AsyncTransaction:
-        """Messages that become visible together with what is done in the `with` block, or not at all.
+        """Returns a `with` block whose messages become visible when the block succeeds, and never if it raises.
 
         The topic has any type but NORMAL and LITE. `on_check`: see `transaction_checker`.
         """
@@ -120,12 +120,12 @@ class AsyncTransactions:
         return AsyncTransaction(topic, self)
 
     def transaction_checker(self, topic: str, callback: OnCheck) -> None:
-        """Answers for unresolved half messages of `topic`: those of processes that died before their commit.
+        """Answers check-backs for half messages of `topic` whose producer died before it ended them.
 
         `callback` gets a TransactionCheck and returns "commit", "rollback", or None for "not known yet"; an exception
         counts as None and is logged. It is asked in the background, one check after another, on a stream that is opened
         again whenever the broker comes back, until the client is closed. Every process that sends transactions should
-        have one. Of an AsyncClient: call it in the event loop; the callback may be a coroutine function.
+        have one. With asyncio, call this in the event loop; there the callback may be a coroutine function.
         A topic that does not exist, or takes no half messages, is logged as an error and tried again every 5 s; the
         other topics are answered meanwhile. Raises TypeError for a callback that cannot be called;
         ClientClosed.
@@ -141,10 +141,10 @@ class AsyncTransactions:
     async def end_transaction(
         self, transaction_ids: str | Iterable[str], resolution: Resolution
     ) -> SendReceipt | list[SendReceipt]:
-        """Commits half messages or rolls them back, by the `transaction_id` of their receipts; again is fine for 1 h.
+        """Commits half messages or rolls them back, by `transaction_id`; may be repeated for an hour.
 
-        The receipts of a commit say where the messages are now. Raises TransactionNotFound, and TransactionEnded when
-        it was ended the other way; PartlyRefused for some of many.
+        The receipts of a commit have the places of the messages. Raises TransactionNotFound; TransactionEnded if it was
+        ended the other way; PartlyRefused if some of many are refused.
         """
         one = isinstance(transaction_ids, str)
         rows: list[str] = [transaction_ids] if one else list(transaction_ids)  # type: ignore[list-item]  # as `one` tells

@@ -52,13 +52,12 @@ class Admin(Schedules, Subscriptions):
         lite: LiteTopics | None = None,
         permission: Permission = "READ_WRITE",
     ) -> Topic:
-        """Makes a topic of 1–1,024 queues; None: 8 of them, 10 in a PRIORITY topic, 1 in a LITE one.
+        """Creates a topic of 1–1,024 queues; None: 8, in a PRIORITY topic 10, in a LITE topic 1.
 
-        The type of a topic never changes.
-
-        `type`: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE: see Topic. `retention` None: 72 h after every group
-        is done. `unique_ids`: seconds, ≤ 24 h, in which a message id is stored once; 0: ids are not compared.
-        `lite`: of a LITE topic; None: as usual. `permission`: see Topic. Raises AlreadyExists, InvalidField.
+        `type`: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or LITE (see Topic); it cannot be changed later. `retention`
+        None: messages are kept for 72 h after every group has finished them. `unique_ids`: seconds, ≤ 24 h, in which a
+        message id is stored once; 0: ids are not compared. `lite`: limits of a LITE topic; None: the defaults.
+        `permission`: see Topic. Raises AlreadyExists, InvalidField.
         """
         call = admin_calls.create_topic(name, queues, type, retention, quota, unique_ids, lite, permission)
         return self._wire.run(call)
@@ -86,13 +85,13 @@ class Admin(Schedules, Subscriptions):
         return self._wire.run(admin_calls.list_topics(dead_letter_topics))
 
     def delete_topic(self, name: str) -> None:
-        """Removes the topic and everything in it. Raises TopicNotFound."""
+        """Deletes the topic and everything in it. Raises TopicNotFound."""
         self._wire.run(admin_calls.delete_topic(name))
 
     def purge_topic(self, name: str) -> int:
         """Drops all messages of a topic, also leased, retried, delayed and half ones; returns how many.
 
-        Its offsets go on, its groups stay and are at its end. Raises TopicNotFound, InvalidField.
+        Offsets continue, and groups stay, positioned at the end. Raises TopicNotFound, InvalidField.
         """
         return self._wire.run(admin_calls.purge_topic(name))
 
@@ -112,11 +111,11 @@ class Admin(Schedules, Subscriptions):
         consume_enable: bool = True,
         subscription_expiry: float = DEFAULT_EXPIRY_S,
     ) -> Group:
-        """Makes a group. `backoff`: delays before attempt 2, 3, …, or one for all; empty: 10 s, 30 s, 1 min … 2 h.
+        """Creates a group. `backoff`: delays before attempt 2, 3, …, or one for all; empty: 10 s, 30 s, 1 min … 2 h.
 
-        `invisible`: the lease of a pop that asks for none. `share_number` n ≥ 1: each queue is shared by 1 + n clients.
-        `start`: where it begins in each topic, fixed when it first names the topic. `in_flight_max`: leased messages in
-        one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
+        `invisible`: the lease of a pop that names no length. `share_number` n ≥ 1: 1 + n clients share each queue.
+        `start`: where the group begins in a topic, fixed when it first names the topic. `in_flight_max`: the maximum of
+        leased messages in one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
         `subscription_expiry`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
@@ -180,7 +179,7 @@ class Admin(Schedules, Subscriptions):
         return self._wire.run(admin_calls.list_groups())
 
     def delete_group(self, name: str) -> None:
-        """Removes the group, its positions, leases, retries and dead letters. Raises GroupNotFound."""
+        """Deletes the group, its positions, leases, retries and dead letters. Raises GroupNotFound."""
         self._wire.run(admin_calls.delete_group(name))
 
     def subscriptions(self, group: str) -> list[Subscription]:
@@ -192,19 +191,19 @@ class Admin(Schedules, Subscriptions):
         return self._wire.run(inspection_calls.info())
 
     def set_max_size(self, size: int) -> StoreStats:
-        """Another limit of the data file in bytes, 16 MiB – 64 TiB, at once and for later starts of the broker.
+        """Sets the limit of the data file in bytes, 16 MiB – 64 TiB, now and for later starts of the broker.
 
-        It holds until `popmq serve --max-size` names another size than it does now. Raises InvalidField (less than the
-        store has in use, or no address space for it), StorageFull.
+        It applies until the broker starts with another `--max-size` than now. Raises InvalidField (less than the store
+        has in use, or no address space for it), StorageFull.
         """
         return self._wire.run(inspection_calls.set_max_size(size))
 
     def backup(self, write: Callable[[bytes], object], rate: int = 0, progress: Progress | None = None) -> int:
-        """Gives `write` a consistent copy of the broker's store, piece by piece; returns its bytes when it is whole.
+        """Passes a consistent copy of the broker's store to `write`, piece by piece; returns its size in bytes.
 
-        Everything that was answered before this call is in it: start a broker on it, as file popmq.mdb of a folder.
-        `rate`: bytes a second, at most, from 1 MiB; 0: 64 MiB. `progress` gets (bytes so far, about how many there will
-        be). Never tried again: after any error the written file is not a backup. Raises Busy, StorageFull, Incomplete.
+        The copy has everything that was answered before this call. A broker can start on it as popmq.mdb of a folder.
+        `rate`: bytes a second, at least 1 MiB; 0: 64 MiB. `progress` gets (bytes so far, an estimate of all). The call
+        is not retried: after an error the written file is not a backup. Raises Busy, StorageFull, Incomplete.
         """
         coming = _backup.Backup(write, progress)
         self._wire.listen("Admin.Backup", pb.BackupRequest(bytes_per_s=rate), coming.take)

@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/client.py: change that one.
-"""Client: what a program asks of a broker."""
+"""Client: sends, pops and settles messages; its base classes have the other calls."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Client(
     Requests,
     Closing,
 ):
-    """A connection to one broker; cheap, and safe to share between threads (asynchronous: tasks of one event loop).
+    """A client of one broker. Threads may share it (an asynchronous one: the tasks of one event loop).
 
-    `client_id` (≤ 128 bytes) is shown where leases are shown; unset: of host, process and a random part.
-    The other parameters: docs/sdk.md. After a fork make a new one. Raises InvalidField.
+    `client_id` (≤ 128 bytes) names the client in lists of leases; by default it is made of host, process and a random
+    part. docs/sdk.md describes the other parameters. After a fork create a new client. Raises InvalidField.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Client(
         self._pull_consumers: weakref.WeakSet[PullConsumer] = weakref.WeakSet()
 
     def close(self) -> None:
-        """Closes its consumers, tells the broker how deliveries ended, and ends the connection.
+        """Closes the consumers, sends outstanding outcomes to the broker, and closes the connection.
 
-        After a fork, the copy in the child has nothing to close: what it would end is the parent's. In a signal handler
-        that interrupts the loop of a consumer, it stops the consumers, and the end of the loop closes the client.
+        In a child process after a fork it does nothing: the connection is the parent's. In a signal handler that
+        interrupts the loop of a consumer it only stops the consumers; the end of the loop then closes the client.
         """
         if self._wire.forked():
             return
@@ -109,7 +109,7 @@ class Client(
         self._stop_parts()
 
     def client_stats(self) -> ClientStats:
-        """What this client has done so far."""
+        """Counts of this client's calls, retries and sends."""
         from popmq.stats import ClientStats
 
         gather = self._gatherer
@@ -127,13 +127,13 @@ class Client(
     def send(self, topic: str, messages: Message | Body | Iterable[Message | Body]) -> SendReceipt | list[SendReceipt]:
         """Stores one message, or many in order; returns when they are on the broker's disk.
 
-        Sends of all threads and tasks that meet are gathered into one request; one caller alone never waits for others.
-        A send that is tried again, also over a restart of the broker, is stored once. Messages of one message group
-        keep the order in which this client was given them.
-        Objects are sent as JSON: `send(topic, Message.json({"order": 1}))`.
-        Raises TypeError for what is neither Message, text nor bytes, and then sends nothing; PartlyRefused when some of
-        many were refused; TopicNotFound, StorageFull, RateLimited, …; DeadlineExceeded when it is not known whether the
-        message was stored.
+        Concurrent sends of threads and tasks are combined into one request; a single caller does not wait for others.
+        A send that is retried, also across a restart of the broker, is stored once. Messages of one message group keep
+        the order in which they were passed to this client.
+        Send objects as JSON: `send(topic, Message.json({"order": 1}))`.
+        Raises TypeError, and sends nothing, if a value is not a Message, text or bytes; PartlyRefused if the broker
+        refused some of many messages; TopicNotFound, StorageFull, RateLimited, …; DeadlineExceeded if it is not known
+        whether the message was stored.
         """
         if not isinstance(topic, str):
             raise send_calls.wrong_topic(topic)
@@ -144,10 +144,10 @@ class Client(
         return results[0] if one else results
 
     def recall(self, topic: str, recall_handle: str) -> str:
-        """Takes a delayed message back: it will never be delivered. Returns its id; `recall_handle` is of its receipt.
+        """Recalls a delayed message: it will never be delivered. Returns its id. `recall_handle` is in its receipt.
 
-        Raises MessageNotFound when it was delivered already, or recalled before (also by a try of this call that had no
-        answer); TopicNotFound, InvalidField.
+        Raises MessageNotFound if it was delivered or recalled before (perhaps by an earlier try of this call whose
+        answer was lost); TopicNotFound, InvalidField.
         """
         return self._wire.run(send_calls.recall(topic, recall_handle))
 
@@ -168,16 +168,16 @@ class Client(
         sql: str | None = None,
         lite_topics: Sequence[str] = (),
     ) -> list[Delivery]:
-        """Leases up to `max_messages` (1–4,096), waiting up to `wait` (≤ 60 s) when there are none.
+        """Leases up to `max_messages` (1–4,096); waits up to `wait` (≤ 60 s) if there are none.
 
-        Durations are seconds, a timedelta, or a text such as "90s".
-        `invisible`: length of the lease, 1 s – 12 h; None: the group's own. `queues`: empty for all. `max_bytes`
-        bounds the answer, ≤ 16 MiB; 0 = 3 MiB. A pop repeated with its `attempt_id` (≤ 64 bytes) returns the same
-        messages that are not done yet; the SDK makes one for its own retries. What a cancelled or interrupted pop has
-        leased is released, uncounted, unless it has your `attempt_id`. An empty list is not an error.
-        `tag` ("a || b") or `sql` ("region = 'eu' AND amount > 100") filters: the first pop fixes the filter of the
-        group in the topic, neither is the group's own. `lite_topics`: of a LITE topic these, which need not exist yet;
-        each gives one batch at a time, the next when that is settled.
+        Durations are seconds, a timedelta, or a text such as "90s". Returns an empty list if no message arrived.
+        `invisible`: length of the lease, 1 s – 12 h; None: the group's setting. `queues`: empty = all. `max_bytes`
+        limits the answer, ≤ 16 MiB; 0 = 3 MiB. A pop that is repeated with its `attempt_id` (≤ 64 bytes) returns the
+        same messages, except those that are done; the SDK sets one for its own retries. A cancelled or interrupted pop
+        releases its messages, and no attempt counts, unless you set its `attempt_id`.
+        `tag` ("a || b") or `sql` ("region = 'eu' AND amount > 100") is the filter: the first pop fixes it for the group
+        in the topic; without both, the fixed one applies. `lite_topics`: the lite topics to read in a LITE topic; they
+        need not exist. Each delivers one batch at a time, and the next one when that is settled.
         Raises TopicNotFound, GroupNotFound, InvalidField, FilterConflict, InvalidFilter, WrongConsumeMode, PollingFull,
         InFlightLimit, RateLimited.
         """
@@ -223,18 +223,17 @@ class Client(
         sql: str | None = None,
         lite_topics: Sequence[str] = (),
     ) -> Consumer:
-        """Deliveries as they come, until stopped; guard each with its `with`, which acks, releases and renews.
+        """Returns a loop over deliveries that runs until it is stopped; `with delivery` acks, releases and renews.
 
-        It pops up to `max_messages` at a time, but no more than the handler gets through in a second, and delivers at
-        most `max_in_hand` that are not settled (for handlers that run beside the loop).
-        `on_error` "log": a handler's Exception is logged and swallowed, its message released with backoff; "raise":
-        released too, and it ends the loop. `confirm`: leaving a guard waits until the outcome is on the broker's disk;
-        otherwise outcomes are sent in the background, several in one request. `until_idle`: ends after this many
-        seconds without a message, counted from when the broker knows how the last one ended. `tag`, `sql`,
-        `lite_topics`: as in `pop`.
-        Messages of one message group come one after another: the next one when the last is settled, also with several
-        workers. When a message fails, the later messages of its message group are redelivered after it. Other message
-        groups are not affected.
+        It pops up to `max_messages` at a time, but no more than the handler settles in a second. It returns at most
+        `max_in_hand` deliveries that are not settled yet, for handlers that run concurrently with the loop.
+        `on_error` "log": logs a handler's Exception, releases its message with backoff, and continues; "raise":
+        releases the message and ends the loop with the Exception. `confirm`: leaving a `with` block waits until the
+        outcome is on the broker's disk; otherwise outcomes are sent in the background, several in one request.
+        `until_idle`: ends the loop after this many seconds without a message, counted from when the broker has the
+        outcome of the last one. `tag`, `sql`, `lite_topics`: as in `pop`.
+        Messages of one message group are returned one after another: the next one when the last is settled, also with
+        several workers. If one fails, the later messages of its message group are delivered again after it.
         """
         from popmq._consuming.consume_options import consume_options
         from popmq._sync.consuming.consumer import Consumer  # what only sends or asks does without
@@ -261,9 +260,9 @@ class Client(
     # ── Ack, ChangeInvisibleTime ─────────────────────────────────────────────────────────────────────────────────────
 
     def ack(self, deliveries: Handle | Iterable[Handle], *, group: str = "") -> None:
-        """Finishes deliveries: they never come back to their group. Handles as strings need the `group`.
+        """Acks deliveries: their group does not get them again. Handles that are strings need the `group`.
 
-        Raises HandleLapsed when one is over already, PartlyRefused when some of many are; the others are done.
+        Raises HandleLapsed if a handle has lapsed, PartlyRefused if some of many have; the others are done.
         """
         self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
 
@@ -280,9 +279,9 @@ class Client(
     def extend(
         self, deliveries: Handle | Iterable[Handle], invisible: Duration = 60.0, *, group: str = ""
     ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
-        """Ends leases `invisible` seconds from now (1 s – 12 h), be that later or sooner; the handle lives on.
+        """Moves the deadline of leases to `invisible` seconds from now (1 s – 12 h); handles stay valid.
 
-        Raises HandleLapsed, InvalidField; PartlyRefused for some of many.
+        Raises HandleLapsed, InvalidField; PartlyRefused if some of many are refused.
         """
         result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
             deliveries, group, "extend", lambda handle: pop_calls.extend(handle, invisible)
@@ -320,10 +319,10 @@ class Client(
         *,
         group: str = "",
     ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
-        """Gives deliveries back: visible after `delay` seconds (None: the group's backoff), through the retry topic.
+        """Releases deliveries: they are delivered again after `delay` seconds (None: the group's backoff).
 
-        `count` false gives the attempt back too. `reason`, ≤ 4 KiB, stays with the message; longer ones are cut.
-        Raises HandleLapsed, InvalidField; PartlyRefused for some of many.
+        With `count` False the attempt does not count. `reason` is stored with the message, cut at 4 KiB.
+        Raises HandleLapsed, InvalidField; PartlyRefused if some of many are refused.
         """
         result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
             deliveries, group, "release", lambda handle: pop_calls.release(handle, delay, count, reason)
@@ -351,14 +350,14 @@ class Client(
     # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────
 
     def query_assignment(self, topic: str, group: str, strategy: str = "") -> Assignment:
-        """Which queues the broker wants this client to read; consumers ask by themselves.
+        """Returns the queues that the broker assigns to this client; consumers call this by themselves.
 
-        `strategy` is of groups that pull: AVG when empty, CIRCLE, CONSISTENT_HASH, MACHINE_ROOM.
+        `strategy`, for groups that pull: AVG (also when empty), CIRCLE, CONSISTENT_HASH or MACHINE_ROOM.
         """
         return self._wire.run(pop_calls.query_assignment(topic, group, self.client_id, strategy))
 
     def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
-        """Keeps this client's session in the group alive, or ends it; consumers do so by themselves."""
+        """Renews this client's session in the group, or ends it with `goodbye`; consumers call this by themselves."""
         return self._wire.run(pop_calls.heartbeat(group, topics, self.client_id, goodbye))
 
     def _guard(self, lease: float) -> Guard:

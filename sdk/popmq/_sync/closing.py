@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/closing.py: change that one.
-"""What `with` closes at its end: clients and consumers."""
+"""The context manager of clients and consumers, which closes them."""
 
 from types import TracebackType
 from typing import Self
@@ -9,7 +9,7 @@ class Closing:
     """A context manager over `close`."""
 
     def close(self) -> None:
-        """Ends what it has open."""
+        """Closes its connection, or its loop."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

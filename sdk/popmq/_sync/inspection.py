@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/inspection.py: change that one.
-"""What a client looks at: numbers, leases, sessions, single messages and their lives."""
+"""Inspection: numbers, leases, sessions, single messages and their histories."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ else:
 
 
 class Inspection:
-    """Looks without touching, but for `end_lease` and `redrive`; `verify_message` has a consumer's handler run."""
+    """Calls that change nothing, except `end_lease` and `redrive`; `verify_message` runs a consumer's handler."""
 
     _wire: Wire
 
@@ -50,15 +50,15 @@ class Inspection:
         return self._wire.run(inspection_calls.browse(topic, queue, offset, max_messages))
 
     def leases(self, group: str = "", topic: str = "", max_leases: int = 100) -> Leases:
-        """What is leased or in backoff, by whom, until when, soonest first. Raises TopicNotFound, GroupNotFound."""
+        """Lists leases and backoffs with client and deadline, soonest first. Raises TopicNotFound, GroupNotFound."""
         return self._wire.run(inspection_calls.leases(group, topic, max_leases))
 
     def end_lease(self, group: str, lease_id: str | int) -> int:
         """Ends a lease now, as if its deadline had come; returns how many of its messages were not done.
 
-        They are visible again, or dead letters after their last attempt. `lease_id`: of `leases`, or its
-        `checkpoint_id`. Raises HandleLapsed when it is over, GroupNotFound; InvalidField for an owner's: that is
-        `release_owner`.
+        They are visible again, or dead letters after their last attempt. `lease_id`, or `checkpoint_id`: as
+        `leases` returns it. Raises HandleLapsed if it has ended before, GroupNotFound; InvalidField for the lease of an
+        owner (use `release_owner`).
         """
         return self._wire.run(inspection_calls.end_lease(group, lease_id))
 
@@ -75,9 +75,9 @@ class Inspection:
         return self._wire.run(inspection_calls.sessions(group))
 
     def client_stack(self, client_id: str) -> ClientAnswer:
-        """The stacks of the threads of an official RocketMQ 5 client, as it tells them.
+        """The stacks of the threads of an official RocketMQ 5 client, as the client reports them.
 
-        Raises ClientNotFound; Unavailable when it gives no answer in 5 s.
+        Raises ClientNotFound; Unavailable without an answer in 5 s.
         """
         return self._wire.run(inspection_calls.client_stack(client_id))
 
@@ -91,7 +91,7 @@ class Inspection:
     def peek(
         self, topic: str, group: str, max_messages: int = 32, *, tag: str | None = None, sql: str | None = None
     ) -> list[Delivery]:
-        """What the group's next pop would deliver, with no lease and no effect; `attempt` is the one it would count.
+        """Returns what the group's next pop would deliver, without a lease; `attempt` is the one that it would count.
 
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField.
         """
@@ -106,14 +106,14 @@ class Inspection:
         since: datetime | float | None = None,
         until: datetime | float | None = None,
     ) -> Found:
-        """Messages of a topic, or of %DLQ%group, by one of id and key, newest first; stored in this time, both ends in.
+        """Finds messages of a topic, or of %DLQ%group, by id or by key, newest first.
 
-        Raises TopicNotFound, InvalidField.
+        `since`, `until` (both included): limits of the time when they were stored. Raises TopicNotFound, InvalidField.
         """
         return self._wire.run(inspection_calls.look_up(topic, message_id, key, max_messages, since, until))
 
     def why(self, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
-        """Why a message is not here: the life of each stored message of this id, for each group.
+        """Explains where a message is: the history of each stored message with this id, in each group.
 
         Raises MessageNotFound, TopicNotFound, InvalidField.
         """
@@ -122,10 +122,10 @@ class Inspection:
     def redrive(
         self, group: str, offsets: Sequence[int] = (), topic: str = "", message_ids: Sequence[str] = ()
     ) -> Redriven:
-        """Delivers dead letters of a group again, as for the first time: all, or only these (≤ 4,096 of each).
+        """Delivers dead letters of a group again, from attempt 1: all, or only these (≤ 4,096 of each).
 
-        `offsets` are places in the dead-letter topic, `topic` is where they came from. An empty group: half messages
-        that were given up are committed. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
+        `offsets`: in the dead-letter topic. `topic`: only those that came from this topic. With an empty group it
+        commits half messages that were given up. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
         """
         return self._wire.run(inspection_calls.redrive(group, offsets, topic, message_ids))
 

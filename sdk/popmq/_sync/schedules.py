@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/schedules.py: change that one.
-"""Schedules as a client sees them. See popmq.schedule."""
+"""Calls of schedules. See popmq.schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
 
 
 class Schedules:
-    """Makes, shows, pauses, runs and deletes schedules. Needs the right `admin`."""
+    """Creates, shows, pauses, runs and deletes schedules. Needs the right `admin`."""
 
     _wire: Wire
 
@@ -51,19 +51,19 @@ class Schedules:
         return self._wire.run(schedule_calls.list_schedules())
 
     def delete_schedule(self, name: str) -> None:
-        """Removes a schedule; what it has sent stays. Raises ScheduleNotFound."""
+        """Deletes a schedule; messages that it has sent stay. Raises ScheduleNotFound."""
         self._wire.run(schedule_calls.delete_schedule(name))
 
     def pause_schedule(self, name: str) -> Schedule:
-        """Leaves its occurrences out, until it is resumed. Raises ScheduleNotFound."""
+        """Pauses a schedule: no message is sent for its occurrences until it is resumed. Raises ScheduleNotFound."""
         return self._wire.run(schedule_calls.pause_schedule(name))
 
     def resume_schedule(self, name: str) -> Schedule:
-        """Goes on with the first occurrence after now. Raises ScheduleNotFound."""
+        """Resumes a schedule: it continues with the first occurrence after now. Raises ScheduleNotFound."""
         return self._wire.run(schedule_calls.resume_schedule(name))
 
     def run_schedule(self, name: str) -> str:
-        """Sends its message now, beside its occurrences; returns the message id. Raises ScheduleNotFound, and what a
-        send to the topic raises. Not tried again when the answer is lost, because that could send it twice.
+        """Sends its message now, in addition to its occurrences; returns the message id. Raises ScheduleNotFound, and
+        what a send to the topic raises. It is not retried when the answer is lost, because that could send it twice.
         """
         return self._wire.run(schedule_calls.run_schedule(name))

@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/sinks.py: change that one.
-"""Exactly-once sinks as a client sees them. See popmq.sink."""
+"""Calls of exactly-once sinks. See popmq.sink."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Sinks:
         stage_id: str,
         piece: int = 0,
     ) -> list[PopMQError | None]:
-        """Stages up to 4,096 messages of 16 MiB in all; returns None, or why it is refused, for each of them.
+        """Stages up to 4,096 messages, 16 MiB in all; returns for each of them None, or the error that refused it.
 
-        `sink` (1–128 bytes) is the name of who commits; `stage_id` (1–128 bytes) of one attempt of one task, for this
-        topic and batch; `piece` numbers its requests from 0: a repeated piece stores nothing. A stage that is not
-        committed is dropped 24 h after its last piece. Raises TopicNotFound, Forbidden, StorageFull, RateLimited,
-        InvalidField.
+        `sink` (1–128 bytes) names the program that commits, `stage_id` (1–128 bytes) one attempt of a task for this
+        topic and batch. `piece` numbers the requests of a stage from 0; a repeated piece stores nothing. A stage that
+        is not committed is dropped 24 h after its last piece. Raises TopicNotFound, Forbidden, StorageFull,
+        RateLimited, InvalidField.
         """
         rows = send_calls.message_rows(messages, self._numbering.message_id)
         return self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece))
 
     def commit_batch(self, sink: str, batch: int, stages: Sequence[StageName]) -> BatchCommit:
-        """Commits a batch of up to 4,096 stages: all their messages become visible, each once, soon after.
+        """Commits a batch of up to 4,096 stages: their messages become visible soon after, each once.
 
-        What other tasks staged for this batch, or for earlier ones, is dropped. The broker remembers the last batch of
-        a sink for 90 days. Raises StageNotFound when one is not whole (nothing is committed then); StorageFull.
+        Other stages of this batch, or of earlier ones, are dropped. The broker remembers the last batch of a sink for
+        90 days. Raises StageNotFound if a stage is incomplete (then nothing is committed); StorageFull.
         """
         return self._wire.run(sink_calls.commit_batch(sink, batch, stages))
 

@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/subscriptions.py: change that one.
-"""How a group reads a topic, as a client sees it: filter, consume mode, offsets, message groups."""
+"""Settings and positions of a group in a topic: filter, consume mode, offsets, message groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Subscriptions:
     _wire: Wire
 
     def set_filter(self, topic: str, group: str, *, tag: str | None = None, sql: str | None = None) -> Subscription:
-        """Replaces the group's filter in the topic, from the next pop on, retries included; neither: everything.
+        """Replaces the group's filter in the topic, from the next pop on, retries included; without both: no filter.
 
         Raises TopicNotFound, GroupNotFound, InvalidFilter (its message shows the place), InvalidField.
         """
@@ -36,8 +36,8 @@ class Subscriptions:
     ) -> Subscription:
         """Switches a group in a topic between "POP" and "PULL" while consumers run.
 
-        Nothing is lost, and nothing that was acked comes again. `share_number` 0: the group's.
-        `start`: where a group begins that is new in the topic; InvalidField for one that has its position there.
+        Nothing is lost, and no acked message is delivered again. `share_number` 0: the group's. `start`: where a group
+        begins that is new in the topic; InvalidField for a group that has a position there.
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
         call = subscription_calls.set_consume_mode(topic, group, mode, share_number, start)
