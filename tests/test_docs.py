@@ -226,7 +226,7 @@ def test_each_arrow_of_the_life_of_a_message_has_a_function_and_a_test() -> None
     ] == []
 
 
-# The walks of the README's "Reading the source":
+# The walks of ARCHITECTURE.md's "Reading the source":
 #
 #     A → B   the file of A calls B
 #     A ⇢ B   the file of A runs a command, and the writer's tables of handlers name B
@@ -318,7 +318,7 @@ def holds(step: Step) -> bool:
 
 
 def section() -> str:
-    return (ROOT / "README.md").read_text().partition("\n## Reading the source\n")[2].partition("\n## ")[0]
+    return (ROOT / "ARCHITECTURE.md").read_text().partition("\n## Reading the source\n")[2].partition("\n## ")[0]
 
 
 def test_each_arrow_of_the_walks_is_a_call() -> None:
