@@ -143,6 +143,12 @@ def test_the_readme_has_an_example() -> None:
     assert examples(ROOT / "README.md")
 
 
+def test_the_readme_says_that_nothing_is_on_pypi_before_the_first_release() -> None:
+    releases = re.findall(r"^## (\d\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    published = any(date != "unreleased" for _, date in releases)
+    assert ("No release is on PyPI yet" in (ROOT / "README.md").read_text()) is not published
+
+
 def anchors(path: pathlib.Path) -> set[str]:
     """The names under which a page's headings can be linked to."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE) if path.suffix == ".md" else []

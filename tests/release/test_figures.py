@@ -17,6 +17,7 @@ from popmq_console import app, attempts, listening, logins
 from popmq_http2.client.target import Options
 from popmq_http2.limits import Limits
 from popmq_http2.server import addresses
+from popmq_server.access import known_keys
 from popmq_server.api import authentication
 from popmq_server.api.native import timing
 from popmq_server.api.rocketmq import receiving, remembered
@@ -118,6 +119,7 @@ FIGURES = {
         f"start with {addresses.CAUTIOUS_POINTS} points",
         f"a PING after {BOUNDS.keepalive_s:.0f} s of silence and {BOUNDS.keepalive_timeout_s:.0f} s to answer it",
         "held for up to half a second" if authentication.HELD_MS_MAX == 500 else "",
+        "its calls are refused within a second" if known_keys.LOOK_EVERY_S == 1 else "",
     ),
     "verify.md": (f"{stages.CUTS} power cuts",),
 }
