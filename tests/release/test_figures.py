@@ -71,7 +71,7 @@ FIGURES = {
         f"| {share(space.POP_LEAVES)} | {space.DISK_FREE_GROW // MIB} MiB | `Pop`",
         f"| {share(space.MOVE_LEAVES)} | | work that moves",
         f"at most {pick.RETRIES_MAX:,} of them retries",
-        f"of each kind {waiters.WAITERS_PER_KEY_MAX:,} per group and topic (Pulls: per queue) and "
+        f"Of each kind {waiters.WAITERS_PER_KEY_MAX:,} per group and topic (Pulls: per queue) and "
         f"{waiters.WAITERS_MAX:,} in all",
     ),
     "priority.md": (
