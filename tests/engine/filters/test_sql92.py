@@ -268,7 +268,7 @@ def test_a_row_of_the_table_of_sql92(row: Row) -> None:
 def differences() -> list[tuple[str, str, str]]:
     """(expression, message, our result) of each row of the page's table of differences."""
     page = (Path(__file__).parents[3] / "docs" / "filters.md").read_text()
-    table = page.split("## Where this is not RocketMQ")[1].split("\n## ")[0]
+    table = page.split("## Differences from RocketMQ")[1].split("\n## ")[0]
     cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table.splitlines() if "| `" in line]
     return [(row[0], row[1], row[3]) for row in cells]
 
