@@ -3,7 +3,8 @@
     import popmq
 
     with popmq.Client("127.0.0.1:8081") as client:
-        client.create_topic("orders"), client.create_group("billing")
+        client.create_topic("orders")
+        client.create_group("billing")
         client.send("orders", ["one", "two"])
         for delivery in client.consume("orders", "billing"):
             with delivery:  # acked on success, released with backoff on an exception, its lease renewed meanwhile

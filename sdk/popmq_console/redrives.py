@@ -13,6 +13,7 @@ import contextlib
 import popmq
 from popmq import errors
 
+#: Dead letters that one call reads, or delivers again.
 PIECE = 500
 
 

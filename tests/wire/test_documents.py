@@ -79,7 +79,7 @@ LIMITS = {
     "priority": f"0–{count(message.PRIORITY_MAX)}",
     "attempts of a group": f"1–{count(requests.MAX_ATTEMPTS_MAX)}, default {limits.MAX_ATTEMPTS_DEFAULT}",
     "backoff table": f"1–{admin.DELAYS_MAX} delays",
-    "share number": f"0–{count(admin.SHARE_NUMBER_MAX)}",
+    "share number": f"0–{count(limits.SHARE_NUMBER_MAX)}",
     "topics in a Heartbeat": count(requests.ENTRIES_MAX),
     "leased to a group in a queue, to an owner": f"{count(records.IN_FLIGHT_MAX)}, {count(token_pop.OWNED_MAX)}",
     "parked calls of a group on a topic, Pulls of a queue": count(waiters.WAITERS_PER_KEY_MAX),

@@ -9,12 +9,11 @@ from typing import Any
 import popmq
 from popmq_console.asking import Ask, Outcome, whole, wrong
 from popmq_console.numbers import by_group
-from popmq_console.redrives import Redrive, dead_letter_topic, fits
+from popmq_console.redrives import PIECE, Redrive, dead_letter_topic, fits
 from popmq_console.views import address, counted, paged
 
 SHOWN = 50
-PIECE = 500
-#: Dead letters that one page reads in search of those that fit.
+#: Dead letters that one page reads to find those that match.
 SCAN_MAX = 5_000
 
 

@@ -25,5 +25,8 @@ LITE_TOPICS_DEFAULT, LITE_TOPICS_MAX = 100_000, 1_000_000
 LITE_TTL_MS_DEFAULT = 72 * 3_600_000
 LITE_TTL_MS_MIN = 60_000
 
+#: Clients that may share a queue in addition to its first one, for a group or for a group in a topic.
+SHARE_NUMBER_MAX = 10_000
+
 #: Bounds of a group's subscription_expiry: how long a subscription is not read before it expires.
 EXPIRY_MS_MIN, EXPIRY_MS_MAX = 3_600_000, 10 * 365 * 86_400_000

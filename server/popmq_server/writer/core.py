@@ -290,7 +290,7 @@ class Core:
         """Runs commands without jobs: together (halved, if a long value lacks adjacent pages or many failed), then
         refusing those that need room, then one by one.
         """
-        for closed in (False, True)[shut:] if order else ():
+        for closed in () if not order else (True,) if shut else (False, True):
             try:
                 return self._attempt(batch, order, nothing, shut=closed)
             except (MapFull, DiskFault) as fault:

@@ -28,7 +28,6 @@ from popmq_server.seam.core import Core
 
 #: Entries of one backoff table.
 DELAYS_MAX = 64
-SHARE_NUMBER_MAX = 10_000
 LEASES_DEFAULT = 100
 IN_FLIGHT_LIMIT_MAX = 1_000_000
 
@@ -350,7 +349,7 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
         ),
         delays_ms=delays,
         invisible_ms=requests.invisible_ms(group.invisible_ms, "group.invisible_ms", limits.INVISIBLE_MS_DEFAULT),
-        share_number=check_range(group.share_number, "group.share_number", 0, SHARE_NUMBER_MAX),
+        share_number=check_range(group.share_number, "group.share_number", 0, limits.SHARE_NUMBER_MAX),
         start_from=start_from,
         start_ms=start_ms,
         exclusive_owner=group.exclusive_owner,

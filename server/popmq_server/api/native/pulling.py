@@ -32,7 +32,6 @@ from popmq_server.model.message import REASON_BYTES_MAX, RETRY_PREFIX, check_ran
 
 #: Queues that one request may name.
 QUEUES_MAX = limits.QUEUES_MAX
-SHARE_NUMBER_MAX = 10_000
 #: Attempts that a consumer may report: with the attempts that may follow they fit into 16 bits.
 ATTEMPTS_MAX = 10_000
 
@@ -149,7 +148,7 @@ class PullingService(Service):
         request = read(pb.SetConsumeModeRequest, raw)
         if request.mode not in pb.ConsumeMode.values():
             raise not_one_of("mode", request.mode, pb.ConsumeMode.keys())
-        share_number = check_range(request.share_number, "share_number", 0, SHARE_NUMBER_MAX)
+        share_number = check_range(request.share_number, "share_number", 0, limits.SHARE_NUMBER_MAX)
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         mode = pb.ConsumeMode.Name(request.mode)
         start = requests.start_position(request.start, "start") if request.HasField("start") else None
