@@ -122,7 +122,7 @@ def test_a_test_that_fails_without_a_change_proves_nothing(tree: Path) -> None:
     assert list(mutate.failing_unchanged(tree, [SMALL])) == [SMALL.test]
 
 
-def test_a_text_that_is_gone_or_there_twice_is_an_error_that_says_so(tree: Path) -> None:
+def test_a_text_that_is_missing_or_occurs_twice_is_an_error(tree: Path) -> None:
     with pytest.raises(CannotMutate, match=r"0 times instead of once: 'a \* b'"):
         replace(SMALL, old="a * b").applied(tree)
     with pytest.raises(CannotMutate, match="3 times instead of once"):

@@ -35,6 +35,7 @@ RIDDLE = re.compile(
     r"|that|those|these|it|its|they|of|by|at|in|on|to|from|with|within|without|before|after|behind|beside|between"
     r"|under|over|through|among|beyond)_"
     r"|_(?:anew|nobody|nobodys|somebody)(?:_|$)"
+    r"|_(?:is|are)_none(?:_|$)"
 )
 
 #: A sentence that was true of a module until it moved into a package of the wheel.
@@ -166,6 +167,7 @@ def test_names_of_tests_begin_with_their_subject() -> None:
         ("test_of_two_filters_the_first_counts", True),
         ("test_by_age_a_message_goes", True),
         ("test_a_topic_made_anew_is_empty", True),
+        ("test_a_limit_that_is_none_is_refused", True),
         ("test_peek_does_not_show_leased_messages", False),
         ("test_offsets_go_on_after_a_purge", False),
         ("test_an_error_says_what_to_install", False),

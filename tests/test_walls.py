@@ -291,7 +291,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         "short functions",
     ],
 )
-def test_the_walls_stand(rule: Rule, folders: tuple[str, ...]) -> None:
+def test_no_package_imports_across_a_wall(rule: Rule, folders: tuple[str, ...]) -> None:
     complaints = [
         complaint for path in sources(*folders) for complaint in rule(path.relative_to(ROOT).as_posix(), tree_of(path))
     ]

@@ -18,7 +18,7 @@ def test_a_stranger_sees_the_login_and_nothing_else(site: Site) -> None:
         assert "Log out" not in answer.text
 
 
-def test_a_wrong_secret_is_refused_in_words(site: Site) -> None:
+def test_a_wrong_secret_is_refused_with_a_sentence(site: Site) -> None:
     answer = site.browser().log_in("operator", "something-else")
     assert answer.status == 401
     assert "no such access key, or its secret is wrong" in answer.plain

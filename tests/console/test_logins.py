@@ -242,7 +242,7 @@ def test_an_open_page_leads_to_the_login_at_the_end_of_a_login_that_is_used(site
             assert browser.get("/keys").path.startswith("/login")
 
 
-def test_a_page_that_updates_itself_is_no_use_of_the_login(site: Site) -> None:
+def test_a_page_that_updates_itself_does_not_prolong_the_login(site: Site) -> None:
     clock = Seconds()
     with console(site.broker.endpoint, clock, every_s=0.01) as url:
         browser = Browser(url)

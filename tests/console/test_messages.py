@@ -91,7 +91,7 @@ def test_a_time_with_an_offset_is_that_moment_and_one_without_is_in_utc(site: Si
 
 
 @pytest.mark.parametrize("path", ["/message", "/messages"])
-def test_a_queue_that_no_topic_can_have_is_refused_in_words(operator: Browser, path: str) -> None:
+def test_a_queue_that_no_topic_can_have_is_refused_with_a_sentence(operator: Browser, path: str) -> None:
     answer = operator.get(f"{path}?topic=orders&queue=99999999999&offset=0")
     assert (answer.status, "99999999999 is more than" in answer.plain) == (400, True)
 

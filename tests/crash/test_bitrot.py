@@ -16,7 +16,7 @@ from tests.crash.conftest import Scale
 
 
 @pytest.mark.chaos
-def test_a_flipped_bit_is_found_and_never_delivered_as_right(
+def test_a_flipped_bit_is_found_and_its_message_is_never_delivered(
     tmp_path: Path, scale: Scale, show: Callable[[str], None]
 ) -> None:
     count = scale.pick(short=40, whole=10_000)

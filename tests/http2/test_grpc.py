@@ -93,7 +93,7 @@ async def test_a_handler_that_raises_ends_its_call_and_no_other(channel: Any, ca
     assert await unary(channel, "say")(b"next") == b"next"
 
 
-async def test_metadata_that_cannot_be_sent_end_the_call_all_the_same(channel: Any) -> None:
+async def test_metadata_that_cannot_be_sent_end_the_call_with_internal(channel: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await unary(channel, "fail")(b"metadata")
     assert refused.value.code() is grpc.StatusCode.INTERNAL

@@ -113,7 +113,7 @@ def test_a_schema_of_the_user_chooses_columns_and_their_order() -> None:
     ("field", "complaint"),
     [("colour", "no column 'colour'; the columns are topic,"), ("body", "column body is binary, not string")],
 )
-def test_a_schema_that_does_not_fit_is_refused_in_words(field: str, complaint: str) -> None:
+def test_a_wrong_schema_is_refused_with_a_sentence(field: str, complaint: str) -> None:
     with pytest.raises(SchemaError, match=complaint):
         source().streamReader(StructType([StructField(field, StringType())]))
 

@@ -16,7 +16,7 @@ from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles
 
 
-def test_a_wait_that_was_woken_in_vain_ends_when_it_would_have_ended(
+def test_a_wait_that_was_woken_without_a_message_ends_at_its_own_deadline(
     stubs: Stubs, clock: FakeClock, parked: Parked
 ) -> None:
     """S4.15, S4.19: a call that parks again has only the rest of its time."""

@@ -96,7 +96,7 @@ def test_a_block_ends_with_its_bytes_and_with_its_span(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_rows_come_back_as_they_were_put_for_each_message_they_speak_of(rig: Rig, seed: int) -> None:
+def test_rows_are_read_as_they_were_written_for_each_of_their_messages(rig: Rig, seed: int) -> None:
     rig.topic()
     chance, topic_id = random.Random(seed), rig.core.state.ids[("t", "t")]
     put: dict[tuple[int, int, int], Row] = {}

@@ -174,7 +174,7 @@ def test_a_group_may_have_a_table_of_its_own(rig: Rig) -> None:
     assert rig.release(rig.pop(), delay_ms=None) == [(rig.now + 5 * SECOND, False)]
 
 
-def test_a_release_without_delay_is_visible_at_once_and_wakes(rig: Rig) -> None:
+def test_a_release_without_delay_is_visible_at_once_and_wakes_a_parked_pop(rig: Rig) -> None:
     rig.pair()
     rows = sent_and_popped(rig, "a", "b")
     change = ask.ChangeInvisibleTime("g", (ask.Change(rows[0].handle, "release", 0),))

@@ -200,7 +200,7 @@ def test_a_pop_of_one_steps_over_a_damaged_retry(rig: Rig) -> None:
     assert (rig.numbers().quarantined, rig.numbers().retry) == (1, 1)
 
 
-def test_a_pop_that_gives_up_stepping_says_that_it_is_to_go_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pop_that_reaches_its_bound_of_skips_asks_to_run_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pick, "SKIPS_MAX", 2)
     rig.pair()
     for text in "abc":

@@ -197,7 +197,7 @@ async def test_a_cancelled_pull_leaves_its_place(broker: Broker) -> None:
     assert broker.pulls.waiters.count == 0
 
 
-async def test_places_are_limited(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_parked_pulls_is_limited(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lots, "WAITERS_PER_KEY_MAX", 1)
     task = held(broker)
     await parked(broker, 1)

@@ -53,7 +53,7 @@ def reference_average(queues: int, clients: int, place: int) -> list[int]:
         (1, "ab", [[0], []]),
     ],
 )
-def test_avg_assigns_stretches(queues: int, clients: str, expected: Shares) -> None:
+def test_avg_assigns_ranges_of_equal_length(queues: int, clients: str, expected: Shares) -> None:
     assert shares(by_average, queues, list(clients)) == expected
 
 

@@ -75,7 +75,7 @@ def test_a_tag_that_no_message_can_have_is_refused_with_its_place(text: str, pla
     assert "a || b" in error.action
 
 
-def test_lists_are_bounded() -> None:
+def test_the_number_of_tags_and_the_length_of_an_expression_are_bounded() -> None:
     wanted = [str(number) for number in range(tag.TAGS_MAX)]
     assert len(filters.make("tag", "||".join(wanted)).hashes or ()) == tag.TAGS_MAX
     assert "257 tags" in str(refused("tag", "||".join([*wanted, "x"])))

@@ -353,7 +353,7 @@ def test_the_text_is_bounded_in_bytes() -> None:
         ("a > 5", "{} = TRUE"),
     ],
 )
-def test_depth_is_bounded(innermost: str, around: str) -> None:
+def test_the_depth_of_an_expression_is_bounded(innermost: str, around: str) -> None:
     """The innermost counts as one; what the levels are made of does not matter."""
     text = innermost
     for _ in range(DEPTH_MAX - 1 - innermost.startswith("-")):

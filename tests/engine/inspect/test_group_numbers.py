@@ -128,7 +128,7 @@ def test_the_last_pull_of_each_queue_is_kept_and_is_of_its_group(rig: Rig) -> No
     assert [row.read_ms for row in rows(rig)] == [0, rig.now]
 
 
-def test_an_owners_pop_is_a_read_and_a_restart_forgets_them_all(rig: Rig) -> None:
+def test_an_owners_pop_counts_as_a_read_and_a_restart_forgets_the_times_of_reads(rig: Rig) -> None:
     rig.pair()
     rig.attach()
     rig.advance(MINUTE)

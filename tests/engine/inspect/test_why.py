@@ -370,7 +370,7 @@ def test_a_trace_in_pieces_finds_what_one_would(rig: Rig, monkeypatch: pytest.Mo
     assert len(why(rig, "a")) == 16
 
 
-def test_asking_changes_nothing(rig: Rig) -> None:
+def test_a_why_changes_nothing(rig: Rig) -> None:
     rig.pair()
     died(rig, "a")
     rig.send("b")

@@ -250,7 +250,7 @@ def test_the_subscription_of_a_topic_expires_with_those_of_its_lite_topics(
     assert lites.lites(rig) == 0, "nobody needs them now"
 
 
-def test_lite_topics_of_an_aborted_piece_go_with_their_subscription_all_the_same(
+def test_lite_topics_of_an_aborted_piece_are_removed_with_their_subscription(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The removal takes several pieces; of each the first attempt is dropped."""

@@ -79,7 +79,7 @@ def test_a_mode_keeps_the_filter_and_a_filter_the_mode(shop: Rig) -> None:
     assert shop.do(ask.SetFilter("t", "g", ("tag", "y"))).mode == "PULL"
 
 
-def test_names_are_checked(shop: Rig) -> None:
+def test_a_switch_of_an_unknown_topic_or_group_is_refused(shop: Rig) -> None:
     asked = [ask.SetConsumeMode("nobody", "g", "PULL"), ask.SetConsumeMode("t", "nobody", "PULL")]
     assert refusals(shop.run(*asked)) == ["TOPIC_NOT_FOUND", "GROUP_NOT_FOUND"]
 

@@ -91,7 +91,7 @@ def test_a_commit_beyond_the_end_or_of_no_queue_is_refused_and_changes_nothing(
     assert committed(rig) == [0]
 
 
-def test_a_commit_below_the_first_offset_is_one_of_the_first(rig: Rig) -> None:
+def test_a_commit_below_the_first_offset_commits_the_first_offset(rig: Rig) -> None:
     """Retention dropped messages that the consumer still had in hand, which is not an error of the consumer."""
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group()
@@ -345,7 +345,7 @@ def test_a_reset_of_a_fifo_topic_drops_waiting_messages_and_opens_the_locks(rig:
     assert bodies(rig.pop()) == ["a1", "a2", "a3", "b1", "b2"]
 
 
-def test_a_dead_letter_whose_message_comes_again_by_a_reset_is_redriven_by_nothing_more(rig: Rig) -> None:
+def test_a_dead_letter_whose_message_a_reset_made_unread_is_delivered_once_after_a_redrive(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
     rig.reject(rig.pop(1))

@@ -60,7 +60,7 @@ def test_a_delayed_message_due_in_the_past_is_visible_at_once(rig: Rig, ago_ms: 
     assert bodies(rig.pop()) == ["a", "b"]
 
 
-def test_any_time_of_64_bits_is_kept_and_told(rig: Rig) -> None:
+def test_any_time_of_64_bits_is_stored_and_returned(rig: Rig) -> None:
     timed_pair(rig)
     times = [FOREVER, FOREVER - 1, 1 << 62, 1 << 53, rig.now + 1]
     send(rig, *(later(str(due_ms), due_ms=due_ms) for due_ms in times))

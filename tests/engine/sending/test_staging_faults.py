@@ -113,7 +113,7 @@ def no_room(self: space.Room, kind: int, size: int = 0) -> bool:
     return False
 
 
-def test_an_older_release_that_had_the_store_open_makes_no_number_used_twice(rig: Rig) -> None:
+def test_a_stage_number_is_not_used_twice_after_an_older_release_had_the_store_open(rig: Rig) -> None:
     rig.topic()
     stage(rig, "a", "1")
 

@@ -63,7 +63,9 @@ def test_a_half_message_is_invisible_to_every_kind_of_read(rig: Rig, open_ones: 
     assert halves(rig) == ["a", "b", "c"], "retention does not count before it is visible"
 
 
-def test_a_commit_gives_a_place_now_and_wakes(rig: Rig, open_ones: list[Place]) -> None:
+def test_a_committed_message_gets_its_place_at_the_commit_and_wakes_a_parked_pop(
+    rig: Rig, open_ones: list[Place]
+) -> None:
     rig.send("before")
     committed = rig.commit(ending(open_ones[1:2], True))
     assert committed.results == [[Ended("b", Place(0, 1))]]
@@ -263,7 +265,7 @@ def test_a_full_map_in_the_middle_of_an_end_changes_nothing(
     assert len(texts(rig)) == 3 * commit
 
 
-def test_a_store_that_is_all_but_full_takes_no_ends_and_still_acks(
+def test_a_nearly_full_store_refuses_ends_of_transactions_and_still_acks(
     rig: Rig, open_ones: list[Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.send("x")

@@ -60,7 +60,7 @@ def test_the_retry_topic_counts_as_a_queue_of_its_own(rig: Rig) -> None:
     assert refusal.code == "IN_FLIGHT_LIMIT"
 
 
-def test_a_higher_limit_applies_at_once_and_wakes(rig: Rig) -> None:
+def test_a_higher_limit_applies_at_once_and_wakes_parked_pops(rig: Rig) -> None:
     rig.pair(in_flight_max=1)
     rig.send("a", "b")
     rig.pop()

@@ -157,7 +157,7 @@ def test_an_eviction_that_runs_again_is_reported_to_the_client_that_lost_its_nam
     assert answer.evicted == (("c", "ann"),)
 
 
-def test_a_subscription_that_was_never_committed_is_none(make_rig: MakeRig) -> None:
+def test_a_subscription_that_was_never_committed_does_not_exist(make_rig: MakeRig) -> None:
     """A refusal that comes after the watch was made; nothing of it stays."""
     rig = make_rig()
     lites.create(rig)

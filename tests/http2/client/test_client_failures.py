@@ -192,7 +192,7 @@ async def test_a_server_that_comes_up_is_found_after_the_pause(caller: Make, ech
         (goes_away_at_once, "close some"),
     ],
 )
-async def test_a_server_that_is_none_is_unavailable_with_the_reason(
+async def test_a_peer_that_is_not_a_grpc_server_is_unavailable_with_the_reason(
     caller: Make, played: Played, play: object, text: str
 ) -> None:
     outcome = await caller(await played(play), None, QUICK).unary("say", b"x")

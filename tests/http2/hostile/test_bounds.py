@@ -166,7 +166,7 @@ async def test_a_client_that_takes_no_answers_is_refused_further_ones(connect: C
     assert await client.status(79) == "8"
 
 
-async def test_a_client_that_says_nothing_after_connecting_is_let_go(serve: Serve) -> None:
+async def test_a_client_that_sends_nothing_after_connecting_is_disconnected(serve: Serve) -> None:
     _, port = await serve(handshake_s=0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):

@@ -30,7 +30,7 @@ async def test_a_pop_filters_by_sql(client: Any) -> None:
     assert texts(await client.pop(TOPIC, GROUP, sql="region = 'eu' AND amount > 100")) == ["eu 200"]
 
 
-async def test_a_consumer_filters(client: Any, guard: Any) -> None:
+async def test_a_consumer_gets_only_messages_of_its_filter(client: Any, guard: Any) -> None:
     seen = []
     async for delivery in client.consume(TOPIC, GROUP, tag="us", until_idle=0.01):
         async with guard(delivery):

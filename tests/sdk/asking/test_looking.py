@@ -110,7 +110,7 @@ async def test_dead_letters_are_delivered_again_some_or_all(client: Any) -> None
     assert (await client.stats(TOPIC, GROUP)).groups[0].dead == 0
 
 
-async def test_a_purged_topic_is_empty_and_goes_on(client: Any) -> None:
+async def test_a_purged_topic_is_empty_and_takes_new_messages(client: Any) -> None:
     await client.send(TOPIC, ["a", "b", "c"])
     popped = await client.pop(TOPIC, GROUP, max_messages=1)
     assert await client.purge_topic(TOPIC) == 3

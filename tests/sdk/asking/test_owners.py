@@ -20,7 +20,7 @@ def token(owner: popmq.Attachment, epoch: int = 1, **fields: Any) -> popmq.Token
     return popmq.Token("query", owner.generation, epoch, **fields)
 
 
-async def test_a_sealed_set_comes_as_columns_and_comes_again(client: Any, owner: popmq.Attachment) -> None:
+async def test_a_sealed_set_is_returned_as_columns_and_repeated(client: Any, owner: popmq.Attachment) -> None:
     assert (owner.acked_epoch, owner.queues) == (0, 8)
     first = await client.pop_sealed(TOPIC, GROUP, token(owner))
     assert (first.count, first.end, first.replay, len(first.columns)) == (5, True, False, 5)
@@ -33,7 +33,7 @@ async def test_a_sealed_set_comes_as_columns_and_comes_again(client: Any, owner:
     assert again.replay
 
 
-async def test_a_sealed_set_comes_again_after_its_lease_too(client: Any, owner: popmq.Attachment, advance: Any) -> None:
+async def test_a_sealed_set_is_repeated_after_its_lease_too(client: Any, owner: popmq.Attachment, advance: Any) -> None:
     first = await client.pop_sealed(TOPIC, GROUP, token(owner), lease=10.0)
     await advance(3600.0)
     again = await client.pop_sealed(TOPIC, GROUP, token(owner), lease=10.0)
@@ -65,7 +65,7 @@ async def test_an_owner_that_was_never_attached_is_not_found(client: Any) -> Non
         await client.renew_owner(GROUP, "nobody", 1)
 
 
-async def test_a_read_is_bounded_by_the_position_that_wait_available_told(client: Any, owner: popmq.Attachment) -> None:
+async def test_a_read_is_bounded_by_the_position_of_wait_available(client: Any, owner: popmq.Attachment) -> None:
     available = await client.wait_available(TOPIC, GROUP, min_ready=5, wait=0.0)
     assert (available.ready, available.stats.ready) == (5, 5)
     await client.send(TOPIC, [b"late"] * 3)

@@ -30,7 +30,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
 
 
 @BOTH
-def test_messages_errors_and_streams_are_the_same(popmq_broker: Broker, tmp_path: Path, transport: str) -> None:
+def test_messages_errors_and_streams_are_the_same_on_both_transports(
+    popmq_broker: Broker, tmp_path: Path, transport: str
+) -> None:
     client = popmq_broker.client(transport=transport)
     client.create_topic(TOPIC)
     client.create_group(GROUP)
@@ -47,7 +49,7 @@ def test_messages_errors_and_streams_are_the_same(popmq_broker: Broker, tmp_path
 
 
 @BOTH
-def test_tls_and_what_goes_wrong_with_it_is_the_same(secured: EmbeddedBroker, transport: str) -> None:
+def test_tls_and_its_errors_are_the_same_on_both_transports(secured: EmbeddedBroker, transport: str) -> None:
     options = {"transport": transport, "retry": ONCE}
     with popmq.Client(secured.tls_endpoint, tls_ca=secured.certificate, **options) as client:  # type: ignore[arg-type]
         assert client.list_topics() == []
@@ -98,7 +100,7 @@ def acked(client: popmq.Client) -> Iterator[popmq.Delivery]:
         client.ack(popped)
 
 
-def test_an_unknown_transport_and_an_endpoint_that_is_none_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_transport_and_an_invalid_endpoint_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(errors.InvalidField, match="auto, python, grpcio"):
         popmq.Client(transport="http3")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidField, match="host:port"):

@@ -95,7 +95,7 @@ async def test_a_maximum_of_attempts_may_be_named_for_one_send_back(pulled: Any)
     assert (dead.dead_letter.attempts, dead.dead_letter.last_client) == (1, pulled.client_id)
 
 
-async def test_a_reset_takes_seconds_since_1970_for_a_time_and_refuses_what_is_none(pulled: Any, advance: Any) -> None:
+async def test_a_reset_takes_seconds_since_1970_for_a_time_and_refuses_other_values(pulled: Any, advance: Any) -> None:
     await pulled.send(TOPIC, ["before"])
     await advance(100.0)
     await pulled.send(TOPIC, ["since"])

@@ -209,7 +209,7 @@ def test_messages_dropped_between_plan_and_read_are_a_data_loss(broker: Broker, 
         broker.send(20)
 
 
-def test_a_stream_s_options_are_none_of_a_batch_read(broker: Broker) -> None:
+def test_options_of_a_stream_are_refused_in_a_batch_read(broker: Broker) -> None:
     for name, value in {"group": "g", "maxRowsPerTrigger": "5", "longPollTimeout": "5s"}.items():
         with pytest.raises(OptionError, match=f"unknown option '{name.lower()}'"):
             read(broker, mode="offsets", **{name: value})

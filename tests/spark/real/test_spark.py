@@ -184,7 +184,7 @@ def test_a_schema_of_the_user_chooses_columns(broker: Broker, query: Query) -> N
     assert [row.topic for row in seen] == [TOPIC] * 3
 
 
-def test_a_schema_that_does_not_fit_ends_in_words(query: Query) -> None:
+def test_a_wrong_schema_ends_the_query_with_a_sentence(query: Query) -> None:
     options = {name: str(value) for name, value in query.options.items()}
     rows = query.spark.readStream.format("popmq").options(**options).schema("colour STRING").load()
     with pytest.raises(StreamingQueryException, match="there is no column 'colour'"):

@@ -132,7 +132,7 @@ def test_a_stream_is_written_when_it_ends(stubs: Stubs, lines: Lines) -> None:
     assert [(line["method"], line["code"]) for line in lines.fields] == [("Backup", "OK")]
 
 
-def test_a_bug_and_a_request_that_is_none_are_written_too(
+def test_a_bug_and_bytes_that_are_not_a_request_are_audited_too(
     stubs: Stubs, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> Any:

@@ -82,7 +82,7 @@ LIMITED = (grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED", "access_key", Tru
 ASK = pb.GetInfoRequest()
 
 
-def test_a_key_makes_its_calls_of_a_second_and_the_next_learns_when_to_come_again(limited: Limited) -> None:
+def test_a_call_beyond_the_rate_of_a_key_is_refused_with_the_time_to_retry(limited: Limited) -> None:
     limited.limit("calls_per_s = 5")
     greedy = limited.client()
     for _ in range(5):
@@ -222,7 +222,7 @@ def test_answers_that_are_not_taken_count_as_bytes_in_flight() -> None:
     "line",
     ["calls_per_s = 0", "calls_per_s = true", "connections = 1.5", "bytes_in_flight = 'much'", "connections = -1"],
 )
-def test_a_limit_that_is_none_is_refused_with_its_key(tmp_path: Path, line: str) -> None:
+def test_an_invalid_limit_is_refused_with_its_key(tmp_path: Path, line: str) -> None:
     path = tmp_path / "keys.toml"
     path.touch(0o600)
     path.write_text(f"[a]\nsecret = 'the secret of a'\nallow = []\n{line}")

@@ -97,7 +97,7 @@ def test_settings_are_shown_and_compared_by_a_second_create(stubs: Stubs) -> Non
     assert refusal(stubs.admin.CreateGroup, again_group).code == "ALREADY_EXISTS"
 
 
-def test_a_permission_that_there_is_none_is_refused(shop: Stubs) -> None:
+def test_an_unknown_permission_is_refused(shop: Stubs) -> None:
     request = pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, permission=77))  # type: ignore[arg-type]
     assert refusal(shop.admin.UpdateTopic, request).info.field == "topic.permission"
 

@@ -99,7 +99,7 @@ def test_a_parked_wait_available_is_woken_and_takes_nothing(
     assert bodies(shop.pop()) == [b"held"]
 
 
-def test_freed_room_in_flight_wakes(shop: Stubs, parked: Parked) -> None:
+def test_an_ack_at_the_in_flight_limit_wakes_a_parked_pop(shop: Stubs, parked: Parked) -> None:
     """10,000 leased messages a group and queue are the bound for ordinary pops; here 2."""
     shop.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, in_flight_max=2)))
     shop.send(b"a", b"b", b"c")

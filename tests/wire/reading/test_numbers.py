@@ -219,7 +219,7 @@ def test_a_topic_created_again_has_no_rates_of_the_old_one(shop: Stubs) -> None:
     assert (topic.sent_per_s, stats.popped_per_s, stats.acked_per_s, stats.acked) == (0, 0, 0, 0)
 
 
-def test_commits_are_counted_and_looks_are_none(shop: Stubs) -> None:
+def test_commits_are_counted_and_reads_make_none(shop: Stubs) -> None:
     def commits() -> int:
         store: pb.StoreStats = shop.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S).store
         return store.commits

@@ -85,7 +85,7 @@ def test_messages_of_higher_priority_come_first(stubs: Stubs) -> None:
     assert bodies(stubs.pop(max_messages=3)) == [b"9", b"1023", b"5"]
 
 
-def test_a_send_beyond_the_quota_learns_when_to_come_back(shop: Stubs, clock: FakeClock) -> None:
+def test_a_send_beyond_the_quota_is_refused_with_the_time_to_retry(shop: Stubs, clock: FakeClock) -> None:
     update(shop, quota=pb.Quota(send_messages_per_s=4))
     shop.send(b"a", b"b", b"c", b"d")
     refused = refusal(shop.broker.Send, sending(b"e"))
@@ -152,7 +152,7 @@ def test_a_topic_at_its_limit_of_bytes_names_the_group_that_holds_the_most(shop:
     assert bodies(shop.pop()) == [b"y" * 700_000]
 
 
-def test_a_purged_topic_is_empty_and_goes_on(shop: Stubs, parked: Parked) -> None:
+def test_a_purged_topic_is_empty_and_takes_new_messages(shop: Stubs, parked: Parked) -> None:
     shop.send(b"a", b"b", b"c")
     (handle,) = handles(shop.pop(max_messages=1))
     purge = pb.PurgeTopicRequest(name=TOPIC)

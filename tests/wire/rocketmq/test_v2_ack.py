@@ -122,7 +122,9 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), NAMES)
-def test_names_are_checked(shop: Stubs, v2: V2, fields: dict[str, Any], expected: str) -> None:
+def test_a_wrong_name_or_handle_is_refused_alike_by_ack_change_and_dead_letter(
+    shop: Stubs, v2: V2, fields: dict[str, Any], expected: str
+) -> None:
     (a,) = sent(v2, b"a")
     text = fields.pop("receipt_handle", handle(a))
     names = {"topic": resource(TOPIC), "group": resource(GROUP)} | fields

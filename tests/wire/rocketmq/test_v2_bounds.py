@@ -161,9 +161,7 @@ def test_leases_of_a_topic_that_was_deleted_are_over_and_clients_stop_asking(sho
     assert v2.code("ForwardMessageToDeadLetterQueue", receipt_handle=handle, **names) == "OK"
 
 
-def test_filters_of_groups_that_are_not_there_are_not_told(
-    shop: Stubs, v2: V2, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_filters_of_an_unknown_group_are_not_logged(shop: Stubs, v2: V2, caplog: pytest.LogCaptureFixture) -> None:
     """The log is for operators: clients must not fill it by requests for unknown groups."""
     with caplog.at_level(logging.WARNING, "popmq.api"):
         for tag in ("a", "b"):

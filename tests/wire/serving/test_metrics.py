@@ -333,7 +333,7 @@ def test_parked_calls_are_gauged_at_the_time_of_the_scrape(shop: Stubs, parked: 
     assert Scraped(port)("waiters") == 0
 
 
-def test_space_is_shown(shop: Stubs, port: int) -> None:
+def test_the_space_of_the_store_is_shown(shop: Stubs, port: int) -> None:
     scraped = Scraped(port)
     store = shop.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S).store
     assert scraped("store_used_bytes") == store.used_bytes > 0

@@ -218,7 +218,7 @@ def test_timeouts_end_in_the_dead_letter_topic_head_by_head(rig: Rig) -> None:
     assert dead_texts(rig) == ["a1", "a2"]
 
 
-def test_a_rejected_message_is_dead_and_its_message_group_goes_on(rig: Rig) -> None:
+def test_a_rejected_message_is_dead_and_its_message_group_continues(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
     one, two = rig.pop()
@@ -326,7 +326,7 @@ def test_a_pop_wakes_no_other_pop_for_message_groups_that_it_locked(rig: Rig) ->
     assert (committed.results[0].rest, committed.woken) == (0, set())
 
 
-def test_an_ack_that_opens_a_lock_wakes(rig: Rig) -> None:
+def test_an_ack_that_unlocks_a_message_group_wakes_a_parked_pop(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
     rows = rig.pop(1)
