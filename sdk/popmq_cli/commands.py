@@ -31,10 +31,10 @@ class Row(NamedTuple):
 ROWS = {
     "serve": Row("broker.serve", "serve", "Run a broker on one data folder."),
     "context": Row("broker.context", "context", "Give brokers names, and select the one that commands call."),
-    "topic": Row("readers.topic", "topic", "Make, change, show, purge and delete topics."),
-    "group": Row("readers.group", "group", "Make, change, show and delete groups."),
+    "topic": Row("readers.topic", "topic", "Create, change, show, purge and delete topics."),
+    "group": Row("readers.group", "group", "Create, change, show and delete groups."),
     "send": Row("messages.send", "send", "Send messages to TOPIC."),
-    "recall": Row("messages.delay", "recall", "Take delayed messages back."),
+    "recall": Row("messages.delay", "recall", "Recall delayed messages: they will never be delivered."),
     "pop": Row("messages.pop", "pop", "Lease messages and print them."),
     "consume": Row(
         "messages.consume", "consume", "Print the messages of TOPIC for GROUP and ack each, until none is left."
@@ -44,8 +44,8 @@ ROWS = {
         "messages.move", "move", "Send the unfinished messages of --group from FROM to TO, and ack them in FROM."
     ),
     "work": Row("messages.work", "work", "Run the handlers of a popmq.Worker."),
-    "ack": Row("messages.settle", "ack", "Finish messages: they never come back."),
-    "extend": Row("messages.settle", "extend", "Move the end of leases."),
+    "ack": Row("messages.settle", "ack", "Ack messages: the group does not get them again."),
+    "extend": Row("messages.settle", "extend", "Move the deadline of leases."),
     "release": Row("messages.settle", "release", "Release messages: they are delivered again."),
     "reject": Row("messages.settle", "reject", "Send messages to the dead-letter topic."),
     "ping": Row("broker.ping", "ping", "Check that the broker answers; show its release and its engine."),
@@ -78,7 +78,7 @@ ROWS = {
     "check": Row("broker.check", "check", "Check the store of a stopped broker."),
     "verify": Row("broker.verify", "verify", "Test the broker's guarantees on this machine."),
     "compact": Row("broker.compact", "compact", "Shrink the data file of a stopped broker."),
-    "access-key": Row("broker.access_key", "access_key", "Make access keys, and look at those of a broker."),
+    "access-key": Row("broker.access_key", "access_key", "Create access keys, and show those of a broker."),
 }
 
 
@@ -153,7 +153,7 @@ class Commands(click.Group):
 @click.version_option(package_name="popmq", message="popmq %(version)s")
 @click.pass_context
 def popmq(context: click.Context, /, **shared: Any) -> None:
-    """PopMQ: a message broker that leases. One process, one folder, every OK on disk.
+    """PopMQ: a message broker with leases. One process, one folder, every OK on disk.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ COLUMNS = ["KEY", "ALLOWED", "CERTIFICATES", "ENDS", "CONNECTIONS#", "IN FLIGHT#
 
 @click.group("access-key")
 def access_key() -> None:
-    """Make access keys, and look at those of a broker."""
+    """Create access keys, and show those of a broker."""
 
 
 @access_key.command()
@@ -59,7 +59,7 @@ def new(
 ) -> None:
     """Print a new key with a random secret, in the format of the file of `popmq serve --access-keys`.
 
-    The file is for its owner only (mode 600); a running broker takes what is added to it within a second.
+    The file is for its owner only (mode 600); a running broker reads changes of it within a second.
 
     \b
     Examples:
@@ -112,8 +112,8 @@ def _broker_installed() -> Iterator[None]:
 def hash_() -> None:
     """Read a secret from standard input and print its hash, for `secret_hash` in the file of access keys.
 
-    The file then holds nothing with which a thief could call. The key's clients go on with their secret; official
-    RocketMQ clients cannot, since their signatures are verified with the secret.
+    A copy of the file then does not allow calls. The key's clients continue with their secret, except official
+    RocketMQ clients, since their signatures are verified with the secret.
 
     \b
     Examples:

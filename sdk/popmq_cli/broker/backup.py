@@ -29,10 +29,11 @@ Report = Callable[[int, int], None]
 def backup(client: popmq.Client, output: Output, target: str, rate: int) -> None:
     """Copy the store of a running broker.
 
-    Into DIR, or to standard output. Everything that the broker answered before the backup began is in it; clients go on
-    meanwhile. The copy is a data folder: start a broker on it, or look at it with popmq check. DIR is made; one that
-    has a popmq.mdb, or gets another backup, is refused. Interrupted, killed or refused it leaves no popmq.mdb. From
-    standard output only exit code 0 says that the file is whole; a broker refuses to start on one that is cut short.
+    Into DIR, or to standard output. The copy has everything that the broker answered before the backup began; clients
+    continue meanwhile. The copy is a data folder: start a broker on it, or look at it with popmq check. DIR is created;
+    one that has a popmq.mdb, or gets another backup, is refused. An interrupted, killed or refused backup leaves no
+    popmq.mdb. From standard output only exit code 0 says that the file is whole; a broker refuses to start on one that
+    is cut short.
 
     \b
     Examples:

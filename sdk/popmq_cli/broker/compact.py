@@ -15,8 +15,8 @@ def compact(data: str) -> None:
 
     A running broker uses freed pages again, but its file does not shrink. This checks the store, writes a copy without
     them beside it, compares the two, and puts the copy in its place: the old file, or the new one, is whole at any
-    moment. It needs as much free disk as the store has in use. Ends with 1 when the store is broken, when a broker is
-    running on it, or when there is too little room; then nothing was changed.
+    moment. It needs as much free disk as the store has in use, and 64 MiB. Ends with 1 when the store is broken, when a
+    broker is running on it, or when there is too little room; then nothing was changed.
 
     \b
     Examples:

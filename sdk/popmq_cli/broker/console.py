@@ -40,7 +40,7 @@ def console(
     """Serve web pages of a broker.
 
     Where the broker asks for access keys, so do the pages, and what they show and do is what the key allows. It prints
-    `popmq: console on URL` when it takes requests. --tls and --tls-ca are about the broker, --tls-cert and --tls-key
+    `popmq: console on URL` when it accepts requests. --tls and --tls-ca are about the broker, --tls-cert and --tls-key
     about the pages.
 
     \b

@@ -22,8 +22,8 @@ def names(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 def context() -> None:
     """Give brokers names, and select the one that commands call.
 
-    Options win over the context that --context or POPMQ_CONTEXT names, which wins over POPMQ_ENDPOINT and the other
-    variables. The selected context is used when none of these names a broker.
+    Options take precedence over the context that --context or POPMQ_CONTEXT names, this context over POPMQ_ENDPOINT
+    and the other variables. The selected context is used when none of these names a broker.
     """
 
 
@@ -111,7 +111,7 @@ def select(name: str) -> None:
 @context.command()
 @click.argument("name", shell_complete=names)
 def remove(name: str) -> None:
-    """Forget a broker.
+    """Remove a broker.
 
     \b
     Examples:

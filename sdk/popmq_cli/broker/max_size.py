@@ -15,9 +15,9 @@ from popmq_cli.shared.output import Output, size
 def max_size(client: popmq.Client, output: Output, limit: int | None) -> None:
     """Show the limit of the data file, or set another one.
 
-    The broker goes on meanwhile. A set limit holds at once: sends that were refused for a full store succeed again. It
-    holds for later starts too, until popmq serve --max-size names another size than it does now. A limit reserves no
-    disk. A limit below what the store has in use is refused; a lower one does not shrink the file, popmq compact does.
+    The broker continues meanwhile. The new limit applies at once: sends that a full store refused succeed again. It
+    also applies to later starts, until popmq serve gets another --max-size than now. A limit reserves no disk. A limit
+    below what the store has in use is refused; a lower one does not shrink the file, popmq compact does.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ def verify(
     """Test the broker's guarantees on this machine.
 
     Brokers with your settings run on scratch folders of their own, never on your data, while they are killed, lose
-    their power, have no room, a slow disk, and a clock that jumps. Programs send, pop and ack all the while and record
+    their power, have no room, a slow disk, and a clock that jumps. Meanwhile programs send, pop and ack, and record
     every answer. The report says what was lost, repeated, overlapping or late.
 
     Power cuts, the slow disk and the clock need a C compiler and Linux; without them they are skipped, and the report

@@ -32,7 +32,7 @@ def browse(
     tag: str | None,
     sql: str | None,
 ) -> None:
-    """Show the messages of TOPIC. No group is asked for: nothing is leased, counted or acked.
+    """Show the messages of TOPIC. It needs no group: nothing is leased, counted or acked.
 
     Each queue in its order; a dead-letter topic is %DLQ%GROUP. With --follow only new messages are shown, or those from
     --since on and then new ones. Delayed and half messages are in no queue yet.

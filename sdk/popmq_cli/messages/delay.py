@@ -43,10 +43,9 @@ def delayed(client: popmq.Client, output: Output, topic: str, until: datetime | 
 @click.argument("handles", nargs=-1, required=True)
 @asks
 def recall(client: popmq.Client, output: Output, topic: str, handles: tuple[str, ...]) -> None:
-    """Take delayed messages back.
+    """Recall delayed messages: they will never be delivered.
 
-    They will never be delivered. Handles are printed by `popmq send --json` and by `popmq delayed`. Refused when the
-    message was delivered already.
+    `popmq send --json` and `popmq delayed` print handles. The command is refused if the message was delivered already.
 
     \b
     Examples:

@@ -81,7 +81,7 @@ def list_(client: popmq.Client, output: Output) -> None:
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=20, show_default=True, help="Rows at most.")
 @asks
 def show(client: popmq.Client, output: Output, group: str, offset: int, most: int) -> None:
-    """Dead letters of GROUP, oldest first: where each came from, and what the consumer said. It stays where it is.
+    """Dead letters of GROUP, oldest first: where each came from, and its reason. They stay there.
 
     \b
     Examples:

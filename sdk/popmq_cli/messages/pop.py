@@ -28,7 +28,7 @@ BATCH = 256
 @click.option("--queue", "queues", type=int, multiple=True, help="Only this queue; may be repeated.")
 @click.option("--lite-topic", "lite_topics", multiple=True, help="The lite topic, of a LITE topic; may be repeated.")
 @filter_options
-@click.option("--ack", is_flag=True, help="Finish each message once it is printed.")
+@click.option("--ack", is_flag=True, help="Ack each message once it is printed.")
 @asks
 def pop(
     client: popmq.Client,
@@ -46,10 +46,10 @@ def pop(
 ) -> None:
     """Lease messages and print them.
 
-    With --ack it prints bodies, a line each, and finishes them; when the reader of a pipe ends, what it did not get is
-    visible again at once. Without, messages stay leased, and come back unless they are settled by the
-    handle that is printed: see `popmq ack`, `extend`, `release`, `reject`. The first pop of a group in a topic fixes
-    its filter; `popmq group update --filter` replaces it.
+    With --ack it prints bodies, a line each, and acks them; when the reader of a pipe ends, messages that it did not
+    read are visible again at once. Without --ack the messages stay leased, and are delivered again unless you settle
+    them by the printed handle: see `popmq ack`, `extend`, `release`, `reject`. The first pop of a group in a topic
+    fixes its filter; `popmq group update --filter` replaces it.
 
     \b
     Examples:

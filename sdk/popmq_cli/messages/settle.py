@@ -27,7 +27,7 @@ def _from_stdin(_context: click.Context, _parameter: click.Parameter, value: Seq
 @handles
 @asks
 def ack(client: popmq.Client, output: Output, group: str, handles: list[str]) -> None:
-    """Finish messages: they never come back.
+    """Ack messages: the group does not get them again.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def ack(client: popmq.Client, output: Output, group: str, handles: list[str]) ->
 )
 @asks
 def extend(client: popmq.Client, output: Output, group: str, handles: list[str], invisible: float) -> None:
-    """Move the end of leases.
+    """Move the deadline of leases.
 
     \b
     Examples:

@@ -47,7 +47,7 @@ def list_(client: popmq.Client, output: Output, topic: str, most: int) -> None:
 @click.argument("transaction_ids", metavar="TRANSACTION...", nargs=-1, required=True)
 @asks
 def commit(client: popmq.Client, output: Output, transaction_ids: tuple[str, ...]) -> None:
-    """Make half messages visible, instead of their producer.
+    """Commit half messages in place of their producer.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def commit(client: popmq.Client, output: Output, transaction_ids: tuple[str, ...
 @click.argument("transaction_ids", metavar="TRANSACTION...", nargs=-1, required=True)
 @asks
 def rollback(client: popmq.Client, output: Output, transaction_ids: tuple[str, ...]) -> None:
-    """Drop half messages, instead of their producer.
+    """Roll half messages back in place of their producer.
 
     \b
     Examples:

@@ -95,11 +95,12 @@ def _created(target: str) -> Iterator[IO[bytes]]:
 def import_(client: popmq.Client, output: Output, topic: str, source: IO[bytes], from_line: int) -> None:
     """Send the messages of FILE to TOPIC.
 
-    FILE is as `popmq export` writes it, and TOPIC must be there. Message ids, keys, tags, properties, message groups,
-    priorities and times are those of the file; offsets are new, and times of delivery that are over mean at once. Order
-    is kept within a message group. When a line is refused it ends, and says with which --from-line it goes on. Not safe
-    to repeat as a whole: a repeated line is stored again, unless TOPIC compares message ids (popmq topic create
-    --unique-ids 1h); after a broker that did not answer, the last lines may have been stored.
+    FILE is as `popmq export` writes it, and TOPIC must exist. Message ids, keys, tags, properties, message groups,
+    priorities and times are those of the file; offsets are new. A message whose delivery time has passed is delivered
+    at once. Order is kept within a message group. At a line that is refused the command ends, and prints the
+    --from-line with which to continue. Do not repeat it as a whole: a repeated line is stored again, unless TOPIC
+    compares message ids (popmq topic create --unique-ids 1h); after a broker that did not answer, the last lines may
+    have been stored.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ SUBSCRIPTION_COLUMNS = ["TOPIC", "MODE", "SHARE#", "FILTER"]
 
 @click.group()
 def group() -> None:
-    """Make, change, show and delete groups."""
+    """Create, change, show and delete groups."""
 
 
 def settings(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,7 +40,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             default=None,
             help="No other client pops messages that owners hold.",
         ),
-        click.option("--fifo/--no-fifo", default=None, help="Asks clients to hand messages out one after another."),
+        click.option("--fifo/--no-fifo", default=None, help="Asks clients to deliver messages one after another."),
         click.option("--in-flight-max", type=click.IntRange(1), help="Leased messages in one queue.  [default: 10000]"),
         click.option(
             "--stop-on-failure/--no-stop-on-failure",
@@ -76,10 +76,10 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
 @settings
 @asks
 def create(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
-    """Make a group. One that exists with the same settings is fine, so that scripts may run twice.
+    """Create a group. If it exists with the same settings the command succeeds, so scripts may run twice.
 
-    A group reads every message of a topic once; groups do not see each other. Where it begins in a topic is fixed when
-    it first names the topic, by a pop for example.
+    A group reads every message of a topic once; groups do not affect each other. Where it begins in a topic is fixed
+    when it first names the topic, by a pop for example.
 
     \b
     Examples:

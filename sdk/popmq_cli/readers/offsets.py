@@ -34,8 +34,9 @@ def offsets() -> None:
 def show(client: popmq.Client, output: Output, topic: str, group: str, at: datetime | None) -> None:
     """Show the offsets of each queue of TOPIC, and the position of GROUP.
 
-    FIRST is the oldest message that is still there, NEXT the one that comes next. BYTES is an estimate of what is left;
-    ALL GROUPS the least committed offset of all groups; LAST READ begins with the broker's start.
+    FIRST and NEXT are offsets: of the oldest stored message, and of the next one. BYTES is an estimate of the bytes
+    left; ALL GROUPS the least committed offset of all groups; LAST READ is – if the group has not read since the
+    broker's start.
     TOPIC may be %RETRY%group+topic.
 
     \b
@@ -59,7 +60,7 @@ def show(client: popmq.Client, output: Output, topic: str, group: str, at: datet
 def reset(
     client: popmq.Client, output: Output, topic: str, group: str, to: str | None, queues: tuple[str, ...], yes: bool
 ) -> None:
-    """Move GROUP to another place in TOPIC: later messages come again, earlier ones are skipped.
+    """Move GROUP to another place in TOPIC: messages after it are delivered again, those before it are skipped.
 
     Its leases, retries and waiting messages there are dropped.
 
@@ -113,8 +114,8 @@ def mode(
 ) -> None:
     """Show or set how GROUP reads TOPIC: pop or pull.
 
-    By leases or by offsets. With MODE it is switched, while consumers run: nothing is lost, and nothing that was acked
-    comes again.
+    By leases or by offsets. With MODE the group is switched while consumers run: nothing is lost, and no acked message
+    is delivered again.
 
     \b
     Examples:

@@ -23,8 +23,8 @@ COLUMNS = ["NAME", "CRON", "ZONE", "TOPIC", "NEXT", "IN#", "SENT#", "SKIPPED#", 
 def schedule() -> None:
     """Make the broker send messages at the times of a cron expression.
 
-    Each time is one message, also over restarts and where the clocks change. Its id is NAME@TIME, and it has the
-    properties popmq_schedule and popmq_scheduled_for.
+    It sends one message for each time, also over restarts and where the clocks change. Its id is NAME@TIME, and it has
+    the properties popmq_schedule and popmq_scheduled_for.
     """
 
 
@@ -60,7 +60,7 @@ def create(
     properties: tuple[str, ...],
     **fields: Any,
 ) -> None:
-    """Make a schedule. One that exists with the same settings is fine, so that scripts may run twice.
+    """Create a schedule. If it exists with the same settings the command succeeds, so scripts may run twice.
 
     \b
     Examples:

@@ -43,10 +43,10 @@ def export_(client: popmq.Client, output: Output, target: IO[str]) -> None:
 @click.argument("source", type=click.File("rb"), metavar="FILE|-")
 @asks
 def import_(client: popmq.Client, output: Output, source: IO[bytes]) -> None:
-    """Make the schedules of FILE, as `popmq schedule export` writes it. Their topics must be there.
+    """Create the schedules of FILE, as `popmq schedule export` writes it. Their topics must exist.
 
-    One that exists with the same settings stays as it is, so that the command may be repeated. At a line that is
-    refused it ends; the schedules of the lines before it are made. A paused schedule is paused again.
+    One that exists with the same settings stays as it is, so that the command may be repeated. The command ends at a
+    line that is refused; the schedules of earlier lines exist then. A paused schedule is paused again.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LIT
 
 @click.group()
 def topic() -> None:
-    """Make, change, show, purge and delete topics."""
+    """Create, change, show, purge and delete topics."""
 
 
 def settings(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,7 +66,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
 @settings
 @asks
 def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: int | None, **given: Any) -> None:
-    """Make a topic. One that exists with the same settings is fine, so that scripts may run twice.
+    """Create a topic. If it exists with the same settings the command succeeds, so scripts may run twice.
 
     Names have letters, digits, `_`, `-` and `.`, at most 127. Messages that a group has not finished are kept
     longer than --keep, unless --by-age. FIFO topics keep order by message group, PRIORITY topics have a queue for each
@@ -128,7 +128,7 @@ def list_(client: popmq.Client, output: Output, with_dead_letters: bool) -> None
 def describe(client: popmq.Client, output: Output, name: str) -> None:
     """One topic: settings, queues, and the groups that read it.
 
-    FIRST and NEXT are offsets: the oldest message that is still there, and the one that comes next. With --json one
+    FIRST and NEXT are offsets: of the oldest stored message, and of the next one. With --json one
     object of topic, stats and groups.
 
     \b
@@ -171,7 +171,7 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
 def purge(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     """Drop every message of a topic, and keep the topic.
 
-    Also leased, retried, delayed and half messages. Offsets go on; its groups stay, at its end.
+    Also leased, retried, delayed and half messages. Offsets continue; the groups stay, positioned at the end.
 
     \b
     Examples:
