@@ -33,6 +33,7 @@ from popmq_server.state import lite_watch, space
 from popmq_verify import stages
 from tests.sources import ROOT
 
+PERFORMANCE = ROOT / "docs" / "performance.md"
 MIB, HOUR_MS, DAY_MS = 1 << 20, 3_600_000, 86_400_000
 BOUNDS, CLIENT, FLOW = Limits(), Options(), FlowControl()
 
@@ -153,7 +154,22 @@ def test_the_performance_page_quotes_the_last_measurement() -> None:
         for broker in ("popmq-python", "redis-always", "rabbitmq-quorum")
     )
     core, median = measured("popmq-python", paced, "server_us") / 1000, measured("popmq-python", paced, "p50_ms")
-    page = " ".join((ROOT / "docs" / "performance.md").read_text().split())
+    page = " ".join(PERFORMANCE.read_text().split())
     assert f"it is {ratios[0]} times RocketMQ with ASYNC_FLUSH and {ratios[1]} times with SYNC_FLUSH" in page
     assert f"takes {ours} the CPU of a send with 64 callers, with Redis {redis}, with RabbitMQ {rabbit}" in page
     assert f"take {core:.2f} of a core; from send to receive they take {median:.1f} ms in the median" in page
+
+
+def test_the_table_of_the_performance_page_has_each_figure_of_the_last_measurement() -> None:
+    sections = re.split("^## ", (ROOT / "BENCHMARKS.md").read_text(), flags=re.MULTILINE)
+    row = r"^\| PopMQ, `python`, \S+ \| ([\d,]+) \| \S+ \| ([\d.]+) \| ([\d.]+) \| [\d.]+ \| ([\d.]+) \|"
+    figures = [
+        list(found)
+        for section in sections
+        if re.match(r"(Send|Receive \+ ack) (1|32|256), ", section)
+        for found in re.findall(row, section, re.MULTILINE)
+    ]
+    lines = PERFORMANCE.read_text().partition("\n## Figures\n")[2].partition("\n\n**")[0].strip().splitlines()
+    table = [line.strip("| ").split(" | ")[2:] for line in lines[2:]]
+    assert table == figures
+    assert len(table) == 9
