@@ -6,6 +6,7 @@ Both raise the SDK's errors. app.py turns them into a page with the broker's own
 the rules of the broker: a form sends the typed values, and the broker checks them.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,11 +14,13 @@ from typing import Any, NamedTuple
 
 import popmq
 from popmq import errors
+from popmq.duration import seconds_of
 from popmq_console.logins import Login
 from popmq_console.options import Options
 
 #: The largest number that a uint32 and an int64 of the contract can hold: most numbers, and sizes in bytes.
 UINT32_MAX, INT64_MAX = 2**32 - 1, 2**63 - 1
+MEBIBYTE, MEBIBYTES = 1 << 20, re.compile(r"[0-9]{1,14}(\.[0-9]{1,20})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,26 @@ class Ask:
         if number is None or not least <= number <= most:
             raise wrong(name, f"{text!r} is not a whole number from {least} to {most}")
         return number
+
+    def duration(self, name: str) -> float | None:
+        """Seconds of a field such as 12h or 1h30m; None when it is empty. Raises InvalidField.
+
+        A number without a unit is refused: one person means seconds, the next one hours.
+        """
+        text = self.given(name)
+        if text and text[-1].isdecimal():
+            raise wrong(name, f"{text!r} has no unit: write 90s, 12h or 3d")
+        return seconds_of(text, name) if text else None
+
+    def mebibytes(self, name: str) -> int | None:
+        """Bytes of a field in MiB such as 0.5; None when the field is empty. Raises InvalidField."""
+        text = self.given(name)
+        if not text:
+            return None
+        found = round(float(text) * MEBIBYTE) if MEBIBYTES.fullmatch(text) else -1
+        if not 0 <= found <= INT64_MAX:
+            raise wrong(name, f"{text!r} is not a size in MiB")
+        return found
 
     def place(self, name: str, most: int = INT64_MAX) -> int:
         """A whole number of the URL; 0 when it is not a number. Raises InvalidField."""

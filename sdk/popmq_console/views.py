@@ -80,6 +80,21 @@ def seconds(value: float) -> str:
     return f"{whole} s"
 
 
+def duration(value: float) -> str:
+    """A duration as it is typed, to the millisecond: 1h30m. A form that is sent unchanged must change nothing."""
+    left, parts = round(value * 1000), []
+    for unit, of_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        whole, left = divmod(left, of_ms)
+        if whole:
+            parts.append(f"{whole}{unit}")
+    return "".join(parts) or "0s"
+
+
+def mebibytes(value: int) -> str:
+    """Bytes in MiB, exactly, since it is the value of a field: 1.5."""
+    return f"{value / (1 << 20):.20f}".rstrip("0").rstrip(".")
+
+
 def headline(reason: str) -> str:
     """The most telling line of a reason: of a Python traceback the last one, else the first."""
     lines = [line for line in reason.splitlines() if line.strip()] or [""]
@@ -143,7 +158,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (count, counted, rate, size, seconds, moment, headline, as_text, as_json, as_hex)
+    filters = (count, counted, rate, size, seconds, duration, mebibytes, moment, headline, as_text, as_json, as_hex)
     made.filters.update({function.__name__: function for function in filters} | {"bytes": size})
     made.globals["address"] = address
     return made

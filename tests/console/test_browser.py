@@ -207,7 +207,7 @@ def test_a_topic_is_made_changed_paused_purged_and_deleted(site: Site, chromium:
     chromium.send("/topics/create", name="clicked", type="FIFO", queues="3")
     chromium.until("The topic clicked has 3 queues.")
     chromium.unfold("Settings")
-    chromium.send("/topic/change", keep_h="5")
+    chromium.send("/topic/change", keep="5h")
     chromium.until("The settings of clicked are changed.")
     chromium.unfold("Pause")
     chromium.send("/topic/permit", permission="READ_ONLY")

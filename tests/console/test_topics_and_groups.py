@@ -1,9 +1,11 @@
 """The overview, topics and groups: what the pages show is what the broker says, and each action does it."""
 
+import re
 from typing import Any
 
 import pytest
 
+import popmq
 from popmq import errors
 from tests.console.conftest import Browser, Site
 
@@ -33,14 +35,39 @@ def test_the_list_of_topics_shows_numbers_and_finds_by_a_part_of_the_name(operat
 
 
 def test_a_topic_is_created_changed_and_paused(site: Site, operator: Browser) -> None:
-    done = operator.post("/topics/create", name="made", type="FIFO", queues="4", keep_h="5")
+    done = operator.post("/topics/create", name="made", type="FIFO", queues="4", keep="5h")
     assert "The topic made has 4 queues." in done.plain
     made = site.client.get_topic("made")
     assert (made.type, made.queues, made.retention.keep) == ("FIFO", 4, 5 * 3600)
-    operator.post("/topic/change", name="made", queues="4", keep_h="6", send_messages_per_s="7")
+    operator.post("/topic/change", name="made", queues="4", keep="6h", send_messages_per_s="7")
     assert site.client.get_topic("made").quota.send_messages_per_s == 7
     assert "READ_ONLY" in operator.post("/topic/permit", name="made", permission="READ_ONLY").plain
     assert site.client.get_topic("made").permission == "READ_ONLY"
+
+
+def shown_in(page: str) -> dict[str, str]:
+    """The fields of the forms of a page with their values, as a browser would send them."""
+    return dict(re.findall(r'<input name="(\w+)"[^>]* value="([^"]*)"', page))
+
+
+def test_settings_that_are_sent_as_the_page_shows_them_change_nothing(site: Site, operator: Browser) -> None:
+    retention = popmq.Retention(keep=5400.25, max_bytes=(3 << 19) + 1)
+    before = site.client.create_topic("exact", queues=1, retention=retention)
+    fields = shown_in(operator.get("/topic?name=exact").text)
+    assert (fields["keep"], fields["max_mib"]) == ("1h30m250ms", "1.50000095367431640625")
+    assert operator.post("/topic/change", **{**fields, "name": "exact"}).status == 200
+    assert site.client.get_topic("exact").retention == before.retention
+    paced = site.client.create_group("paced", invisible=1.75, backoff=[10, 90.5, 7200])
+    fields = shown_in(operator.get("/group?name=paced").text)
+    assert (fields["invisible"], fields["backoff"]) == ("1s750ms", "10s 1m30s500ms 2h")
+    operator.post("/group/change", **{**fields, "name": "paced"})
+    after = site.client.get_group("paced")
+    assert (after.invisible, list(after.backoff)) == (paced.invisible, list(paced.backoff))
+
+
+def test_a_time_to_keep_messages_needs_its_unit(site: Site, operator: Browser) -> None:
+    refused = operator.post("/topic/change", name="invoices", keep="72")
+    assert (refused.status, "write 90s, 12h or 3d" in refused.plain) == (400, True)
 
 
 def test_a_refusal_of_the_broker_is_shown_with_its_reason(operator: Browser) -> None:
@@ -56,10 +83,10 @@ def test_a_refusal_of_the_broker_is_shown_with_its_reason(operator: Browser) -> 
     ("action", "field"),
     [
         ("/topics/create", "queues"),
-        ("/topics/create", "keep_h"),
+        ("/topics/create", "keep"),
         ("/topic/change", "max_mib"),
         ("/topic/change", "message_bytes"),
-        ("/topic/change", "keep_h"),
+        ("/topic/change", "keep"),
         ("/groups/create", "max_attempts"),
         ("/group/change", "in_flight_max"),
         ("/group/change", "max_attempts"),

@@ -69,8 +69,8 @@ async def create(ask: Ask) -> Outcome:
     name, kind = ask.given("name"), ask.given("type")
     if kind not in get_args(TopicType):
         raise wrong("type", f"{kind!r} is not a topic type")
-    hours = ask.number("keep_h", 1)
-    retention = popmq.Retention(keep=hours * 3600.0) if hours else None
+    keep = ask.duration("keep")
+    retention = None if keep is None else popmq.Retention(keep=keep)
     topic = await ask.client.create_topic(name, ask.number("queues", 1), cast(TopicType, kind), retention)
     return Outcome(f"The topic {topic.name} has {topic.queues} queues.", page_of(topic.name))
 
@@ -78,12 +78,12 @@ async def create(ask: Ask) -> Outcome:
 async def change(ask: Ask) -> Outcome:
     """Changes queues, retention and quota. Raises InvalidField, TopicNotFound."""
     name = ask.given("name")
-    hours, most = ask.number("keep_h", 1), ask.number("max_mib", most=INT64_MAX >> 20)
+    keep, most = ask.duration("keep"), ask.mebibytes("max_mib")
     before = await ask.client.get_topic(name)
     retention = popmq.Retention(
-        hours * 3600.0 if hours else before.retention.keep,
+        before.retention.keep if keep is None else keep,
         bool(ask.given("by_age")),
-        before.retention.max_bytes if most is None else most << 20,
+        before.retention.max_bytes if most is None else most,
     )
     quota = popmq.Quota(
         ask.number("send_messages_per_s", most=INT64_MAX) or 0,
