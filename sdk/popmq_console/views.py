@@ -109,6 +109,15 @@ def moment(ms: int) -> str:
         return f"{ms} ms"
 
 
+def is_text(body: bytes) -> bool:
+    """Whether a body is UTF-8."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def as_text(body: bytes) -> str:
     """A body as text; bytes that are not UTF-8 show as �."""
     return body.decode(errors="replace")[:TEXT_CHARACTERS]
@@ -161,4 +170,5 @@ def environment() -> Environment:
     filters = (count, counted, rate, size, seconds, duration, mebibytes, moment, headline, as_text, as_json, as_hex)
     made.filters.update({function.__name__: function for function in filters} | {"bytes": size})
     made.globals["address"] = address
+    made.globals["TEXT_CHARACTERS"] = TEXT_CHARACTERS
     return made

@@ -1,5 +1,6 @@
 """Messages, dead letters and what waits: what the pages show, and what their forms do to the broker."""
 
+import html
 import json
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -12,7 +13,7 @@ import popmq
 from popmq import errors
 from popmq_console.numbers import Numbers
 from popmq_console.redrives import PIECE
-from tests.console.conftest import Browser, Site
+from tests.console.conftest import Answer, Browser, Site
 
 STACK = "Traceback (most recent call last):\n  in charge\nValueError: no card"
 
@@ -88,6 +89,47 @@ def test_a_time_with_an_offset_is_that_moment_and_one_without_is_in_utc(site: Si
     assert [found(stored.astimezone(east)), found(stored.replace(tzinfo=None))] == [True, True]
     late = stored + timedelta(seconds=1)
     assert [found(late.astimezone(east)), found(late.replace(tzinfo=None))] == [False, False]
+
+
+def following(browser: Browser, page: Answer) -> Answer:
+    link = re.search(r'rel="next" href="([^"]+)"', page.text)
+    assert link
+    return browser.get(html.unescape(link[1]))
+
+
+def test_the_following_ones_of_a_batch_with_one_time_are_the_rest_of_it(site: Site, operator: Browser) -> None:
+    site.client.create_topic("batched", queues=3)
+    for queue_of in ("a", "b", "c"):
+        site.client.send("batched", [popmq.Message("x", message_id=f"m-{queue_of}{number}") for number in range(60)])
+    page, shown = operator.get("/messages?topic=batched&at=2020-01-01"), []
+    while found := re.findall(r">(m-\w+)</a>", page.text):
+        shown += found
+        if 'rel="next"' not in page.text:
+            break
+        assert len(shown) <= 180, "a page shows the messages of the one before again"
+        page = following(operator, page)
+    assert sorted(shown) == sorted(f"m-{queue_of}{number}" for queue_of in "abc" for number in range(60))
+
+
+def test_a_body_that_is_no_text_is_shown_in_hex(operator: Browser) -> None:
+    page = operator.get(place_of(operator, "m-2"))
+    assert "00000000  00 ff 20 62" in html.unescape(page.text)
+    assert "Reason" not in page.plain
+
+
+def test_a_body_that_is_cut_says_so(site: Site, operator: Browser) -> None:
+    numbers = json.dumps([0] * 40_000)  # fewer than 100,000 characters until each one has a line of its own
+    site.client.send("orders", popmq.Message(numbers.replace(" ", ""), message_id="m-grows"))
+    site.client.send("orders", popmq.Message("ü" * 60_000, message_id="m-wide"))
+    cut = ["The first 100,000 characters." in operator.get(place_of(operator, name)).plain for name in ("m-grows", "m-wide")]
+    assert cut == [True, False]
+    site.client.ack(site.client.pop("orders", "billing", max_messages=100))
+
+
+def test_the_list_cuts_a_body_between_two_characters(site: Site, operator: Browser) -> None:
+    site.client.create_topic("wide", queues=1)
+    site.client.send("wide", "語" * 100)
+    assert f"<code>{'語' * 60}</code>" in operator.get("/messages?topic=wide").text
 
 
 @pytest.mark.parametrize("path", ["/message", "/messages"])

@@ -4,11 +4,12 @@ Nothing here leases or changes a message. The right to receive the topic, or adm
 """
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import popmq
-from popmq_console.asking import UINT32_MAX, Ask, moment_of
+from popmq_console.asking import UINT32_MAX, Ask, moment_of, whole
+from popmq_console.views import is_text
 
 SHOWN = 50
 #: Queues that are read for a search by time; a topic with more is asked queue by queue.
@@ -38,7 +39,7 @@ async def _found(ask: Ask, topic: str) -> tuple[list[popmq.Delivery], str, dict[
         found = await ask.client.look_up(topic, "" if ask.value("key") else ask.value("id"), ask.value("key"), SHOWN)
         return list(found.deliveries), "There are more, older ones." if found.more else "", {}
     if ask.value("at"):
-        return await _since(ask, topic, moment_of(ask.value("at")))
+        return await _since(ask, topic, moment_of(ask.value("at")), ask.value("after"))
     queue = ask.place("queue", UINT32_MAX)
     page = await ask.client.browse(topic, queue, ask.place("offset"), SHOWN)
     more = page.next_offset < page.max_offset
@@ -47,23 +48,42 @@ async def _found(ask: Ask, topic: str) -> tuple[list[popmq.Delivery], str, dict[
     return list(page.deliveries), sentence, following
 
 
-async def _since(ask: Ask, topic: str, at: datetime) -> tuple[list[popmq.Delivery], str, dict[str, str]]:
-    """The first messages of all queues that were stored at a time or later, in the order of their times."""
-    offsets = (await ask.client.query_offsets(topic, at=at))[:QUEUES_MAX]
-    starts = [(one.queue, one.at_timestamp) for one in offsets if 0 <= one.at_timestamp < one.max_offset]
-    pages = await asyncio.gather(*(ask.client.browse(topic, queue, offset, SHOWN) for queue, offset in starts))
-    rows = sorted((one for page in pages for one in page.deliveries), key=lambda one: one.stored_ms)[:SHOWN]
+async def _since(
+    ask: Ask, topic: str, at: datetime, after: str
+) -> tuple[list[popmq.Delivery], str, dict[str, str]]:
+    """The first messages of all queues that were stored at a time or later: by time, then queue, then offset.
+
+    A batch has one time, and may have more messages than a page. `after`, queue.offset, is the last one of that time
+    that was shown: of the queues before it every message of that time was, too.
+    """
+    starts = await _starts(ask, topic, at)
+    queue, offset = (whole(part) for part in after.partition(".")[::2])
+    if queue is not None and offset is not None:
+        later = await _starts(ask, topic, at + timedelta(milliseconds=1))
+        starts = {each: later.get(each, 0) if each < queue else place for each, place in starts.items()}
+        starts[queue] = offset + 1
+    pages = await asyncio.gather(*(ask.client.browse(topic, each, place, SHOWN) for each, place in starts.items()))
+    found = (one for page in pages for one in page.deliveries)
+    rows = sorted(found, key=lambda one: (one.stored_ms, one.queue, one.offset))[:SHOWN]
     if len(rows) < SHOWN:
         return rows, "", {}
-    last = datetime.fromtimestamp(rows[-1].stored_ms / 1000, UTC)
-    return rows, "", {"topic": topic, "at": last.isoformat(timespec="milliseconds").removesuffix("+00:00")}
+    last = rows[-1]
+    stored = datetime.fromtimestamp(last.stored_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    following = {"topic": topic, "at": stored.removesuffix("+00:00"), "after": f"{last.queue}.{last.offset}"}
+    return rows, "", following
+
+
+async def _starts(ask: Ask, topic: str, at: datetime) -> dict[int, int]:
+    """By queue, the offset of its first message that was stored at a time or later; its end when there is none."""
+    offsets = (await ask.client.query_offsets(topic, at=at))[:QUEUES_MAX]
+    return {one.queue: one.at_timestamp if one.at_timestamp >= 0 else one.max_offset for one in offsets}
 
 
 async def message(ask: Ask) -> dict[str, Any]:
     """One message by its place, and its life in each group. Raises TopicNotFound, MessageNotFound.
 
     The place identifies it: ids repeat in topics that do not compare them. Unless a form is chosen the body is shown as
-    JSON if it is valid JSON, else as text.
+    JSON if it is valid JSON, else as text, and in hex if it is not UTF-8.
     """
     topic, queue, offset = ask.value("topic"), ask.place("queue", UINT32_MAX), ask.place("offset")
     page = await ask.client.browse(topic, queue, offset, 1)
@@ -73,6 +93,8 @@ async def message(ask: Ask) -> dict[str, Any]:
             f"queue {queue} of {topic} has no message at offset {offset:,}", code="MESSAGE_NOT_FOUND"
         )
     form = ask.value("as") if ask.value("as") in ("json", "text", "hex") else ""
+    if not form and not is_text(delivery.body):
+        form = "hex"
     return {
         "delivery": delivery,
         "topic": topic,
