@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 
 import popmq
 from popmq import errors
-from popmq_console.asking import Action, Ask, Page
+from popmq_console.asking import Action, Ask, Page, local
 from popmq_console.attempts import NAME_LETTERS, TooManyAttempts
 from popmq_console.guards import BODY_BYTES_MAX, Guards, of_this_origin, origin
 from popmq_console.logins import Login, Logins, new_cookie
@@ -72,7 +72,12 @@ class Console:
             *(self._route(path, self._page(page, name), "GET") for path, (page, name) in PAGES.items()),
             *(self._route(path, self._action(action), "POST") for path, action in ACTIONS.items()),
         ]
-        self.app = Starlette(routes=routes, middleware=[Middleware(Guards, options=options)], lifespan=self._lifespan)
+        self.app = Starlette(
+            routes=routes,
+            middleware=[Middleware(Guards, options=options)],
+            exception_handlers={404: self._no_page, 405: self._no_page},
+            lifespan=self._lifespan,
+        )
 
     def _connect(self, name: str, secret: str) -> popmq.AsyncClient:
         options = self._options
@@ -149,7 +154,7 @@ class Console:
     # ── Login ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _login_page(self, request: Request) -> Response:
-        return self._render("login.html", request, None, sentence="", to=_local(request.query_params.get("to", "/")))
+        return self._render("login.html", request, None, sentence="", to=local(request.query_params.get("to", "/")))
 
     async def _log_in(self, request: Request) -> Response:
         form = await self._form(request)
@@ -164,10 +169,10 @@ class Console:
             status = 401 if isinstance(error, errors.Unauthenticated) else 502
             if isinstance(error, TooManyAttempts):
                 status = 429
-            return self._render("login.html", request, None, status, sentence=str(error), to=_local(to))
+            return self._render("login.html", request, None, status, sentence=str(error), to=local(to))
         await self._logins.log_out(self._cookie_of(request))
         log.info("login key=%s", name.strip()[:64])
-        response = RedirectResponse(_local(to), 303)
+        response = RedirectResponse(local(to), 303)
         self._set_cookie(response, cookie)
         return response
 
@@ -185,7 +190,7 @@ class Console:
         if isinstance(form, Response):
             return form
         theme, to = (next(iter(form.get(field, ())), "") for field in ("theme", "to"))
-        response = RedirectResponse(_local(to), 303)
+        response = RedirectResponse(local(to), 303)
         if theme in THEMES:
             secure = self._options.secure
             response.set_cookie(THEME_COOKIE, theme, YEAR_S, path="/", secure=secure, httponly=True, samesite="strict")
@@ -207,7 +212,7 @@ class Console:
                 values = await page(ask)
             except errors.PopMQError as error:
                 return await self._failure(request, error)
-            return self._render(name, request, login, **values)
+            return self._render(name, request, login, _status(values.get("refusal")), **values)
 
         return show
 
@@ -222,7 +227,7 @@ class Console:
                     return RedirectResponse("/login", 303)
                 outcome = await action(Ask(login, self._options, request.query_params, form))
             except errors.PopMQError as error:
-                return await self._failure(request, error, back=_local(next(iter(form.get("back", ())), "/")))
+                return await self._failure(request, error, back=local(next(iter(form.get("back", ())), "/")))
             login.numbers.forget()
             login.say("done", outcome.sentence)
             return RedirectResponse(outcome.to, 303)
@@ -234,10 +239,13 @@ class Console:
         if isinstance(error, errors.Unauthenticated):
             await self._logins.ask_again()
             return RedirectResponse("/login", 303)
-        status = 403 if isinstance(error, errors.Denied) else 404 if isinstance(error, errors.NotFound) else 400
-        if isinstance(error, errors.TryLater):
-            status = 503
-        return self._render("failed.html", request, None, status, error=error, back=back)
+        login, status = self._logins.known(self._cookie_of(request)), _status(error)
+        heading = {403: "Not allowed", 404: "Not done" if back else "Not found"}.get(status, "Not done")
+        return self._render("failed.html", request, login, status, error=error, back=back, heading=heading)
+
+    async def _no_page(self, request: Request, _: Exception) -> Response:
+        """No page at this address: also at that of an action, which the browser shows after a refusal."""
+        return self._render("nothing.html", request, self._logins.known(self._cookie_of(request)), 404)
 
     def _stream(self, request: Request, ask: Ask, page: Page, name: str) -> Response:
         key = ask.login.name
@@ -279,7 +287,7 @@ class Console:
         theme = request.cookies.get(THEME_COOKIE, "auto")
         return {
             "current": _entry(request.url.path),
-            "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "here": _here(request),
             "csrf": self._logins.csrf(cookie) if cookie else "",
             "theme": theme if theme in THEMES else "auto",
             "themes": THEMES,
@@ -313,6 +321,23 @@ def _entry(path: str) -> str:
     return next((address for address, _ in NAVIGATION if address in (root, f"{root}s")), "/")
 
 
+def _status(error: errors.PopMQError | None) -> int:
+    """The status of an answer that shows this refusal."""
+    if error is None:
+        return 200
+    if isinstance(error, errors.TryLater):
+        return 503
+    return 403 if isinstance(error, errors.Denied) else 404 if isinstance(error, errors.NotFound) else 400
+
+
+def _here(request: Request) -> str:
+    """The address of a page; of an answer to a form, which has none, the page of the form, else the first one."""
+    if request.method == "GET":
+        return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    came_from = urlsplit(request.headers.get("referer", ""))
+    return local(came_from.path + (f"?{came_from.query}" if came_from.query else ""))
+
+
 def _login_address(request: Request) -> str:
     """The address of the login that leads back to the page of a request."""
     query = f"?{request.url.query}" if request.url.query else ""
@@ -329,9 +354,3 @@ def _logged(request: Request) -> str:
 def _event(name: str, text: str) -> str:
     """One server-sent event."""
     return f"event: {name}\n" + "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
-
-
-def _local(to: str) -> str:
-    """A path of this console; any other address becomes the first page."""
-    plain = to.isascii() and to.isprintable() and "\\" not in to
-    return to if plain and to.startswith("/") and not to.startswith("//") else "/"

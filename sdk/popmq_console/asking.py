@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import popmq
 from popmq import errors
@@ -19,6 +19,7 @@ from popmq_console.logins import Login
 from popmq_console.options import Options
 
 #: The largest number that a uint32 and an int64 of the contract can hold: most numbers, and sizes in bytes.
+T = TypeVar("T")
 UINT32_MAX, INT64_MAX = 2**32 - 1, 2**63 - 1
 MEBIBYTE, MEBIBYTES = 1 << 20, re.compile(r"[0-9]{1,14}(\.[0-9]{1,20})?")
 
@@ -49,6 +50,10 @@ class Ask:
     def given(self, name: str) -> str:
         """The first value of a field of the form; "" when it is missing."""
         return next(iter(self.form.get(name, ())), "").strip()
+
+    def back(self, otherwise: str) -> str:
+        """The page that the form is on, with its filter and its place in the list."""
+        return local(self.given("back")) if self.given("back") else otherwise
 
     def number(self, name: str, least: int = 0, most: int = UINT32_MAX) -> int | None:
         """A whole number of the form; None when the field is empty. Raises InvalidField."""
@@ -102,6 +107,20 @@ class Outcome(NamedTuple):
 
 Page = Callable[[Ask], Awaitable[dict[str, Any]]]
 Action = Callable[[Ask], Awaitable[Outcome]]
+
+
+async def tried(call: Awaitable[T], otherwise: T) -> tuple[T, errors.PopMQError | None]:
+    """What a page asks for; `otherwise`, and the refusal, when it is denied or not there: the page keeps its fields."""
+    try:
+        return await call, None
+    except (errors.Denied, errors.NotFound) as refusal:
+        return otherwise, refusal
+
+
+def local(to: str) -> str:
+    """A path of this console; any other address becomes the first page."""
+    plain = to.isascii() and to.isprintable() and "\\" not in to
+    return to if plain and to.startswith("/") and not to.startswith("//") else "/"
 
 
 def whole(text: str) -> int | None:

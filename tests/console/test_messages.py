@@ -239,8 +239,9 @@ def test_a_lease_is_released_and_its_messages_come_again(site: Site, operator: B
     page = operator.get("/leases?group=gone")
     place = re.search(r'name="lease_id" value="(\w+)"', page.text)
     assert place
-    done = operator.post("/leases/end", group="gone", lease_id=place[1], of_group="gone")
-    assert "its 1 messages that were not done come again" in done.plain
+    done = operator.post("/leases/end", group="gone", lease_id=place[1], back="/leases?group=gone")
+    assert done.path == "/leases?group=gone"
+    assert "1 message that it had not finished will be delivered again" in done.plain
     again: dict[str, int] = {}
     while popped.message_id not in again:  # beside those that it had not popped yet
         again = {one.message_id: one.attempt for one in site.client.pop("orders", "gone", max_messages=500, wait=5)}

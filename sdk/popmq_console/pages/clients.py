@@ -6,8 +6,9 @@ owner's lease belongs to the owner and is released with it.
 
 from typing import Any
 
-from popmq_console.asking import Ask, Outcome
-from popmq_console.views import address, paged
+import popmq
+from popmq_console.asking import Ask, Outcome, tried
+from popmq_console.views import counted, paged
 
 #: Leases that one page asks for; more than a person reads, and a bounded answer with a million of them.
 LEASES_SHOWN = 200
@@ -16,22 +17,23 @@ LEASES_SHOWN = 200
 async def sessions(ask: Ask) -> dict[str, Any]:
     """Clients with a session, of one group or all; all need the right admin."""
     group = ask.value("group")
-    rows = sorted(await ask.client.sessions(group), key=lambda one: (one.group, one.client_id))
-    return {"rows": paged(rows, ask.value("page")), "group": group}
+    found, refusal = await tried(ask.client.sessions(group), ())
+    rows = sorted(found, key=lambda one: (one.group, one.client_id))
+    return {"rows": paged(rows, ask.value("page")), "group": group, "refusal": refusal}
 
 
 async def leases(ask: Ask) -> dict[str, Any]:
     """Leases, and messages in backoff, soonest first; of a group, of a topic, or all, which needs the right admin."""
     group, topic = ask.value("group"), ask.value("topic")
-    found = await ask.client.leases(group, topic, LEASES_SHOWN)
-    return {"leases": found.leases, "total": found.total, "group": group, "topic": topic}
+    found, refusal = await tried(ask.client.leases(group, topic, LEASES_SHOWN), popmq.Leases((), 0))
+    return {"leases": found.leases, "total": found.total, "group": group, "topic": topic, "refusal": refusal}
 
 
 async def end_lease(ask: Ask) -> Outcome:
     """Ends a lease before its deadline. Raises HandleLapsed when it is over, InvalidField, GroupNotFound."""
     messages = await ask.client.end_lease(ask.given("group"), ask.given("lease_id"))
-    sentence = f"The lease is over; its {messages:,} messages that were not done come again."
-    return Outcome(sentence, address("/leases", group=ask.given("of_group"), topic=ask.given("of_topic")))
+    sentence = f"The lease is over; {counted(messages, 'message')} that it had not finished will be delivered again."
+    return Outcome(sentence, ask.back("/leases"))
 
 
 async def keys(ask: Ask) -> dict[str, Any]:
@@ -43,17 +45,20 @@ async def keys(ask: Ask) -> dict[str, Any]:
 async def owners(ask: Ask) -> dict[str, Any]:
     """Owners, their messages, and the backlog of their groups, which shows the lag of a Spark query."""
     group = ask.value("group")
-    rows = sorted(await ask.client.owners(group), key=lambda one: (one.group, one.owner))
+    found, refusal = await tried(ask.client.owners(group), ())
+    rows = sorted(found, key=lambda one: (one.group, one.owner))
     behind: dict[str, int] = {}
     oldest: dict[str, float] = {}
     for row in (await ask.login.numbers.stats()).groups:
         behind[row.group] = behind.get(row.group, 0) + row.ready + row.retry
         oldest[row.group] = max(oldest.get(row.group, 0.0), row.oldest_age)
-    return {"rows": paged(rows, ask.value("page")), "group": group, "behind": behind, "oldest": oldest}
+    shown = paged(rows, ask.value("page"))
+    return {"rows": shown, "group": group, "behind": behind, "oldest": oldest, "refusal": refusal}
 
 
 async def release_owner(ask: Ask) -> Outcome:
     """Ends an owner's lease, as `popmq owners release` does. Raises OwnerNotFound, GroupNotFound."""
     group, owner = ask.given("group"), ask.given("owner")
     released = await ask.client.release_owner(group, owner)
-    return Outcome(f"{owner} is released: {released:,} messages are visible again.", address("/owners", group=group))
+    what = f"{counted(released, 'message')} that it held will be delivered again"
+    return Outcome(f"{owner} is released: {what}.", ask.back("/owners"))

@@ -79,7 +79,7 @@ async def redrive(ask: Ask) -> Outcome:
         raise wrong("offset", "tick the dead letters that are to be delivered again")
     done = await ask.client.redrive(group, offsets[:4096])
     failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
-    return Outcome(f"Delivered again: {counted(done.redriven, 'dead letter')}.{failed}", page_of(group))
+    return Outcome(f"Delivered again: {counted(done.redriven, 'dead letter')}.{failed}", ask.back(page_of(group)))
 
 
 async def redrive_all(ask: Ask) -> Outcome:
@@ -99,4 +99,4 @@ async def stop(ask: Ask) -> Outcome:
     group = ask.given("group")
     if order := ask.login.redrives.get(group):
         await order.stop()
-    return Outcome("Stopped. Messages that were delivered again stay so.", page_of(group))
+    return Outcome("Stopped. Messages that were delivered again stay so.", ask.back(page_of(group)))

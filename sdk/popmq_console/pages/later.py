@@ -5,8 +5,9 @@ Recalling and rolling back are final: the message is never delivered.
 
 from typing import Any, cast
 
+import popmq
 from popmq.transaction import Resolution
-from popmq_console.asking import Ask, Outcome, wrong
+from popmq_console.asking import Ask, Outcome, tried, wrong
 from popmq_console.views import address
 
 SHOWN = 100
@@ -15,22 +16,22 @@ SHOWN = 100
 async def delayed(ask: Ask) -> dict[str, Any]:
     """Delayed messages of a topic, or of all, soonest first. Raises TopicNotFound."""
     topic = ask.value("topic")
-    found = await ask.client.list_delayed(topic, max_messages=SHOWN)
-    return {"messages": found.messages, "total": found.total, "topic": topic}
+    found, refusal = await tried(ask.client.list_delayed(topic, max_messages=SHOWN), popmq.DelayedMessages((), 0))
+    return {"messages": found.messages, "total": found.total, "topic": topic, "refusal": refusal}
 
 
 async def recall(ask: Ask) -> Outcome:
     """Takes a delayed message back. Raises MessageNotFound when it was delivered meanwhile."""
     topic = ask.given("topic")
     message_id = await ask.client.recall(topic, ask.given("handle"))
-    return Outcome(f"{message_id} is recalled and will not be delivered.", address("/delayed", topic=topic))
+    return Outcome(f"{message_id} is recalled and will not be delivered.", ask.back("/delayed"))
 
 
 async def transactions(ask: Ask) -> dict[str, Any]:
     """Half messages of a topic, or of all, in each topic oldest first. Raises TopicNotFound."""
     topic = ask.value("topic")
-    found = await ask.client.list_transactions(topic, SHOWN)
-    return {"messages": found.messages, "total": found.total, "topic": topic}
+    found, refusal = await tried(ask.client.list_transactions(topic, SHOWN), popmq.HalfMessages((), 0))
+    return {"messages": found.messages, "total": found.total, "topic": topic, "refusal": refusal}
 
 
 async def end(ask: Ask) -> Outcome:
@@ -40,7 +41,7 @@ async def end(ask: Ask) -> Outcome:
         raise wrong("resolution", f"{resolution!r} is neither commit nor rollback")
     await ask.client.end_transaction(ask.given("transaction"), cast(Resolution, resolution))
     what = "committed" if resolution == "commit" else "rolled back"
-    return Outcome(f"The half message is {what}.", address("/half", topic=ask.given("topic")))
+    return Outcome(f"The half message is {what}.", ask.back("/half"))
 
 
 async def message_groups(ask: Ask) -> dict[str, Any]:
@@ -60,4 +61,4 @@ async def resume(ask: Ask) -> Outcome:
     dead_letter = ask.given("how") == "dead-letter"
     await ask.client.resume_message_group(topic, group, name, dead_letter)
     what = "its first message is a dead letter now" if dead_letter else "its first message is tried again"
-    return Outcome(f"{name} goes on; {what}.", address("/message-groups", group=group, topic=topic))
+    return Outcome(f"{name} goes on; {what}.", ask.back(address("/message-groups", group=group, topic=topic)))

@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import popmq
-from popmq_console.asking import UINT32_MAX, Ask, moment_of, whole
+from popmq_console.asking import UINT32_MAX, Ask, moment_of, tried, whole
 from popmq_console.views import is_text
 
 SHOWN = 50
 #: Queues that are read for a search by time; a topic with more is asked queue by queue.
 QUEUES_MAX = 64
+Found = tuple[list[popmq.Delivery], str, dict[str, str]]
 
 
 async def messages(ask: Ask) -> dict[str, Any]:
@@ -22,18 +23,20 @@ async def messages(ask: Ask) -> dict[str, Any]:
     Without a word about which, the first queue from its first message on: there is always something to look at.
     """
     topic = ask.value("topic")
-    found, more, following = await _found(ask, topic) if topic else ([], "", {})
+    nothing: Found = ([], "", {})
+    (found, more, following), refusal = await tried(_found(ask, topic), nothing) if topic else (nothing, None)
     return {
         "topic": topic,
         "found": found,
         "more": more,
         "following": following,
+        "refusal": refusal,
         "fields": {name: ask.value(name) for name in ("id", "key", "at", "queue", "offset")},
         "names": [one.topic for one in (await ask.login.numbers.stats()).topics[:1000]],
     }
 
 
-async def _found(ask: Ask, topic: str) -> tuple[list[popmq.Delivery], str, dict[str, str]]:
+async def _found(ask: Ask, topic: str) -> Found:
     """(messages, a sentence about further ones, the fields that show them)."""
     if ask.value("id") or ask.value("key"):
         found = await ask.client.look_up(topic, "" if ask.value("key") else ask.value("id"), ask.value("key"), SHOWN)
@@ -48,9 +51,7 @@ async def _found(ask: Ask, topic: str) -> tuple[list[popmq.Delivery], str, dict[
     return list(page.deliveries), sentence, following
 
 
-async def _since(
-    ask: Ask, topic: str, at: datetime, after: str
-) -> tuple[list[popmq.Delivery], str, dict[str, str]]:
+async def _since(ask: Ask, topic: str, at: datetime, after: str) -> Found:
     """The first messages of all queues that were stored at a time or later: by time, then queue, then offset.
 
     A batch has one time, and may have more messages than a page. `after`, queue.offset, is the last one of that time
@@ -113,7 +114,7 @@ async def _lives(ask: Ask, delivery: popmq.Delivery, topic: str) -> list[popmq.M
 
 
 async def why(ask: Ask) -> dict[str, Any]:
-    """The lives of a message by its id. Raises MessageNotFound, TopicNotFound."""
+    """The lives of a message by its id."""
     message_id, topic = ask.value("id"), ask.value("topic")
-    lives = await ask.client.why(message_id, topic) if message_id else []
-    return {"id": message_id, "topic": topic, "lives": lives}
+    lives, refusal = await tried(ask.client.why(message_id, topic), []) if message_id else ([], None)
+    return {"id": message_id, "topic": topic, "lives": lives, "refusal": refusal}
