@@ -154,7 +154,8 @@ class Console:
     # ── Login ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _login_page(self, request: Request) -> Response:
-        return self._render("login.html", request, None, sentence="", to=local(request.query_params.get("to", "/")))
+        to, ended = local(request.query_params.get("to", "/")), "ended" in request.query_params
+        return self._render("login.html", request, None, sentence="", to=to, ended=ended)
 
     async def _log_in(self, request: Request) -> Response:
         form = await self._form(request)
@@ -169,7 +170,7 @@ class Console:
             status = 401 if isinstance(error, errors.Unauthenticated) else 502
             if isinstance(error, TooManyAttempts):
                 status = 429
-            return self._render("login.html", request, None, status, sentence=str(error), to=local(to))
+            return self._render("login.html", request, None, status, sentence=str(error), to=local(to), ended=False)
         await self._logins.log_out(self._cookie_of(request))
         log.info("login key=%s", name.strip()[:64])
         response = RedirectResponse(local(to), 303)
@@ -204,7 +205,7 @@ class Console:
             try:
                 login = await self._logins.find(self._cookie_of(request), used=not live)
                 if login is None:
-                    to = _login_address(request)
+                    to = _login_address(_here(request), ended=live)
                     return Response(_event("login", to), media_type=EVENTS) if live else RedirectResponse(to, 303)
                 ask = Ask(login, self._options, request.query_params, live=live)
                 if live:
@@ -221,13 +222,14 @@ class Console:
             form = await self._form(request)
             if isinstance(form, Response):
                 return form
+            back = local(next(iter(form.get("back", ())), "/"))
             try:
                 login = await self._logins.find(self._cookie_of(request))
                 if login is None:
-                    return RedirectResponse("/login", 303)
+                    return RedirectResponse(_login_address(back, ended=True), 303)
                 outcome = await action(Ask(login, self._options, request.query_params, form))
             except errors.PopMQError as error:
-                return await self._failure(request, error, back=local(next(iter(form.get("back", ())), "/")))
+                return await self._failure(request, error, back)
             login.numbers.forget()
             login.say("done", outcome.sentence)
             return RedirectResponse(outcome.to, 303)
@@ -276,7 +278,7 @@ class Console:
                 yield _event(event, shown) if shown != before else ": still here\n\n"
                 before = shown
                 await asyncio.sleep(max(self._options.every_s, ask.login.numbers.pause_s))
-            yield _event("login", _login_address(request))
+            yield _event("login", _login_address(_here(request), ended=True))
         finally:
             self._streams[ask.login.name] -= 1
             self._streams += Counter()  # drops the names that have none left
@@ -338,10 +340,9 @@ def _here(request: Request) -> str:
     return local(came_from.path + (f"?{came_from.query}" if came_from.query else ""))
 
 
-def _login_address(request: Request) -> str:
-    """The address of the login that leads back to the page of a request."""
-    query = f"?{request.url.query}" if request.url.query else ""
-    return f"/login?to={quote(request.url.path + query, safe='/')}"
+def _login_address(to: str, ended: bool) -> str:
+    """The address of the login that leads to a page; `ended`: it says that there was a login before."""
+    return f"/login?to={quote(to, safe='/')}{'&ended' if ended else ''}"
 
 
 def _logged(request: Request) -> str:

@@ -5,6 +5,7 @@ A login ends after IDLE_S without a request of its user, after LIFE_S in any cas
 and when its key or all keys have too many newer ones. An open page that only updates itself does not prolong it.
 """
 
+import contextlib
 import hashlib
 import hmac
 import secrets
@@ -23,6 +24,8 @@ LIFE_S = 12 * 3600.0
 LOGINS_MAX = 400
 #: Logins with one key; a new one ends the one that was not used for the longest time.
 LOGINS_PER_KEY = 20
+#: Seconds that a page shows the buttons of the rights that the key had: they change with the broker's file of keys.
+RIGHTS_S = 30.0
 
 Connect = Callable[[str, str], popmq.AsyncClient]
 
@@ -32,7 +35,8 @@ class Login:
     """One person at one browser.
 
     `name`: of the access key; "" when the broker asks for none, and then all browsers share one login: there is nothing
-    to tell apart. `open` turns false at the end, which ends the pages that follow the numbers.
+    to tell apart. `open` turns false at the end, which ends the pages that follow the numbers. `admin`: whether pages
+    offer what needs this right; the broker decides about each call.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Login:
     said: list[tuple[str, str]] = field(default_factory=list)  # (kind, sentence) for the next page
     redrives: dict[str, Redrive] = field(default_factory=dict)  # by group
     open: bool = True
+    admin: bool = True
+    rights_s: float = 0.0  # when the broker was asked for them
 
     def say(self, kind: str, sentence: str) -> None:
         """Shows a sentence on the next page; `kind` is done or failed."""
@@ -121,7 +127,17 @@ class Logins:
             return None
         if used:
             found.seen_s = self._clock()
+            if found.seen_s - found.rights_s >= RIGHTS_S:
+                with contextlib.suppress(popmq.PopMQError):  # the page's own calls say it
+                    await self._look_at_rights(found)
         return found
+
+    async def _look_at_rights(self, login: Login) -> None:
+        """Asks the broker for the rights of the key. Raises PopMQError."""
+        login.rights_s = self._clock()
+        known = await login.client.access_keys()
+        own = next((one.allow for one in known.access_keys if one.name == known.caller), ())
+        login.admin = not known.enabled or not {"admin", "*"}.isdisjoint(own)
 
     def known(self, cookie: str) -> Login | None:
         """The login of a cookie, without a call to the broker and without counting as use."""
@@ -148,7 +164,7 @@ class Logins:
         take_back = self._attempts.begin(address, name)
         login = self._made(name, secret)
         try:
-            await login.client.list_groups()
+            await self._look_at_rights(login)
         except BaseException as error:
             if isinstance(error, popmq.errors.TryLater):
                 take_back()  # the broker did not say that the secret is wrong

@@ -321,4 +321,4 @@ def test_an_open_page_goes_to_the_login_when_its_login_ends_elsewhere(chromium: 
     other.get("/topics")
     other.post("/logout")
     chromium.until("Log in")
-    assert chromium.driver.current_url.endswith("/login?to=/topics")
+    assert chromium.driver.current_url.endswith("/login?to=/topics&ended")

@@ -1,6 +1,7 @@
 """Who gets in, what a browser is given, and what a form from elsewhere can do: nothing."""
 
 import http.client
+import re
 
 import pytest
 
@@ -59,7 +60,40 @@ def test_the_cookie_is_worthless_after_the_logout(site: Site) -> None:
     browser.post("/logout")
     browser.cookies["popmq-console"] = cookie
     assert browser.get("/topics").path.startswith("/login")
-    assert browser.post("/topics/create", csrf=token, name="x", type="NORMAL").path == "/login"
+    assert browser.post("/topics/create", csrf=token, name="x", type="NORMAL").path.startswith("/login")
+
+
+def test_a_form_of_a_login_that_has_ended_says_that_nothing_was_done(site: Site) -> None:
+    browser = site.browser()
+    assert "Your login has ended" not in browser.get("/topics").plain
+    browser.log_in("operator", SECRET)
+    browser.get("/topics?q=a")
+    token, cookie = browser.csrf, browser.cookies["popmq-console"].value
+    browser.post("/logout")
+    browser.cookies["popmq-console"] = cookie
+    asked = browser.post("/topics/create", csrf=token, name="x", type="NORMAL", back="/topics?q=a")
+    assert "Your login has ended. If you pressed a button, nothing was done." in asked.plain
+    assert browser.post("/login", name="operator", secret=SECRET, to="/topics?q=a").path == "/topics?q=a"
+    assert 'name="to" value="/topics?q=a"' in asked.text
+
+
+def test_a_key_without_admin_is_offered_nothing_that_needs_it(site: Site, operator: Browser, reader: Browser) -> None:
+    site.client.create_topic("orders")
+    site.client.create_group("packing")
+    site.client.send("orders", "one")
+    site.client.reject(site.client.pop("orders", "packing"), "no room")
+
+    def offered(browser: Browser) -> set[str]:
+        pages = ["/topics", "/topic?name=orders", "/groups", "/group?name=packing", "/schedules"]
+        pages.append("/dead-letters/group?group=packing")
+        shown = "".join(browser.get(path).text for path in pages)
+        return set(re.findall(r'method="post" action="([^"]+)"', shown))
+
+    needing = {action for action in ACTIONS if action.startswith(("/topic", "/group", "/schedules", "/dead-letters"))}
+    needing -= {"/group/filter", "/dead-letters/stop"}
+    assert needing <= offered(operator)
+    assert offered(reader) & needing == set()
+    assert "changes that need it are not offered" in reader.get("/topics").plain
 
 
 @pytest.mark.parametrize("path", [*ACTIONS, "/logout", "/theme", "/login"])

@@ -10,6 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from popmq import errors
+from popmq.stats import AccessKey, AccessKeys
 from popmq_console import app
 from popmq_console.attempts import (
     COUNTS_MAX,
@@ -21,7 +22,7 @@ from popmq_console.attempts import (
     counted,
 )
 from popmq_console.guards import origin
-from popmq_console.logins import IDLE_S, LIFE_S, LOGINS_MAX, LOGINS_PER_KEY, Logins
+from popmq_console.logins import IDLE_S, LIFE_S, LOGINS_MAX, LOGINS_PER_KEY, RIGHTS_S, Logins
 from popmq_console.options import Options
 from tests.console.conftest import SECRET, Browser, Seconds, Site, console
 
@@ -35,15 +36,17 @@ class Client:
     def __init__(self, secret: str, gate: asyncio.Event | None = None) -> None:
         self._secret, self._gate = secret, gate
         self.open = True
+        self.allow = ["receive"]
 
     async def stats(self) -> None:
         raise errors.Unauthenticated("which key?")
 
-    async def list_groups(self) -> None:
+    async def access_keys(self) -> AccessKeys:
         if self._gate:
             await self._gate.wait()
         if self._secret != RIGHT:
             raise errors.Unauthenticated("no such key")
+        return AccessKeys(True, [AccessKey("operator", self.allow, 0, 1)], "operator")
 
     async def close(self) -> None:
         self.open = False
@@ -102,6 +105,18 @@ async def test_a_stranger_does_not_lock_out_the_owner_of_a_key() -> None:
     assert await desk.outcome("reader", RIGHT, HERE) == "in"
     desk.clock.now_s += FAILED_S
     assert await desk.outcome("operator", RIGHT, HERE) == "in"
+
+
+async def test_a_login_has_the_rights_that_its_key_has_now() -> None:
+    desk = Desk()
+    cookie = await desk.logins.log_in("operator", RIGHT, HERE)
+    login = await desk.logins.find(cookie)
+    assert login is not None
+    for allow, admin in (["send", "admin"], True), (["receive:orders"], False), (["*"], True):
+        desk.clients[0].allow = allow
+        desk.clock.now_s += RIGHTS_S
+        await desk.logins.find(cookie)
+        assert login.admin is admin
 
 
 async def test_an_address_that_tries_many_names_has_to_wait() -> None:
@@ -223,7 +238,7 @@ def test_an_open_page_leads_to_the_login_when_its_login_has_not_been_used(site: 
         with browser.follow("/topics?q=a") as events:
             assert next(events)[0] == "live"
             clock.now_s += IDLE_S + 1
-            assert [event for event in events if event[0]][-1] == ("login", "/login?to=/topics%3Fq%3Da")
+            assert [event for event in events if event[0]][-1] == ("login", "/login?to=/topics%3Fq%3Da&ended")
             assert browser.get("/topics").path.startswith("/login")
 
 
@@ -252,7 +267,7 @@ def test_a_page_that_updates_itself_does_not_prolong_the_login(site: Site) -> No
             assert next(events)[0] == "live"
         clock.now_s += 1
         with browser.follow("/keys") as events:
-            assert list(events) == [("login", "/login?to=/keys")]
+            assert list(events) == [("login", "/login?to=/keys&ended")]
 
 
 def test_a_logout_leads_the_other_open_pages_to_the_login(site: Site) -> None:
