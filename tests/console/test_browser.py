@@ -12,6 +12,7 @@ import pytest
 
 import popmq
 from popmq import errors
+from popmq_console import app
 from tests.console.conftest import SECRET, Site
 
 pytest.importorskip("selenium")
@@ -201,6 +202,48 @@ def test_an_open_page_follows_the_numbers_and_keeps_what_was_typed(site: Site, c
     assert chromium.driver.switch_to.active_element == search
 
 
+def test_the_focus_stays_on_the_link_of_a_row_that_moves(site: Site, chromium: Chromium) -> None:
+    for name in ("moves-a", "moves-b"):
+        site.client.create_topic(name)
+    site.client.send("moves-a", "one")
+    chromium.open("/topics?q=moves&sort=messages")
+    chromium.driver.execute_script("document.querySelectorAll('tbody a')[1].focus()")
+    site.client.send("moves-b", ["one", "two"])
+    shown = "return [...document.querySelectorAll('tbody a')].map(one => one.textContent).join()"
+    WebDriverWait(chromium.driver, 20).until(lambda _: chromium.driver.execute_script(shown) == "moves-b,moves-a")
+    assert chromium.driver.switch_to.active_element.text == "moves-b"
+
+
+def test_what_was_typed_comes_back_after_a_refusal_and_only_then(chromium: Chromium) -> None:
+    chromium.open("/schedules")
+    chromium.unfold("New schedule")
+    chromium.send("/schedules/create", name="kept", topic="orders", cron="never", body="a long body", missed="none of them")
+    chromium.until("Not done")
+    chromium.driver.find_element(By.LINK_TEXT, "Back").click()
+    chromium.until("New schedule")
+    form = chromium.find('form[action="/schedules/create"]')
+    assert [form.find_element(By.NAME, name).get_property("value") for name in ("name", "body", "missed")] == [
+        "kept",
+        "a long body",
+        "skip",
+    ]
+    assert form.is_displayed()
+    chromium.open("/schedules")
+    assert chromium.find('form[action="/schedules/create"] [name="body"]').get_property("value") == ""
+
+
+def test_an_open_page_is_followed_again_after_an_answer_that_was_no_stream(
+    chromium: Chromium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "STREAMS_MAX", 0)
+    chromium.open("/topics")
+    WebDriverWait(chromium.driver, 20).until(lambda _: chromium.find("#state").text == "Connection lost; trying again.")
+    monkeypatch.undo()
+    wait = WebDriverWait(chromium.driver, 20)
+    wait.until(lambda _: chromium.find("html").get_attribute("data-current") == "yes")
+    assert chromium.find("#state").text == ""
+
+
 def test_a_topic_is_made_changed_paused_purged_and_deleted(site: Site, chromium: Chromium) -> None:
     chromium.open("/topics")
     chromium.unfold("New topic")
@@ -278,7 +321,7 @@ def test_dead_letters_are_ticked_and_delivered_again(chromium: Chromium) -> None
 def test_delayed_half_leased_owned_and_stopped_messages_are_acted_on_in_the_browser(chromium: Chromium) -> None:
     for path, action, words in (
         ("/delayed", "/delayed/recall", "is recalled and will not be delivered."),
-        ("/leases", "/leases/end", "that were not done come again."),
+        ("/leases", "/leases/end", "will be delivered again."),
         ("/half", "/half/end", "The half message is committed."),
         ("/owners", "/owners/release", "query-1 is released"),
         ("/message-groups?group=careful&topic=steps", "/message-groups/resume", "cart goes on"),

@@ -44,6 +44,7 @@
     }
   }
 
+  const AGAIN_MS = 5000;
   let source = null;
   function say(text) {
     state.textContent = text;
@@ -55,7 +56,10 @@
       const holder = document.createElement("div");
       holder.id = "live";
       holder.innerHTML = event.data;
+      const focused = document.activeElement;
       merge(live, holder);
+      // A row that moves takes the focus of its link along only if it is given back.
+      if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
       document.documentElement.dataset.current = "yes";
       say("");
     });
@@ -63,7 +67,14 @@
     source.addEventListener("broken", (event) => { source.close(); say(event.data); });
     source.addEventListener("login", (event) => { source.close(); location.assign(event.data); });
     source.addEventListener("open", () => say(""));
-    source.addEventListener("error", () => say("Connection lost; trying again."));
+    source.addEventListener("error", () => {
+      say("Connection lost; trying again.");
+      // After an answer that is no stream, such as that of a console whose broker is away, browsers try no more.
+      if (source && source.readyState === EventSource.CLOSED) {
+        source = null;
+        setTimeout(follow, AGAIN_MS);
+      }
+    });
   }
   function follow() {
     if (document.hidden && source) {
@@ -77,6 +88,43 @@
     follow();
     document.addEventListener("visibilitychange", follow);
     addEventListener("pagehide", () => source && source.close());
+  }
+
+  // ── What was typed comes back after a refusal: pages are not cached, so the browser keeps no fields of them ─────────
+  const here = location.pathname + location.search;
+  function typed() {
+    try {
+      return JSON.parse(sessionStorage.getItem("typed"));
+    } catch {
+      return null; // no storage, or nothing of ours
+    }
+  }
+  function keep(what) {
+    try {
+      sessionStorage.setItem("typed", JSON.stringify(what));
+    } catch {} // no storage: the fields are empty after a refusal
+  }
+  function refill(form, fields) {
+    for (const field of form.elements) {
+      if (!field.name || field.type === "hidden") continue;
+      if (field.type === "checkbox") field.checked = fields.some(([name]) => name === field.name);
+      else for (const [name, value] of fields) if (name === field.name && field.type !== "submit") field.value = value;
+    }
+    if (form.closest("details")) form.closest("details").open = true;
+  }
+  addEventListener("submit", (event) => {
+    const form = event.target;
+    if (form.method !== "post" || !form.closest("main") || form.querySelector('[type="password"]')) return;
+    const fields = [...new FormData(form)].filter(([name]) => name !== "csrf");
+    keep({ at: here, action: form.getAttribute("action"), fields });
+  });
+  const last = typed();
+  if (document.querySelector("[data-refused]")) {
+    if (last) keep({ ...last, refused: true });
+  } else {
+    keep(null);
+    const forms = last ? document.querySelectorAll(`main form[action="${CSS.escape(last.action)}"]`) : [];
+    if (last && last.refused && last.at === here && forms.length === 1) refill(forms[0], last.fields);
   }
 
   // ── Forms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
