@@ -27,6 +27,13 @@ def test_the_overview_sums_up(operator: Browser) -> None:
     assert "billing orders 3" in page.plain
 
 
+def test_the_overview_counts_the_groups_that_the_list_shows(site: Site, operator: Browser) -> None:
+    site.client.create_group("unread")
+    counted = len(site.client.list_groups())
+    assert f"Groups {counted} " in operator.get("/").plain
+    assert f"{counted} groups" in operator.get("/groups").plain
+
+
 def test_the_list_of_topics_shows_numbers_and_finds_by_a_part_of_the_name(operator: Browser) -> None:
     assert "orders 5 " in operator.get("/topics").plain
     found = operator.get("/topics?q=INVO")
