@@ -4,7 +4,7 @@ browse a piece ──▶ select by origin and reason ──▶ redrive these off
 
 Only dead letters that exist at the start are redriven: a message that fails again at once becomes a new dead letter,
 and would otherwise be redriven forever. A piece is one call, so the broker serves others in between. Messages that
-were redriven stay so when the order ends early.
+were redriven stay so when the order ends early. While the broker is away, an order waits and then goes on.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ from popmq import errors
 
 #: Dead letters that one call reads, or delivers again.
 PIECE = 500
+#: Seconds until a piece is tried again.
+AGAIN_S = 2.0
 
 
 def dead_letter_topic(group: str) -> str:
@@ -40,13 +42,20 @@ class Redrive:
         self._client = client
         self.group, self.origin, self.reason = group, origin, reason
         self.redriven = self.failed = self.looked_at = self.total = 0
-        self.error = ""
+        self.error = ""  # why it ended early
+        self.trouble = ""  # why it waits
+        self._offset, self._end = 0, -1
         self._task: asyncio.Task[None] | None = None
 
     @property
     def running(self) -> bool:
         """Whether there is more to do."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has come to the end."""
+        return not self.running and not self.error and self.looked_at == self.total
 
     def start(self) -> None:
         """Begins, in the running event loop."""
@@ -65,20 +74,27 @@ class Redrive:
             await self._task
 
     async def _run(self) -> None:
-        topic, offset, end = dead_letter_topic(self.group), 0, -1
+        """Until the end, a refusal or `stop`. While the broker is away or full, the same piece is tried again."""
         try:
-            while end < 0 or offset < end:
-                page = await self._client.browse(topic, 0, offset, PIECE)
-                if end < 0:
-                    end, self.total = page.max_offset, page.max_offset - page.min_offset
-                await self._piece([one for one in page.deliveries if one.offset < end])
-                if page.next_offset <= offset:
-                    break
-                offset = page.next_offset
-                self.looked_at = min(offset, end) - (end - self.total)
+            while self._end < 0 or self._offset < self._end:
+                try:
+                    await self._step()
+                    self.trouble = ""
+                except errors.TryLater as error:
+                    self.trouble = error.message
+                    await asyncio.sleep(AGAIN_S)
             self.looked_at = self.total
         except errors.PopMQError as error:
             self.error = str(error)
+
+    async def _step(self) -> None:
+        """The next piece. Raises PopMQError."""
+        page = await self._client.browse(dead_letter_topic(self.group), 0, self._offset, PIECE)
+        if self._end < 0:
+            self._end, self.total = page.max_offset, page.max_offset - page.min_offset
+        await self._piece([one for one in page.deliveries if one.offset < self._end])
+        self._offset = page.next_offset if page.next_offset > self._offset else self._end
+        self.looked_at = min(self._offset, self._end) - (self._end - self.total)
 
     async def _piece(self, deliveries: list[popmq.Delivery]) -> None:
         offsets = [one.offset for one in deliveries if fits(one, self.origin, self.reason)]

@@ -323,6 +323,8 @@ def test_dead_letters_are_ticked_and_delivered_again(chromium: Chromium) -> None
     chromium.until("Delivered again: 1 dead letter.")
     chromium.find('button[form="redrive-all"]').click()
     chromium.until("21 delivered again")
+    chromium.driver.find_element(By.LINK_TEXT, "Show what is left").click()
+    chromium.until("No dead letter is here.")
     chromium.until("0 dead letters in all.")
 
 
