@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import click
@@ -92,27 +93,38 @@ def _give_up_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@contextlib.contextmanager
+def _ends() -> Iterator[None]:
+    """Turns an interrupt and an output that cannot be written into exit codes."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # here, since Python's own flush at the end could only print a traceback
+    except KeyboardInterrupt:  # click would end with 1, as if the command had been refused
+        click.echo("interrupted", err=True)
+        raise click.exceptions.Exit(exits.INTERRUPTED) from None
+    except BrokenPipeError:
+        _give_up_output()
+        raise click.exceptions.Exit(exits.PIPE_CLOSED) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _give_up_output()
+        click.secho(f"popmq: the output cannot be written: {error.strerror}", fg="red", err=True)
+        raise click.exceptions.Exit(exits.NOT_WRITTEN) from None
+
+
 class Commands(click.Group):
     """The commands of ROWS."""
 
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        with _ends():  # --help and --version print here
+            return super().make_context(*arguments, **settings)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            try:
-                return super().invoke(ctx)
-            finally:
-                sys.stdout.flush()  # here, since Python's own flush at the end could only print a traceback
-        except KeyboardInterrupt:  # click would end with 1, as if the command had been refused
-            click.echo("interrupted", err=True)
-            ctx.exit(exits.INTERRUPTED)
-        except BrokenPipeError:
-            _give_up_output()
-            ctx.exit(exits.PIPE_CLOSED)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            _give_up_output()
-            click.secho(f"popmq: the output cannot be written: {error.strerror}", fg="red", err=True)
-            ctx.exit(exits.NOT_WRITTEN)
+        with _ends():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         known = args[0].startswith("-") or self.get_command(ctx, args[0]) is not None
@@ -165,3 +177,5 @@ def popmq(context: click.Context, /, **shared: Any) -> None:
       popmq why MESSAGE_ID
     """
     context.obj = shared
+    if os.environ.get("NO_COLOR"):
+        context.color = False

@@ -4,12 +4,20 @@ import os
 import sys
 
 
+def _open_streams() -> None:
+    """Opens standard streams that the caller has closed on no file: a socket or the store would get their numbers."""
+    for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
+
+
 def main() -> None:
     """Runs the command line; exits with one of the codes of popmq_cli.shared.exits.
 
     A broker has thousands of sockets and forks nothing: it keeps gRPC's own way of waiting, unlike the client
     (popmq/_transport/fork.py). gRPC's log lines, such as one for each failed TLS handshake, are off in both.
     """
+    _open_streams()
     if sys.argv[1:2] == ["serve"]:
         os.environ.setdefault("GRPC_POLL_STRATEGY", "all")
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -34,6 +34,49 @@ def test_a_full_disk_is_one_line_and_a_code_of_its_own(
     assert (code, said) == (74, "popmq: the output cannot be written: No space left on device\n")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no file that is always full")
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_a_help_text_that_cannot_be_written_is_one_line(broker: Broker, option: str) -> None:
+    with open("/dev/full", "wb") as full:
+        code, said = ended(broker, option, stdout=full.fileno())
+    assert (code, said) == (74, "popmq: the output cannot be written: No space left on device\n")
+
+
+def test_a_help_text_that_nobody_reads_ends_quietly(broker: Broker) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        assert ended(broker, "--help", stdout=writing) == (141, "")
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_changes_nothing_else(client: popmq.Client, broker: Broker, closed: str) -> None:
+    environment = {**os.environ, "POPMQ_ENDPOINT": broker.endpoint}
+    name = f"made-{closed.count('-')}{closed[0] == '<'}"
+    command = ["sh", "-c", f'"$@" {closed}', "sh", *PROGRAM, "topic", "create", name]
+    done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+    assert subprocess.run([*command[:-2], "list"], env=environment, capture_output=True, check=False).returncode == 0
+    assert name in [topic.name for topic in client.list_topics()]
+
+
+def test_no_color_leaves_the_colours_out(client: popmq.Client, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown() -> bytes:
+        reading, terminal = os.openpty()
+        assert ended(broker, "topic", "describe", "orders", stdout=terminal)[0] == 0
+        os.close(terminal)
+        written = os.read(reading, 9)
+        os.close(reading)
+        return written
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert shown().startswith(b"\x1b[")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown().startswith(b"Topic")
+
+
 def test_a_reader_that_closes_its_pipe_ends_a_command_quietly(client: popmq.Client, broker: Broker) -> None:
     client.send("orders", ["x" * 1000] * 200)
     reading, writing = os.pipe()

@@ -140,7 +140,8 @@ def _show(delivery: popmq.Delivery) -> None:
     if letter:
         click.echo(f"  from     {letter.topic}, queue {letter.queue} offset {letter.offset}")
         last = visible.line(letter.last_client)
-        click.echo(f"  died     {moment(letter.dead_ms)} after {letter.attempts} attempts, last by {last}")
+        tries = "1 attempt" if letter.attempts == 1 else f"{letter.attempts} attempts"
+        click.echo(f"  died     {moment(letter.dead_ms)} after {tries}, last by {last}")
         _part("reason", letter.reason or "no reason given")
     body = text_of(delivery.body)
     _part("body", f"{len(delivery.body)} bytes" if body is None else body[:BODY_SHOWN_MAX])
