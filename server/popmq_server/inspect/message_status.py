@@ -137,7 +137,9 @@ def _ahead(tx: Tx, subject: Subject) -> Standing | None:
         full = f"{subject.group.in_flight_max} messages of its queue are leased, the group's limit"
         return "ready", f"not popped yet: {full}; ack some of them first"
     before = subject.offset - at
-    return "ready", f"not popped yet: {before} messages of queue {subject.queue} come before it"
+    many = f"{before} messages of queue {subject.queue} come"
+    what = f"1 message of queue {subject.queue} comes" if before == 1 else many
+    return "ready", f"not popped yet: {what} before it"
 
 
 def _retry(tx: Tx, subject: Subject, last: str, looks: list[int]) -> Standing | None:

@@ -26,7 +26,7 @@ def test_why_shows_a_ready_message_with_the_number_of_messages_before_it(rig: Ri
     rig.send("x", "y", "a")
     rig.pop(1)
     assert (state(rig), story(rig)) == ("ready", ["sent"])
-    has(rig, "1 messages of queue 0 come before it")
+    has(rig, "1 message of queue 0 comes before it")
 
 
 def test_the_in_flight_limit_is_named_when_it_is_what_a_message_waits_for(rig: Rig) -> None:
