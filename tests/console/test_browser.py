@@ -100,6 +100,16 @@ class Chromium:
                 field.send_keys(value)
         form.find_element(By.TAG_NAME, "button").click()
 
+    def answer(self, yes: bool) -> str:
+        """Answers the question of the page; returns it."""
+        question = self.driver.switch_to.alert
+        asked = str(question.text)
+        if yes:
+            question.accept()
+        else:
+            question.dismiss()
+        return asked
+
     def looks(self, width: int, theme: str) -> None:
         device = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
@@ -322,6 +332,7 @@ def test_dead_letters_are_ticked_and_delivered_again(chromium: Chromium) -> None
     chromium.find('button[form="redrive"]').click()
     chromium.until("Delivered again: 1 dead letter.")
     chromium.find('button[form="redrive-all"]').click()
+    assert chromium.answer(yes=True) == "Deliver all dead letters of packing again?"
     chromium.until("21 delivered again")
     chromium.driver.find_element(By.LINK_TEXT, "Show what is left").click()
     chromium.until("No dead letter is here.")
@@ -338,7 +349,18 @@ def test_delayed_half_leased_owned_and_stopped_messages_are_acted_on_in_the_brow
     ):
         chromium.open(path)
         chromium.send(action)
+        if path != "/message-groups?group=careful&topic=steps":  # another try asks for nothing
+            chromium.answer(yes=True)
         chromium.until(words)
+
+
+def test_a_message_is_recalled_only_after_the_question_that_names_it(site: Site, chromium: Chromium) -> None:
+    receipt = site.client.send("later", popmq.Message("stays", message_id="m-stays", delay=60))
+    chromium.open("/delayed")
+    chromium.send("/delayed/recall")
+    assert chromium.answer(yes=False) == "Recall m-stays? It will never be delivered."
+    assert receipt.message_id in [one.message_id for one in site.client.list_delayed("later").messages]
+    assert chromium.driver.current_url.endswith("/delayed")
 
 
 def test_the_keyboard_reaches_the_content_and_the_pages(chromium: Chromium) -> None:

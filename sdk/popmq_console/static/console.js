@@ -114,10 +114,15 @@
   }
   addEventListener("submit", (event) => {
     const form = event.target;
-    if (form.method !== "post" || !form.closest("main") || form.querySelector('[type="password"]')) return;
+    if (event.defaultPrevented || form.method !== "post" || !form.closest("main") || form.querySelector('[type="password"]')) return;
     const fields = [...new FormData(form)].filter(([name]) => name !== "csrf");
     keep({ at: here, action: form.getAttribute("action"), fields });
   });
+  // Lists move while they are open, so a click may meet another row: what cannot be undone is named and asked for.
+  addEventListener("submit", (event) => {
+    const question = event.submitter && event.submitter.dataset.ask;
+    if (question && !confirm(question)) event.preventDefault();
+  }, true);
   const last = typed();
   if (document.querySelector("[data-refused]")) {
     if (last) keep({ ...last, refused: true });
