@@ -12,6 +12,9 @@ CHART_WIDTH = 720
 CHART_HEIGHT = 160
 #: The least upper edge of a chart, since smaller values are noise.
 LEAST = {"rate": 1.0, "count": 1.0, "bytes": 1024.0, "seconds": 0.1}
+DAY_S = 86_400.0
+#: Upper edges above a minute.
+EDGES_S = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 18_000.0, 43_200.0, DAY_S)
 #: Seconds that charts show: the least that holds all samples, so that a console that has just begun shows something.
 WINDOWS_S = (300.0, 900.0, 3600.0)
 #: Samples that are further apart than this are not joined: in between the console had no numbers.
@@ -51,6 +54,13 @@ def ceiling(value: float, step: float = 1.0) -> float:
         step *= 10
 
 
+def upper_edge(value: float, unit: str) -> float:
+    """The upper edge of a chart: a round number in the unit in which the template writes it."""
+    if unit != "seconds" or value <= 50:
+        return ceiling(value, LEAST[unit])
+    return next((one for one in EDGES_S if one >= value), ceiling(value / DAY_S) * DAY_S)
+
+
 def window(age_s: float) -> float:
     """The window for samples of this age; one sample more than fits does not select the next one."""
     return next((one for one in WINDOWS_S if age_s <= one + SAMPLE_S), WINDOWS_S[-1])
@@ -62,7 +72,7 @@ def chart(title: str, unit: str, samples: Sequence[Sample], now_s: float, **valu
     All lines share one scale: they are compared with each other more often than with their own past.
     """
     rows = {name.replace("_", " "): [(one.time_s, value(one)) for one in samples] for name, value in values.items()}
-    top = ceiling(max((value for row in rows.values() for _, value in row), default=0.0), LEAST[unit])
+    top = upper_edge(max((value for row in rows.values() for _, value in row), default=0.0), unit)
     window_s = window(now_s - samples[0].time_s if samples else 0.0)
     return Chart(
         title,

@@ -21,7 +21,7 @@ SORTS: dict[str, Callable[[popmq.TopicStats], Any]] = {
     "name": lambda row: row.topic,
     "messages": lambda row: -row.messages,
     "rate": lambda row: -row.sent_per_s,
-    "bytes": lambda row: -row.bytes,
+    "size": lambda row: -row.bytes,
 }
 
 
