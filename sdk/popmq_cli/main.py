@@ -8,7 +8,7 @@ def _open_streams() -> None:
     """Opens standard streams that the caller has closed on no file: a socket or the store would get their numbers."""
     for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # it is open until the end of the process
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def test_a_help_text_that_cannot_be_written_is_one_line(broker: Broker, option: 
     assert (code, said) == (74, "popmq: the output cannot be written: No space left on device\n")
 
 
-def test_a_help_text_that_nobody_reads_ends_quietly(broker: Broker) -> None:
+def test_a_help_text_without_a_reader_ends_quietly(broker: Broker) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:

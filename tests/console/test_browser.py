@@ -232,19 +232,18 @@ def test_the_focus_stays_on_the_link_of_a_row_that_moves(site: Site, chromium: C
     assert chromium.driver.switch_to.active_element.text == "moves-b"
 
 
-def test_what_was_typed_comes_back_after_a_refusal_and_only_then(chromium: Chromium) -> None:
+def test_typed_text_comes_back_after_a_refusal_and_only_then(chromium: Chromium) -> None:
     chromium.open("/schedules")
     chromium.unfold("New schedule")
-    chromium.send("/schedules/create", name="kept", topic="orders", cron="never", body="a long body", missed="none of them")
+    chromium.send(
+        "/schedules/create", name="kept", topic="orders", cron="never", body="a long body", missed="none of them"
+    )
     chromium.until("Not done")
     chromium.driver.find_element(By.LINK_TEXT, "Back").click()
     chromium.until("New schedule")
     form = chromium.find('form[action="/schedules/create"]')
-    assert [form.find_element(By.NAME, name).get_property("value") for name in ("name", "body", "missed")] == [
-        "kept",
-        "a long body",
-        "skip",
-    ]
+    typed = [form.find_element(By.NAME, name).get_property("value") for name in ("name", "body", "missed")]
+    assert typed == ["kept", "a long body", "skip"]
     assert form.is_displayed()
     chromium.open("/schedules")
     assert chromium.find('form[action="/schedules/create"] [name="body"]').get_property("value") == ""
@@ -257,8 +256,7 @@ def test_an_open_page_is_followed_again_after_an_answer_that_was_no_stream(
     chromium.open("/topics")
     WebDriverWait(chromium.driver, 20).until(lambda _: chromium.find("#state").text == "Connection lost; trying again.")
     monkeypatch.undo()
-    wait = WebDriverWait(chromium.driver, 20)
-    wait.until(lambda _: chromium.find("html").get_attribute("data-current") == "yes")
+    WebDriverWait(chromium.driver, 20).until(lambda _: chromium.find("html").get_attribute("data-current") == "yes")
     assert chromium.find("#state").text == ""
 
 

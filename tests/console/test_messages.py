@@ -121,7 +121,10 @@ def test_a_body_that_is_cut_says_so(site: Site, operator: Browser) -> None:
     numbers = json.dumps([0] * 40_000)  # fewer than 100,000 characters until each one has a line of its own
     site.client.send("orders", popmq.Message(numbers.replace(" ", ""), message_id="m-grows"))
     site.client.send("orders", popmq.Message("ü" * 60_000, message_id="m-wide"))
-    cut = ["The first 100,000 characters." in operator.get(place_of(operator, name)).plain for name in ("m-grows", "m-wide")]
+    cut = [
+        "The first 100,000 characters." in operator.get(place_of(operator, name)).plain
+        for name in ("m-grows", "m-wide")
+    ]
     assert cut == [True, False]
     site.client.ack(site.client.pop("orders", "billing", max_messages=100))
 

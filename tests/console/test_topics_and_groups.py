@@ -52,7 +52,7 @@ def test_a_topic_is_created_changed_and_paused(site: Site, operator: Browser) ->
     assert site.client.get_topic("made").permission == "READ_ONLY"
 
 
-def shown_in(page: str) -> dict[str, str]:
+def shown_in(page: str) -> dict[str, Any]:
     """The fields of the forms of a page with their values, as a browser would send them."""
     return dict(re.findall(r'<input name="(\w+)"[^>]* value="([^"]*)"', page))
 
