@@ -11,7 +11,7 @@ from popmq_cli.shared.asking import asks
 from popmq_cli.shared.moments import moment
 from popmq_cli.shared.output import Output, seconds
 
-COLUMNS = ["GROUP", "TOPIC", "KIND", "BY", "UNDONE#", "POPPED", "DUE", "LEFT#"]
+COLUMNS = ["GROUP", "TOPIC", "KIND", "BY", "UNDONE#", "DUE", "LEFT#", "POPPED"]
 
 
 @click.group()
@@ -68,9 +68,9 @@ def _row(lease: popmq.Lease) -> tuple[str, ...]:
         lease.kind,
         lease.owner or lease.client_id or "–",
         f"{lease.undone}/{lease.messages}",
-        moment(lease.popped_ms),
         moment(lease.due_ms),
         _left(lease.due_ms),
+        moment(lease.popped_ms),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 #: Characters that a narrow table leaves to a column of names, which are folded, before it leaves out a number.
 NAME_WIDTH = 16
+#: Characters at which it is folded where even that is too wide.
+NAME_LEAST = 4
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 class Output:
@@ -94,15 +98,15 @@ class Output:
         caption = f"no room for {', '.join(left_out)}: widen the terminal, or use --json" if left_out else None
         look: Any = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
         table = Table(title=title, caption=caption, caption_justify="left", padding=(0, 1, 0, 0), **look)
+        name_width = _name_width(columns, cells, shown, console.width)
         for index in shown:
             # In a narrow terminal only names are folded: a number in two lines would be read as two numbers.
-            name, number = columns[index].removesuffix("#"), columns[index].endswith("#")
             table.add_column(
-                name,
-                justify="right" if number else "left",
-                no_wrap=number,
+                columns[index].removesuffix("#"),
+                justify="right" if columns[index].endswith("#") else "left",
+                no_wrap=_is_whole(columns, cells, index),
                 overflow="fold",
-                min_width=_least(columns, cells, index),
+                min_width=_least(columns, cells, index, name_width),
             )
         for row in cells:
             # Text, not str: a client id may hold what rich would take for markup.
@@ -112,24 +116,39 @@ class Output:
 
 
 def fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The columns for `width` characters: all but some numbers, those first that are zero in each row.
+    """The columns for `width` characters: all but some numbers and times, those first that are zero in each row.
 
     Names stay, and so does the first column, which may be a number, such as that of a queue.
     """
-    shown = list(range(len(columns)))
-    numbers = [index for index in reversed(shown) if index and columns[index].endswith("#")]
-    for index in sorted(numbers, key=lambda index: any(row[index].strip("0.sB ") for row in rows)):
-        if sum(_least(columns, rows, each) for each in shown) + 2 * len(shown) <= width:
-            break
-        shown.remove(index)
-    return shown
+    numbers = [index for index in range(1, len(columns)) if _is_whole(columns, rows, index)]
+    shown = [index for index in range(len(columns)) if index not in numbers]
+    for index in sorted(numbers, key=lambda index: not any(row[index].strip("0.sB ") for row in rows)):
+        if _width(columns, rows, [*shown, index]) <= width:
+            shown.append(index)
+    return sorted(shown)
 
 
-def _least(columns: Sequence[str], rows: Sequence[Sequence[str]], index: int) -> int:
-    """The characters that a column needs: a number all of its own, a name at most NAME_WIDTH."""
-    name = columns[index].removesuffix("#")
-    longest = max(len(text) for text in (name, *(row[index] for row in rows)))
-    return longest if name != columns[index] else min(longest, NAME_WIDTH)
+def _name_width(columns: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int], width: int) -> int:
+    """Characters at which names are folded, so that nothing of the table is cut off."""
+    fit = (most for most in range(NAME_WIDTH, NAME_LEAST, -1) if _width(columns, rows, shown, most) <= width)
+    return next(fit, NAME_LEAST)
+
+
+def _width(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int], name_width: int = NAME_WIDTH
+) -> int:
+    return sum(_least(columns, rows, index, name_width) for index in shown) + 2 * len(shown)
+
+
+def _is_whole(columns: Sequence[str], rows: Sequence[Sequence[str]], index: int) -> bool:
+    """Whether a column is never folded: a number, or a time, which in two lines would be read as two."""
+    return columns[index].endswith("#") or any(_TIME.fullmatch(row[index]) for row in rows)
+
+
+def _least(columns: Sequence[str], rows: Sequence[Sequence[str]], index: int, name_width: int) -> int:
+    """The characters that a column needs: a number and a time all of theirs, a name at most `name_width`."""
+    longest = max(len(text) for text in (columns[index].removesuffix("#"), *(row[index] for row in rows)))
+    return longest if _is_whole(columns, rows, index) else min(longest, name_width)
 
 
 def plain(value: Any) -> Any:
