@@ -50,7 +50,9 @@ def test_why_has_colours_on_a_terminal(client: popmq.Client, broker: Broker) -> 
     client.send("orders", popmq.Message("x", message_id="m1"))
     client.ack(client.pop("orders", "billing"))
     main, terminal = pty.openpty()
-    shown = subprocess.Popen([*PROGRAM, "why", "m1"], env={**os.environ, "TERM": "xterm"}, stdout=terminal)
+    shown = subprocess.Popen(
+        [*PROGRAM, "why", "m1"], env={**os.environ, "TERM": "xterm", "NO_COLOR": ""}, stdout=terminal
+    )
     os.close(terminal)
     text = b""
     try:
