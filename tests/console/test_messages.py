@@ -129,6 +129,13 @@ def test_a_body_that_is_cut_says_so(site: Site, operator: Browser) -> None:
     site.client.ack(site.client.pop("orders", "billing", max_messages=100))
 
 
+def test_a_long_reason_of_one_line_is_folded(site: Site, operator: Browser) -> None:
+    site.client.create_group("folding")
+    site.client.reject(site.client.pop("orders", "folding", max_messages=1), "r" * 1500)
+    page = operator.get("/dead-letters/group?group=folding").text
+    assert f"<summary>{'r' * 200}</summary><pre>{'r' * 1500}</pre>" in page
+
+
 def test_the_list_cuts_a_body_between_two_characters(site: Site, operator: Browser) -> None:
     site.client.create_topic("wide", queues=1)
     site.client.send("wide", "語" * 100)
