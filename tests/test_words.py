@@ -171,8 +171,6 @@ IDENTIFIERS = (
     ("sdk/popmq", r"(?i)_?(told|tell)(_.*)?", "sent, saved, reported, progress"),
     ("sdk/popmq_cli/readers", r"revive", "leases: the revive is what brings back expired ones"),
 )
-#: Names of the contract that stay as they were released.
-RELEASED = {"unburied"}
 
 
 def identifiers(tree: ast.AST) -> set[str]:
@@ -186,7 +184,7 @@ def identifiers(tree: ast.AST) -> set[str]:
                 found.add(name)
             case ast.Attribute(attr=name, ctx=ast.Store()):
                 found.add(name)
-    return found - RELEASED
+    return found
 
 
 def counts_places(tree: ast.AST) -> list[str]:

@@ -44,7 +44,6 @@ class GroupStats:
     delayed: int = 0  # of the topic, scheduled for later
     dead: int = 0  # in the dead-letter topic, of all topics of the group
     acked: int = 0  # since the group exists
-    expired: int = 0  # deprecated: the same as `dropped`
     quarantined: int = 0  # stored bytes did not match their checksum
     oldest_age: float = 0.0  # seconds since the oldest unfinished message was stored
     popped_per_s: float = 0.0
@@ -59,7 +58,6 @@ class GroupStats:
     read_ms: int = 0  # when it was last popped or pulled; 0 = not since the broker started
     expires_ms: int = 0  # when the subscription expires unless a client reads it; 0 = it is in use, or never expires
     bytes_behind: int = 0  # an estimate: `ready` × the mean size of the topic's messages
-    unburied: int = 0  # deprecated: the same as `dead_blocked`
     dropped: int = 0  # by retention, before they were finished
     dead_blocked: int = 0  # among in_flight: lease over, no attempt left, and no room in the store for the dead letter
 

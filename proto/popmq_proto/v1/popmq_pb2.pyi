@@ -1912,7 +1912,7 @@ class TopicStats(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., messages: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ..., delayed: _Optional[int] = ..., half: _Optional[int] = ..., bytes: _Optional[int] = ..., lite_topics: _Optional[int] = ..., abandoned: _Optional[int] = ...) -> None: ...
 
 class GroupStats(_message.Message):
-    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "expired", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode", "read_ms", "expires_ms", "bytes_behind", "unburied", "dropped", "dead_blocked")
+    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode", "read_ms", "expires_ms", "bytes_behind", "dropped", "dead_blocked")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -1922,7 +1922,6 @@ class GroupStats(_message.Message):
     DELAYED_FIELD_NUMBER: _ClassVar[int]
     DEAD_FIELD_NUMBER: _ClassVar[int]
     ACKED_FIELD_NUMBER: _ClassVar[int]
-    EXPIRED_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     OLDEST_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     POPPED_PER_S_FIELD_NUMBER: _ClassVar[int]
@@ -1937,7 +1936,6 @@ class GroupStats(_message.Message):
     READ_MS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
-    UNBURIED_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     DEAD_BLOCKED_FIELD_NUMBER: _ClassVar[int]
     group: str
@@ -1949,7 +1947,6 @@ class GroupStats(_message.Message):
     delayed: int
     dead: int
     acked: int
-    expired: int
     quarantined: int
     oldest_age_ms: int
     popped_per_s: float
@@ -1964,10 +1961,9 @@ class GroupStats(_message.Message):
     read_ms: int
     expires_ms: int
     bytes_behind: int
-    unburied: int
     dropped: int
     dead_blocked: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., expired: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., unburied: _Optional[int] = ..., dropped: _Optional[int] = ..., dead_blocked: _Optional[int] = ...) -> None: ...
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., dropped: _Optional[int] = ..., dead_blocked: _Optional[int] = ...) -> None: ...
 
 class GetInfoRequest(_message.Message):
     __slots__ = ()

@@ -32,8 +32,6 @@ _COUNTERS = {
     "quarantined": "Messages whose stored bytes did not match their checksum",
     "filtered": "Messages passed over because they did not match the filter",
 }
-#: Metrics of groups and the names that they had in previews, whose dashboards read them.
-_OLDER = {"dead_blocked": "unburied", "dropped": "expired"}
 
 _TOPIC_GAUGES = {
     "bytes": "Stored bytes of messages",
@@ -298,14 +296,10 @@ def _group_families(seen: Seen) -> Iterator[Metric]:
     kinds = {CounterMetricFamily: _COUNTERS, GaugeMetricFamily: _GAUGES}
     for kind, names in kinds.items():
         for name, text in names.items():
-            names_of_it = [(name, text)]
-            if older := _OLDER.get(name):
-                names_of_it.append((older, f"Deprecated: popmq_group_{name}"))
-            for shown, help_text in names_of_it:
-                family = kind(f"popmq_group_{shown}", help_text, labels=labels)
-                for row in seen.groups:
-                    family.add_metric((row.group, row.topic), getattr(row, name))
-                yield family
+            family = kind(f"popmq_group_{name}", text, labels=labels)
+            for row in seen.groups:
+                family.add_metric((row.group, row.topic), getattr(row, name))
+            yield family
     idle = GaugeMetricFamily(
         "popmq_group_idle_seconds", "Seconds since the group last read the topic, or since the start", labels=labels
     )

@@ -194,7 +194,6 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float]) -> p
         backoff=row.backoff,
         dead=row.dead,
         acked=row.acked,
-        expired=row.dropped,  # the older name
         dropped=row.dropped,
         quarantined=row.quarantined,
         oldest_age_ms=max(0, now_ms - row.oldest_ms) if row.oldest_ms else 0,
@@ -211,7 +210,6 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float]) -> p
         read_ms=row.read_ms,
         expires_ms=row.expires_ms,
         bytes_behind=row.bytes_behind,
-        unburied=row.dead_blocked,  # the older name
         dead_blocked=row.dead_blocked,
     )
 
