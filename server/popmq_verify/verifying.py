@@ -27,7 +27,9 @@ def plan(config: str | None, minutes: float, scratch: str | None, seed: int | No
         for word in (f"--{name.replace('_', '-')}", str(getattr(settings.options, name)))
     ]
     folder = Path(scratch) if scratch else _beside(settings.options.data)
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder that exists: make it, or name another one with --scratch")
+    if not os.access(folder, os.W_OK):
         raise ValueError(f"this user may not write to {folder}: name another folder with --scratch")
     if seed is None:
         seed = random.SystemRandom().randrange(1 << 32)
