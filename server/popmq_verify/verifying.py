@@ -28,7 +28,7 @@ def plan(config: str | None, minutes: float, scratch: str | None, seed: int | No
     ]
     folder = Path(scratch) if scratch else _beside(settings.options.data)
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder that exists: make it, or name another one with --scratch")
+        raise ValueError(f"{folder} does not exist: make it, or name another one with --scratch")
     if not os.access(folder, os.W_OK):
         raise ValueError(f"this user may not write to {folder}: name another folder with --scratch")
     if seed is None:

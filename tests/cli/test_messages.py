@@ -9,6 +9,7 @@ import pytest
 
 import popmq
 from popmq.testing import Broker, FakeClock
+from popmq_cli.shared import rows
 from tests.cli.conftest import PROGRAM, Cli
 
 
@@ -57,6 +58,25 @@ def test_a_line_that_is_no_message_is_named(run: Cli, client: popmq.Client, line
     done = run("send", "orders", "--json-lines", stdin=f'{{"body": "fine"}}\n{line}\n'.encode())
     assert done.code == 2
     assert "line 2 is not a message in JSON" in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (["send", "orders"], "a line is not a message"),
+        (["send", "orders", "--whole"], "the file is not a message"),
+        (["import", "orders", "FILE"], "line 1 is not a message"),
+        (["schedule", "import", "-"], "line 1 is not a schedule"),
+    ],
+)
+def test_an_endless_line_is_refused_before_it_fills_the_memory(
+    run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str], why: str
+) -> None:
+    monkeypatch.setattr(rows, "LINE_BYTES_MAX", 1 << 20)
+    file = tmp_path / "zeros"
+    file.write_bytes(bytes(2 << 20))
+    done = run(*(str(file) if word == "FILE" else word for word in command), stdin=file.read_bytes())
+    assert (done.code, why in done.err, "longer than" in done.err) == (2, True, True)
 
 
 def test_send_counts_the_messages_stored_before_a_refusal(run: Cli, client: popmq.Client) -> None:

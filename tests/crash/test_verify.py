@@ -42,7 +42,7 @@ def test_the_settings_of_the_broker_that_change_what_it_does_are_those_of_the_te
     [
         (["--config", "nowhere.toml"], "nowhere.toml"),
         (["--only", "thunder"], "there is no stage 'thunder': kills"),
-        (["--scratch", "/nowhere"], "/nowhere is no folder that exists: make it"),
+        (["--scratch", "/nowhere"], "/nowhere does not exist: make it"),
     ],
 )
 def test_a_verification_that_cannot_run_ends_with_a_sentence(words: list[str], why: str, tmp_path: Path) -> None:

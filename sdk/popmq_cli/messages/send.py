@@ -14,6 +14,7 @@ from typing import IO, Any
 import click
 
 import popmq
+from popmq_cli.shared import rows
 from popmq_cli.shared.asking import DURATION, LATER, asks, pair
 from popmq_cli.shared.completing import topics
 from popmq_cli.shared.output import Output, counted
@@ -152,15 +153,23 @@ def _size(source: IO[bytes]) -> int | None:
 def _bodies(source: IO[bytes], whole: bool) -> Iterator[list[bytes]]:
     """The messages of an input, as they come: a pipe may be quiet for hours, and what came before must not wait."""
     if whole:
-        yield [source.read()]
+        yield [_bounded(source.read(rows.LINE_BYTES_MAX + 1), "the file")]
         return
     left = b""
     while chunk := _available(source):
         *lines, left = (left + chunk).split(b"\n")
         if bodies := [body for line in lines if (body := line.rstrip(b"\r"))]:
             yield from (bodies[start : start + BATCH] for start in range(0, len(bodies), BATCH))
+        _bounded(left, "a line")
     if body := left.rstrip(b"\r"):
         yield [body]
+
+
+def _bounded(body: bytes, what: str) -> bytes:
+    """The body. Raises UsageError for one that no broker takes: an endless line would fill the memory."""
+    if len(body) > rows.LINE_BYTES_MAX:
+        raise click.UsageError(f"{what} is not a message: {rows.TOO_LONG}")
+    return body
 
 
 def _available(source: Any) -> bytes:

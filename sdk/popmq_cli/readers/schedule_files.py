@@ -52,11 +52,14 @@ def import_(client: popmq.Client, output: Output, source: IO[bytes]) -> None:
     Examples:
       popmq schedule import schedules.jsonl
     """
-    made = 0
-    for number, line in enumerate(source, 1):
-        if line.strip():
-            _make(client, number, _settings(number, line))
-            made += 1
+    made = number = 0
+    try:
+        for number, line in enumerate(rows.lines(source), 1):
+            if line.strip():
+                _make(client, number, _settings(number, line))
+                made += 1
+    except rows.BadRow as bad:
+        raise click.UsageError(f"line {number + 1} is not a schedule: {bad}") from None
     output.note(f"{counted(made, 'schedule')} imported")
 
 

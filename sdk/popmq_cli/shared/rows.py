@@ -27,6 +27,9 @@ PLACE = ("queue", "offset", "stored_ms")
 KNOWN = {*PLAIN, *PLACE, "body", "body_base64", "more_keys", "properties", "deliver_at_ms", "traceparent", "tracestate"}
 #: Rows of one group of a Parquet file: one is in memory at a time.
 GROUP_ROWS = 5_000
+#: A longer line is not a message: a body has at most 4 MiB, which JSON may write as six characters a byte.
+LINE_BYTES_MAX = 32 << 20
+TOO_LONG = f"it is longer than {LINE_BYTES_MAX >> 20} MiB"
 
 Row = dict[str, Any]
 Write = Callable[[Row], None]
@@ -93,8 +96,16 @@ def json_of(row: Row) -> Row:
 
 def json_rows(file: IO[bytes]) -> Iterator[Row | None]:
     """One row for each line, None for an empty line. Raises BadRow."""
-    for line in file:
+    for line in lines(file):
         yield _from_line(line) if line.strip() else None
+
+
+def lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file. Raises BadRow for an endless one, which would fill the memory."""
+    for line in iter(lambda: file.readline(LINE_BYTES_MAX + 1), b""):
+        if len(line) > LINE_BYTES_MAX:
+            raise BadRow(TOO_LONG)
+        yield line
 
 
 def _from_line(line: bytes) -> Row:
