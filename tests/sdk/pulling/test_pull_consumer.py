@@ -265,10 +265,12 @@ async def test_a_consumer_reports_the_state_of_each_queue(client: Any, guard: An
 
 
 async def test_one_stuck_message_stops_its_queue_at_the_span(client: Any, guard: Any) -> None:
-    await client.send(TOPIC, [f"{number}" for number in range(100)])
+    await client.create_topic("narrow", queues=1)
+    await client.send("narrow", ["x"] * 10)
     flow = FlowControl(span=24, pause=0.001)
-    async with client.pull_consume(TOPIC, GROUP, max_messages=10, flow=flow) as consumer:
+    async with client.pull_consume("narrow", GROUP, max_messages=10, flow=flow) as consumer:
         stuck = await next_of(consumer)
+        await client.send("narrow", ["x"] * 90)  # it pulls these while a handler has the first one
         await take(consumer, guard, 29)
         await eventually(lambda: held_back(consumer, "span"))
         (state,) = [state for state in consumer.queues() if state.cached]

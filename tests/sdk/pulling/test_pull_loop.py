@@ -124,10 +124,12 @@ async def test_pulled_messages_are_delivered_while_the_next_pull_runs(
     connect: Connect, client: Any, wire: WatchedWire
 ) -> None:
     """S0.47: the handler of the first message has not ended, and the queue was read to its end meanwhile."""
-    await client.send(TOPIC, [f"m{number}" for number in range(6)])
-    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, max_messages=2) as consumer:
+    place = "narrow", 0
+    await client.create_topic("narrow", queues=1)
+    await client.send("narrow", ["m0", "m1"])
+    async with connect(wire.endpoint).pull_consume("narrow", GROUP, max_messages=2) as consumer:
         in_hand = [await next_of(consumer)]
-        place = TOPIC, in_hand[0].queue
+        await client.send("narrow", ["m2", "m3", "m4", "m5"])
         await eventually(lambda: asked_up_to(wire, place, 6))
         in_hand += [await next_of(consumer) for _ in range(5)]
         assert [delivery.text() for delivery in in_hand] == [f"m{number}" for number in range(6)]
