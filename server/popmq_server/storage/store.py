@@ -270,8 +270,16 @@ class Store:
         write_copy(self._env, handle)
 
     def disk_free(self) -> int:
-        """Free bytes of the disk under the data folder."""
-        return shutil.disk_usage(self.folder).free
+        """Free bytes of the disk under the data folder. Raises CommitFailed if the folder or its data file was removed:
+        later commits would be lost with the process.
+        """
+        try:
+            free = shutil.disk_usage(self.folder).free
+        except OSError as error:
+            raise CommitFailed(f"the data folder {self.folder} is not there any more: {error.strerror}") from error
+        if not os.fstat(self._file).st_nlink:
+            raise CommitFailed(f"{self.folder / DATA_FILE} was removed, or another file has replaced it")
+        return free
 
     def is_full(self, fault: DiskFault) -> bool:
         """Whether a write failed because the disk, or a quota, is full."""

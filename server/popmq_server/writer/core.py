@@ -88,16 +88,8 @@ class Core:
             raise
         now_ms = self.state.started_ms = clock.now_ms()
         tidying = (*housekeeping.jobs(now_ms), index_merge.MergingBlocks(now_ms), *lite_chunks.jobs(store))
-        self.timetable = timetable.Timetable(
-            (
-                *tidying,
-                release_delayed.ReleasingDelayed(),
-                publishing.Publishing(),
-                occurrences.Occurring(),
-                check_back.CheckingBack(),
-                revive.Reviving(),
-            )
-        )
+        storing = release_delayed.ReleasingDelayed(), publishing.Publishing(), occurrences.Occurring()
+        self.timetable = timetable.Timetable((*tidying, *storing, check_back.CheckingBack(), revive.Reviving()))
         self._look_ahead()
 
     def _load(self) -> None:
@@ -200,25 +192,29 @@ class Core:
 
     def _begin_with_room(self, shut: bool) -> Tx:
         """Begins a transaction with its Room. If freed pages are needed, makes a commit first that releases them."""
-        tx = self._begin()
-        tx.room = self.space.room(tx.kv, self._holder, shut=shut)
-        if self.space.recovers:
-            try:
-                counters = self.state.counters[""]
-                self.state.counters[""] = counters._replace(saved_ms=max(counters.saved_ms, tx.now_ms))
-                tx.flush()
-                tx.kv.commit()
-                tx.merge()
-            except (MapFull, DiskFault) as fault:
-                tx.abort()
-                if isinstance(fault, DiskFault):
-                    self._after_fault(fault)
-            tx = self._begin()
-            tx.room = self.space.room(tx.kv, self._holder, shut=shut)
-        return tx
+        tx = self._with_room(shut)
+        if not self.space.recovers:
+            return tx
+        try:
+            counters = self.state.counters[""]
+            self.state.counters[""] = counters._replace(saved_ms=max(counters.saved_ms, tx.now_ms))
+            tx.flush()
+            tx.kv.commit()
+            tx.merge()
+        except (MapFull, DiskFault) as fault:
+            tx.abort()
+            if isinstance(fault, DiskFault):
+                self._after_fault(fault)
+        return self._with_room(shut)
 
-    def _holder(self) -> str:
-        return backlog.greatest_backlog(self.state)
+    def _with_room(self, shut: bool) -> Tx:
+        tx = self._begin()
+        try:
+            tx.room = self.space.room(tx.kv, lambda: backlog.greatest_backlog(self.state), shut=shut)
+        except BaseException:
+            tx.abort()  # a store with an open transaction cannot be closed
+            raise
+        return tx
 
     def _run(self, tx: Tx, batch: Batch, order: list[int], time: TimesWork) -> Timed:
         """Runs the commands lane by lane. Due jobs run between acks and sends, so an ack in this batch takes effect

@@ -6,7 +6,11 @@ Every k-th commit fails, in each way that a commit can fail, under random comman
 from __future__ import annotations
 
 import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 
@@ -18,6 +22,7 @@ from popmq_server.model.checkpoint import CheckPoint, Lease
 from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.state import jobs
 from popmq_server.state.tx import Tx
+from popmq_server.storage.folder import DATA_FILE
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.writer import handlers
 from tests.engine.conftest import MakeRig
@@ -101,6 +106,38 @@ def test_a_full_disk_refuses_what_needs_room_and_takes_acks(make_rig: MakeRig, f
     assert refusals([sent, popped]) == ["STORAGE_FULL", "STORAGE_FULL"]
     assert acked.results == [None]
     assert bodies(rig.pop()) == ["b"]
+
+
+def _removed(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def _replaced(folder: Path) -> None:
+    (folder / "other").write_bytes((folder / DATA_FILE).read_bytes())
+    (folder / "other").rename(folder / DATA_FILE)
+
+
+@pytest.mark.parametrize("harm", [_removed, _replaced])
+def test_a_data_file_that_is_removed_or_replaced_ends_the_writer_before_it_answers(
+    rig: Rig, harm: Callable[[Path], None]
+) -> None:
+    rig.pair()
+    harm(rig.store.folder)
+    with pytest.raises(CommitFailed):
+        rig.run(sending("a"))
+
+
+def test_an_error_in_the_measurement_of_the_room_leaves_no_transaction_open(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[Transaction] = []
+    monkeypatch.setattr(Transaction, "abort", lambda txn: ended.append(txn))
+    monkeypatch.setattr(rig.store, "disk_free", mock.Mock(side_effect=CommitFailed))
+    with pytest.raises(CommitFailed):
+        rig.run(sending("a"))
+    monkeypatch.undo()
+    (left,) = ended
+    left.abort()
 
 
 def test_a_disk_that_takes_nothing_answers_unavailable_and_is_asked_again_later(rig: Rig) -> None:
