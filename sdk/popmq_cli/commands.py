@@ -100,7 +100,8 @@ def _ends() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()  # here, since Python's own flush at the end could only print a traceback
+            if sys.stdout is not None:  # a broker has given it up, or it was closed before the process began
+                sys.stdout.flush()  # here, since Python's own flush at the end could only print a traceback
     except KeyboardInterrupt:  # click would end with 1, as if the command had been refused
         click.echo("interrupted", err=True)
         raise click.exceptions.Exit(exits.INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""The lines that `python -m popmq_server` prints at its start, where nothing takes them."""
+"""The lines that a broker prints at its start, where nothing takes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from harness.broker_process import ROOT
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "popmq_server", "--port", "0", "--tls-port", "0", "--metrics-port", "0"]
+OPTIONS = ["--port", "0", "--tls-port", "0", "--metrics-port", "0"]
+PROGRAMS = {
+    "popmq_server": [sys.executable, "-m", "popmq_server"],
+    "popmq serve": [sys.executable, "-c", "from popmq_cli.main import main; main()", "serve"],
+}
 
 
 @pytest.fixture(params=["closed", "full", "without a reader"])
@@ -34,9 +38,12 @@ def no_output(request: pytest.FixtureRequest) -> Iterator[int | None]:
     os.close(handle)
 
 
-def test_a_broker_serves_although_its_standard_output_takes_nothing(tmp_path: Path, no_output: int | None) -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_broker_serves_although_its_standard_output_takes_nothing(
+    tmp_path: Path, no_output: int | None, program: str
+) -> None:
     closing = ["bash", "-c", 'exec "$@" >&-', "bash"] if no_output is None else []
-    command = [*closing, *COMMAND, "--data", str(tmp_path / "data")]
+    command = [*closing, *PROGRAMS[program], *OPTIONS, "--data", str(tmp_path / "data")]
     with subprocess.Popen(command, stdout=no_output, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stderr is not None
         log = list(itertools.takewhile(lambda line: "standard output takes no lines" not in line, process.stderr))
