@@ -130,7 +130,7 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
         "grpc_health": (API,),
         "grpc_reflection": (API,),
         "google": (API, VERIFY),
-        "popmq_http2": (API, "server/popmq_http2/"),
+        "popmq_http2": (API, "server/popmq_http2/", "server/popmq_server/monitoring/port.py"),
         "popmq_proto": (API, VERIFY),
         "cryptography": ("server/popmq_server/access/certificate.py",),
         "cronsim": ("server/popmq_server/schedules/cron.py",),

@@ -28,6 +28,7 @@ from popmq_http2.receiving import ReceiveBuffer
 from popmq_http2.server.addresses import Addresses
 from popmq_http2.server.call import Call
 from popmq_http2.server.connection import Connection
+from popmq_http2.server.listening import Listening
 from popmq_http2.server.streams import Streams
 from popmq_http2.status import QUOTED_MAX, Aborted, Code
 
@@ -100,12 +101,13 @@ class Server:
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Opens a port and returns it. Raises OSError. `tls` needs "h2" among its ALPN protocols."""
         bound = socket.create_server((host, port), backlog=_BACKLOG)
-        await self.serve(bound, tls)
         opened: int = bound.getsockname()[1]
+        await self.serve(bound, tls)
         return opened
 
     async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serves on a listening socket, which the server closes when it stops."""
+        """Serves on a listening socket, which is detached."""
+        listening = Listening(listening)
         options: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         listener = await self._loop.create_server(
             lambda: Connection(self), sock=listening, ssl=tls, backlog=_ACCEPTED_AT_ONCE, **options

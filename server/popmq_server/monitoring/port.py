@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from popmq_http2.server.listening import Listening
+
 #: A client that sends no request, or takes no answer, is dropped after this many seconds.
 CLIENT_S = 10.0
 #: Connections at a time; further ones are closed at once. A scrape and two probes need three.
@@ -58,6 +60,11 @@ class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
+
+    def server_activate(self) -> None:
+        """Without a file in reserve, a connection at the limit of open files would keep a thread busy."""
+        super().server_activate()
+        self.socket = Listening(self.socket)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):

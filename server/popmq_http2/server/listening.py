@@ -1,0 +1,78 @@
+"""A listening socket that keeps one file in reserve, so that connections beyond the limit of open files are closed.
+
+    accept ──▶ no file is free ──▶ close the reserve ──▶ accept, close the connection ──▶ open the reserve again
+
+Without it such connections stay in the queue of the system, and asyncio tries again and again: it sets a timer for each
+of the attempts of one turn, and each timer makes as many attempts. Their number grows without bound, and each writes a
+traceback to the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+from time import monotonic
+from typing import Any
+
+log = logging.getLogger("popmq_http2")
+
+#: Errors of `accept` that say that the process, or the system, has no file left.
+_NO_FILES = (errno.EMFILE, errno.ENFILE)
+#: Seconds between two lines of the log about closed connections.
+_QUIET_S = 60.0
+
+
+class Listening(socket.socket):
+    """A listening socket in place of `bound`, which is detached."""
+
+    def __init__(self, bound: socket.socket) -> None:
+        super().__init__(fileno=bound.detach())
+        self._reserve = _reserve()
+        self._ends_turn = False
+        self._said: float | None = None
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Raises BlockingIOError after a connection that was closed: asyncio then waits for the next one."""
+        if self._ends_turn:  # asyncio has set its timer: a second attempt of the turn would set another
+            self._ends_turn = False
+            raise BlockingIOError
+        if self._reserve is None:
+            self._reserve = _reserve()
+        try:
+            return super().accept()
+        except OSError as error:
+            if error.errno not in _NO_FILES:
+                raise
+            if not self._turn_away():
+                self._ends_turn = True
+                raise
+            raise BlockingIOError from error
+
+    def _turn_away(self) -> bool:
+        """Accepts and closes one connection; False if there is no reserve, because another thread took the file."""
+        if self._reserve is None:
+            return False
+        if self._said is None or monotonic() - self._said > _QUIET_S:
+            self._said = monotonic()
+            log.error("new connections are closed: all files that the process may open are in use (ulimit -n)")
+        os.close(self._reserve)
+        with contextlib.suppress(OSError):
+            super().accept()[0].close()
+        self._reserve = _reserve()
+        return True
+
+    def close(self) -> None:
+        super().close()
+        if self._reserve is not None:
+            os.close(self._reserve)
+            self._reserve = None
+
+
+def _reserve() -> int | None:
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
