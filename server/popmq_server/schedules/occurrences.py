@@ -56,11 +56,12 @@ class Occurring(Job):
         due = [one for one in _with_next(tx) if one.next_ms <= tx.wall_ms and not self.waits(tx, one.name)]
         for schedule in sorted(due, key=lambda one: (one.next_ms, one.name)):
             if not left.any:
-                return
+                break
             self.alone = schedule.name if self.at_most(MESSAGES_MAX) == 1 else None
             if not _occur(tx, schedule, left):
                 self.postpone(tx.now_ms + RETRY_MS)
-                return
+                break
+        schedules.find_first(tx)
 
 
 def _with_next(tx: Tx) -> list[Schedule]:
@@ -95,17 +96,17 @@ def _occur(tx: Tx, schedule: Schedule, left: _Left) -> bool:
         after_ms = cron.following(schedule.cron, schedule.zone, tx.wall_ms) or 0
     except cron.CronError as error:
         failed = _failed(tx, schedule, str(error))
-        schedules.put(tx, failed._replace(next_ms=tx.wall_ms + UNREADABLE_MS, looked_ms=tx.wall_ms))
+        schedules.store_next(tx, failed._replace(next_ms=tx.wall_ms + UNREADABLE_MS, looked_ms=tx.wall_ms))
         return True
     wanted = _wanted(schedule.missed, due, tx.wall_ms)
     if len(wanted) < len(due):
         schedule = _skipped(tx, schedule, len(due) - len(wanted))
     for index, at_ms in enumerate(wanted):
         if not left.any or not _room(tx, schedule):
-            schedules.put(tx, schedule._replace(next_ms=at_ms, looked_ms=tx.wall_ms))
+            schedules.store_next(tx, schedule._replace(next_ms=at_ms, looked_ms=tx.wall_ms))
             return not left.any or index > 0
         schedule = _send(tx, schedule, at_ms, left)
-    schedules.put(tx, schedule._replace(next_ms=after_ms, looked_ms=tx.wall_ms))
+    schedules.store_next(tx, schedule._replace(next_ms=after_ms, looked_ms=tx.wall_ms))
     return True
 
 

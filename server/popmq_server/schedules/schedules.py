@@ -28,7 +28,7 @@ from popmq_server.state.state import first_occurrence
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import U32
 
-#: Maximum number of schedules. A change of one may examine all of them, which takes a millisecond.
+#: Maximum number of schedules. A change of one may examine all of them, which takes some milliseconds.
 SCHEDULES_MAX = 10_000
 #: Rows of one piece of a list.
 ROWS_AT_ONCE = 200
@@ -156,10 +156,22 @@ def put(tx: Tx, schedule: Schedule) -> None:
         _look_again(tx, before.next_ms)
 
 
+def store_next(tx: Tx, schedule: Schedule) -> None:
+    """As `put`, of a schedule whose next occurrence is later now. The caller calls `find_first` after the last one: it
+    reads all schedules, and many are due at the same minute.
+    """
+    tx.state.schedules[schedule.name] = schedule
+
+
+def find_first(tx: Tx) -> None:
+    """Finds the earliest next occurrence of all schedules."""
+    _set_due(tx, first_occurrence(tx.state.schedules.values()))
+
+
 def _look_again(tx: Tx, gone_ms: int) -> None:
     """Finds the earliest next occurrence of all schedules, after the one that had it has changed."""
     if gone_ms and gone_ms == tx.state.schedule_due:
-        _set_due(tx, first_occurrence(tx.state.schedules.values()))
+        find_first(tx)
 
 
 def _set_due(tx: Tx, due_ms: int) -> None:

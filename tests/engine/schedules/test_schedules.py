@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -81,6 +82,19 @@ def test_each_occurrence_is_a_message_with_an_id_of_its_own_and_its_time(rig: Ri
     assert [parsed(row[0]).message_id for row in found.rows] == [one.message_id], "the look-up knows it"
     rig.advance(DAY)
     assert times(rig) == ["01-05T08:30", "01-06T08:30"]
+
+
+def test_schedules_of_one_minute_are_examined_once_for_a_piece_and_not_for_each_of_them(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = occurrences.MESSAGES_MAX + 1
+    for number in range(count):
+        schedule(rig, f"s{number}", "* * * * *")
+    examine = mock.Mock(side_effect=schedules.first_occurrence)
+    monkeypatch.setattr(schedules, "first_occurrence", examine)
+    rig.advance(MINUTE)
+    assert len(sent(rig)) == count
+    assert examine.call_count == 2
 
 
 def test_the_timer_is_set_for_the_first_occurrence_of_all(rig: Rig) -> None:
