@@ -57,6 +57,7 @@ class Serving:
         metrics = self._metrics = Metrics(synced=options.sync != "none", store_format=str(FORMAT))
         keys = self._keys = Keys(options.access_keys, self._clock) if options.access_keys else None
         metrics.watch_keys(keys.numbers if keys is not None else list)
+        metrics.watch_certificate(lambda: self._served.left_s() if self._served is not None else None)
         try:
             if options.metrics_port:
                 self._open_monitoring(options.metrics_host, options.metrics_port)
@@ -137,7 +138,8 @@ class Serving:
             producers = len(broker.producers.streams())
             schedules = (await broker.ask(queries.Store())).schedules
             store = await broker.store_numbers()
-            return Seen(self._clock.now_ms(), began_ms, topics, groups, producers, store, schedules)
+            now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
+            return Seen(now_ms, wall_ms, began_ms, topics, groups, producers, store, schedules)
 
         self._metrics.watch(
             lambda: self._seen(look()),

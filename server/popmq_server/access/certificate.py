@@ -64,7 +64,7 @@ class Certificate:
         self, cert: pathlib.Path, key: pathlib.Path, clock: Clock, client_ca: pathlib.Path | None = None
     ) -> None:
         """Raises StartError when the files are not a certificate and its key, or no authority."""
-        self.cert, self._key, self._client_ca = cert, key, client_ca
+        self.cert, self._key, self._client_ca, self._clock = cert, key, client_ca, clock
         self._lock = threading.Lock()
         self._seen = self._look()
         try:
@@ -74,8 +74,12 @@ class Certificate:
                 f"the certificate {cert} with the key {key} cannot be used: {_why(error)}; name a PEM chain and its "
                 "key without a password by --tls-cert and --tls-key, or leave both out for a development certificate"
             ) from None
-        if _ends(self.pair.chain) <= _now(clock):
+        if self.left_s() <= 0:
             log.warning("the certificate %s is no longer valid: clients that verify it will not connect", cert)
+
+    def left_s(self) -> float:
+        """Seconds until the certificate of the next connection expires; negative if it has."""
+        return (_ends(self.current().chain) - _now(self._clock)).total_seconds()
 
     def current(self) -> Pair:
         """The pair for a new connection: another object after the files were replaced by a valid pair.

@@ -46,9 +46,10 @@ _LIMITS = frozenset({"RATE_LIMITED", "IN_FLIGHT_LIMIT", "STORAGE_FULL"})
 
 
 class Seen(NamedTuple):
-    """The engine's numbers for one scrape. `began_ms`: when the broker began to serve."""
+    """The engine's numbers for one scrape. `began_ms`: when the broker began to serve. `wall_ms`: the machine's time."""
 
     now_ms: int
+    wall_ms: int
     began_ms: int
     topics: list[TopicNumbers]
     groups: list[GroupNumbers]
@@ -185,6 +186,10 @@ class Metrics:
         """Registers the source of the numbers of access keys."""
         self.registry.register(_Asked(lambda: _key_families(ask())))
 
+    def watch_certificate(self, left_s: Callable[[], float | None]) -> None:
+        """Registers the source of the time that is left of the certificate; None: no TLS port."""
+        self.registry.register(_Asked(lambda: _certificate_families(left_s())))
+
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops the series of a deleted group or topic, so that short-lived names do not accumulate."""
         families = (
@@ -244,6 +249,8 @@ def _families(seen: Seen | None) -> Iterator[Metric]:
     ):
         yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
     yield from _schedule_families(seen.schedules)
+    text = "Seconds that the broker's time is behind the machine's clock; negative if it is ahead"
+    yield GaugeMetricFamily("popmq_clock_behind_seconds", text, value=(seen.wall_ms - seen.now_ms) / 1000)
 
 
 def _schedule_families(schedules: ScheduleNumbers) -> Iterator[Metric]:
@@ -258,6 +265,14 @@ def _schedule_families(schedules: ScheduleNumbers) -> Iterator[Metric]:
     if schedules.ahead_ms is not None:
         following.add_metric((), max(0, ahead_ms) / 1000)
     yield following
+
+
+def _certificate_families(left_s: float | None) -> Iterator[Metric]:
+    text = "Seconds until the certificate of the TLS port expires; negative if it has"
+    family = GaugeMetricFamily("popmq_certificate_expires_seconds", text)
+    if left_s is not None:
+        family.add_metric((), left_s)
+    yield family
 
 
 def _key_families(keys: list[KeyNumbers]) -> Iterator[Metric]:

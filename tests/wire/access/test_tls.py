@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import socket
 import ssl
 import stat
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,6 +161,25 @@ def test_a_replaced_certificate_counts_from_the_next_connection_and_ends_none(
         put(made(tmp_path / "new"), folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY)
         assert shown(tls_port)[0] == (tmp_path / "new" / DEVELOPMENT_CERT).read_text()
         admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+
+
+def test_the_time_that_is_left_of_the_certificate_is_gauged_and_follows_a_replacement(
+    folder: Path, tmp_path: Path, tls_port: int
+) -> None:
+    clock, port = FakeClock(), own_port()
+
+    def left_s() -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=CALL_S) as answer:
+            (value,) = re.findall(r"^popmq_certificate_expires_seconds (.*)$", answer.read().decode(), re.MULTILINE)
+        return float(value)
+
+    with EmbeddedBroker(folder, clock=clock, sync="none", tls_port=tls_port, metrics_port=port):
+        clock.step_wall(10 * YEAR_MS + 60_000)
+        assert left_s() == -60
+        (tmp_path / "new").mkdir()
+        later = development(tmp_path / "new", "127.0.0.1", FakeClock(clock.wall_ms())).pair
+        put(later, folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY)
+        assert left_s() == 10 * YEAR_MS / 1000
 
 
 @pytest.mark.parametrize("broken", ["no certificate", "another's key", "gone"])

@@ -187,8 +187,9 @@ def test_the_page_and_the_port_name_the_same_metrics(shop: Stubs, clock: FakeClo
     scraped = Scraped(port)
     types = {family.name + ("_total" if family.type == "counter" else ""): family.type for family in scraped.families}
     assert types == {name: kind for name, (kind, _) in documented().items()}
-    # This broker has no access keys: tests/wire/access/test_key_limits.py reads their samples.
-    sampled = {name: labels for name, (_, labels) in documented().items() if not name.startswith("popmq_access_key_")}
+    # This broker has no access keys and no TLS: tests/wire/access/test_key_limits.py and test_tls.py read their samples.
+    others = ("popmq_access_key_", "popmq_certificate_")
+    sampled = {name: labels for name, (_, labels) in documented().items() if not name.startswith(others)}
     assert set(scraped.labels()) == set(sampled.items())
 
 
@@ -355,6 +356,12 @@ def test_schedules_and_their_next_occurrence_are_gauged(shop: Stubs, clock: Fake
     scraped = Scraped(port)
     assert (scraped("schedules"), scraped("schedule_late_seconds")) == (1, 0)
     assert scraped("schedule_next_seconds") == (made.next_ms - clock.now_ms()) / 1000
+
+
+def test_a_step_of_the_wall_clock_is_gauged(shop: Stubs, clock: FakeClock, port: int) -> None:
+    assert Scraped(port)("clock_behind_seconds") == 0
+    clock.step_wall(8 * 3_600_000)
+    assert Scraped(port)("clock_behind_seconds") == 8 * 3_600
 
 
 def test_a_metrics_port_in_use_is_a_start_error_with_the_cure(
