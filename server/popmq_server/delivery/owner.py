@@ -36,7 +36,7 @@ from popmq_server.delivery.retry import to_retry
 from popmq_server.delivery.subscription import bind, refuse_lite
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
-from popmq_server.model.ids import TopicId
+from popmq_server.model.ids import TopicId, checked
 from popmq_server.model.reach import EVERYWHERE, Reach, covers
 from popmq_server.model.records import Group, Owner, Token, Topic
 from popmq_server.state.tx import Tx
@@ -130,7 +130,7 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
         bind(tx, group, topic, command.start)
     if owner is None:
         owner = Owner(
-            owner_id=tx.next("entity"),
+            owner_id=checked(tx.next("entity")),
             group_id=group.group_id,
             key=key,
             name=command.owner,

@@ -24,7 +24,7 @@ import itertools
 from popmq_server.delivery.subscription import bind
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.lite.lite_removal import remove
-from popmq_server.model.ids import TopicId
+from popmq_server.model.ids import TopicId, checked
 from popmq_server.model.limits import LITE_TOPICS_DEFAULT, LITE_TTL_MS_DEFAULT
 from popmq_server.model.records import Group, Held, Lites, Stat, Topic
 from popmq_server.state.rows import LITE_NAME
@@ -88,7 +88,7 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
             retry_after_ms=QUOTA_RETRY_MS,
         )
     made = Topic(
-        topic_id=TopicId(tx.next("entity")),
+        topic_id=TopicId(checked(tx.next("entity"))),
         name=parent.name,
         queues=1,
         by_age=parent.by_age,

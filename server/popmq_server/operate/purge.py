@@ -22,7 +22,7 @@ from popmq_server.commands import PurgeTopic
 from popmq_server.delivery import fifo
 from popmq_server.errors import topic_not_found
 from popmq_server.lite import lite_removal
-from popmq_server.model.ids import GroupId, TopicId
+from popmq_server.model.ids import GroupId, TopicId, checked
 from popmq_server.model.records import Held, Lites, Topic, TopicStat
 from popmq_server.retention import floors
 from popmq_server.sending import delay, transaction
@@ -77,7 +77,7 @@ def _replace(tx: Tx, old: Topic) -> tuple[int, Topic]:
     topic.flush(tx)  # messages that this commit appended belong to the old topic
     state, stat = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
     dropped = backlog.stored(state, old) + stat.delayed + stat.half
-    new = old._replace(topic_id=TopicId(tx.next("entity")), moving_from=old.topic_id)
+    new = old._replace(topic_id=TopicId(checked(tx.next("entity"))), moving_from=old.topic_id)
     tx.drop_topic(old)
     state.purges[old.topic_id] = f"{PURGED} {new.topic_id}"
     state.topics[new.topic_id] = new

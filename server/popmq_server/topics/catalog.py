@@ -10,7 +10,7 @@ from typing import Any
 
 from popmq_server.commands import CreateGroup, CreateTopic, DeleteTopic, UpdateTopic
 from popmq_server.errors import Refused, invalid, topic_not_found
-from popmq_server.model.ids import TopicId
+from popmq_server.model.ids import TopicId, checked
 from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.model.message import GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.model.records import Group, Topic
@@ -46,7 +46,7 @@ def _differing(existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> st
 
 
 def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
-    topic = Topic(topic_id=TopicId(tx.next("entity")), created_ms=tx.now_ms, **settings._asdict())
+    topic = Topic(topic_id=TopicId(checked(tx.next("entity"))), created_ms=tx.now_ms, **settings._asdict())
     tx.state.topics[topic.topic_id] = topic
     tx.state.ids[("t", topic.name)] = topic.topic_id
     return topic

@@ -7,7 +7,7 @@ there, when it first names the topic (subscription.py). A deleted name is remove
 from popmq_server.commands import CreateGroup, DeleteGroup, DeleteTopic, UpdateGroup
 from popmq_server.errors import group_not_found
 from popmq_server.model.checkpoint import Lease
-from popmq_server.model.ids import GroupId, TopicId
+from popmq_server.model.ids import GroupId, TopicId, checked
 from popmq_server.model.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT
 from popmq_server.model.message import dead_letter_topic
 from popmq_server.model.records import Group
@@ -22,7 +22,7 @@ def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
     if existing is not None:
         expect_same("group", existing, command)
         return existing, True
-    group = Group(GroupId(tx.next("entity")), *command, tx.now_ms)
+    group = Group(GroupId(checked(tx.next("entity"))), *command, tx.now_ms)
     tx.state.groups[group.group_id] = group
     tx.state.ids[("g", group.name)] = group.group_id
     ensure_dead_letter_topic(tx, group)
