@@ -46,7 +46,7 @@ _LIMITS = frozenset({"RATE_LIMITED", "IN_FLIGHT_LIMIT", "STORAGE_FULL"})
 
 
 class Seen(NamedTuple):
-    """The engine's numbers for one scrape. `began_ms`: when the broker began to serve. `wall_ms`: the machine's time."""
+    """The numbers of the engine for one scrape. `began_ms`: when it began to serve. `wall_ms`: the wall clock."""
 
     now_ms: int
     wall_ms: int

@@ -18,6 +18,7 @@ from popmq_server.model.message import Extra
 from popmq_server.model.records import Schedule
 from popmq_server.schedules import occurrences, schedules
 from popmq_server.state.space import Room
+from popmq_server.state.state import first_occurrence
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, parsed, refusal
 
@@ -90,7 +91,7 @@ def test_schedules_of_one_minute_are_examined_once_for_a_piece_and_not_for_each_
     count = occurrences.MESSAGES_MAX + 1
     for number in range(count):
         schedule(rig, f"s{number}", "* * * * *")
-    examine = mock.Mock(side_effect=schedules.first_occurrence)
+    examine = mock.Mock(side_effect=first_occurrence)
     monkeypatch.setattr(schedules, "first_occurrence", examine)
     rig.advance(MINUTE)
     assert len(sent(rig)) == count
