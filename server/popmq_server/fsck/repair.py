@@ -150,7 +150,8 @@ def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
                 if row is None:
                     continue
                 key, value = row
-            kv.put(name, key, value)
+            put = kv.put_bare if name == "meta" and key in checksums.BARE_META else kv.put
+            put(name, key, value)
             size += len(key) + len(value)
             if size > _COMMIT_BYTES:
                 kv.commit()

@@ -134,7 +134,11 @@ class Store:
     def _take_set_size(self) -> None:
         """Applies the limit that an operator set while a broker ran, if it still holds. Raises StartError."""
         raw = meta_row(self._env, max_size.ROW)
-        set_size = self._set_size = None if raw is None else max_size.read(raw)
+        try:
+            set_size = self._set_size = None if raw is None else max_size.read(raw)
+        except (ValueError, KeyError, TypeError):
+            log.warning("the limit that was set while the broker ran is damaged: --max-size holds; set it again")
+            return
         if set_size is not None and set_size.holds(self._named) and set_size.size != self.map_bytes:
             try:
                 try_mapping(self.folder, set_size.size)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from popmq_server import commands as ask
 from popmq_server.datafile.layout import NUMBER
 from popmq_server.errors import StartError
 from popmq_server.fsck.check import check_folder
@@ -48,6 +49,17 @@ def left(folder: Path, name: str) -> list[str]:
     found = bodies(rig.pop(100, topic=name, group="g" + name))
     rig.core.close()
     return sorted(found)
+
+
+def test_a_limit_that_was_set_while_the_broker_ran_holds_after_a_repair(folder: Path) -> None:
+    rig = Rig(folder)
+    rig.run(ask.SetMaxSize(1 << 30))
+    rig.core.close()
+    assert repair_folder(folder).told == []
+    assert check_folder(folder) == []
+    rig = Rig(folder)
+    assert rig.store.map_bytes == 1 << 30
+    rig.core.close()
 
 
 def test_a_compacted_store_without_its_meta_page_is_not_said_to_be_sound(folder: Path) -> None:

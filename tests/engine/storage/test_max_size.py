@@ -16,6 +16,7 @@ from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.compact import compact_folder
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.storage.backup import Copy
+from popmq_server.storage.max_size import ROW
 from popmq_server.storage.store import Store
 from popmq_server.writer.core import Core
 from tests.engine.conftest import MakeRig
@@ -115,6 +116,22 @@ def test_a_set_limit_holds_until_the_flag_names_another_one(tmp_path: Path) -> N
     assert started(SMALL, named=False) == 5 * SMALL, "the flag was taken away"
     assert started(4 * SMALL) == 4 * SMALL
     assert started(2 * SMALL) == 2 * SMALL
+
+
+@pytest.mark.parametrize("damaged", [b"{", b"{}", b"[1]", b'{"size": null, "named": 0}', b"\xff"])
+def test_a_damaged_limit_is_reported_and_the_flag_holds(
+    tmp_path: Path, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(tmp_path, 1 << 26, "none")
+    kv = store.begin()
+    kv.put_bare("meta", ROW, damaged)
+    kv.commit()
+    store.close()
+    with caplog.at_level(logging.WARNING, "popmq"):
+        store = Store(tmp_path, 1 << 27, "none")
+    assert store.map_bytes == 1 << 27
+    assert "is damaged" in caplog.text
+    store.close()
 
 
 def test_a_limit_below_the_used_size_is_refused_and_changes_nothing(full: Rig) -> None:
