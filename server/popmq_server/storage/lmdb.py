@@ -238,7 +238,10 @@ def open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.En
             max_readers=16,
         )
     except lmdb.Error as error:
-        raise StartError(f"{folder / DATA_FILE} cannot be opened: {error}") from error
+        cure = ""
+        if os.strerror(errno.ENOMEM) in str(error):
+            cure = f"; its limit takes {map_bytes:,} bytes of addresses: name a smaller --max-size, or raise ulimit -v"
+        raise StartError(f"{folder / DATA_FILE} cannot be opened: {error}{cure}") from error
 
 
 def meta_row(env: lmdb.Environment, key: bytes) -> bytes | None:

@@ -234,6 +234,16 @@ def test_a_limit_beyond_the_address_space_is_refused_and_the_broker_goes_on(make
     assert sorted(os.listdir(rig.folder)) == ["popmq.lock", "popmq.mdb", "popmq.mdb-lock"]
 
 
+def test_a_start_with_a_limit_beyond_the_address_space_says_the_cure(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 40, limits[1]))
+    try:
+        with pytest.raises(StartError, match="name a smaller --max-size, or raise ulimit -v"):
+            Store(tmp_path, 2 << 40, "none")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
 def test_the_largest_limit_takes_no_disk(make_rig: MakeRig) -> None:
     rig = make_rig(map_bytes=SMALL)
     before = os.stat(rig.folder / "popmq.mdb").st_size
