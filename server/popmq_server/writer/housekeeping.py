@@ -9,6 +9,7 @@ The position of the last piece is kept in memory only; an aborted transaction pu
 restart finds less to do.
 """
 
+import logging
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Protocol
 
@@ -24,11 +25,15 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.topics.row_walk import RowWalk
 
+log = logging.getLogger("popmq.clock")
+
 TICK_MS = 60_000
 #: A round of retention begins early after this many bytes of messages: the list of as many free pages has 32 KiB.
 ROUND_BYTES = 16 << 20
 #: The pause between two rounds then: at least, and for each topic, which a round looks at in some 30 µs.
 ROUND_PAUSE_MS, PAUSE_PER_TOPIC_MS = 1000, 6
+#: A broker's time and the machine's clock that are further apart than this are reported.
+APART_MS = 60_000
 #: Request numbers checked in one piece.
 DEDUP_SWEEP = 1000
 
@@ -42,6 +47,7 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         ("unique ids", unique.Sweeping()),
         ("lite topics", lite_topics.Upkeep()),
         ("clock of schedules", Stateless(occurrences.turn)),
+        ("clock of the machine", ClockWatch()),
         ("sizes of topics", size_limit.Watching()),
         ("idle subscriptions", idle_subscriptions.Expiry(now_ms)),
     )
@@ -202,6 +208,24 @@ class Minutely(Job):
     def step(self, tx: Tx, work: Timed) -> None:
         more = self._walk.run(tx)
         self._due_ms = tx.now_ms if more else tx.now_ms + TICK_MS
+
+
+class ClockWatch:
+    """Logs that the machine's clock was set while the broker ran; once, until both clocks agree again."""
+
+    place = False  # whether it was logged
+
+    def run(self, tx: Tx) -> bool:
+        apart_ms = tx.wall_ms - tx.now_ms
+        if abs(apart_ms) > APART_MS and not self.place:
+            log.warning(
+                "the machine's clock was set, it is %.0f s %s the broker's time: messages with a deliver_at are late; "
+                "once the clock is right, a restart takes its time",
+                abs(apart_ms) / 1000,
+                "ahead of" if apart_ms > 0 else "behind",
+            )
+        self.place = abs(apart_ms) > APART_MS
+        return False
 
 
 class Requests:

@@ -41,6 +41,27 @@ def test_a_step_of_the_wall_clock_while_running_moves_no_lease(
     assert bodies(leased.pop()) == ["a"]
 
 
+@pytest.mark.parametrize(("step_ms", "said"), [(8 * HOUR, "28800 s ahead of"), (-8 * HOUR, "28800 s behind")])
+def test_a_step_of_the_wall_clock_is_logged_once_until_the_clocks_agree(
+    leased: Rig, wall_clock: WallClock, step_ms: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def logged() -> int:
+        with caplog.at_level(logging.WARNING, "popmq.clock"):
+            for _ in range(3):
+                wall_clock.advance(MINUTE)
+                leased.settle()
+        return caplog.text.count(said)
+
+    wall_clock.step(MINUTE - SECOND)
+    assert logged() == 0
+    wall_clock.step(step_ms - MINUTE + SECOND)
+    assert logged() == 1
+    wall_clock.step(-step_ms)
+    assert logged() == 1
+    wall_clock.step(step_ms)
+    assert logged() == 2
+
+
 def test_a_lease_ends_in_time_after_the_clock_steps_back_and_a_restart(leased: Rig, wall_clock: WallClock) -> None:
     wall_clock.step(-30 * MINUTE)
     restarted(leased, wall_clock)
