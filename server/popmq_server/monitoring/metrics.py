@@ -119,7 +119,7 @@ class Metrics:
         )
         self.checks = counter("transaction_checks", "Checks of half messages that were sent to a live producer")
         self.given_up = counter("transactions_given_up", "Half messages that were not ended in 15 checks or 72 h")
-        self.job_failures = counter("job_failures", "Pieces of maintenance that failed; the log has the reason", "job")
+        self.job_failures = counter("job_failures", "Pieces of maintenance that failed; the log has the reason", "name")
         self.commit_commands = histogram("commit_commands", "Commands in one commit batch", _SIZES)
         self.commit_seconds = histogram("commit_seconds", "Time of one commit, fsync included", _SECONDS)
         self.fsyncs = counter("fsyncs", "Commits that were synced to disk")
