@@ -77,7 +77,10 @@ def ensure(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
 
 
 def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
-    """Creates a lite topic. Groups that watch the name begin there at its first message."""
+    """Creates a lite topic. Groups that watch the name begin there at its first message.
+
+    A watch outlives its topic and its group: one created again under the same name has no position in the parent yet.
+    """
     state, count = tx.state, tx.state.lites.get(parent.topic_id, Lites()).topics
     if count >= (parent.lite_topics_max or LITE_TOPICS_DEFAULT):
         return Refused(
@@ -103,6 +106,7 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
     tx.count_lites(parent.topic_id, 1, 0)
     for key in state.watches.watchers(parent.name, name, tx.now_ms):
         if (group := tx.group(key[0])) is not None:
+            bind(tx, group, parent)
             bind(tx, group, made)
     return made
 

@@ -110,6 +110,32 @@ def test_a_deleted_topic_takes_its_lite_topics_along_in_pieces(rig: Rig) -> None
     assert bodies(pop(rig, "n1")) == ["n1:new"]
 
 
+def test_a_store_that_is_stopped_while_a_purge_removes_lite_topics_is_sound(rig: Rig) -> None:
+    send(rig, "ann:1", "bob:1")
+    pop(rig, "ann", "bob")
+    rig.do(ask.PurgeTopic("chat"))
+    assert rig.findings() == []
+    rig.crash()
+    assert rig.findings() == []
+    rig.settle()
+    assert rig.read("cq") == []
+
+
+@pytest.mark.parametrize("again", ["group", "topic"])
+def test_a_subscription_by_name_binds_what_is_created_again_under_that_name(rig: Rig, again: str) -> None:
+    sync(rig, "client", "REPLACE", "ann")
+    if again == "group":
+        rig.do(ask.DeleteGroup("g"))
+        rig.group("g", start_from="LATEST")
+    else:
+        rig.do(ask.DeleteTopic("chat"))
+        create(rig)
+    send(rig, "ann:1")
+    assert rig.findings() == []
+    assert rig.numbers(topic="chat").ready == 1
+    assert bodies(pop(rig, client_id="client")) == ["ann:1"]
+
+
 def test_a_deleted_group_leaves_nothing_in_lite_topics(rig: Rig) -> None:
     rig.group("other")
     send(rig, "ann:1", "bob:1")
