@@ -94,11 +94,12 @@ def queues(kv: Transaction, state: State) -> Iterator[str]:
 
 
 def _foreign_blocks(kv: Transaction, state: State) -> Iterator[str]:
-    """Blocks of queues that no topic has, except those of topics that are being removed."""
+    """Blocks of queues that no topic has, except those of topics that are being removed, with their lite topics."""
+    orphans = {topic_id for (parent_id, _), topic_id in state.lite_ids.items() if parent_id in state.purges}
     for key in kv.keys("cq"):
         topic_id, queue, first = CQ_KEY.unpack(key)
         topic = state.topics.get(topic_id)
-        if topic_id not in state.purges and (topic is None or queue >= topic.queues):
+        if topic_id not in state.purges and topic_id not in orphans and (topic is None or queue >= topic.queues):
             yield f"topic {topic_id} has no queue {queue}, of which a block begins at {first}"
 
 
