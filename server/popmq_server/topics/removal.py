@@ -107,6 +107,8 @@ def _drop_subscription(tx: Tx, where: GroupTopic, left: int) -> int:
         return 0
     queues = [POFF_KEY.unpack(key)[2] for key, _ in tx.kv.scan("poff", prefix)]
     state.forget_subscription(where, (*queues, RETRY_QUEUE))
+    if (above := (where[0], state.parent_of(where[1]))) in state.unread:  # a restart, or a Send, counted it again
+        state.unread.pop(above)
     quotas.forget_group(tx, *where)
     return max(0, left - SUBSCRIPTION_COST - len(queues))
 

@@ -9,6 +9,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.commands import queries
 from popmq_server.lite.lite_topics import Upkeep
+from popmq_server.operate import purge
 from popmq_server.writer.housekeeping import Purging
 from tests.engine.lites import create, lite_rig, lites, pop, send, sending, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusals
@@ -146,6 +147,20 @@ def test_a_deleted_group_leaves_nothing_in_lite_topics(rig: Rig) -> None:
     assert [row.group for row in rig.look(queries.Groups("chat", ""))] == ["g"]
     rig.group("other")
     assert bodies(pop(rig, "ann", "bob", group="other")) == ["ann:1", "bob:1"]
+
+
+def test_a_group_that_is_removed_in_pieces_leaves_no_count_of_unread_messages(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purge, "PURGE_KEYS_MAX", 8)
+    texts = [f"n{number}:1" for number in range(5)]
+    send(rig, *texts)
+    rig.ack(pop(rig, *(f"n{number}" for number in range(5))))
+    rig.do(ask.DeleteGroup("g"))
+    for _ in range(10):
+        rig.do(sending(*texts))  # with one piece of the removal
+    assert list(rig.core.state.purges) == []
+    assert rig.findings() == []
 
 
 def test_a_lite_topic_stays_while_leases_of_a_deleted_group_are_removed(rig: Rig) -> None:
