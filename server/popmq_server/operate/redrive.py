@@ -332,9 +332,9 @@ def _commit(tx: Tx, origin: Topic, dead_letters: list[DeadLetter]) -> None:
         if place is None:
             visible.append(message)
         else:
-            unique.Ids(tx, origin).remember(message, place)
+            unique.Ids(tx, origin).move(message, place)
     for message, place in zip(visible, placing.append(tx, origin, list(enumerate(visible))), strict=True):
-        unique.Ids(tx, origin).remember(message, place)
+        unique.Ids(tx, origin).move(message, place)
 
 
 # ── By message id ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -89,5 +89,5 @@ def _commit(tx: Tx, half: Half) -> Ended | Refused:
     place = delay.keep(tx, topic, message) or placing.append(tx, topic, [(0, message)])[0]
     ended = Ended(message.message_id, place)
     transaction.remember(tx, half, True, ended)
-    unique.Ids(tx, topic).remember(message, place)
+    unique.Ids(tx, topic).move(message, place, transaction_text(half.transaction))
     return ended

@@ -70,10 +70,25 @@ class Ids:
         if self._topic.unique_ids_ms:
             width_s = -(-self._topic.unique_ids_ms // 2000)
             bucket = _bucket(self._topic, (self._tx.now_ms // 1000 // width_s + 1) * width_s)
-            kind = _DELAYED if place.recall_handle else _HALF if place.transaction_id else _VISIBLE
-            text = place.recall_handle or place.transaction_id
-            head = VALUE.pack(self._tx.now_ms, place.queue, place.offset, kind)
-            self._tx.kv.put("uid", bucket + hash16(message.message_id), head + text.encode())
+            self._tx.kv.put("uid", bucket + hash16(message.message_id), _value(self._tx.now_ms, place))
+
+    def move(self, message: Outgoing, place: Place, transaction_id: str = "") -> None:
+        """Stores the place of a half message that was committed. The time of its id still counts from its Send.
+
+        `transaction_id`: its own, "" = not known any more. An id whose time is over stays forgotten.
+        """
+        for bucket in self._buckets:
+            key = bucket + hash16(message.message_id)
+            raw = self._tx.kv.get("uid", key)
+            stored_ms, known = (0, None) if raw is None else _read(raw)
+            if known is not None and known.transaction_id and transaction_id in ("", known.transaction_id):
+                self._tx.kv.put("uid", key, _value(stored_ms, place))
+
+
+def _value(stored_ms: int, place: Place) -> bytes:
+    kind = _DELAYED if place.recall_handle else _HALF if place.transaction_id else _VISIBLE
+    text = place.recall_handle or place.transaction_id
+    return VALUE.pack(stored_ms, place.queue, place.offset, kind) + text.encode()
 
 
 def _read(raw: memoryview) -> tuple[int, Place]:

@@ -144,9 +144,9 @@ def half(text: str, **asked: Any) -> Outgoing:
     return message(text)._replace(data=data, extra=Extra(delay_ms=asked.get("delay_ms", 0), transaction=True))
 
 
-def given_up(rig: Rig, *messages: Outgoing) -> None:
+def given_up(rig: Rig, *messages: Outgoing, unique_ids_ms: int = 0) -> None:
     """Half messages that a live producer was asked about in vain."""
-    rig.do(ask.CreateTopic("x", 1, False, KEEP, type="TRANSACTION"))
+    rig.do(ask.CreateTopic("x", 1, False, KEEP, type="TRANSACTION", unique_ids_ms=unique_ids_ms))
     rig.group()
     rig.pop(topic="x")
     rig.do(ask.Send("x", messages, bytes=1))
@@ -181,6 +181,16 @@ def test_a_delay_of_a_half_message_counts_from_its_late_commit(rig: Rig) -> None
     assert rig.pop(topic="x") == []
     rig.advance(1)
     assert bodies(rig.pop(topic="x")) == ["a"]
+
+
+def test_a_late_commit_moves_a_unique_id_and_not_its_time(rig: Rig) -> None:
+    began = rig.now
+    given_up(rig, half("a"), unique_ids_ms=HOUR)
+    piece(rig, group="")
+    rig.advance(began + HOUR - 1 - rig.now)
+    assert rig.do(ask.Send("x", (message("a"),))).places == (ask.Place(0, 0, duplicate=True),)
+    rig.advance(1)
+    assert rig.do(ask.Send("x", (message("a"),))).places == (ask.Place(0, 1),)
 
 
 def test_a_half_message_that_is_committed_can_be_popped_in_the_same_commit(rig: Rig) -> None:

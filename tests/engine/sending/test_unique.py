@@ -260,3 +260,22 @@ def test_a_committed_message_that_is_recalled_gives_its_id_free(rig: Rig) -> Non
     assert rig.do(ask.Send("t", (both,))).places == (ended.place._replace(duplicate=True),)
     release(rig, ended.place)
     assert not rig.do(ask.Send("t", (both,))).places[0].duplicate
+
+
+def test_the_time_of_a_half_messages_id_counts_from_its_send(rig: Rig) -> None:
+    topic(rig, kind="DELAY")
+    (place,) = rig.do(ask.Send("t", (half("a"),))).places
+    rig.advance(HOUR - 1)
+    rig.do(ask.EndTransaction((ask.End(place.transaction_id, True),)))
+    assert rig.do(ask.Send("t", (message("a"),))).places == (Place(0, 0, duplicate=True),)
+    rig.advance(1)
+    assert rig.do(ask.Send("t", (message("a"),))).places == (Place(0, 1),)
+
+
+def test_a_commit_does_not_take_back_an_id_whose_time_is_over(rig: Rig) -> None:
+    topic(rig, kind="DELAY")
+    (place,) = rig.do(ask.Send("t", (half("a"),))).places
+    rig.advance(HOUR)
+    assert rig.do(ask.Send("t", (message("a"),))).places == (Place(0, 0),)
+    rig.do(ask.EndTransaction((ask.End(place.transaction_id, True),)))
+    assert rig.do(ask.Send("t", (message("a"),))).places == (Place(0, 0, duplicate=True),)

@@ -254,7 +254,9 @@ class Sends(Kept):
         if commit:
             must(not where.transaction, "a committed message is no half message", where)
             self._schedule_or_store(half.topic, found, half.content._replace(half=False), where)
-            found.ids[half.content.name] = self.now_ms, where
+            stored_ms, known = found.ids.get(half.content.name, (0, where))
+            if known.transaction == half.name:  # the time of its id counts from its Send
+                found.ids[half.content.name] = stored_ms, where
         else:
             must(where == Where(), "a message that was rolled back is nowhere", where)
             self._free(found, half.content.name, half.name)
