@@ -141,6 +141,19 @@ class Lites:
         """The topic is purged."""
         self.lives.clear()
 
+    def forget_topic(self) -> None:
+        """The topic is deleted: the numbers of its groups begin anew, and their dead letters stay."""
+        self.forget_all()
+        self.acked.clear()
+        self.missed.clear()
+
+    def forget_group(self, group: str) -> None:
+        """The group is deleted, with its dead letters."""
+        for life in self.lives.values():
+            life.readers.pop(group, None)
+        for numbers in (self.acked, self.missed, self.dead):
+            numbers.pop(group, None)
+
     def pass_time(self, ms: int) -> None:
         """Notes the time for each lite topic that is needed or unread."""
         self.now_ms += ms

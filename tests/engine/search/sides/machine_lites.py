@@ -33,11 +33,14 @@ class LiteLives(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="popmq-lites-"))
         self.rig = Rig(self.folder / "data", map_bytes=1 << 26)
-        self.rig.do(ask.CreateTopic("chat", 1, False, KEEP_MS, "LITE", lite_ttl_ms=TTL_MS))
+        self.make_topic()
         for group in ("g", "h"):
             self.rig.group(group)
         self.model = model_lites.Lites(self.rig.now, KEEP_MS, TTL_MS)
         self.sent = 0
+
+    def make_topic(self) -> None:
+        self.rig.do(ask.CreateTopic("chat", 1, False, KEEP_MS, "LITE", lite_ttl_ms=TTL_MS))
 
     def teardown(self) -> None:
         self.rig.abandon()
@@ -109,6 +112,20 @@ class LiteLives(RuleBasedStateMachine):
         self.pass_time(1)
         self.rig.do(ask.PurgeTopic("chat"))
         self.model.forget_all()
+        self.settle()
+
+    @rule(which=st.sampled_from(["chat", "g", "h"]))
+    def create_again(self, which: str) -> None:
+        """Deletes the topic or a group and creates it again. Subscriptions are kept by names, so they go on."""
+        self.pass_time(1)
+        if which == "chat":
+            self.rig.do(ask.DeleteTopic("chat"))
+            self.make_topic()
+            self.model.forget_topic()
+        else:
+            self.rig.do(ask.DeleteGroup(which))
+            self.rig.group(which)
+            self.model.forget_group(which)
         self.settle()
 
     @rule(clean=st.booleans())
