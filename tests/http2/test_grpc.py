@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -167,6 +169,19 @@ async def test_a_stop_lets_running_calls_end_and_takes_no_new_ones(
     echo.gate.set()
     assert await running == b"last"
     await stopping
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_connection_that_comes_as_the_server_stops_is_closed(serve: Serve, turns: int) -> None:
+    """Whichever of the turns that asyncio needs for a new connection comes before the stop."""
+    server, port = await serve()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as late:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.stop(20)
+        with contextlib.suppress(ConnectionResetError):  # what the loop had not accepted, the system refuses
+            while late.recv(4096):
+                pass
 
 
 async def test_a_stop_without_grace_ends_running_calls(served: tuple[Server, int], channel: Any, echo: Echo) -> None:

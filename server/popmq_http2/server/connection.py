@@ -100,6 +100,8 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.start(self._server.addresses.points(self.address))
         self._timer = asyncio.get_running_loop().call_later(limits.handshake_s, self._look)
         self._streams.open_window()
+        if self._server.stopping:
+            self.go_away()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The memory for the next read, which all connections share."""

@@ -32,10 +32,15 @@ class Listening(socket.socket):
         super().__init__(fileno=bound.detach())
         self._reserve = _reserve()
         self._ends_turn = False
+        #: Whether it accepts no more, although it is open: a connection whose accept asyncio has not completed when its
+        #: server closes would stay open, with nothing that closes it (CPython 3.11: `Server._attach` asserts).
+        self.refuses = False
         self._said: float | None = None
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Raises BlockingIOError after a connection that was closed: asyncio then waits for the next one."""
+        """Raises BlockingIOError after a connection that was closed, and once it refuses: asyncio then waits."""
+        if self.refuses:
+            raise BlockingIOError
         if self._ends_turn:  # asyncio has set its timer: a second attempt of the turn would set another
             self._ends_turn = False
             raise BlockingIOError

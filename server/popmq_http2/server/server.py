@@ -94,9 +94,11 @@ class Server:
         self._deadlines: Deadlines[Call] = Deadlines(_expire)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
+        self._listening: list[Listening] = []
         self._connections: set[Connection] = set()
         self._quiet = asyncio.Event()
         self._quiet.set()
+        self.stopping = False
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Opens a port and returns it. Raises OSError. `tls` needs "h2" among its ALPN protocols."""
@@ -107,16 +109,22 @@ class Server:
 
     async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Serves on a listening socket, which is detached."""
-        listening = Listening(listening)
+        guarded = Listening(listening)
         options: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         listener = await self._loop.create_server(
-            lambda: Connection(self), sock=listening, ssl=tls, backlog=_ACCEPTED_AT_ONCE, **options
+            lambda: Connection(self), sock=guarded, ssl=tls, backlog=_ACCEPTED_AT_ONCE, **options
         )
-        listening.listen(_BACKLOG)
+        guarded.listen(_BACKLOG)
+        self._listening.append(guarded)
         self._listeners.append(listener)
 
     async def stop(self, grace_s: float) -> None:
         """Refuses new calls, gives running calls at most `grace_s` seconds, then closes everything."""
+        self.stopping = True
+        for guarded in self._listening:
+            guarded.refuses = True
+        for _ in range(2):  # asyncio needs two turns from an accepted socket to its connection
+            await asyncio.sleep(0)
         for listener in self._listeners:
             listener.close()
         for connection in list(self._connections):

@@ -31,6 +31,6 @@ def checked(entity_id: int) -> int:
         raise Refused(
             "STORAGE_FULL",
             f"the store has given all its {ENTITY_MAX:,} ids to topics, groups, lite topics and owners",
-            action="move the topics to a broker on a new folder: popmq export, popmq import",
+            action="move the topics to a broker on a new folder with `popmq export` and `popmq import`",
         )
     return entity_id

@@ -76,7 +76,8 @@ async def test_a_server_that_stops_lets_calls_end_and_the_next_goes_to_its_succe
     running = asyncio.ensure_future(channel.unary("wait", b"last"))
     await echo.entered.acquire()
     stopping = asyncio.ensure_future(server.stop(20))
-    await asyncio.sleep(0)
+    for _ in range(4):  # then its port is free
+        await asyncio.sleep(0)
     successor = Server(echo.methods().get)
     listening = socket.create_server(("127.0.0.1", port))
     await successor.serve(listening)

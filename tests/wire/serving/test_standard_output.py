@@ -42,6 +42,8 @@ def no_output(request: pytest.FixtureRequest) -> Iterator[int | None]:
 def test_a_broker_serves_although_its_standard_output_takes_nothing(
     tmp_path: Path, no_output: int | None, program: str
 ) -> None:
+    if no_output is None and program == "popmq serve":
+        pytest.skip("the command line opens a closed standard output on no file: tests/cli/test_ends.py")
     closing = ["bash", "-c", 'exec "$@" >&-', "bash"] if no_output is None else []
     command = [*closing, *PROGRAMS[program], *OPTIONS, "--data", str(tmp_path / "data")]
     with subprocess.Popen(command, stdout=no_output, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
