@@ -93,18 +93,27 @@ def _give_up_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _flush() -> None:
+    if sys.stdout is not None:  # a broker has given it up, or it was closed before the process began
+        sys.stdout.flush()  # here, since Python's own flush at the end could only print a traceback
+
+
 @contextlib.contextmanager
 def _ends() -> Iterator[None]:
-    """Turns an interrupt and an output that cannot be written into exit codes."""
+    """Turns an interrupt, a signal to end, and an output that cannot be written into exit codes."""
     try:
         try:
             yield
-        finally:
-            if sys.stdout is not None:  # a broker has given it up, or it was closed before the process began
-                sys.stdout.flush()  # here, since Python's own flush at the end could only print a traceback
-    except KeyboardInterrupt:  # click would end with 1, as if the command had been refused
-        click.echo("interrupted", err=True)
-        raise click.exceptions.Exit(exits.INTERRUPTED) from None
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            _flush()
+            raise
+        _flush()
+    except KeyboardInterrupt as ended:  # click would end with 1, as if the command had been refused
+        _give_up_output()  # a flush would wait for a reader that has stopped reading
+        click.echo(str(ended) or "interrupted", err=True)
+        raise click.exceptions.Exit(exits.after(ended)) from None
     except BrokenPipeError:
         _give_up_output()
         raise click.exceptions.Exit(exits.PIPE_CLOSED) from None

@@ -3,6 +3,8 @@
 import os
 import sys
 
+from popmq_cli.shared import signals
+
 
 def _open_streams() -> None:
     """Opens standard streams that the caller has closed on no file: a socket or the store would get their numbers."""
@@ -17,6 +19,14 @@ def main() -> None:
     A broker has thousands of sockets and forks nothing: it keeps gRPC's own way of waiting, unlike the client
     (popmq/_transport/fork.py). gRPC's log lines, such as one for each failed TLS handshake, are off in both.
     """
+    signals.listen()  # first of all: the imports take a while
+    try:
+        _run()
+    except signals.Terminated as ended:
+        sys.exit(128 + ended.number)
+
+
+def _run() -> None:
     _open_streams()
     if sys.argv[1:2] == ["serve"]:
         os.environ.setdefault("GRPC_POLL_STRATEGY", "all")

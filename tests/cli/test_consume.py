@@ -1,7 +1,10 @@
 """`popmq consume` and `popmq ping`."""
 
 import errno
+import os
+import signal
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +64,33 @@ def test_a_ping_is_answered_or_ends_with_3(run: Cli, broker: Broker) -> None:
     answers = run("ping", "--count", "2", "--json").objects
     assert [answer["call"] for answer in answers] == [1, 2]
     assert run("ping", "--endpoint", "127.0.0.1:1", "--timeout", "10ms").code == 3
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_command_has_ended_when_its_shell_has_whatever_it_left_in_the_background(
+    run: Cli, client: popmq.Client, tmp_path: Path, code: int
+) -> None:
+    client.send("orders", "x")
+    done = run(
+        "consume", "orders", "billing", "--exec", f"sleep 60 & echo $! > {tmp_path}/pid; echo why >&2; exit {code}"
+    )
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # raises if it was ended
+    assert ("exit code 3: why" in done.err) == (code == 3)
+    (row,) = client.stats("orders", "billing").groups
+    assert (row.in_flight, row.acked) == (0, int(code == 0))
+
+
+@pytest.mark.process
+def test_a_command_need_not_read_its_input(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", "x" * 1_000_000)
+    assert run("consume", "orders", "billing", "--exec", "true").code == 0
+    (row,) = client.stats("orders", "billing").groups
+    assert row.acked == 1
+
+
+@pytest.mark.process
+def test_a_key_that_no_variable_can_have_reaches_the_command_with_an_escape(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", popmq.Message("x", key="a\0b", properties={"c": "\0"}))
+    done = run("consume", "orders", "billing", "--exec", "printenv POPMQ_KEY >&2")
+    assert (done.code, done.err) == (0, "a\\x00b\n")

@@ -73,8 +73,8 @@ def test_the_help_lists_each_command_with_the_first_line_of_its_own_help() -> No
 @pytest.mark.parametrize(
     ("arguments", "spared", "most"),
     [
-        (["--help"], "grpc google rich popmq asyncio", 6),
-        (["topic", "--help"], "grpc google rich popmq._sync asyncio", 17),
+        (["--help"], "grpc google rich popmq asyncio", 7),
+        (["topic", "--help"], "grpc google rich popmq._sync asyncio", 18),
         (
             ["topic", "list"],
             "grpc rich asyncio ssl hashlib popmq_server popmq._async.client popmq._sync.consuming.parts popmq.message",

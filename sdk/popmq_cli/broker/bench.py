@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -66,16 +67,17 @@ def bench(client: popmq.Client, output: Output, messages: int, size: int, batch:
       popmq bench --messages 1000 --threads 1 --json
     """
     name = PREFIX + uuid.uuid4().hex[:8]
-    client.create_topic(name)
-    client.create_group(name)
     try:
+        client.create_topic(name)
+        client.create_group(name)
         output.note(f"sending {messages:,} messages of {size:,} bytes to {name}")
         sent = _send(client, name, b"x" * max(size, 1), messages, batch, threads)
         output.note(f"popping and acking {messages:,} messages")
         popped, acked = _pop(client, name, messages, batch, threads)
     finally:
-        client.delete_topic(name)
-        client.delete_group(name)
+        for delete in (client.delete_topic, client.delete_group):
+            with contextlib.suppress(popmq.errors.NotFound):  # it was interrupted before it made both
+                delete(name)
     rows = [_row(step, size) for step in (sent, popped, acked)]
     if output.as_json:
         names = ("step", "messages", "messages_per_s", "mib_per_s", "calls", "p50_ms", "p99_ms", "max_ms")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
 import click
 
 import popmq
+from popmq_cli.messages.program import failure
 from popmq_cli.shared import visible
 from popmq_cli.shared.asking import DURATION, asks, filter_options
 from popmq_cli.shared.completing import groups, topics
-from popmq_cli.shared.output import Output, show_body, text_of
-
-#: Bytes at the end of a program's standard error that become the reason of its failure.
-REASON_BYTES = 1024
+from popmq_cli.shared.output import Output, show_body
+from popmq_cli.shared.signals import Drain, Terminated
 
 
 @click.command()
@@ -27,6 +24,13 @@ REASON_BYTES = 1024
 @click.option("--follow", is_flag=True, help="Wait for more messages, until Ctrl-C.")
 @click.option("--max", "most", type=click.IntRange(1), help="End after this number of messages.")
 @click.option("--invisible", type=DURATION, metavar="DURATION", help="Length of the lease.  [default: the group's]")
+@click.option(
+    "--drain",
+    type=DURATION,
+    default=5.0,
+    metavar="DURATION",
+    help="How long SIGTERM waits for the running command.  [default: 5s]",
+)
 @filter_options
 @asks
 def consume(
@@ -38,6 +42,7 @@ def consume(
     follow: bool,
     most: int | None,
     invisible: float | None,
+    drain: float,
     tag: str | None,
     sql: str | None,
 ) -> None:
@@ -45,7 +50,12 @@ def consume(
 
     With --exec a message is acked when the command ends with 0. Otherwise it is released with the group's backoff, and
     the exit code and the end of the standard error are its reason. The lease is renewed while the command runs. The
-    environment has POPMQ_TOPIC, POPMQ_GROUP, POPMQ_MESSAGE_ID, POPMQ_KEY, POPMQ_TAG and POPMQ_ATTEMPT.
+    environment has POPMQ_TOPIC, POPMQ_GROUP, POPMQ_MESSAGE_ID, POPMQ_KEY, POPMQ_TAG and POPMQ_ATTEMPT. Processes that
+    the command leaves in the background do not count.
+
+    SIGTERM drains: no further message is begun, and the command that runs is finished; with --follow the exit code is
+    0. If it still runs after --drain, or at Ctrl-C, the command is ended, and its message is visible to others at
+    once, without counting the attempt.
 
     \b
     Examples:
@@ -55,20 +65,24 @@ def consume(
     """
     idle = None if follow else 0.0
     handled = 0
-    with client.consume(
+    reading = client.consume(
         topic, group, invisible=invisible, until_idle=idle, confirm=True, on_error="raise", tag=tag, sql=sql
-    ) as consumer:
+    )
+    with reading as consumer, Drain(consumer.stop, drain) as draining:
         for delivery in consumer:
             with delivery:
                 if program is None:
                     _print(output, delivery)
-                elif reason := _failure(program, delivery):
+                elif reason := failure(program, delivery.body, _variables(delivery)):
                     output.note(f"message {visible.line(delivery.message_id)}, attempt {delivery.attempt}: {reason}")
                     delivery.release(reason=reason)
             handled += 1
             if handled == most:
                 break
-    if not handled:
+    if draining.signal is not None:
+        if not follow:
+            raise Terminated(draining.signal)  # there may be messages left
+    elif not handled:
         output.note(f"no message for {group} in {topic}")
 
 
@@ -85,9 +99,8 @@ def _print(output: Output, delivery: popmq.Delivery) -> None:
         raise
 
 
-def _failure(program: str, delivery: popmq.Delivery) -> str:
-    """Runs the command; returns why it failed, or ""."""
-    known = {
+def _variables(delivery: popmq.Delivery) -> dict[str, str]:
+    return {
         "POPMQ_TOPIC": delivery.topic,
         "POPMQ_GROUP": delivery.group,
         "POPMQ_MESSAGE_ID": delivery.message_id,
@@ -95,9 +108,3 @@ def _failure(program: str, delivery: popmq.Delivery) -> str:
         "POPMQ_TAG": delivery.tag,
         "POPMQ_ATTEMPT": str(delivery.attempt),
     }
-    done = subprocess.run(program, shell=True, input=delivery.body, env={**os.environ, **known}, stderr=subprocess.PIPE)
-    click.echo(done.stderr, nl=False, err=True)
-    if done.returncode == 0:
-        return ""
-    said = text_of(done.stderr[-REASON_BYTES:]) or ""
-    return f"exit code {done.returncode}{': ' if said.strip() else ''}{said.strip()}"

@@ -64,7 +64,9 @@ class Supervisor:
             if hopeless:
                 code -= HOPELESS
             if self._stops:
-                return 0 if code == -signal.SIGTERM else code  # the signal came before it could listen
+                return (
+                    0 if code in (-signal.SIGTERM, exits.TERMINATED) else code
+                )  # the signal came before it could listen
             if changed.is_set():
                 continue
             if hopeless and self._watched is None:

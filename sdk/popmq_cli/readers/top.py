@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
@@ -148,7 +149,8 @@ def _keys() -> Iterator[int]:
         tty.setcbreak(terminal)
         yield terminal
     finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        with contextlib.suppress(termios.error):  # it was closed
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 def _pressed(terminal: int, seconds: float) -> Iterator[str]:

@@ -166,9 +166,6 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
         except errors.PopMQError as error:
             output.error(error)
             sys.exit(exits.code_of(error))
-        except KeyboardInterrupt:
-            output.note("interrupted")
-            sys.exit(exits.INTERRUPTED)
 
     return command
 

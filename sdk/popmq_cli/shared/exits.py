@@ -8,13 +8,17 @@
     5    refused for now: the broker is busy or its store is full
     70   a bug of the broker
     74   the output cannot be written: its disk is full
+    129  ended by SIGHUP
     130  interrupted
     141  who read the output has closed its pipe, as `| head` does
+    143  ended by SIGTERM
 
 `popmq serve` ends with 0 after SIGTERM, 74 when a commit failed, 78 when it cannot start.
 """
 
 from typing import TYPE_CHECKING
+
+from popmq_cli.shared.signals import Terminated
 
 if TYPE_CHECKING:
     from popmq.errors import PopMQError
@@ -29,6 +33,7 @@ BUG = 70
 NOT_WRITTEN = 74
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+TERMINATED = 143
 
 
 def code_of(error: "PopMQError") -> int:
@@ -44,3 +49,8 @@ def code_of(error: "PopMQError") -> int:
         (errors.PopMQError, REFUSED),
     ]
     return next(code for kind, code in by_error if isinstance(error, kind))
+
+
+def after(interrupt: KeyboardInterrupt) -> int:
+    """The exit code after Ctrl-C or a signal: as a shell reports a process that a signal has ended."""
+    return 128 + interrupt.number if isinstance(interrupt, Terminated) else INTERRUPTED

@@ -207,6 +207,7 @@ def show_body(body: bytes) -> None:
     elif text is None:
         sys.stdout.flush()
         sys.stdout.buffer.write(body + b"\n")
+        sys.stdout.buffer.flush()
     else:
         click.echo(text, color=True)  # else click removes what looks like a colour
 
