@@ -6,6 +6,7 @@ import errno
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -84,7 +85,7 @@ ROWS = {
 
 
 #: Commands that an unknown one may have meant, and how much of a name a similar one has in common with it.
-MEANT_MAX, LIKENESS = 3, 0.75
+MEANT_MAX, LIKENESS = 3, 0.6
 
 
 def _give_up_output() -> None:
@@ -123,6 +124,20 @@ def _ends() -> Iterator[None]:
         _give_up_output()
         click.secho(f"popmq: the output cannot be written: {error.strerror}", fg="red", err=True)
         raise click.exceptions.Exit(exits.NOT_WRITTEN) from None
+    except (ValueError, TypeError) as error:
+        if (text := _not_utf8(error)) is None:
+            raise
+        shown = ascii(text.encode(errors="surrogateescape"))[2:-1]
+        raise click.UsageError(f"'{shown:.200}' is not UTF-8, as the names and texts of a broker are") from None
+
+
+def _not_utf8(error: BaseException | None) -> str | None:
+    """The text that an error is about, if it came from an argument with bytes that are not UTF-8."""
+    while error is not None:
+        if isinstance(error, UnicodeEncodeError) and re.search("[\udc80-\udcff]", error.object):
+            return error.object
+        error = error.__cause__ or error.__context__
+    return None
 
 
 class Commands(click.Group):

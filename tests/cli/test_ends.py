@@ -123,7 +123,7 @@ def raising(error: type[BaseException]) -> Callable[[str], str]:
 
 def test_an_unknown_command_names_the_one_that_was_meant(run: Cli, client: popmq.Client) -> None:
     two = "'dlq redrive' or 'transactions redrive'"
-    for typed, meant in (("redrive", two), ("topik", "'topic'"), ("brows", "'browse'")):
+    for typed, meant in (("redrive", two), ("topik", "'topic'"), ("brows", "'browse'"), ("tpo", "'top'")):
         done = run(typed)
         assert done.code == 2
         assert f"No such command {typed!r}. Did you mean {meant}?" in done.err
@@ -140,3 +140,28 @@ def test_a_context_needs_the_port_of_its_broker(run: Cli) -> None:
     done = run("context", "add", "local", "--endpoint", "localhost")
     assert done.code == 2
     assert "'localhost' is not host:port" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("send", "orders", "x", "--key", "\udcff"), ("send", "orders", "x", "--tag", "caf\udce9")),
+        *(("topic", "create", "\udcff"), ("browse", "\udcff"), ("pop", "orders", "billing", "--tag", "\udcff")),
+        *(("why", "\udcff"), ("message", "orders", "--key", "\udcff"), ("group", "create", "\udcff")),
+        ("schedule", "create", "x", "--cron", "@hourly", "--topic", "orders", "--body", "\udcff"),
+        *(("stats", "\udcff"), ("dlq", "redrive", "billing", "--id", "\udcff"), ("consume", "orders", "\udcff")),
+    ],
+    ids=" ".join,
+)
+def test_an_argument_that_is_not_utf8_is_wrong_usage(
+    run: Cli, client: popmq.Client, arguments: tuple[str, ...]
+) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert "UTF-8" in done.err or "utf-8" in done.err
+
+
+def test_a_body_need_not_be_utf8(run: Cli, client: popmq.Client) -> None:
+    assert run("send", "orders", "\udcff").code == 0
+    (delivery,) = client.pop("orders", "billing")
+    assert delivery.body == b"\xff"

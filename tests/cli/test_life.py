@@ -32,6 +32,12 @@ def test_why_tells_a_life_as_a_time_line(run: Cli, client: popmq.Client, popmq_c
     assert any("no such customer" in line for line in events)
 
 
+def test_why_shows_the_lines_of_a_reason_as_lines(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", popmq.Message("x", message_id="m1"))
+    client.reject(client.pop("orders", "billing"), "Traceback:\n  File app.py\nValueError: no")
+    assert "\\n" not in run("why", "m1").out
+
+
 def test_why_in_json_is_an_object_for_each_stored_message(run: Cli, client: popmq.Client) -> None:
     client.create_topic("parcels")
     for topic in ("orders", "parcels"):

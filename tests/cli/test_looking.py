@@ -15,6 +15,8 @@ def test_stats_show_what_groups_have_to_do(run: Cli, client: popmq.Client) -> No
     lines = run("stats", "--group", "billing").out.splitlines()
     assert lines[0].split("\t")[:5] == ["GROUP", "TOPIC", "READY", "IN FLIGHT", "RETRY"]
     assert lines[1].split("\t")[:5] == ["billing", "orders", "2", "1", "0"]
+    assert run("stats", "orders", "billing").out.splitlines()[1].split("\t")[:5] == lines[1].split("\t")[:5]
+    assert run("stats", "orders", "--topic", "orders").code == 2
 
 
 def test_stats_watch_shows_the_numbers_repeatedly(run: Cli, client: popmq.Client) -> None:
@@ -80,3 +82,10 @@ def test_an_owner_is_listed_and_released(run: Cli, client: popmq.Client) -> None
     assert run("owners", "release", "billing", "nightly", "--yes").err == "2 messages of nightly released\n"
     assert len(client.pop("orders", "billing")) == 2
     assert run("owners", "release", "billing", "nobody", "--yes").code == 1
+
+
+def test_no_field_that_is_not_public_is_in_json(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", "x")
+    client.reject(client.pop("orders", "billing"), "no")
+    (letter,) = run("dlq", "show", "billing", "--json").objects
+    assert [name for name in letter if name.startswith("_")] == []

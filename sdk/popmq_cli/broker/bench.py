@@ -31,12 +31,19 @@ class Step:
     messages: int = 0
     seconds: float = 0.0  # from the first call to the end of the last one
     calls: list[float] = field(default_factory=list)  # seconds that each took
+    ended: float = 0.0  # when the last one was answered
 
     def timed(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Makes a call and notes how long it took. `list.append` is safe between threads."""
+        """Makes a call and notes how long it took, unless it was a pop that found nothing: that has only waited.
+
+        `list.append` is safe between threads.
+        """
         began = time.perf_counter()
         answer = call(*arguments)
-        self.calls.append(time.perf_counter() - began)
+        ended = time.perf_counter()
+        if answer != []:
+            self.calls.append(ended - began)
+            self.ended = max(self.ended, ended)
         return answer
 
     def within_ms(self, share: float) -> float:
@@ -96,7 +103,8 @@ def _send(client: popmq.Client, topic: str, body: bytes, messages: int, batch: i
             step.timed(client.send, topic, [body] * size)
             left -= size
 
-    step.seconds = _in_threads(threads, work)
+    began = _in_threads(threads, work)
+    step.seconds = step.ended - began
     return step
 
 
@@ -114,12 +122,13 @@ def _pop(client: popmq.Client, name: str, messages: int, batch: int, threads: in
                 popped.messages += len(taken)
                 acked.messages += len(taken)
 
-    popped.seconds = acked.seconds = _in_threads(threads, work)
+    began = _in_threads(threads, work)
+    popped.seconds = acked.seconds = acked.ended - began
     return popped, acked
 
 
 def _in_threads(count: int, work: Callable[[int], None]) -> float:
-    """Runs `work` in threads; returns the seconds that they took together. Raises the first error."""
+    """Runs `work` in threads; returns when they began. Raises the first error."""
     errors: list[BaseException] = []
 
     def run(number: int) -> None:
@@ -136,7 +145,7 @@ def _in_threads(count: int, work: Callable[[int], None]) -> float:
         thread.join()
     if errors:
         raise errors[0]
-    return time.perf_counter() - began
+    return began
 
 
 def _row(step: Step, size: int) -> tuple[str | int | float, ...]:

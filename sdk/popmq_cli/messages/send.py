@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
@@ -17,10 +16,11 @@ import popmq
 from popmq_cli.shared import rows
 from popmq_cli.shared.asking import DURATION, LATER, asks, pair
 from popmq_cli.shared.completing import topics
+from popmq_cli.shared.line_sending import LineSender
 from popmq_cli.shared.output import Output, counted
 
-#: Messages a request: large enough for one fsync to carry many, small enough for the progress to move.
-BATCH = 500
+#: A message with the number of its line.
+Line = tuple[int, bytes]
 #: Bytes read at once.
 READ_BYTES = 1 << 16
 
@@ -33,6 +33,7 @@ READ_BYTES = 1 << 16
 @click.option(
     "--json-lines", is_flag=True, help='Lines are {"body": …, "key": …, "delay": "10m", …}: fields of a message.'
 )
+@click.option("--from-line", type=click.IntRange(1), default=1, help="Begin with this line of the input.")
 @click.option("--key", default="", help="For look-ups.")
 @click.option("--tag", default="", help="One word, for filters.")
 @click.option("--message-group", default="", help="FIFO topics: the messages of one group keep their order.")
@@ -52,13 +53,15 @@ def send(
     source: IO[bytes] | None,
     whole: bool,
     json_lines: bool,
+    from_line: int,
     properties: tuple[str, ...],
     **fields: Any,
 ) -> None:
     """Send messages to TOPIC.
 
     They are the arguments, or the lines of a file or of standard input; empty lines are skipped. It ends when they are
-    on the broker's disk. With --json it prints a receipt for each: of a delayed message its recall handle, too.
+    on the broker's disk. At a line that is refused it ends, and prints the --from-line with which to go on. With --json
+    it prints a receipt for each message: of a delayed one its recall handle, too.
 
     \b
     Examples:
@@ -76,54 +79,28 @@ def send(
         raise click.UsageError("give messages as arguments or with --file, not both")
     fields["properties"] = dict(pair(text) for text in properties)
     if messages:
-        bodies: Iterator[list[bytes]] = iter(
-            [
-                [os.fsencode(message) for message in messages[start : start + BATCH]]
-                for start in range(0, len(messages), BATCH)
-            ]
-        )
+        bodies: Iterator[list[Line]] = iter([list(enumerate(map(os.fsencode, messages), 1))])
     else:
         if source is None and sys.stdin.isatty():
             output.note("reading messages from the terminal, one a line; Ctrl-D ends them")
         bodies = _bodies(source or sys.stdin.buffer, whole)
-    numbers = itertools.count(1)
-    made = (
-        [_from_json(body, fields, next(numbers)) if json_lines else popmq.Message(body, **fields) for body in batch]
-        for batch in bodies
-    )
-    _send_all(client, output, topic, made, source)
-
-
-def _send_all(
-    client: popmq.Client,
-    output: Output,
-    topic: str,
-    batches: Iterator[list[popmq.Message]],
-    source: IO[bytes] | None,
-) -> None:
-    sent = 0
+    of_lines = not (messages or whole)
+    take = output.objects if output.as_json else lambda _: None
+    going = LineSender(client, topic, from_line, "line" if of_lines else "message", take)
     try:
         with progress(source) as moved:
-            for batch in batches:
-                receipts, refused = _sent(client, topic, batch)
-                sent += len(receipts)
-                moved(sent)
-                if output.as_json:
-                    output.objects(receipts)
-                if refused is not None:
-                    raise refused
-    finally:  # also after an interruption or refusal, to tell where to continue
-        output.note(f"{counted(sent, 'message')} sent to {topic}")
-
-
-def _sent(
-    client: popmq.Client, topic: str, batch: list[popmq.Message]
-) -> tuple[list[Any], popmq.errors.PartlyRefused | None]:
-    """The receipts of what was stored, and the error if some messages were refused."""
-    try:
-        return client.send(topic, batch), None
-    except popmq.errors.PartlyRefused as partly:
-        return [one for one in partly.results if not isinstance(one, popmq.PopMQError)], partly
+            for lines in bodies:
+                for line, body in lines:
+                    if line >= from_line:
+                        made = _from_json(body, fields) if json_lines else popmq.Message(body, **fields)
+                        going.refuse(line, made) if isinstance(made, Exception) else going.add(line, made)
+                        moved(going.sent)
+                going.flush()
+    except BaseException:
+        on = f"; go on with --from-line {going.next_line}" if of_lines else ""
+        output.note(f"{counted(going.sent, 'message')} sent to {topic}{on}")
+        raise
+    output.note(f"{counted(going.sent, 'message')} sent to {topic}")
 
 
 @contextmanager
@@ -150,19 +127,20 @@ def _size(source: IO[bytes]) -> int | None:
     return size
 
 
-def _bodies(source: IO[bytes], whole: bool) -> Iterator[list[bytes]]:
+def _bodies(source: IO[bytes], whole: bool) -> Iterator[list[Line]]:
     """The messages of an input, as they come: a pipe may be quiet for hours, and what came before must not wait."""
     if whole:
-        yield [_bounded(source.read(rows.LINE_BYTES_MAX + 1), "the file")]
+        yield [(1, _bounded(source.read(rows.LINE_BYTES_MAX + 1), "the file"))]
         return
-    left = b""
+    left, next_line = b"", 1
     while chunk := _available(source):
         *lines, left = (left + chunk).split(b"\n")
-        if bodies := [body for line in lines if (body := line.rstrip(b"\r"))]:
-            yield from (bodies[start : start + BATCH] for start in range(0, len(bodies), BATCH))
-        _bounded(left, "a line")
+        if bodies := [(line, body) for line, text in enumerate(lines, next_line) if (body := text.rstrip(b"\r"))]:
+            yield bodies
+        next_line += len(lines)
+        _bounded(left, f"line {next_line}")
     if body := left.rstrip(b"\r"):
-        yield [body]
+        yield [(next_line, body)]
 
 
 def _bounded(body: bytes, what: str) -> bytes:
@@ -178,14 +156,18 @@ def _available(source: Any) -> bytes:
     return found
 
 
-def _from_json(line: bytes, fields: dict[str, Any], number: int) -> popmq.Message:
-    """A message from one JSON line; a body that is not a text is sent as JSON."""
+def _from_json(line: bytes, fields: dict[str, Any]) -> popmq.Message | Exception:
+    """A message from one JSON line, or why it is none; a body that is not a text is sent as JSON."""
     try:
         given = json.loads(line)
+        if not isinstance(given, dict):
+            raise TypeError("it is not a JSON object")
+        if "body" not in given:
+            raise TypeError("it has no body")
         body = given.pop("body")
         if isinstance(given.get("deliver_at"), str):
             given["deliver_at"] = datetime.fromisoformat(given["deliver_at"])
         text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"), ensure_ascii=False)
         return popmq.Message(text, **{**fields, **given})
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise click.UsageError(f"line {number} is not a message in JSON: {error}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        return error

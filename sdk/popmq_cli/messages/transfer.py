@@ -16,9 +16,10 @@ from popmq_cli.messages.send import progress
 from popmq_cli.shared import rows
 from popmq_cli.shared.asking import asks
 from popmq_cli.shared.completing import topics
+from popmq_cli.shared.line_sending import LineSender
 from popmq_cli.shared.output import Output, counted
 
-#: Messages that are read, or sent, at once.
+#: Messages that are read at once.
 BATCH = 500
 _PARQUET = ".parquet"
 
@@ -109,11 +110,15 @@ def import_(client: popmq.Client, output: Output, topic: str, source: IO[bytes],
       popmq export orders - | popmq import orders-copy -
     """
     with progress(source, "importing") as moved:
-        going = _Import(client, topic, from_line)
+        going = LineSender(client, topic, from_line)
         try:
             for line, message in enumerate(_messages(source), 1):
-                if line >= from_line:
-                    going.take(line, message)
+                if line < from_line:
+                    continue
+                if isinstance(message, rows.BadRow):
+                    going.refuse(line, message)
+                if message is not None:
+                    going.add(line, message)
                     moved(going.sent)
             going.flush()
         except BaseException:
@@ -123,51 +128,21 @@ def import_(client: popmq.Client, output: Output, topic: str, source: IO[bytes],
 
 
 def _messages(source: IO[bytes]) -> Iterator[popmq.Message | rows.BadRow | None]:
-    """The message of each line, None for an empty one. Ends after an invalid line, whose error is raised later."""
-    found: Iterator[rows.Row | None]
-    found = rows.parquet_rows(source) if source.name.endswith(_PARQUET) else rows.json_rows(source)
+    """The message of each line, why it is none, or None for an empty one. The caller ends at an invalid one."""
+    found: Iterator[rows.Row | rows.BadRow | None]
+    is_parquet = str(getattr(source, "name", "")).endswith(_PARQUET)
+    found = rows.parquet_rows(source) if is_parquet else rows.json_rows(source)
     try:
         for row in found:
-            yield None if row is None else rows.message_of(row)
-    except rows.BadRow as bad:
+            yield _message(row)
+    except rows.BadRow as bad:  # of the file itself
         yield bad
 
 
-class _Import:
-    """Sends lines in pieces of BATCH. `next_line`: the first that was not sent."""
-
-    def __init__(self, client: popmq.Client, topic: str, first: int) -> None:
-        self._client = client
-        self._topic = topic
-        self._lines: list[int] = []
-        self._batch: list[popmq.Message] = []
-        self.sent = 0
-        self.next_line = first
-
-    def take(self, line: int, message: popmq.Message | rows.BadRow | None) -> None:
-        if isinstance(message, rows.BadRow):
-            self.flush()
-            self.next_line = line
-            raise click.UsageError(f"line {line} is not a message: {message}")
-        if message is not None:
-            self._lines.append(line)
-            self._batch.append(message)
-        if len(self._batch) == BATCH:
-            self.flush()
-
-    def flush(self) -> None:
-        """Raises UsageError for lines that the broker refused; the others of the piece are stored."""
-        if not self._batch:
-            return
-        self.next_line = self._lines[0]
-        try:
-            refused = dict[int, popmq.PopMQError]()
-            self._client.send(self._topic, self._batch)
-        except popmq.errors.PartlyRefused as partly:
-            refused = partly.errors
-        self.sent += len(self._batch) - len(refused)
-        self.next_line = self._lines[-1] + 1
-        told = [f"line {self._lines[place]} was refused: {error.message}" for place, error in refused.items()]
-        self._lines, self._batch = [], []
-        if told:
-            raise click.UsageError("\n".join(told[:10]) + "\nall other lines before that of --from-line are stored")
+def _message(row: rows.Row | rows.BadRow | None) -> popmq.Message | rows.BadRow | None:
+    if row is None or isinstance(row, rows.BadRow):
+        return row
+    try:
+        return rows.message_of(row)
+    except rows.BadRow as bad:
+        return bad

@@ -85,7 +85,8 @@ def _show(message_id: str, life: popmq.MessageLife) -> None:
 def _show_group(life: popmq.GroupLife) -> None:
     state = click.style(life.state, fg=COLOURS.get(life.state), bold=True)
     click.echo(f"\n  {click.style(life.group, bold=True)} · {state}")
-    click.echo(f"  {visible.line(life.explanation)}")
+    for line in life.explanation.splitlines():  # a reason in it may be a traceback
+        click.echo(f"  {visible.line(line)}")
     before_ms = 0
     for event in life.events:
         click.echo(_line(event, before_ms))

@@ -74,7 +74,7 @@ def _settings(number: int, line: bytes) -> dict[str, Any]:
         if missing := [name for name in ("name", "cron", "topic", "message") if not held.get(name)]:
             raise rows.BadRow(f"{missing[0]!r} is missing")
         held["message"] = rows.message_of(rows.from_json(held["message"]))
-    except (ValueError, rows.BadRow) as error:
+    except (ValueError, RecursionError, rows.BadRow) as error:
         raise click.UsageError(f"line {number} is not a schedule: {error}") from None
     return held
 
@@ -87,5 +87,7 @@ def _make(client: popmq.Client, number: int, held: dict[str, Any]) -> None:
     except popmq.PopMQError as error:
         error.message = f"line {number}: schedule {name!r}: {error.message}"
         raise
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(f"line {number} is not a schedule: {error}") from None
     if paused and not there.paused:
         client.pause_schedule(name)

@@ -10,6 +10,7 @@ import click
 
 import popmq
 from popmq_cli.shared.asking import DURATION, asks
+from popmq_cli.shared.completing import groups, topics
 from popmq_cli.shared.output import Output, seconds, size
 
 GROUP_COLUMNS = [
@@ -31,16 +32,28 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command()
-@click.option("--topic", default="", help="Only this topic.")
-@click.option("--group", default="", help="Only this group.")
+@click.argument("topic", default="", shell_complete=topics)
+@click.argument("group", default="", shell_complete=groups)
+@click.option("--topic", "of_topic", default="", help="Only this topic.")
+@click.option("--group", "of_group", default="", help="Only this group, of TOPIC or of all.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--every", type=DURATION, default=2.0, metavar="DURATION", help="With --watch: the pause.  [default: 2s]")
 @click.option("--times", type=click.IntRange(1), help="With --watch: end after this many times.")
 @asks
 def stats(
-    client: popmq.Client, output: Output, topic: str, group: str, watch: bool, every: float, times: int | None
+    client: popmq.Client,
+    output: Output,
+    topic: str,
+    group: str,
+    of_topic: str,
+    of_group: str,
+    watch: bool,
+    every: float,
+    times: int | None,
 ) -> None:
     """Show numbers of groups, topics, store.
+
+    Of all, of TOPIC, or of GROUP in TOPIC.
 
     READY + RETRY + BACKOFF + IN FLIGHT + WAITING is what a group still has to do in a topic: WAITING are messages of
     FIFO topics whose message group is locked. PARKED are pops that wait for messages. Rates are of the last minute.
@@ -48,10 +61,14 @@ def stats(
     \b
     Examples:
       popmq stats
+      popmq stats orders billing
       popmq stats --group billing
       popmq stats --watch
       popmq stats --json | jq '.groups[].ready'
     """
+    if (topic and of_topic) or (group and of_group):
+        raise click.UsageError("name the topic and the group once: as arguments or as options")
+    topic, group = topic or of_topic, group or of_group
     shown = 0
     while True:
         numbers = client.stats(topic, group)

@@ -10,6 +10,8 @@ import popmq
 from popmq_cli.shared import visible
 from popmq_cli.shared.output import seconds, size
 
+#: How the names of dead-letter topics begin: those that are empty are not shown.
+DEAD = "%DLQ%"
 ViewName = Literal["groups", "topics", "leases"]
 
 
@@ -112,7 +114,7 @@ class Screen:
         """Its rows in their order. Rows with equal values keep the order of their names."""
         all_rows: dict[str, Sequence[Any]] = {
             "groups": numbers.stats.groups,
-            "topics": numbers.stats.topics,
+            "topics": [row for row in numbers.stats.topics if row.messages or not row.topic.startswith(DEAD)],
             "leases": numbers.leases.leases,
         }
         value = self.columns(numbers)[self.view.sort].value

@@ -177,7 +177,7 @@ def _plain_message(delivery: popmq.Delivery | popmq.Message) -> dict[str, Any]:
     fields = {
         field.name: plain(getattr(delivery, field.name))
         for field in dataclasses.fields(delivery)
-        if field.name not in ("body", "_guard")
+        if field.name != "body" and not field.name.startswith("_")
     }
     if body is None:
         return {"body_base64": base64.b64encode(raw).decode(), **fields}

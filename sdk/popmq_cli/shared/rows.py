@@ -25,8 +25,10 @@ PLAIN = ("message_id", "key", "tag", "message_group", "priority", "encoding", "b
 #: The fields of a row about the message's place.
 PLACE = ("queue", "offset", "stored_ms")
 KNOWN = {*PLAIN, *PLACE, "body", "body_base64", "more_keys", "properties", "deliver_at_ms", "traceparent", "tracestate"}
-#: Rows of one group of a Parquet file: one is in memory at a time.
-GROUP_ROWS = 5_000
+#: Rows, and bytes of bodies, of one group of a Parquet file: one is in memory at a time.
+GROUP_ROWS, GROUP_BYTES = 5_000, 8 << 20
+#: Bytes of a Parquet column that are read at once.
+BUFFER_BYTES = 1 << 20
 #: A longer line is not a message: a body has at most 4 MiB, which JSON may write as six characters a byte.
 LINE_BYTES_MAX = 32 << 20
 TOO_LONG = f"it is longer than {LINE_BYTES_MAX >> 20} MiB"
@@ -94,8 +96,8 @@ def json_of(row: Row) -> Row:
     return body | {name: value for name, value in row.items() if name != "body" and (value or name in PLACE)}
 
 
-def json_rows(file: IO[bytes]) -> Iterator[Row | None]:
-    """One row for each line, None for an empty line. Raises BadRow."""
+def json_rows(file: IO[bytes]) -> Iterator[Row | BadRow | None]:
+    """One row for each line, or why it is none; None for an empty line. Raises BadRow for an endless one."""
     for line in lines(file):
         yield _from_line(line) if line.strip() else None
 
@@ -108,11 +110,13 @@ def lines(file: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _from_line(line: bytes) -> Row:
+def _from_line(line: bytes) -> Row | BadRow:
     try:
         return from_json(json.loads(line))
-    except ValueError as error:
-        raise BadRow(str(error)) from None
+    except BadRow as bad:
+        return bad
+    except (ValueError, RecursionError) as error:
+        return BadRow(str(error))
 
 
 def from_json(row: Any) -> Row:
@@ -159,29 +163,42 @@ def _schema(arrow: Any) -> Any:
 @contextlib.contextmanager
 def parquet_writer(file: IO[bytes]) -> Iterator[Write]:
     arrow, parquet = _parquet()
-    schema, rows = _schema(arrow), list[Row]()
-    with parquet.ParquetWriter(file, schema) as writer:
+    schema, rows, size = _schema(arrow), list[Row](), 0
+    repeating = [name for name in schema.names if name not in ("body", "message_id", "more_keys", "properties")]
+    with parquet.ParquetWriter(file, schema, use_dictionary=repeating) as writer:
 
         def flush() -> None:
+            nonlocal size
             if rows:
                 writer.write_table(arrow.Table.from_pylist(rows, schema))
                 rows.clear()
+                size = 0
 
         def write(row: Row) -> None:
+            nonlocal size
             rows.append(row | {"properties": list(row["properties"].items())})
-            if len(rows) == GROUP_ROWS:
+            size += len(row["body"])
+            if len(rows) == GROUP_ROWS or size >= GROUP_BYTES:
                 flush()
 
         yield write
         flush()
 
 
+def _at_once(group: Any) -> int:
+    """How many rows of a group to read at once: other programs make groups of any size."""
+    fit: int = GROUP_BYTES * group.num_rows // max(1, group.total_byte_size)
+    return max(1, min(GROUP_ROWS, fit))
+
+
 def parquet_rows(file: IO[bytes]) -> Iterator[Row]:
     """One row for each message. Raises BadRow."""
     arrow, parquet = _parquet()
     try:
-        for batch in parquet.ParquetFile(file).iter_batches(GROUP_ROWS):
-            for row in batch.to_pylist():
-                yield row | {"properties": dict(row.get("properties") or ())}
+        read = parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
+        for index in range(read.num_row_groups):
+            for batch in read.iter_batches(_at_once(read.metadata.row_group(index)), row_groups=[index]):
+                for row in batch.to_pylist():
+                    yield row | {"properties": dict(row.get("properties") or ())}
     except arrow.ArrowException as error:
         raise BadRow(f"this is not a Parquet file: {error}") from None

@@ -113,6 +113,7 @@ def test_bench_shows_rates_and_durations_and_leaves_nothing_behind(run: Cli, cli
     assert send["calls"] == 15  # 34 + 33 + 33 messages in calls of 7
     assert all(0 < each["p50_ms"] <= each["p99_ms"] <= each["max_ms"] for each in (send, pop, ack))
     assert all(each["messages_per_s"] > 0 for each in (send, pop, ack))
+    assert pop["calls"] == ack["calls"]  # a pop that found nothing has only waited
     assert [topic.name for topic in client.list_topics()] == ["orders"]
     assert [group.name for group in client.list_groups()] == ["billing"]
     assert "STEP\tMESSAGES\tMSG/S" in run("bench", "--messages", "3").out

@@ -23,6 +23,7 @@ def numbers() -> Numbers:
         popmq.GroupStats("mailer", "mails", ready=9),
     ]
     topics = [popmq.TopicStats("orders", 14, 1.5, (), bytes=1000), popmq.TopicStats("mails", 9, 2.5, ())]
+    topics += [popmq.TopicStats("%DLQ%billing", 1, 0.0, ()), popmq.TopicStats("%DLQ%audit", 0, 0.0, ())]
     store = popmq.StoreStats(0, 0, 0, 0, 0, 0)
     leases = [
         popmq.Lease(1, "billing", "orders", "one", "", 1_000, 9_000, 3, 2, "normal"),
@@ -70,6 +71,12 @@ def test_a_topic_leads_to_its_groups_and_back_to_the_topics(numbers: Numbers) ->
     for key in (" ", "q", "no such key"):
         screen.press(key, numbers)
     assert (screen.paused, screen.ended) == (True, True)
+
+
+def test_dead_letter_topics_that_are_empty_are_not_shown(numbers: Numbers) -> None:
+    screen = Screen()
+    screen.press("tab", numbers)
+    assert [row[0] for row in shown(screen, numbers)] == ["mails", "orders", "%DLQ%billing"]
 
 
 @pytest.mark.parametrize(("marked", "rows"), [(0, range(4)), (2, range(4)), (5, range(3, 7)), (9, range(6, 10))])

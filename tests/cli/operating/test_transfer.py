@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import popmq
+from popmq.testing import Broker
 from popmq_cli.messages import transfer
 from tests.cli.conftest import Cli
 
@@ -96,7 +99,11 @@ def test_dead_letters_are_exported(run: Cli, topics: popmq.Client) -> None:
     "line",
     [
         *("no json", "[]", "{}", '{"key": "k"}', '{"body": 5}', '{"body": "x", "colour": 1}', '{"body_base64": "%"}'),
-        '{"body": "x", "deliver_at_ms": 4611686018427387904}',
+        *('{"body": "x", "deliver_at_ms": 4611686018427387904}', '{"body": "x", "properties": {"n": 1}}'),
+        *('{"body": "x", "key": 5}', '{"body": "x", "priority": "high"}', '{"body": "x", "more_keys": "abc"}'),
+        *('{"body": "x", "message_id": 7}', '{"body": "x", "properties": "a=b"}', '{"body": "\\ud83d"}'),
+        *('{"body": "x", "tag": "\\ud83d"}', '{"body": "x", "encoding": "RAR"}'),
+        *('{"body": "x", "born_ms": 1e400}', '{"body": "x", "traceparent": 5}', "[" * 100_000),
     ],
 )
 def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
@@ -114,13 +121,32 @@ def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
     assert [row[0] for row in fields(topics, "to")] == [b"fine", b"mended", b"after"]
 
 
+def test_a_line_is_named_by_its_number_after_many_others(run: Cli, client: popmq.Client) -> None:
+    lines = [f'{{"body": "{number}"}}' for number in range(700)]
+    lines[600] = '{"body": "x", "key": 5}'
+    text = "\n".join(lines).encode()
+    for number, command in enumerate((("import", "orders", "-"), ("send", "orders", "--json-lines"))):
+        done = run(*command, stdin=text)
+        assert done.code == 2
+        assert "600 messages sent to orders; go on with --from-line 601" in done.err
+        assert "line 601 is not a message: key is 5, of type int: give a str" in done.err
+        assert run(*command, "--from-line", "602", stdin=text).err == "99 messages sent to orders\n"
+        assert client.stats("orders").topics[0].messages == 699 * (number + 1)
+
+
+def test_empty_lines_are_counted_but_not_sent(run: Cli, client: popmq.Client) -> None:
+    done = run("send", "orders", "--json-lines", stdin=b'{"body": "a"}\r\n\n\n{"body": 1, "colour": 2}\n')
+    assert (done.code, "line 4 is not a message" in done.err) == (2, True)
+    assert "1 message sent to orders; go on with --from-line 4" in done.err
+
+
 def test_lines_that_the_broker_refuses_are_named_and_the_others_are_stored(
     run: Cli, topics: popmq.Client, tmp_path: Path
 ) -> None:
     path = tmp_path / "file.jsonl"
     path.write_text("\n".join(json.dumps({"body": "x", "priority": n % 2}) for n in range(4)))
     done = run("import", "to", str(path))
-    assert done.code == 2
+    assert done.code == 4
     assert "line 2 was refused" in done.err
     assert "line 4 was refused" in done.err
     assert "2 messages sent to to; go on with --from-line 5" in done.err
@@ -187,3 +213,32 @@ def test_a_file_that_is_no_parquet_is_a_sentence(run: Cli, topics: popmq.Client,
     done = run("import", "to", str(path))
     assert done.code == 2
     assert "not a Parquet file" in done.err
+
+
+#: Runs a command, and prints at its end how much memory was resident at most, in KiB.
+MEASURED = """
+import sys
+from popmq_cli.main import main
+try:
+    main()
+finally:
+    (line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    print(line.split()[1], file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
+@pytest.mark.parametrize("name", ["file.jsonl", "file.parquet"])
+def test_an_export_and_an_import_hold_few_messages_at_a_time(broker: Broker, tmp_path: Path, name: str) -> None:
+    client = broker.client()
+    for topic in ("from", "to"):
+        client.create_topic(topic, queues=1)
+    for _ in range(20):
+        client.send("from", [os.urandom(1_000_000) for _ in range(15)])
+    for command in (("export", "from"), ("import", "to")):
+        arguments = [sys.executable, "-c", MEASURED, *command, str(tmp_path / name)]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+        assert int(done.stderr.split()[-1]) < 300 * 1024  # of 300 MB
+    assert client.stats("to").topics[0].messages == 300
