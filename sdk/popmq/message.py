@@ -204,13 +204,27 @@ class Delivery(Referable):
         """When the broker stored it."""
         return _moment(self.stored_ms)
 
+    def unpacked(self) -> bytes:
+        """The body before it was compressed, if its `encoding` is GZIP or ZLIB; else as it is.
+
+        Raises ValueError for one that is damaged, or larger than 32 MiB when it is unpacked.
+        """
+        if not self.encoding:
+            return self.body
+        from popmq._given.unpacking import unpacked  # which few messages need
+
+        return unpacked(self.body, self.encoding)
+
     def text(self) -> str:
-        """The body as UTF-8. Raises UnicodeDecodeError."""
-        return self.body.decode()
+        """The unpacked body as UTF-8. Raises ValueError."""
+        return self.unpacked().decode()
 
     def json(self) -> Any:
-        """The body as JSON. Raises ValueError."""
-        return json.loads(self.body)
+        """The unpacked body as JSON. Raises ValueError."""
+        try:
+            return json.loads(self.unpacked())
+        except RecursionError:
+            raise ValueError("the body is nested too deeply") from None
 
     def ack(self) -> None:
         """Acks it, in the background; `client.ack` waits for the broker."""

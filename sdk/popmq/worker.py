@@ -121,13 +121,17 @@ class Worker:
         endpoint = self.endpoint or os.environ.get("POPMQ_ENDPOINT") or DEFAULT_ENDPOINT
         return AsyncClient(endpoint, **self._options)
 
-    async def serve(self, client: AsyncClient | None = None) -> bool:
+    async def serve(self, client: AsyncClient | None = None, *, declare: bool = False) -> bool:
         """Handles messages in the running event loop until `stop`. False: it was stopped at once, not drained.
 
-        `client`: used instead of the worker's own, and closed at the end. Raises TopicNotFound, GroupNotFound, …
+        `client`: used instead of the worker's own, and closed at the end. `declare`: first creates the topics and
+        groups of the handlers that are not there, with default settings. A handler that names another filter than its
+        group has in the topic stops alone, with an error in the log. Raises TopicNotFound, GroupNotFound, …
         """
         try:
             async with client or self.client() as client, self.ready():
+                if declare:
+                    await self._declare(client)
                 self._run = Run(client, self.handlers, self.middleware)
                 if self._stops:  # by one of `started`, or by a signal meanwhile
                     self._run.stop()
@@ -136,13 +140,23 @@ class Worker:
             self._run = None  # not before: a second stop also ends the closing of the client
             self._stops = 0
 
-    def run(self, client: AsyncClient | None = None, drain: Duration | None = None) -> bool:
-        """Handles messages until SIGTERM or SIGINT: the first signal drains, the second one stops at once.
+    async def _declare(self, client: AsyncClient) -> None:
+        topics = {each.name for each in await client.list_topics()}
+        groups = {each.name for each in await client.list_groups()}
+        for topic in dict.fromkeys(each.topic for each in self.handlers if each.topic not in topics):
+            await client.create_topic(topic)
+            log.info("topic %s was created", topic)
+        for group in dict.fromkeys(each.group for each in self.handlers if each.group not in groups):
+            await client.create_group(group)
+            log.info("group %s was created", group)
+
+    def run(self, client: AsyncClient | None = None, drain: Duration | None = None, *, declare: bool = False) -> bool:
+        """Handles messages until SIGTERM, SIGINT or SIGHUP: the first signal drains, the second one stops at once.
 
         `drain`: how long the first one waits for what runs, before it stops at once. Returns and raises as `serve`;
         False leaves threads running in which handlers still work. Call it in the main thread.
         """
-        return asyncio.run(self._run_by_signals(client, seconds_or_none(drain, "drain")))
+        return asyncio.run(self._run_by_signals(client, seconds_or_none(drain, "drain"), declare))
 
     def stop(self) -> None:
         """Drains: begins no further message, finishes what runs. The second call stops at once. From any thread.
@@ -157,7 +171,7 @@ class Worker:
         else:
             self._run.stop_now()
 
-    async def _run_by_signals(self, client: AsyncClient | None, drain: float | None) -> bool:
+    async def _run_by_signals(self, client: AsyncClient | None, drain: float | None, declare: bool) -> bool:
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
@@ -167,9 +181,10 @@ class Worker:
                 if drain is not None:
                     loop.call_later(drain, self.stop)
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
-        return await self.serve(client)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+                loop.add_signal_handler(number, stop)
+        return await self.serve(client, declare=declare)
 
     @asynccontextmanager
     async def ready(self) -> AsyncIterator[None]:

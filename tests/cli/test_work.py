@@ -1,5 +1,6 @@
 """`popmq work`: a worker in processes of its own, ended by signals, started again when it dies or its files change."""
 
+import json
 import os
 import signal
 import subprocess
@@ -99,6 +100,20 @@ def test_a_signal_finishes_running_handlers_and_begins_no_more(
     client.send("orders", "late")
     (row,) = client.stats("orders", "billing").groups
     assert (row.acked, row.in_flight, row.ready) == (1, 0, 1)
+
+
+@pytest.mark.process
+def test_a_hangup_drains_and_the_log_may_be_json(start: Start, client: popmq.Client) -> None:
+    client.delete_group("billing")
+    program = start("--declare", "--log-format", "json")
+    client.send("orders", ["fast"])
+    assert seen(client, 2) == ["begins fast", "ends fast"]
+    program.send_signal(signal.SIGHUP)
+    assert program.wait(30) == 0
+    assert program.stderr is not None
+    told = [json.loads(line) for line in program.stderr]
+    assert "group billing was created" in [line["message"] for line in told]
+    assert {"time", "level", "logger", "process", "message"} == set(told[0])
 
 
 @pytest.mark.process

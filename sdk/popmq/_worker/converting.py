@@ -39,6 +39,7 @@ class BadPayload(ValueError):
 
 def converter(kind: Any) -> Callable[[bytes], Any]:
     """What makes a `kind` of a body. Raises TypeError for a type that cannot be read; it raises BadPayload."""
+    kind = named_type(kind)
     if kind is bytes:
         return lambda body: body
     if kind is str:
@@ -46,8 +47,19 @@ def converter(kind: Any) -> Callable[[bytes], Any]:
     whole = _by_library(kind)
     if whole is not None:
         return whole
-    check = checked(kind)
-    return lambda body: check(_json(body), "the body")
+    check = checked(kind, {})
+    return _refusing(lambda body: check(_json(body), "the body"))
+
+
+def named_type(kind: Any) -> Any:
+    """The type itself: without Annotated, and in place of a NewType."""
+    while True:
+        if typing.get_origin(kind) is typing.Annotated:
+            kind = typing.get_args(kind)[0]
+        elif isinstance(kind, typing.NewType):
+            kind = kind.__supertype__
+        else:
+            return kind
 
 
 def _by_library(kind: Any) -> Callable[[bytes], Any] | None:
@@ -64,6 +76,10 @@ def _refusing(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def read(body: bytes) -> Any:
         try:
             return parse(body)
+        except BadPayload:
+            raise
+        except RecursionError as error:
+            raise BadPayload("the body is nested too deeply") from error
         except ValueError as error:  # what both raise is a ValueError
             raise BadPayload(str(error)) from error
 
@@ -84,20 +100,24 @@ def _json(body: bytes) -> Any:
         raise BadPayload(f"the body is not JSON: {error}") from error
 
 
-def checked(kind: Any) -> Check:
-    """The check of a type, with those of the types in it. Raises TypeError."""
+def checked(kind: Any, known: dict[Any, Check]) -> Check:
+    """The check of a type, with those of the types in it. Raises TypeError.
+
+    `known`: the checks of records; one that has itself in it calls its own.
+    """
+    kind = named_type(kind)
     if kind in (Any, object):
         return lambda value, _: value
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return _any_of(kind, [checked(each) for each in inner])
+        return _any_of(kind, [checked(each, known) for each in inner])
     if origin is Literal:
         return _one_of(inner)
     if origin in _LISTS or kind in _LISTS:
-        return _list(_LISTS[origin or kind], kind, inner)
+        return _list(_LISTS[origin or kind], kind, inner, known)
     if origin in (dict, Mapping) or kind in (dict, Mapping):
-        return _mapping(inner)
-    return _plain(kind) or _record(kind) or _unknown(kind)
+        return _mapping(inner, known)
+    return _plain(kind) or _record(kind, known) or _unknown(kind)
 
 
 def _plain(kind: Any) -> Check | None:
@@ -111,7 +131,7 @@ def _plain(kind: Any) -> Check | None:
     return None
 
 
-def _record(kind: Any) -> Check | None:
+def _record(kind: Any, known: dict[Any, Check]) -> Check | None:
     """Classes with named fields; fields that the class does not have are ignored, so that senders may add some."""
     if hasattr(kind, "model_validate"):
         return _made(kind, kind.model_validate)
@@ -119,14 +139,21 @@ def _record(kind: Any) -> Check | None:
         convert = sys.modules["msgspec"].convert
         return _made(kind, lambda value: convert(value, kind))
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        hints = _hints(kind)
         given = [each for each in dataclasses.fields(kind) if each.init]
         nothing = dataclasses.MISSING
         needed = {each.name for each in given if each.default is nothing and each.default_factory is nothing}
-        return _fields(kind, {each.name: hints[each.name] for each in given}, needed)
+        return _fields(kind, {each.name: hints[each.name] for each in given}, needed, known)
     if typing.is_typeddict(kind):
-        return _fields(kind, typing.get_type_hints(kind), set(kind.__required_keys__))
+        return _fields(kind, _hints(kind), set(kind.__required_keys__), known)
     return None
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(kind)
+    except NameError as error:
+        raise TypeError(f"an annotation of {kind.__qualname__} names what its module does not have: {error}") from error
 
 
 def _unknown(kind: Any) -> NoReturn:
@@ -181,10 +208,10 @@ def _one_of(values: tuple[Any, ...]) -> Check:
     return check
 
 
-def _list(make: Callable[[list[Any]], Any], kind: Any, inner: tuple[Any, ...]) -> Check:
+def _list(make: Callable[[list[Any]], Any], kind: Any, inner: tuple[Any, ...], known: dict[Any, Check]) -> Check:
     if make is tuple and inner and inner[-1] is not Ellipsis:
-        return _row(kind, [checked(each) for each in inner])
-    each = checked(inner[0]) if inner else checked(Any)
+        return _row(kind, [checked(each, known) for each in inner])
+    each = checked(inner[0] if inner else Any, known)
 
     def check(value: Any, place: str) -> Any:
         if not isinstance(value, list):
@@ -206,11 +233,11 @@ def _row(kind: Any, checks: list[Check]) -> Check:
     return check
 
 
-def _mapping(inner: tuple[Any, ...]) -> Check:
+def _mapping(inner: tuple[Any, ...], known: dict[Any, Check]) -> Check:
     """JSON has only texts as keys."""
-    if inner and inner[0] not in (str, Any):
+    if inner and named_type(inner[0]) not in (str, Any):
         raise TypeError(f"the keys of a JSON object are str, not {inner[0]!r}")
-    each = checked(inner[1]) if inner else checked(Any)
+    each = checked(inner[1] if inner else Any, known)
 
     def check(value: Any, place: str) -> Any:
         if not isinstance(value, dict):
@@ -220,8 +247,10 @@ def _mapping(inner: tuple[Any, ...]) -> Check:
     return check
 
 
-def _fields(kind: Any, hints: dict[str, Any], needed: set[str]) -> Check:
-    checks = {name: checked(hint) for name, hint in hints.items()}
+def _fields(kind: Any, hints: dict[str, Any], needed: set[str], known: dict[Any, Check]) -> Check:
+    if kind in known:
+        return lambda value, place: known[kind](value, place)
+    checks: dict[str, Check] = {}
 
     def check(value: Any, place: str) -> Any:
         if not isinstance(value, dict):
@@ -234,4 +263,6 @@ def _fields(kind: Any, hints: dict[str, Any], needed: set[str]) -> Check:
         except (ValueError, TypeError) as error:  # of its __post_init__
             raise BadPayload(f"{place} is no {kind.__name__}: {error}") from error
 
+    known[kind] = check  # before those of its fields, which may need it
+    checks.update({name: checked(hint, known) for name, hint in hints.items()})
     return check

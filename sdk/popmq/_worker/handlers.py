@@ -1,12 +1,13 @@
 """What was registered with `worker.on`: a function, its topic and group, and how a delivery becomes its arguments."""
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from popmq._consuming.consume_options import consume_options
-from popmq._worker.converting import converter
+from popmq._worker.converting import BadPayload, converter, named_type
 from popmq.message import Delivery
 
 #: Makes the arguments of a function from a delivery.
@@ -46,6 +47,7 @@ def handler_of(
         raise TypeError(f"concurrency is {concurrency!r:.80}: give an int")
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}: it is how many messages are handled at a time, from 1")
+    _known(options)
     consume_options(topic, group, **options)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - the method itself is wanted
@@ -57,6 +59,19 @@ def handler_of(
     )
 
 
+def _known(options: Mapping[str, Any]) -> None:
+    """Raises TypeError for an option that `on` does not have, with the one that may be meant."""
+    of_consume = inspect.signature(consume_options).parameters.values()
+    names = ["group", "concurrency", "convert", *(each.name for each in of_consume if each.kind is each.KEYWORD_ONLY)]
+    for name in options:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            meant = f": did you mean {close[0]}?" if close else f"; it has {', '.join(sorted(names))}"
+            raise TypeError(
+                f"`on` of a worker has no option {name!r}{meant} (attempts and backoff are settings of the group)"
+            )
+
+
 def arguments_of(function: Callable[..., Any], name: str, convert: Callable[[Delivery], Any] | None) -> Arguments:
     """A parameter without annotation, or annotated with Delivery, takes the delivery; one other takes the payload.
 
@@ -65,7 +80,7 @@ def arguments_of(function: Callable[..., Any], name: str, convert: Callable[[Del
     parts: list[Callable[[Delivery], Any]] = []
     payloads = 0
     for parameter in _needed(function, name):
-        kind = parameter.annotation
+        kind = named_type(parameter.annotation)
         if kind is Delivery or (convert is None and kind is inspect.Parameter.empty):
             parts.append(_itself)
         else:
@@ -94,4 +109,12 @@ def _itself(delivery: Delivery) -> Delivery:
 
 def _from_body(kind: Any) -> Callable[[Delivery], Any]:
     read = converter(kind)
-    return lambda delivery: read(delivery.body)
+
+    def payload(delivery: Delivery) -> Any:
+        try:
+            body = delivery.unpacked()
+        except ValueError as error:
+            raise BadPayload(str(error)) from error
+        return read(body)
+
+    return payload

@@ -25,7 +25,7 @@ from popmq._worker.middleware import Hooks
 from popmq._worker.outcomes import Reject, RetryLater
 from popmq._worker.pace import Pace
 from popmq._worker.threads import CallingThread
-from popmq.errors import InvalidField, PopMQError
+from popmq.errors import FilterConflict, InvalidField, PopMQError
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.worker")
@@ -53,6 +53,7 @@ class Run:
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped_now = False
+        self._filtered_out = set[int]()  # handlers that stopped because of their filter
         self._consumers = [
             client.consume(each.topic, each.group, until_idle=until_idle, **each.options) for each in handlers
         ]
@@ -106,6 +107,9 @@ class Run:
                     delivery = await anext(consumer)
                 except StopAsyncIteration:
                     return
+                except FilterConflict as error:
+                    self._stopped_by_filter(handler, error)
+                    return
                 pace.begin(id(delivery))
                 try:
                     async with delivery:
@@ -115,6 +119,15 @@ class Run:
         finally:
             if thread is not None:
                 thread.end()
+
+    def _stopped_by_filter(self, handler: Handler, error: FilterConflict) -> None:
+        """The group's filter was changed, or the handler's: this handler stops. Raises the error for the last one."""
+        first = id(handler) not in self._filtered_out
+        self._filtered_out.add(id(handler))
+        if len(self._filtered_out) == len(self._handlers):
+            raise error
+        if first:
+            log.error("%s handles no more messages of %s, the other handlers go on: %s", *_about(handler)[:2], error)
 
     async def _handle(self, handler: Handler, delivery: Delivery, thread: CallingThread | None) -> None:
         """Settles the delivery where an error says how; other errors are for its guard, which logs and releases."""

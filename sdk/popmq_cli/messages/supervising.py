@@ -47,8 +47,9 @@ class Supervisor:
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+                loop.add_signal_handler(number, self._stop)
         looking = asyncio.create_task(self._look()) if self._watched else None
         codes = await asyncio.gather(*(self._keep() for _ in range(self._count)))
         if looking:

@@ -17,7 +17,7 @@ import click
 import popmq
 from popmq import errors
 from popmq_cli.messages.supervising import HOPELESS, PARENT, Supervisor
-from popmq_cli.shared import exits, visible
+from popmq_cli.shared import exits, logs, visible
 from popmq_cli.shared.asking import DURATION, connection_of
 from popmq_cli.shared.connection import CONNECTION, connection_options
 
@@ -41,8 +41,21 @@ class _Hopeless(click.UsageError):
     help="Wait at most this long for running handlers.  [default: no limit]",
 )
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="INFO", show_default=True)
+@click.option(
+    "--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True, help="json: an object a line."
+)
+@click.option("--declare", is_flag=True, help="First create the topics and groups of the handlers that are not there.")
 @connection_options
-def work(target: str, processes: int, reload: bool, drain: float | None, log_level: str, **given: Any) -> None:
+def work(
+    target: str,
+    processes: int,
+    reload: bool,
+    drain: float | None,
+    log_level: str,
+    log_format: str,
+    declare: bool,
+    **given: Any,
+) -> None:
     """Run the handlers of a popmq.Worker.
 
     SIGTERM or Ctrl-C drains: no new message is begun, running handlers finish and settle, and the exit code is 0.
@@ -53,9 +66,10 @@ def work(target: str, processes: int, reload: bool, drain: float | None, log_lev
     Examples:
       popmq work app:worker
       popmq work app:worker --processes 4 --drain 25s
+      popmq work app:worker --declare --log-format json
       popmq work app:worker --reload --endpoint 127.0.0.1:8081
     """
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
+    logs.start(log_level, log_format)
     inherited = os.environ.pop(PARENT, None)
     if inherited is None and (processes > 1 or reload):
         sys.exit(Supervisor(sys.argv[1:], processes, Path.cwd() if reload else None).run())
@@ -70,7 +84,7 @@ def work(target: str, processes: int, reload: bool, drain: float | None, log_lev
     if inherited is not None:
         _end_with_parent(worker, int(inherited))
     try:
-        drained = worker.run(_client(worker, given), drain)
+        drained = worker.run(_client(worker, given), drain, declare=declare)
     except errors.PopMQError as error:
         click.secho(f"popmq: {visible.lines(str(error))}", fg="red", err=True)
         code = exits.code_of(error)

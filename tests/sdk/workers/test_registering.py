@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import threading
 from pkgutil import resolve_name
@@ -34,6 +35,28 @@ def test_a_type_that_json_cannot_become_is_refused_when_it_is_registered() -> No
     with pytest.raises(TypeError, match="a body cannot be read as"):
         popmq.Worker().on("orders", group="billing")(handler)
     popmq.Worker().on("orders", group="billing", convert=lambda delivery: threading.Thread())(handler)
+
+
+def test_an_option_that_on_does_not_have_is_named_with_the_one_that_is_meant() -> None:
+    with pytest.raises(TypeError, match=r"no option 'concurency': did you mean concurrency\?"):
+        popmq.Worker().on("orders", group="billing", concurency=3)(print_it)
+    with pytest.raises(TypeError, match=r"`on` of a worker has no option 'retries'.*settings of the group"):
+        popmq.Worker().on("orders", group="billing", retries=3)(print_it)
+
+
+def print_it(delivery: popmq.Delivery) -> None: ...
+
+
+@dataclasses.dataclass
+class Lost:
+    of: Nothing  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_a_record_that_names_an_unknown_type_is_refused_when_it_is_registered() -> None:
+    def handler(payload: Lost) -> None: ...
+
+    with pytest.raises(TypeError, match="an annotation of Lost names what its module does not have"):
+        popmq.Worker().on("orders", group="billing")(handler)
 
 
 def test_a_generator_function_is_refused_when_it_is_registered() -> None:

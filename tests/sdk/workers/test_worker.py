@@ -1,10 +1,12 @@
 """The worker: functions and coroutines that handle messages, what they take, and how their messages end."""
 
 import asyncio
+import gzip
 import threading
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NewType, TypedDict
 
 import pytest
 
@@ -25,6 +27,15 @@ class Order:
     number: int
     lines: list[Line]
     placed: datetime | None = None
+
+
+@dataclass
+class Tree:
+    value: int
+    children: "list[Tree]" = field(default_factory=list)
+
+
+Number = NewType("Number", int)
 
 
 class Mail(TypedDict, total=False):
@@ -101,6 +112,15 @@ def test_a_worker_handles_as_many_messages_at_a_time_as_its_concurrency(fresh: B
             Order(1, [Line("pen")], datetime(2030, 1, 31, 12, tzinfo=UTC)),
         ),
         (Mail, b'{"to": "a@b", "kind": "html"}', {"to": "a@b", "kind": "html"}),
+        (Annotated[int, "an id"], b"5", 5),
+        (Number, b"5", 5),
+        (list[Annotated[Number, "an id"]], b"[5]", [5]),
+        (Annotated[bytes, "raw"], b"5", b"5"),
+        (Tree, b'{"value": 1, "children": [{"value": 2}]}', Tree(1, [Tree(2)])),
+        (bytes, popmq.Message(gzip.compress(b"a") + gzip.compress(b"b"), encoding="GZIP"), b"ab"),
+        (str, popmq.Message(zlib.compress(b"a"), encoding="ZLIB"), "a"),
+        (int, popmq.Message(zlib.compress(b"5"), encoding="GZIP"), 5),
+        (bytes, popmq.Message(b"as it is", encoding="ZSTD"), b"as it is"),
     ],
 )
 def test_the_annotation_says_what_a_handler_gets(fresh: Broker, kind: Any, body: Any, value: Any) -> None:
@@ -145,6 +165,10 @@ def test_a_handler_takes_the_delivery_beside_the_payload_or_alone(fresh: Broker)
     ("body", "text"),
     [
         (b"{", "the body is not JSON"),
+        (b"[" * 200_000 + b"]" * 200_000, "the body is nested too deeply"),
+        (popmq.Message(b"no gzip", encoding="GZIP"), "the body is not GZIP, as its encoding says"),
+        (popmq.Message(gzip.compress(b"{}")[:-9], encoding="GZIP"), "it is cut short"),
+        (popmq.Message(gzip.compress(bytes(33 << 20)), encoding="GZIP"), "larger than 32 MiB when it is unpacked"),
         (b'{"number": 1}', "the body has no field 'lines', which Order needs"),
         (b'{"number": true, "lines": []}', "the body.number is True, not int"),
         (b'{"number": 1, "lines": [{"article": "a"}, {"article": 5}]}', r"the body.lines\[1\].article is 5, not str"),
@@ -152,7 +176,7 @@ def test_a_handler_takes_the_delivery_beside_the_payload_or_alone(fresh: Broker)
     ],
 )
 def test_a_body_of_another_type_is_a_dead_letter_that_says_where_it_is_wrong(
-    fresh: Broker, body: bytes, text: str
+    fresh: Broker, body: Any, text: str
 ) -> None:
     def handler(order: Order) -> None:
         raise AssertionError("not called")

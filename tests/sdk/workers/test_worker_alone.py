@@ -1,0 +1,54 @@
+"""What stops one handler of a worker alone, what a worker creates, and how a delivery unpacks its body."""
+
+import asyncio
+import gzip
+
+import pytest
+
+import popmq
+from popmq.testing import Broker
+from tests.sdk.workers.workers import sent_to
+
+
+def test_a_delivery_unpacks_its_body_as_its_encoding_says() -> None:
+    packed = gzip.compress(b'{"a": "b"}')
+    delivery = popmq.Delivery(packed, encoding="GZIP")
+    assert (delivery.json(), delivery.text(), delivery.body) == ({"a": "b"}, '{"a": "b"}', packed)
+    for wrong in (popmq.Delivery(b"x", encoding="ZLIB"), popmq.Delivery(b"[" * 100_000)):
+        with pytest.raises(ValueError, match="the body is"):
+            wrong.json()
+
+
+def test_a_changed_filter_stops_only_the_handler_that_names_the_old_one(
+    popmq_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = popmq.Worker()
+    worker.on("orders", group="eu", tag="eu", concurrency=2)(lambda delivery: None)
+    worker.on("orders", group="all")(lambda delivery: None)
+    client = sent_to(popmq_broker, worker, "one")
+    client.pop("orders", "eu", tag="us")  # fixes the filter of the group
+    assert [each.delivery.group for each in popmq_broker.work(worker)] == ["all"]
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert all("handles no more messages of orders, the other handlers go on" in text for text in told)
+    assert told
+
+
+def test_a_worker_with_no_other_handler_ends_by_a_changed_filter(popmq_broker: Broker) -> None:
+    worker = popmq.Worker()
+    worker.on("orders", group="eu", tag="eu")(lambda delivery: None)
+    sent_to(popmq_broker, worker).pop("orders", "eu", tag="us")
+    with pytest.raises(popmq.errors.FilterConflict):
+        popmq_broker.work(worker)
+
+
+def test_a_worker_creates_what_is_missing_when_it_is_told_to(popmq_broker: Broker) -> None:
+    worker = popmq.Worker(popmq_broker.endpoint)
+    client = popmq_broker.client()
+    client.create_topic("orders", queues=3)
+    worker.on("orders", group="billing")(lambda delivery: worker.stop())
+    worker.on("parcels", group="billing")(lambda delivery: None)
+    client.send("orders", "x")
+    assert asyncio.run(worker.serve(declare=True))
+    assert sorted((topic.name, topic.queues) for topic in client.list_topics())[0] == ("orders", 3)
+    assert "parcels" in [topic.name for topic in client.list_topics()]
+    assert [group.name for group in client.list_groups()] == ["billing"]
