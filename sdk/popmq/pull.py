@@ -28,6 +28,9 @@ class Pulled:
     next_offset: int
     min_offset: int
     max_offset: int  # the offset that the next message gets
+    # What these offsets are of: another time when the topic has been deleted and created again. Keep it with an offset,
+    # and give it to the next pull.
+    topic_created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class PulledColumns:
     next_offset: int
     min_offset: int
     max_offset: int
+    topic_created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

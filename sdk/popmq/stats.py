@@ -216,6 +216,7 @@ class QueueOffsets:
     least_committed: int = -1  # of all groups of the topic; -1: it has none
     read_ms: int = 0  # when the group last popped or pulled this queue; 0 = not since the broker started
     bytes_behind: int = 0  # of the group, an estimate by the mean size of the topic's messages
+    topic_created_ms: int = 0  # what the offsets are of: another time when the topic was deleted and created again
 
 
 @dataclass(frozen=True, slots=True)

@@ -739,7 +739,7 @@ class DropStagesResponse(_message.Message):
     def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("topic", "group", "queue", "offset", "max_messages", "max_bytes", "wait_ms", "filter", "commit_offset", "format", "without_body", "end_offset", "columns")
+    __slots__ = ("topic", "group", "queue", "offset", "max_messages", "max_bytes", "wait_ms", "filter", "commit_offset", "format", "without_body", "end_offset", "columns", "topic_created_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -753,6 +753,7 @@ class PullRequest(_message.Message):
     WITHOUT_BODY_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     queue: int
@@ -766,26 +767,29 @@ class PullRequest(_message.Message):
     without_body: bool
     end_offset: int
     columns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., commit_offset: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., without_body: bool = ..., end_offset: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+    topic_created_ms: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., commit_offset: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., without_body: bool = ..., end_offset: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ..., topic_created_ms: _Optional[int] = ...) -> None: ...
 
 class PullResponse(_message.Message):
-    __slots__ = ("status", "deliveries", "next_offset", "min_offset", "max_offset", "columns")
+    __slots__ = ("status", "deliveries", "next_offset", "min_offset", "max_offset", "columns", "topic_created_ms")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     status: PullStatus
     deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
     next_offset: int
     min_offset: int
     max_offset: int
     columns: Columns
-    def __init__(self, status: _Optional[_Union[PullStatus, str]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ...) -> None: ...
+    topic_created_ms: int
+    def __init__(self, status: _Optional[_Union[PullStatus, str]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ..., topic_created_ms: _Optional[int] = ...) -> None: ...
 
 class UpdateOffsetsRequest(_message.Message):
-    __slots__ = ("topic", "group", "offsets")
+    __slots__ = ("topic", "group", "offsets", "topic_created_ms")
     class OffsetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -796,10 +800,12 @@ class UpdateOffsetsRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     offsets: _containers.ScalarMap[int, int]
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., offsets: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    topic_created_ms: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., offsets: _Optional[_Mapping[int, int]] = ..., topic_created_ms: _Optional[int] = ...) -> None: ...
 
 class UpdateOffsetsResponse(_message.Message):
     __slots__ = ()
@@ -822,7 +828,7 @@ class QueryOffsetsResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ...) -> None: ...
 
 class QueueOffsets(_message.Message):
-    __slots__ = ("queue", "min_offset", "max_offset", "committed", "at_timestamp", "least_committed", "read_ms", "bytes_behind")
+    __slots__ = ("queue", "min_offset", "max_offset", "committed", "at_timestamp", "least_committed", "read_ms", "bytes_behind", "topic_created_ms")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -831,6 +837,7 @@ class QueueOffsets(_message.Message):
     LEAST_COMMITTED_FIELD_NUMBER: _ClassVar[int]
     READ_MS_FIELD_NUMBER: _ClassVar[int]
     BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     queue: int
     min_offset: int
     max_offset: int
@@ -839,19 +846,22 @@ class QueueOffsets(_message.Message):
     least_committed: int
     read_ms: int
     bytes_behind: int
-    def __init__(self, queue: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., committed: _Optional[int] = ..., at_timestamp: _Optional[int] = ..., least_committed: _Optional[int] = ..., read_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ...) -> None: ...
+    topic_created_ms: int
+    def __init__(self, queue: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., committed: _Optional[int] = ..., at_timestamp: _Optional[int] = ..., least_committed: _Optional[int] = ..., read_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., topic_created_ms: _Optional[int] = ...) -> None: ...
 
 class SendBackRequest(_message.Message):
-    __slots__ = ("topic", "group", "messages", "client_id")
+    __slots__ = ("topic", "group", "messages", "client_id", "topic_created_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     messages: _containers.RepeatedCompositeFieldContainer[SentBack]
     client_id: str
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[SentBack, _Mapping]]] = ..., client_id: _Optional[str] = ...) -> None: ...
+    topic_created_ms: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[SentBack, _Mapping]]] = ..., client_id: _Optional[str] = ..., topic_created_ms: _Optional[int] = ...) -> None: ...
 
 class SentBack(_message.Message):
     __slots__ = ("queue", "offset", "retry", "delay_ms", "reason", "reject", "attempts", "max_attempts")

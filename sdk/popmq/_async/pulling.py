@@ -55,11 +55,13 @@ class AsyncPulling:
         tag: str | None = None,
         sql: str | None = None,
         commit_offset: int | None = None,
+        topic_created_ms: int = 0,
     ) -> Pulled:
         """Reads a queue from an offset on, waiting up to `wait` seconds (≤ 60) while it is at its end. Takes no lease.
 
         `group` may be "": a reader without a group. `topic` may be %RETRY%group+topic: of its queue 0 the entries are
-        read, by their numbers. `commit_offset`: also commits this offset.
+        read, by their numbers. `commit_offset`: also commits this offset. `topic_created_ms`: that of the answer which
+        the offset is from; then a topic that has been deleted and created again since is refused with TopicNotFound.
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField, PollingFull, RateLimited;
         WrongConsumeMode for a group that pops the topic.
         """
@@ -73,6 +75,7 @@ class AsyncPulling:
             max_bytes=max_bytes,
             filter=filter_row(tag, sql),
             commit_offset=commit_offset,
+            topic_created_ms=topic_created_ms,
         )
         return await self._wire.run(call)
 
@@ -88,11 +91,13 @@ class AsyncPulling:
         tag: str | None = None,
         sql: str | None = None,
         columns: Collection[str] | None = None,
+        topic_created_ms: int = 0,
     ) -> PulledColumns:
         """Reads a queue from an offset on, as columns and without a group: the broker stores nothing about it.
 
         No message at or after `end` is read (0: no bound); the range is read when `next_offset` has reached it.
         `columns`: only these fields of Columns, and offset, are sent. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB.
+        `topic_created_ms`: as in `pull`.
         Raises TopicNotFound, InvalidFilter, InvalidField.
         """
         call = pull_calls.pull_columns(
@@ -104,16 +109,19 @@ class AsyncPulling:
             max_bytes=max_bytes,
             filter=filter_row(tag, sql),
             columns=columns,
+            topic_created_ms=topic_created_ms,
         )
         return await self._wire.run(call)
 
-    async def update_offsets(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
+    async def update_offsets(
+        self, topic: str, group: str, offsets: Mapping[int, int], *, topic_created_ms: int = 0
+    ) -> None:
         """Commits offsets, forwards or backwards: queue → the next offset that the group reads.
 
-        For %RETRY%group+topic: entries of queue 0 below the offset are done.
+        For %RETRY%group+topic: entries of queue 0 below the offset are done. `topic_created_ms`: as in `pull`.
         Raises WrongConsumeMode for a group that pops, TopicNotFound, GroupNotFound, InvalidField.
         """
-        await self._wire.run(pull_calls.update_offsets(topic, group, offsets))
+        await self._wire.run(pull_calls.update_offsets(topic, group, offsets, topic_created_ms))
 
     async def send_back(
         self,

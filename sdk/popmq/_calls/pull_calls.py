@@ -32,6 +32,7 @@ def pull(
     max_bytes: int = 0,
     filter: pb.Filter | None = None,
     commit_offset: int | None = None,
+    topic_created_ms: int = 0,
     shown_topic: str = "",
     guard: DeliveryGuard | None = None,
 ) -> Call[Pulled]:
@@ -46,12 +47,13 @@ def pull(
         wait_ms=ms(wait),
         filter=filter,
         commit_offset=commit_offset,
+        topic_created_ms=topic_created_ms,
     )
     shown = shown_topic or topic
 
     def read(reply: pb.PullResponse, _retried: bool) -> Pulled:
         deliveries = tuple(read_delivery(row, shown, group, 0, guard) for row in reply.deliveries)
-        return Pulled(_status(reply.status), deliveries, reply.next_offset, reply.min_offset, reply.max_offset)
+        return Pulled(_status(reply.status), deliveries, *_bounds(reply))
 
     return Call("Broker.Pull", request, read, "pop", wait)
 
@@ -66,6 +68,7 @@ def pull_columns(
     max_bytes: int,
     filter: pb.Filter | None,
     columns: Collection[str] | None,
+    topic_created_ms: int = 0,
 ) -> Call[PulledColumns]:
     """Reads a queue from an offset to an end, without a group, as columns."""
     request = pb.PullRequest(
@@ -78,12 +81,11 @@ def pull_columns(
         filter=filter,
         format=pb.FORMAT_COLUMNS,
         columns=asked(columns),
+        topic_created_ms=topic_created_ms,
     )
 
     def read(reply: pb.PullResponse, _retried: bool) -> PulledColumns:
-        return PulledColumns(
-            _status(reply.status), read_columns(reply.columns), reply.next_offset, reply.min_offset, reply.max_offset
-        )
+        return PulledColumns(_status(reply.status), read_columns(reply.columns), *_bounds(reply))
 
     return Call("Broker.Pull", request, read, "pop")
 
@@ -93,9 +95,13 @@ def _status(number: Any) -> str:
     return pb.PullStatus.Name(number) if number in pb.PullStatus.values() else f"PULL_STATUS_{number}"
 
 
-def update_offsets(topic: str, group: str, offsets: Mapping[int, int]) -> Call[None]:
+def _bounds(reply: pb.PullResponse) -> tuple[int, int, int, int]:
+    return reply.next_offset, reply.min_offset, reply.max_offset, reply.topic_created_ms
+
+
+def update_offsets(topic: str, group: str, offsets: Mapping[int, int], topic_created_ms: int = 0) -> Call[None]:
     """Moves the committed offsets of a group, backwards too."""
-    request = pb.UpdateOffsetsRequest(topic=topic, group=group, offsets=offsets)
+    request = pb.UpdateOffsetsRequest(topic=topic, group=group, offsets=offsets, topic_created_ms=topic_created_ms)
     return Call("Broker.UpdateOffsets", request, _nothing)
 
 
@@ -147,7 +153,9 @@ def sent_back_as(delivery: Delivery, retry: bool, outcome: Outcome) -> pb.SentBa
     return sent_back(delivery, retry, None, outcome.reason, reject=True)
 
 
-def send_back(topic: str, group: str, client_id: str, rows: Sequence[pb.SentBack]) -> Call[list[Any]]:
+def send_back(
+    topic: str, group: str, client_id: str, rows: Sequence[pb.SentBack], topic_created_ms: int = 0
+) -> Call[list[Any]]:
     """Gives pulled messages back; reads an InvisibleTimeResult or the error of each."""
 
     def read(reply: pb.SendBackResponse, _retried: bool) -> list[InvisibleTimeResult | PopMQError]:
@@ -158,7 +166,9 @@ def send_back(topic: str, group: str, client_id: str, rows: Sequence[pb.SentBack
             for result in reply.results
         ]
 
-    request = pb.SendBackRequest(topic=topic, group=group, client_id=client_id, messages=rows)
+    request = pb.SendBackRequest(
+        topic=topic, group=group, client_id=client_id, messages=rows, topic_created_ms=topic_created_ms
+    )
     return Call("Broker.SendBack", request, read, "settle")
 
 

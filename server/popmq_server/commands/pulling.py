@@ -18,6 +18,7 @@ class Pull(NamedTuple):
     `group` "": a reader without a group. `filter`: (kind, text), None = the group's own. `commit_offset`: committed in
     the queue before the read. `filter_wins`: the filter replaces the group's instead of being refused. `end_offset`:
     no message from there on; 0 = no bound. `body` False: rows have messages without their bodies, as `read_head`.
+    `topic_created_ms`: of the topic that the offsets are of; 0 = any that has its name.
     """
 
     topic: str
@@ -31,6 +32,7 @@ class Pull(NamedTuple):
     filter_wins: bool = False
     end_offset: int = 0
     body: bool = True
+    topic_created_ms: int = 0
 
     @property
     def bytes(self) -> int:
@@ -43,7 +45,7 @@ class Pulled(NamedTuple):
 
     `rows`: ReadRow each. `next_offset`: after everything examined. `more`: the queue has messages after it.
     `acked`: messages that `commit_offset` moved past. `left`: entries of a retry topic are left below it: finish them
-    with UpdateOffsets.
+    with UpdateOffsets. `topic_created_ms`: of the topic that the offsets are of.
     """
 
     status: str
@@ -54,15 +56,20 @@ class Pulled(NamedTuple):
     more: bool = False
     acked: int = 0
     left: bool = False
+    topic_created_ms: int = 0
 
 
 @command(LANE_ACK, entries="offsets")
 class UpdateOffsets(NamedTuple):
-    """→ the number of messages moved past; of one piece, (number, whether some are left). Moves committed offsets."""
+    """→ the number of messages moved past; of one piece, (number, whether some are left). Moves committed offsets.
+
+    `topic_created_ms`: as in Pull.
+    """
 
     topic: str
     group: str
     offsets: dict[int, int]
+    topic_created_ms: int = 0
 
 
 @command(LANE_POP)
@@ -93,6 +100,7 @@ class OffsetsOfQueue(NamedTuple):
     least_committed: int = -1
     read_ms: int = 0
     bytes_behind: int = 0
+    topic_created_ms: int = 0
 
 
 @command(LANE_POP, entries="offsets")
@@ -173,12 +181,14 @@ class SendBack(NamedTuple):
     """→ list of (visible ms, dead lettered) or Refused, one for each message, in order.
 
     `Later` for those that exceed the limit of dead letters of one commit: the broker repeats the command for them.
+    `topic_created_ms`: as in Pull.
     """
 
     topic: str
     group: str
     messages: tuple[SentBack | Refused, ...]
     client_id: str = ""
+    topic_created_ms: int = 0
 
     @property
     def bytes(self) -> int:

@@ -46,14 +46,16 @@ class ParkedPulls:
             pulled: Pulled = await self._execute(command)
             acked += pulled.acked
             if pulled.left and command.commit_offset is not None:  # of a retry topic
-                offsets = {command.queue: command.commit_offset}
-                acked += await self._execute(UpdateOffsets(command.topic, command.group, offsets))
+                update = {command.queue: command.commit_offset}
+                one = UpdateOffsets(command.topic, command.group, update, pulled.topic_created_ms)
+                acked += await self._execute(one)
             passed = pulled.status if pulled.status in PASSED_OVER else passed
             status = passed if passed and pulled.status in AT_THE_END else pulled.status
             answer = pulled._replace(status=status, acked=acked)
             if pulled.rows or self._clock.now_ms() >= deadline_ms or not _waits(command, pulled):
                 return answer
             command = command._replace(offset=pulled.next_offset, commit_offset=None)
+            command = command._replace(topic_created_ms=pulled.topic_created_ms)
             if not pulled.more and not await self.waiters.park(key, seen, deadline_ms):
                 return answer
 

@@ -30,6 +30,7 @@ from popmq_server.state.events import Event
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.topics import backlog
+from popmq_server.topics.catalog import expect_creation
 
 #: Entries of a retry topic that one command removes; the caller repeats the command for the rest.
 ENTRIES_MAX = 4096
@@ -82,6 +83,7 @@ def update(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
     if command.topic.startswith(RETRY_PREFIX):
         return _update_retry(tx, command)
     group, topic = resolve(tx, command.topic, command.group)
+    expect_creation(topic, command.topic_created_ms)
     expect_mode(tx, group, topic, "PULL")
     tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
     for queue, offset in command.offsets.items():
@@ -121,6 +123,7 @@ def commit(tx: Tx, group: Group, topic: Topic, queue: int, offset: int) -> int:
 def _update_retry(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
     """Finishes entries of a retry topic below the offset."""
     group, topic = own_retry_topic(tx, command.topic, command.group)
+    expect_creation(topic, command.topic_created_ms)
     expect_mode(tx, group, topic, "PULL")
     where, most = (group.group_id, topic.topic_id), tx.state.counters[""].rseq
     tx.state.last_read[where] = tx.now_ms
@@ -177,7 +180,7 @@ def query(tx: Tx, command: QueryOffsets) -> Rows[OffsetsOfQueue]:
             read_ms(tx, where, queue),
             backlog.bytes_of(tx.state, topic, most - max(committed, least)) if committed >= 0 or group is None else 0,
         )
-        found.append(OffsetsOfQueue(queue, least, most, committed, since, *numbers))
+        found.append(OffsetsOfQueue(queue, least, most, committed, since, *numbers, topic.created_ms))
     return Rows(found, str(start) if start else "")
 
 
@@ -206,7 +209,8 @@ def _query_retry(tx: Tx, command: QueryOffsets) -> Rows[OffsetsOfQueue]:
         )
     least, most = retry_ends(tx, group, topic)
     known = bool(command.group) and (group.group_id, topic.topic_id) in tx.state.stat
-    return Rows([OffsetsOfQueue(0, least, most, least if known else -1, -1)])
+    committed = least if known else -1
+    return Rows([OffsetsOfQueue(0, least, most, committed, -1, topic_created_ms=topic.created_ms)])
 
 
 # ── Operators move a group ───────────────────────────────────────────────────────────────────────────────────────────

@@ -41,6 +41,7 @@ from popmq_server.state.events import Event
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.topics import quarantine, quotas
+from popmq_server.topics.catalog import expect_creation
 from popmq_server.topics.log import Log, entries, over_hole, tagged
 
 Row = tuple[bytes, int, int, int, int]
@@ -58,6 +59,7 @@ def pull(tx: Tx, command: Pull) -> Pulled:
     topic = tx.topic(command.topic)
     if topic is None:
         raise topic_not_found(command.topic)
+    expect_creation(topic, command.topic_created_ms)
     refuse_lite(topic)
     group = tx.group(command.group) if command.group else None
     if command.group and group is None:
@@ -71,7 +73,8 @@ def pull(tx: Tx, command: Pull) -> Pulled:
     if group is not None:
         note_read(tx, (group.group_id, topic.topic_id), (command.queue,))
     acked = _commit(tx, group, topic, command)
-    return _counted(tx, group, topic, Reading(tx, topic, wanted, command).pulled()._replace(acked=acked))
+    pulled = Reading(tx, topic, wanted, command).pulled()
+    return _counted(tx, group, topic, pulled._replace(acked=acked, topic_created_ms=topic.created_ms))
 
 
 def _within_quota(tx: Tx, group: Group | None, topic: Topic, command: Pull, something: bool) -> Pull:
@@ -265,6 +268,7 @@ class Reading:
 def _pull_retry(tx: Tx, command: Pull) -> Pulled:
     """Reads entries from a number on; the attempt of a message is the one that a Pop would count."""
     group, topic = offsets.own_retry_topic(tx, command.topic, command.group)
+    expect_creation(topic, command.topic_created_ms)
     reader = group if command.group else None
     permission.check_read(reader, topic)
     if reader is not None:
@@ -275,7 +279,7 @@ def _pull_retry(tx: Tx, command: Pull) -> Pulled:
     wanted = _filter(tx, reader, topic, command)
     least, most = offsets.retry_ends(tx, group, topic)
     if command.queue:
-        return Pulled("NO_MATCHED_LOGIC_QUEUE", [], 0, least, most)
+        return Pulled("NO_MATCHED_LOGIC_QUEUE", [], 0, least, most, topic_created_ms=topic.created_ms)
     acked, left = _commit_entries(tx, command)
     if command.offset > most:
         return Pulled(
@@ -287,6 +291,7 @@ def _pull_retry(tx: Tx, command: Pull) -> Pulled:
             more=False,
             acked=acked,
             left=left,
+            topic_created_ms=topic.created_ms,
         )
     rows, at, more = _read_entries(tx, (group.group_id, topic.topic_id), wanted, command)
     status = "FOUND" if rows else "NO_MATCHED_MESSAGE" if at > command.offset else "OFFSET_OVERFLOW_ONE"
@@ -304,6 +309,7 @@ def _pull_retry(tx: Tx, command: Pull) -> Pulled:
             more=more,
             acked=acked,
             left=left,
+            topic_created_ms=topic.created_ms,
         ),
     )
 

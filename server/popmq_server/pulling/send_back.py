@@ -29,6 +29,7 @@ from popmq_server.model.records import Group, Topic
 from popmq_server.pulling.offsets import ends
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
+from popmq_server.topics.catalog import expect_creation
 from popmq_server.topics.log import Log, entries
 
 NO_ATTEMPTS = "no attempts left"
@@ -50,6 +51,7 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
     Those beyond the limit of dead letters, and beyond SENT_BACK_MAX, get Later: the broker runs them again.
     """
     group, topic = resolve(tx, command.topic, command.group)
+    expect_creation(topic, command.topic_created_ms)
     expect_mode(tx, group, topic, "PULL")
     tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
     results: list[tuple[int, bool] | Refused] = []

@@ -46,7 +46,9 @@ def _differing(existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> st
 
 
 def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
-    topic = Topic(topic_id=TopicId(checked(tx.next("entity"))), created_ms=tx.now_ms, **settings._asdict())
+    """`created_ms` distinguishes a topic from an earlier one of its name, so two never have the same."""
+    created_ms = max(tx.now_ms, tx.state.deleted_ms + 1)
+    topic = Topic(topic_id=TopicId(checked(tx.next("entity"))), created_ms=created_ms, **settings._asdict())
     tx.state.topics[topic.topic_id] = topic
     tx.state.ids[("t", topic.name)] = topic.topic_id
     return topic
@@ -120,12 +122,25 @@ def _check_changes(topic: Topic, command: UpdateTopic) -> None:
         )
 
 
+def expect_creation(topic: Topic, created_ms: int) -> None:
+    """Refuses offsets of an earlier topic of this name: there they mean other messages. 0 = not compared."""
+    if created_ms and created_ms != topic.created_ms:
+        raise Refused(
+            "TOPIC_NOT_FOUND",
+            f"topic {topic.name!r} was deleted and created again: these offsets are of the one before",
+            field="topic_created_ms",
+            action="begin at the first message, or at an offset that the topic has now",
+        )
+
+
 def delete_topic(tx: Tx, command: DeleteTopic) -> None:
     """Removes the name and schedules the purge; wakes parked Pops, which are then refused."""
     topic = tx.topic(command.name)
     if topic is None:
         raise topic_not_found(command.name, "name")
     flush(tx)  # messages staged for it would otherwise be written after its removal
+    tx.state.undo.note(setattr, tx.state, "deleted_ms", tx.state.deleted_ms)
+    tx.state.deleted_ms = max(tx.state.deleted_ms, topic.created_ms)
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, None)
     tx.state.ids.pop(("t", topic.name))

@@ -70,6 +70,26 @@ async def test_offsets_are_committed_forward_and_back_and_on_the_way_of_a_pull(p
         await pulled.update_offsets(TOPIC, GROUP, {0: 4})
 
 
+async def test_offsets_of_a_topic_that_was_deleted_and_created_again_are_refused(pulled: Any) -> None:
+    await pulled.send(TOPIC, ["a", "b"])
+    page = await pulled.pull(TOPIC, GROUP, 0, 0)
+    columns = await pulled.pull_columns(TOPIC, 0, 0)
+    (queue,) = await pulled.query_offsets(TOPIC, "")
+    known = page.topic_created_ms
+    assert {columns.topic_created_ms, queue.topic_created_ms, (await pulled.get_topic(TOPIC)).created_ms} == {known}
+    await pulled.pull(TOPIC, GROUP, 0, 1, topic_created_ms=known)
+    await pulled.delete_topic(TOPIC)
+    await pulled.create_topic(TOPIC, queues=1)
+    for call in (
+        pulled.pull(TOPIC, GROUP, 0, 1, topic_created_ms=known),
+        pulled.pull_columns(TOPIC, 0, 1, topic_created_ms=known),
+        pulled.update_offsets(TOPIC, GROUP, {0: 0}, topic_created_ms=known),
+    ):
+        with pytest.raises(errors.TopicNotFound, match="deleted and created again") as refused:
+            await call
+        assert refused.value.field == "topic_created_ms"
+
+
 async def test_messages_that_are_sent_back_come_again_through_the_retry_topic(pulled: Any, advance: Any) -> None:
     await pulled.send(TOPIC, ["a", "b"])
     page = await pulled.pull(TOPIC, GROUP, 0, 0)

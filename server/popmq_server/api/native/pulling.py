@@ -59,7 +59,7 @@ class PullingService(Service):
         """Moves committed offsets."""
         request = read(pb.UpdateOffsetsRequest, raw)
         topic, group = requests.browsed_name(request.topic), requests.group_name(request.group)
-        command = UpdateOffsets(topic, group, _offsets(request.offsets))
+        command = UpdateOffsets(topic, group, _offsets(request.offsets), _created(request))
         moved = await self._engine.execute(command)
         self._native.moved("UpdateOffsets", group, _read_topic(topic), moved)
         self._native.served("UpdateOffsets", group, _read_topic(topic))
@@ -82,7 +82,7 @@ class PullingService(Service):
         entries = tuple(_sent_back(entry, f"messages[{index}]") for index, entry in enumerate(request.messages))
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         client = requests.client_id(request.client_id)
-        answer = await self._engine.execute(SendBack(topic, group, entries, client))
+        answer = await self._engine.execute(SendBack(topic, group, entries, client, _created(request)))
         for entry in answer:
             if isinstance(entry, Refused):
                 self._metrics.refusals.labels(entry.code).inc()
@@ -193,7 +193,12 @@ def _pull(request: pb.PullRequest) -> Pull:
         commit_offset,
         end_offset=request.end_offset,
         body="body" in columns.columns_of(request),
+        topic_created_ms=_created(request),
     )
+
+
+def _created(request: pb.PullRequest | pb.UpdateOffsetsRequest | pb.SendBackRequest) -> int:
+    return check_range(request.topic_created_ms, "topic_created_ms", 0, INT64_MAX)
 
 
 def _check_end(request: pb.PullRequest) -> None:

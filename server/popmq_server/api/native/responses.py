@@ -107,6 +107,7 @@ def pulled(answer: Pulled, request: pb.PullRequest) -> bytes:
         next_offset=answer.next_offset,
         min_offset=answer.min_offset,
         max_offset=answer.max_offset,
+        topic_created_ms=answer.topic_created_ms,
     )
     if request.format == pb.FORMAT_COLUMNS:
         return _columns(answer.rows, [], request) + rest.SerializeToString()

@@ -44,6 +44,7 @@ class Model(Stages):
         self.turns_are_lost()
         self.listened = frozenset()
         self.postponed = Postponed()
+        self.deleted_ms = 0
 
     def coming(self) -> list[int]:
         """The times of the next timed work, soonest first, without work that is due already."""

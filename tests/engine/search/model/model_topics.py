@@ -33,6 +33,7 @@ class Topics:
         self.delayed: dict[str, DelayedMessage] = {}
         self.halves: dict[str, Half] = {}
         self.numbers_given = 0
+        self.deleted_ms = 0  # the latest creation of a deleted topic: one that is created again is later
 
     def create_topic(self, name: str, kind: str, queues: int, unique_ms: int, keep_ms: int = 0) -> str:
         found = self.topics.get(name)
@@ -41,7 +42,8 @@ class Topics:
             return "" if now == (kind, queues, unique_ms, False, keep_ms) else "ALREADY_EXISTS"
         self.numbers_given += 1
         made: list[list[Stored]] = [[] for _ in range(queues)]
-        made_topic = Topic(self.numbers_given, kind, made, unique_ms, self.now_ms, [0] * queues)
+        created_ms = max(self.now_ms, self.deleted_ms + 1)
+        made_topic = Topic(self.numbers_given, kind, made, unique_ms, created_ms, [0] * queues)
         made_topic.keep_ms = keep_ms
         self.topics[name] = made_topic
         return ""
@@ -61,8 +63,10 @@ class Topics:
         return ""
 
     def delete_topic(self, name: str) -> str:
-        if self.topics.pop(name, None) is None:
+        topic = self.topics.pop(name, None)
+        if topic is None:
             return "TOPIC_NOT_FOUND"
+        self.deleted_ms = max(self.deleted_ms, topic.created_ms)
         self._forget(lambda group, topic: topic == name)
         self._forget_waiting(name)
         for settings in self.groups.values():
