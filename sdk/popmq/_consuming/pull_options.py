@@ -102,7 +102,8 @@ def check_strategy(strategy: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to start in a queue, and where its end was at that time."""
+    """Where to start in a queue, where its end was at that time, and when the topic was created that both are of."""
 
     offset: int
     max_offset: int
+    topic_created_ms: int

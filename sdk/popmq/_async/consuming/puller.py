@@ -57,6 +57,11 @@ class PullContext:
     paused: bool = False
     stale: bool = False  # the group pops now, or the topic is gone: nothing that was pulled before is delivered
 
+    def outdate(self) -> None:
+        """Begins anew: the share finds out whether the topic is gone, was created again, or is popped."""
+        self.stale = True
+        self.rebalance()
+
 
 class Puller:
     """Pulls one queue until it is stopped. The guards of its deliveries settle them here."""
@@ -64,6 +69,7 @@ class Puller:
     def __init__(self, context: PullContext, number: int, place: Place) -> None:
         options = context.options
         self.number = number
+        self.topic_created_ms = place.topic_created_ms  # what its offsets are of
         self.queue: ProcessQueue[Delivery] = ProcessQueue(place.offset, place.max_offset, options.orderly)
         self.saved = place.offset  # the offset that the broker has
         #: To pull again elsewhere: the status of the pull that could not read its offset, or "", and the offset.
@@ -121,13 +127,13 @@ class Puller:
                 self._context.arrivals.fail(error)  # there may be messages, so it is not idle and would never end
                 return None
             if isinstance(error, WrongConsumeMode):
-                self._outdate()
+                self._context.outdate()
                 return None
             log.warning("queue %d of %s cannot be pulled, next try in %g s: %s", *self._name(), FAILED_S, error)
             return FAILED_S
         except PopMQError as error:
-            if isinstance(error, TopicNotFound | GroupNotFound) and self._context.options.group:
-                self._outdate()  # it may have been created again: the share finds out, or reports that it is gone
+            if isinstance(error, TopicNotFound | GroupNotFound):
+                self._context.outdate()  # it may have been created again; if it is gone, the share reports it
             else:
                 self._context.arrivals.fail(error)
             return None
@@ -170,6 +176,7 @@ class Puller:
             max_messages=messages,
             wait=wait,
             filter=options.filter,
+            topic_created_ms=self.topic_created_ms,
             shown_topic=options.topic,
             guard=self._guard,
         )
@@ -190,10 +197,6 @@ class Puller:
         elif self.queue.drained:
             self._context.arrivals.wake()  # a consumer that ends when idle may wait for this queue
         return 0.0
-
-    def _outdate(self) -> None:
-        self._context.stale = True
-        self._context.rebalance()
 
     def _name(self) -> tuple[int, str]:
         return max(self.number, 0), self._topic
@@ -277,9 +280,9 @@ class Puller:
         with self._context.lock:
             if error is None:
                 self.queue.done(offset)
-            elif isinstance(error, WrongConsumeMode):
+            elif isinstance(error, WrongConsumeMode | TopicNotFound):
                 if not self.queue.dropped:
-                    self._outdate()
+                    self._context.outdate()
             elif delivery is not None:
                 self._again(delivery, FAILED_S)
             else:

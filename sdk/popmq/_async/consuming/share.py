@@ -52,8 +52,11 @@ class Share(Protocol):
     async def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
         """Where to start in each; a queue that does not exist is left out."""
 
-    async def save(self, offsets: Mapping[int, int], stop: Stop) -> None:
-        """Saves progress: everything below these offsets is done. Once `stop` is set, in the time that closing has."""
+    async def save(self, offsets: Mapping[int, int], topic_created_ms: int, stop: Stop) -> None:
+        """Saves progress: everything below these offsets is done. Once `stop` is set, in the time that closing has.
+
+        Raises TopicNotFound if the topic that they are of is gone, also when another one has its name.
+        """
 
     async def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
         """Locks them. Returns those that are locked now, and for how many seconds."""
@@ -140,18 +143,19 @@ class GroupShare:
             call = subscription_calls.query_offsets(self._retry_topic, self._options.group, None)
             rows += [(RETRY, row) for row in await self._wire.run(call, stop)]
         return {
-            queue: Place(row.committed if row.committed >= 0 else row.min_offset, row.max_offset)
+            queue: Place(row.committed if row.committed >= 0 else row.min_offset, row.max_offset, row.topic_created_ms)
             for queue, row in rows
             if queue in wanted
         }
 
-    async def save(self, offsets: Mapping[int, int], stop: Stop) -> None:
+    async def save(self, offsets: Mapping[int, int], topic_created_ms: int, stop: Stop) -> None:
         """One call for the topic, one for the retry topic."""
         queues = {queue: offset for queue, offset in offsets.items() if queue != RETRY}
         if queues:
-            await self._run(pull_calls.update_offsets(*self._where, queues), stop)
+            await self._run(pull_calls.update_offsets(*self._where, queues, topic_created_ms), stop)
         if RETRY in offsets:
-            call = pull_calls.update_offsets(self._retry_topic, self._options.group, {0: offsets[RETRY]})
+            entries = {0: offsets[RETRY]}
+            call = pull_calls.update_offsets(self._retry_topic, self._options.group, entries, topic_created_ms)
             await self._run(call, stop)
 
     async def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
@@ -249,6 +253,7 @@ class EveryQueue:
         self._start: Start = options.start or "earliest"
         self._file = file
         self._offsets: dict[int, int] = {}
+        self._created_ms = 0  # of the topic that they are of; 0: not known
 
     async def open(self, _changed: Callable[[], object], stop: Stop) -> None:
         """Reads the file. A reader without offsets begins at its start.
@@ -256,10 +261,12 @@ class EveryQueue:
         Raises PopMQError for a broken file, OSError for one that cannot be read or written.
         """
         if self._file is not None:
-            self._offsets = await aside(offsets_file.read, self._file, self._topic)
+            kept = await aside(offsets_file.read, self._file, self._topic)
+            self._offsets, self._created_ms = dict(kept.offsets), kept.topic_created_ms
         if not self._offsets:
             rows = await self._query(stop, self._start)
             self._offsets = {row.queue: first_offset(row, self._start) for row in rows}
+            self._created_ms = rows[0].topic_created_ms
             await self._write()
 
     async def queues(self, stop: Stop) -> set[int] | None:
@@ -275,16 +282,30 @@ class EveryQueue:
         return False
 
     async def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
-        """The saved offsets; a queue that was added to the topic later is read from its first message."""
-        wanted = set(queues)
+        """The saved offsets; a queue that was added to the topic later is read from its first message, and so is a
+        topic that was deleted and created again.
+        """
+        wanted, rows = set(queues), await self._query(stop)
+        self._compare(rows[0].topic_created_ms)
         return {
-            row.queue: Place(self._offsets.get(row.queue, row.min_offset), row.max_offset)
-            for row in await self._query(stop)
+            row.queue: Place(self._offsets.get(row.queue, row.min_offset), row.max_offset, row.topic_created_ms)
+            for row in rows
             if row.queue in wanted
         }
 
-    async def save(self, offsets: Mapping[int, int], stop: Stop) -> None:
+    def _compare(self, created_ms: int) -> None:
+        """Drops the offsets if they are of another topic, and logs it."""
+        if self._created_ms not in (0, created_ms):
+            kept = f"of {self._file}" if self._file else "of this reader"
+            text = "topic %s was deleted and created again: it is read from its first message, not from the offsets %s"
+            log.warning(text, self._topic, kept)
+            self._offsets.clear()
+        self._created_ms = created_ms
+
+    async def save(self, offsets: Mapping[int, int], topic_created_ms: int, stop: Stop) -> None:
         """Saves in memory and in the file. Raises TryLater when the file cannot be written."""
+        if topic_created_ms != self._created_ms:
+            return
         self._offsets.update(offsets)
         try:
             await self._write()
@@ -303,7 +324,8 @@ class EveryQueue:
 
     async def _write(self) -> None:
         if self._file is not None:
-            await aside(offsets_file.write, self._file, self._topic, dict(self._offsets))
+            kept = offsets_file.Kept(dict(self._offsets), self._created_ms)
+            await aside(offsets_file.write, self._file, self._topic, kept)
 
     async def _query(self, stop: Stop, start: Start | None = None) -> list[QueueOffsets]:
         moment = None if isinstance(start, str) else start

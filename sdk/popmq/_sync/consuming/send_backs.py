@@ -1,6 +1,7 @@
 # Written by sdk/twin.py from popmq/_async/consuming/send_backs.py: change that one.
 """Sends pulled messages whose handlers failed back to the broker: in the background, many in one request."""
 
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -20,6 +21,8 @@ log = logging.getLogger("popmq.consumer")
 
 class Owner(Protocol):
     """The queue of a message, which caches it until the broker has taken it back."""
+
+    topic_created_ms: int
 
     def returned(self, offset: int, delivery: Delivery | None, error: PopMQError | None) -> None:
         """The broker's answer."""
@@ -60,7 +63,8 @@ class SendBacks(BackgroundSender):
 
     def _step(self) -> float | None:
         with self._lock:
-            some, self._queued = self._queued[: pop_calls.ENTRIES_MAX], self._queued[pop_calls.ENTRIES_MAX :]
+            some = _of_one_topic(self._queued[: pop_calls.ENTRIES_MAX])
+            self._queued = self._queued[len(some) :]
         if some and not self._send(some):
             return FAILED_S
         with self._lock:
@@ -75,7 +79,8 @@ class SendBacks(BackgroundSender):
         """Sends them. False: the broker cannot be reached now."""
         options = self._options
         rows = [row for _, _, row, _ in some]
-        call = pull_calls.send_back(options.topic, options.group, self._client_id, rows)
+        created_ms = some[0][0].topic_created_ms
+        call = pull_calls.send_back(options.topic, options.group, self._client_id, rows, created_ms)
         try:
             results = self._wire.run(call, self._end)
         except Stopped:
@@ -97,3 +102,8 @@ class SendBacks(BackgroundSender):
             return None
         log.warning("group %s cannot send a message back: %s", self._options.group, result)
         return None if isinstance(result, MessageNotFound) else result
+
+
+def _of_one_topic(sent: list[Sent]) -> list[Sent]:
+    """Those of the first one's topic: after them may be those of a topic that was created again."""
+    return list(itertools.takewhile(lambda one: one[0].topic_created_ms == sent[0][0].topic_created_ms, sent))

@@ -10,7 +10,7 @@ when the delay of a message is over                  it is delivered again
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from popmq._calls import admin_calls
@@ -19,7 +19,7 @@ from popmq._sync.concurrency import Mutex, Stop
 from popmq._sync.consuming.puller import PullContext, Puller
 from popmq._sync.consuming.share import Share
 from popmq._transport.call_retries import Stopped
-from popmq.errors import PopMQError, TryLater, WrongConsumeMode
+from popmq.errors import PopMQError, TopicNotFound, TryLater, WrongConsumeMode
 from popmq.pull import PullState
 
 log = logging.getLogger("popmq.consumer")
@@ -115,6 +115,9 @@ class Upkeep:
                 if puller.asks_for_more(self._stop):
                     return True
         except (Stopped, TryLater, WrongConsumeMode):
+            return True
+        except TopicNotFound:
+            self._context.outdate()
             return True
         return False
 
@@ -226,6 +229,11 @@ class Upkeep:
         since = self._context.clock.now()
         mine, seconds = self._share.lock(queues, self._stop)
         places = self._share.places(mine, self._stop) if mine else {}
+        created = {place.topic_created_ms for place in places.values()}
+        created |= {puller.topic_created_ms for puller in self._pullers.values()}
+        if len(created) > 1:  # it was deleted and created again: the other queues begin anew, too
+            self._context.outdate()
+            return set()
         pullers = {number: Puller(self._context, number, place) for number, place in places.items()}
         for puller in pullers.values():
             puller.locked(since + seconds)
@@ -241,12 +249,13 @@ class Upkeep:
             status, offset = puller.correction or ("", 0)
             self._give_up([puller])
             if status != "NO_MATCHED_LOGIC_QUEUE":
-                self._share.save({puller.number: offset}, self._stop)
+                self._share_saves([puller], {puller.number: offset})
 
     def _start_over(self) -> None:
         """Releases all queues without a commit: the group popped, or the topic was deleted and created again. The
         offsets read before do not describe the position of the group now.
         """
+        self._complete = False
         numbers = list(self._pullers)
         self._give_up(list(self._pullers.values()))
         self._context.stale = False
@@ -280,9 +289,17 @@ class Upkeep:
         with self._context.lock:
             offsets = {puller: at for puller in pullers if (at := puller.committed()) != puller.saved}
         if offsets:
-            self._share.save({puller.number: offset for puller, offset in offsets.items()}, self._stop)
+            self._share_saves(offsets, {puller.number: offset for puller, offset in offsets.items()})
             for puller, offset in offsets.items():
                 puller.saved = offset
+
+    def _share_saves(self, pullers: Iterable[Puller], offsets: Mapping[int, int]) -> None:
+        """Saves offsets of pullers, all of one topic. Of a topic that is gone there is nothing to save."""
+        (created_ms,) = {puller.topic_created_ms for puller in pullers}
+        try:
+            self._share.save(offsets, created_ms, self._stop)
+        except TopicNotFound:
+            self._context.outdate()
 
     def _commit(self) -> bool:
         self._sweep()
