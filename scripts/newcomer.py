@@ -3,12 +3,16 @@
     python scripts/newcomer.py      a table of the steps; exit code 1 if one failed or took longer than its budget
 
 The clock runs from `pip install` to the first message that is on the broker's disk: once without cached packages, once
-with pip's cache. Then tests/test_docs.py reads the pages in the order of the README's links, on that installation.
+with pip's cache. On that installation the tutorial is typed into Python's shell, the README's program runs in uvloop,
+`popmq serve` and `popmq consume` run as the first process of a container does and are stopped, and the pages are read
+in the order of the README's links (tests/test_docs.py) and run as files (tests/release/test_samples.py).
 """
 
 import contextlib
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -85,11 +89,96 @@ def first_message(prefix: Path, what: str, budget: float, *options: str) -> Step
     return Step(what, seconds, True, budget)
 
 
+def timed(what: str, command: list[str | Path], cwd: Path, wrong: str = "", text: str = "") -> Step:
+    """A command that has to end with 0 within a minute, and without `wrong` on its standard error."""
+    began = time.monotonic()
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, input=text, capture_output=True, text=True, timeout=60, check=False)
+    good = done.returncode == 0 and not (wrong and re.search(wrong, done.stderr))
+    if not good:
+        print(done.stdout[-2000:], done.stderr[-2000:], file=sys.stderr)
+    return Step(what, time.monotonic() - began, good)
+
+
+def samples(page: Path, endpoint: str) -> list[str]:
+    """The Python blocks of a page, for a broker at `endpoint`."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [block.replace(ENDPOINT, endpoint) for block in blocks]
+
+
+IN_UVLOOP = """
+import sys, popmq, uvloop
+async def main():
+    async with popmq.AsyncClient(sys.argv[1]) as client:
+        await client.send("loops", ["one", "two"])
+        async for delivery in client.consume("loops", "loops", until_idle=0.5):
+            async with delivery:
+                print(delivery.text())
+uvloop.run(main())
+"""
+
+
+def in_other_ways(prefix: Path) -> Iterator[Step]:
+    """The shell, another event loop, and the first process of a container."""
+    run(prefix / "bin/pip", "install", "--quiet", "uvloop")
+    with serving(prefix / "bin/popmq", prefix / "other-data") as endpoint:
+        yield timed(
+            "the README's program", [prefix / "bin/python", "-c", samples(ROOT / "README.md", endpoint)[0]], prefix
+        )
+        typed = "\n\n".join(samples(ROOT / "docs/tutorial.md", endpoint)) + "\n\n"
+        # The tutorial's failing handler is logged with its traceback, which is not an error of the reader.
+        wrong = "SyntaxError|IndentationError|NameError|AssertionError"
+        shell: list[str | Path] = [prefix / "bin/python", "-i", "-q"]
+        yield timed("the tutorial, typed into a shell", shell, prefix, wrong, typed)
+        for kind in ("topic", "group"):
+            run(prefix / "bin/popmq", "--endpoint", endpoint, kind, "create", "loops")
+        yield timed("uvloop", [prefix / "bin/python", "-c", IN_UVLOOP, endpoint], prefix)
+        if os.geteuid() == 0 and shutil.which("unshare"):
+            run(prefix / "bin/popmq", "--endpoint", endpoint, "send", "loops", "three")
+            yield first_process("popmq consume --follow", prefix, ["consume", "loops", "loops", "--follow"], endpoint)
+            data = ["serve", "--data", str(prefix / "pid-1"), "--port", "0", "--tls-port", "0", "--metrics-port", "0"]
+            yield first_process("popmq serve", prefix, data, endpoint)
+
+
+def first_process(what: str, prefix: Path, words: list[str], endpoint: str) -> Step:
+    """A command as process 1 of a namespace, where a signal without a handler has no effect: SIGTERM ends it.
+
+    Its first line of output shows that it works; the signal comes then.
+    """
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", str(prefix / "bin/popmq"), *words]
+    environment = {**os.environ, "POPMQ_ENDPOINT": endpoint}
+    with subprocess.Popen(
+        command, cwd=prefix, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as outer:
+        assert outer.stdout is not None
+        works = outer.stdout.readline()
+        began = time.monotonic()
+        for child in Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGTERM)
+        try:
+            outer.wait(10)
+            good = bool(works)
+        except subprocess.TimeoutExpired:
+            outer.kill()
+            good = False
+    return Step(f"{what} as process 1 ends at SIGTERM", time.monotonic() - began, good)
+
+
 def pages(prefix: Path) -> Iterator[Step]:
-    """Every page on one broker, by the installed wheel."""
+    """Every page on one broker, by the installed wheel; then each as a file."""
     run(prefix / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "--upgrade", "pip")
     run(prefix / "bin/pip", "install", "--quiet", "--group", "test")
-    tests = ["tests/test_docs.py", "-k", "pages_read", "-q", "-p", "no:cacheprovider", "--durations=0", "-vv"]
+    tests = [
+        "tests/test_docs.py",
+        "tests/release/test_samples.py",
+        "-k",
+        "pages_read or run_as_a_file",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--durations=0",
+        "-vv",
+    ]
     done = subprocess.run([prefix / "bin/pytest", *tests], cwd=ROOT, capture_output=True, text=True, check=False)
     took = re.findall(r"([\d.]+)s call +\S*\[([\w.-]+)\]", done.stdout)
     seconds = {page: float(number) for number, page in took}
@@ -119,6 +208,7 @@ def main() -> int:
         run(sys.executable, "-m", "venv", folder / "filling")
         run(folder / "filling/bin/pip", "install", "--quiet", f"{ROOT}[server]")
         steps.append(first_message(folder / "warm", "the same with cached packages", WARM_S))
+        steps += in_other_ways(folder / "warm")
         steps += pages(folder / "warm")
     except Failed as failed:
         print(failed, file=sys.stderr)

@@ -2,23 +2,49 @@
 
     README.md, ARCHITECTURE.md, …, docs/**        the pages
     what they link to outside of docs/            copied beside them, so that every link leads somewhere
+    docs/api/*.md                                 written here: the public names of popmq, whose signatures and
+                                                  docstrings mkdocstrings reads from the source
 
 MkDocs needs all pages in one folder, and README.md is not in docs/.
 """
 
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+
+import popmq
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "build" / "pages"
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+#: Pages of the reference: file, title, names. `values` has all public names that no other page has.
+REFERENCE: dict[str, tuple[str, Sequence[str]]] = {
+    "client": ("Client", ("Client", "Consumer", "PullConsumer", "Transaction")),
+    "async-client": ("AsyncClient", ("AsyncClient", "AsyncConsumer", "AsyncPullConsumer", "AsyncTransaction")),
+    "worker": ("Workers", ("Worker", "Middleware", "Reject", "RetryLater")),
+    "message": ("Messages", ("Message", "Delivery", "SendReceipt", "DeadLetter", "TraceContext")),
+    "config": ("Settings of a client", ("Timeouts", "Retry", "FlowControl")),
+    "errors": ("Errors", ("errors",)),
+    "testing": ("A broker for tests", ("testing",)),
+    "values": ("Other values", ()),
+}
 
 
 def linked(page: Path) -> set[Path]:
     """The files that a page links to. A link to a folder leads to its README.md."""
     targets = {(page.parent / link).resolve() for link in LINK.findall(page.read_text())}
     return {target / "README.md" if target.is_dir() else target for target in targets}
+
+
+def reference() -> dict[str, str]:
+    """The text of each page of the reference, by its file name."""
+    placed = {name for _, names in REFERENCE.values() for name in names}
+    others = [name for name in popmq.__all__ if name not in placed and name[0].isupper() and name != "PopMQError"]
+    return {
+        file: "\n\n".join([f"# {title}", *(f"::: popmq.{name}" for name in names or sorted(others))]) + "\n"
+        for file, (title, names) in REFERENCE.items()
+    }
 
 
 def main() -> None:
@@ -29,6 +55,10 @@ def main() -> None:
         copy = PAGES / page.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(page, copy)
+    api = PAGES / "docs" / "api"
+    api.mkdir()
+    for file, text in reference().items():
+        (api / f"{file}.md").write_text(text)
 
 
 if __name__ == "__main__":

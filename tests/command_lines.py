@@ -1,5 +1,7 @@
 """Checks that the command line accepts the commands that documents and hints tell a reader to type."""
 
+import shlex
+
 import click
 
 from popmq_cli.commands import popmq as command_line
@@ -22,3 +24,11 @@ def resolve(words: list[str]) -> tuple[click.Command, list[str]]:
             raise click.UsageError(f"there is no command {name!r}")
         command = found
     return command, words
+
+
+def commands_of(block: str) -> list[list[str]]:
+    """The words of each `popmq …` line of a console block."""
+    calls = [
+        call.partition("#")[0].strip().removeprefix("$ ") for line in block.splitlines() for call in line.split("&&")
+    ]
+    return [shlex.split(call)[1:] for call in calls if call.startswith("popmq ")]

@@ -16,7 +16,15 @@ ROOMS = ("server", "sdk", "spark_connector", "proto", "tests", "harness", "bench
 COMMENT = re.compile(r"(?:^|\s)#:? (.*)$", re.MULTILINE)
 #: Documents whose samples need Spark run with Spark's tests.
 OF_SPARK = {"spark.md"}
-DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.name not in OF_SPARK]
+DOCUMENTS = [
+    path
+    for path in (
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs/recipes").glob("*.md")),
+    )
+    if path.name not in OF_SPARK
+]
 
 
 def examples(path: Path) -> list[str]:
@@ -28,7 +36,7 @@ def write_samples(folder: Path) -> int:
     """Writes a program for each page with Python blocks, which are one program; returns how many."""
     pages = [path for path in DOCUMENTS if examples(path)]
     for path in pages:
-        (folder / f"{path.stem.lower().replace('-', '_')}.py").write_text("\n".join(examples(path)))
+        (folder / f"page_{path.stem.lower().replace('-', '_')}.py").write_text("\n".join(examples(path)))
     return len(pages)
 
 

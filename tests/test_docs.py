@@ -3,7 +3,6 @@
 import ast
 import pathlib
 import re
-import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from click.testing import CliRunner
 
 from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded import EmbeddedBroker
-from tests.command_lines import understand
+from tests.command_lines import commands_of, understand
 from tests.prose import DOCUMENTS, examples, write_samples
 from tests.sources import tree_of
 
@@ -21,7 +20,7 @@ DEFAULT_ENDPOINT = "127.0.0.1:8081"
 PAGES = [
     *DOCUMENTS,
     ROOT / "docs" / "spark.md",
-    *sorted((ROOT / "docs").glob("*/*.md")),
+    *(path for path in sorted((ROOT / "docs").glob("*/*.md")) if path not in DOCUMENTS),
     *sorted(ROOT.glob("[ACS]*.md")),
 ]
 #: Bases of the classes that are errors of the broker.
@@ -63,7 +62,7 @@ class Reader:
         self._printed = ""
 
     def read(self, path: pathlib.Path) -> None:
-        names: dict[str, object] = {"__name__": "example"}
+        names: dict[str, object] = {"__name__": "__main__"}
         blocks = re.findall(r"^```(python|console)\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
         for kind, block in blocks:
             if kind == "python":
@@ -125,14 +124,6 @@ def command_lines(path: pathlib.Path) -> list[list[str]]:
     return [words for block in blocks for words in commands_of(block)]
 
 
-def commands_of(block: str) -> list[list[str]]:
-    """The words of each `popmq …` line of a console block."""
-    calls = [
-        call.partition("#")[0].strip().removeprefix("$ ") for line in block.splitlines() for call in line.split("&&")
-    ]
-    return [shlex.split(call)[1:] for call in calls if call.startswith("popmq ")]
-
-
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if command_lines(path)], ids=lambda path: path.name)
 def test_the_command_lines_of_a_document_are_understood(path: pathlib.Path) -> None:
     for words in command_lines(path):
@@ -143,10 +134,27 @@ def test_the_readme_has_an_example() -> None:
     assert examples(ROOT / "README.md")
 
 
-def test_the_readme_says_that_nothing_is_on_pypi_before_the_first_release() -> None:
+def published() -> bool:
+    """Whether the changelog has a release with a date."""
     releases = re.findall(r"^## (\d\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    published = any(date != "unreleased" for _, date in releases)
-    assert ("No release is on PyPI yet" in (ROOT / "README.md").read_text()) is not published
+    return any(date != "unreleased" for _, date in releases)
+
+
+def test_the_readme_says_that_nothing_is_on_pypi_before_the_first_release() -> None:
+    assert ("No release is on PyPI yet" in (ROOT / "README.md").read_text()) is not published()
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "docs" / "spark.md"], ids=lambda path: path.name)
+def test_a_page_installs_from_a_clone_until_there_is_a_release(path: pathlib.Path) -> None:
+    assert published() or re.findall(r"pip install \"?popmq\b", path.read_text()) == []
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    table = (ROOT / "README.md").read_text().partition("## Three figures")[2].partition("\n## ")[0]
+    figures = re.findall(r"\d{1,3},\d{3}|(?<![\d.])\d+\.\d(?![\d.])", table.partition("Messages of")[0])
+    measured = (ROOT / "BENCHMARKS.md").read_text()
+    assert len(figures) > 6
+    assert [figure for figure in figures if not re.search(rf"\| {re.escape(figure)} \|", measured)] == []
 
 
 def anchors(path: pathlib.Path) -> set[str]:
@@ -167,6 +175,14 @@ def test_the_site_has_every_page() -> None:
     listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     pages = {path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))}
     assert pages - listed == set()
+
+
+@pytest.mark.parametrize(
+    ("word", "page"), [("retry", "worker.md"), ("dead letter", "worker.md"), ("Concurrency", "worker.md")]
+)
+def test_what_a_reader_searches_for_is_in_a_heading_of_the_page(word: str, page: str) -> None:
+    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    assert any(word in heading for heading in headings)
 
 
 @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem[:4])
