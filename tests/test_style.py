@@ -28,16 +28,6 @@ FILE_P90_MAX = 350
 EXPLAINED_MIN, EXPLAINED_MAX = 0.18, 0.30
 VAGUE = re.compile(r"(?:^|_)(?:utils?|helpers?|common|misc|manager)$|(?:Manager|Helper|Utils?)$")
 
-#: The name of a test that does not begin with its subject (`what_is_leased_…`, `by_age_…`; better `a_lease_…`), or that
-#: names its subject as a riddle.
-RIDDLE = re.compile(
-    r"^test_(?:what|who|whose|whom|whoever|whatever|whichever|which|where|when|while|meanwhile|how|if|not|nor|so"
-    r"|that|those|these|it|its|they|of|by|at|in|on|to|from|with|within|without|before|after|behind|beside|between"
-    r"|under|over|through|among|beyond)_"
-    r"|_(?:anew|nobody|nobodys|somebody)(?:_|$)"
-    r"|_(?:is|are)_none(?:_|$)"
-)
-
 #: A sentence that was true of a module until it moved into a package of the wheel.
 NOT_IN_THE_WHEEL = re.compile(r"(?i)\bnot (?:part of|in)\s+the\s+wheel\b")
 
@@ -152,29 +142,6 @@ def test_names_say_what_a_thing_is() -> None:
         f"{path.name}:{name}" for path in sources(*ROOMS, "tests") for name in facts(path).classes if VAGUE.search(name)
     ]
     assert files + classes == []
-
-
-def test_names_of_tests_begin_with_their_subject() -> None:
-    names = [name for path in sources("tests") for name in facts(path).tests]
-    assert len(names) > 1000
-    assert [name for name in names if RIDDLE.search(name)] == []
-
-
-@pytest.mark.parametrize(
-    ("name", "riddle"),
-    [
-        ("test_what_is_leased_is_not_shown", True),
-        ("test_of_two_filters_the_first_counts", True),
-        ("test_by_age_a_message_goes", True),
-        ("test_a_topic_made_anew_is_empty", True),
-        ("test_a_limit_that_is_none_is_refused", True),
-        ("test_peek_does_not_show_leased_messages", False),
-        ("test_offsets_go_on_after_a_purge", False),
-        ("test_an_error_says_what_to_install", False),
-    ],
-)
-def test_a_riddle_differs_from_a_claim(name: str, riddle: bool) -> None:
-    assert bool(RIDDLE.search(name)) == riddle
 
 
 def test_every_ignored_type_error_has_a_reason() -> None:

@@ -42,17 +42,6 @@ BANNED = (
     Banned("waiting Pop", r"(?i)\bwaiting (?:pops?|pulls?)\b", "a parked Pop: waiting are messages"),
     Banned("held Pull", r"(?i)\bheld (?:pop|pull)s?\b|\bpulls? held\b", "a parked Pull, as a parked Pop"),
 )
-#: Habits of a translated text, which a reader has to read twice. Names of tests are read by test_style.py.
-HABITS = (
-    Banned("anew", r"(?i)\banew\b", "again"),
-    Banned("for ever", r"(?i)\bfor ever\b(?! more)", "forever"),
-    Banned("nobody", r"(?i)\b(?:nobody|somebody|anybody|whoever)\b", "name the client, the user, the program"),
-    Banned("so many", r"(?i)\bso many\b(?![^.;:]* that\b)", "this many, at most, a number"),
-    Banned("is no", r"(?<![Tt]here )\b(?:is|are) no (?!longer|more|such|room|\w+er\b)[a-z]+", "is not a"),
-    Banned("is none of", r"\b(?:is|are) none of\b", "is not one of, does not belong to"),
-    Banned("stands", r"\bstands? (?:at|behind|before|above|below|beside|between|there|after|under|over)\b", "is"),
-    Banned("behind", r"(?i)\bbehind (?:it|them|what|those|others)\b|\b(?:come|comes|those) behind\b", "after"),
-)
 #: Folders whose Python files are read.
 CODE = ("sdk", "server", "spark_connector", "bench", "demo", "examples", "harness", "scripts", "tests")
 #: What this file has to say.
@@ -93,36 +82,6 @@ def test_code_uses_words_in_their_one_meaning(banned: Banned) -> None:
         f"{path.relative_to(ROOT)}: {place!r}" for path in files for text in texts(path) for place in uses(banned, text)
     ]
     assert found == [], banned.instead
-
-
-def test_pages_and_code_are_without_the_habits_of_a_translation() -> None:
-    files = [path for path in (*pages(), *modules()) if path.relative_to(ROOT).parts[0] != "tests"]
-    assert len(files) > 100
-    found = [
-        f"{path.relative_to(ROOT)}: {place!r}: {banned.instead}"
-        for path in files
-        for text in ((plain(path.read_text()),) if path.suffix == ".md" else texts(path))
-        for banned in HABITS
-        for place in uses(banned, text)
-    ]
-    assert found == []
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("the broker starts anew and keeps it for ever", ["anew", "for ever"]),
-        ("nobody may do this, whoever asks", ["nobody"]),
-        ("waits until so many messages are there", ["so many"]),
-        ("there are so many messages that the batch is full", []),
-        ("a body that is no text is none of these", ["is no", "is none of"]),
-        ("there is no topic; it is no longer there; it is no slower", []),
-        ("what stands behind the body, and the messages behind it", ["stands", "behind"]),
-        ("a proxy stands for its clients; a broker behind a proxy", []),
-    ],
-)
-def test_a_habit_of_a_translation_is_noticed(text: str, words: list[str]) -> None:
-    assert [banned.word for banned in HABITS if uses(banned, text)] == words
 
 
 @cache
