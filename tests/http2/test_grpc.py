@@ -12,8 +12,10 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from popmq_http2 import Server
+from popmq_http2 import Server, frames
+from popmq_http2.frames import U32
 from tests.http2.conftest import Echo, Serve
+from tests.http2.frame_client import WAIT_S, FrameClient
 
 MIB = 1 << 20
 
@@ -156,19 +158,55 @@ async def _soon(waiting: Any) -> bool:
     return True
 
 
-async def test_a_stop_lets_running_calls_end_and_takes_no_new_ones(
-    served: tuple[Server, int], channel: Any, echo: Echo
+async def test_a_stop_lets_running_calls_end_and_takes_no_new_ones(serve: Serve, echo: Echo) -> None:
+    server, port = await serve()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        running = asyncio.ensure_future(unary(channel, "wait")(b"last"))
+        await echo.entered.acquire()
+        stopping = asyncio.ensure_future(server.stop(20))
+        await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await unary(channel, "say")(b"new")
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        echo.gate.set()
+        assert await running == b"last"
+        await stopping
+
+
+async def test_a_call_that_was_sent_before_its_client_knew_of_the_stop_is_served(serve: Serve) -> None:
+    """grpcio repeats a call above the last stream of a GOAWAY at once, on this connection, and may lose it for good."""
+    server, port = await serve()
+    client = await FrameClient.connect(port)
+    await client.greet()
+    stopping = asyncio.create_task(server.stop(WAIT_S))
+    first = await client.until(frames.GOAWAY)
+    assert U32.unpack_from(first.payload)[0] == frames.WINDOW_MAX
+    client.ask(1, "say")
+    assert await client.status(1) == "0"
+    client.send(frames.PING, frames.ACK, payload=b"going...")
+    second = await client.until(frames.GOAWAY)
+    assert U32.unpack_from(second.payload)[0] == 1
+    await asyncio.wait_for(stopping, WAIT_S)
+    client.close()
+
+
+async def test_a_call_after_the_last_of_a_stop_is_refused_so_that_its_client_repeats_it(
+    serve: Serve, echo: Echo
 ) -> None:
-    running = asyncio.ensure_future(unary(channel, "wait")(b"last"))
+    server, port = await serve()
+    client = await FrameClient.connect(port)
+    await client.greet()
+    client.ask(1, "wait")
     await echo.entered.acquire()
-    stopping = asyncio.ensure_future(served[0].stop(20))
-    await asyncio.sleep(0)
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await unary(channel, "say")(b"new")
-    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    stopping = asyncio.create_task(server.stop(WAIT_S))
+    client.send(frames.PING, frames.ACK, payload=(await client.until(frames.PING)).payload)
+    await client.until(frames.GOAWAY)
+    client.ask(3, "say")
+    assert U32.unpack((await client.until(frames.RST_STREAM, 3)).payload)[0] == frames.REFUSED_STREAM
     echo.gate.set()
-    assert await running == b"last"
-    await stopping
+    assert await client.status(1) == "0"
+    await asyncio.wait_for(stopping, WAIT_S)
+    client.close()
 
 
 @pytest.mark.parametrize("turns", range(5))

@@ -6,6 +6,10 @@ the budget, and so does every violation.
 
     open ── go_away: GOAWAY 2^31 - 1, PING ─▶ PING answered: GOAWAY with the last stream ─▶ last call ends ─▶ closed
       └──── a fault: GOAWAY with its code ────────────────────────────────────────────────────────────────────▶
+
+Calls that come before the PING is answered are served: their client had not read the GOAWAY. It must not have to repeat
+them, because grpcio repeats them on this connection at once, and then loses some: these never end, whatever their
+deadline.
 """
 
 from __future__ import annotations
@@ -65,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(self._limits, self._budget, take, self._streams.on_block, self._streams.reset)
         self._transport: asyncio.Transport | None = None
         self.address = ""
-        self._agreed = self._gives_way = False
+        self._agreed = self._gives_way = self._leaving = False
         self._heard_s = monotonic()
         self._asked_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -236,8 +240,8 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.spend("PING")
         if not flags & frames.ACK:
             self._outlet.control(frame(frames.PING, frames.ACK, 0, payload))
-        elif payload == _GOING and self._streams.closing:
-            self._say_last()
+        elif payload == _GOING and self._leaving:
+            self._refuse_more()
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Validates the client's GOAWAY: we open no streams, and its own streams continue to their ends."""
@@ -300,20 +304,22 @@ class Connection(asyncio.BufferedProtocol):
         self._outlet.flush()
 
     def go_away(self) -> None:
-        """Refuses new calls and ends the connection after the last open one.
+        """Asks the client to make no more calls, and ends the connection after the last one (RFC 9113, section 6.8).
 
-        The client retries refused calls, which were under way before it read the GOAWAY (RFC 9113, section 6.8).
+        A client that has said nothing yet has no call to lose.
         """
-        if not self._streams.closing:
-            self._streams.closing = True
+        if not self._leaving:
+            self._leaving = True
             self._outlet.control(frame(frames.GOAWAY, 0, 0, U32.pack(frames.WINDOW_MAX) + U32.pack(frames.NO_ERROR)))
             self._outlet.control(frame(frames.PING, 0, 0, _GOING))
-            if self._streams.is_done:
-                self._say_last()
+            if not self._reader.begun:
                 self._end()
 
-    def _say_last(self) -> None:
+    def _refuse_more(self) -> None:
+        """The client has read the first GOAWAY: the second one names its last call, and further ones are refused."""
+        self._streams.closing = True
         self._outlet.control(frame(frames.GOAWAY, 0, 0, U32.pack(self._streams.last_id) + U32.pack(frames.NO_ERROR)))
+        self._end_if_done()
 
     def end_calls(self) -> None:
         """Ends the calls that are still open after the grace period, and closes the connection."""

@@ -137,6 +137,8 @@ async def test_a_server_that_stops_waits_for_the_answers_that_it_follows(serve: 
     await answered(client, 1)
     stopping = asyncio.create_task(server.stop(WAIT_S))
     await client.until(frames.GOAWAY)
+    client.send(frames.PING, frames.ACK, payload=(await client.until(frames.PING)).payload)  # of the GOAWAY
+    await client.until(frames.GOAWAY)
     acknowledge(client)
     assert await told(echo) == (b"m", Arrival.ARRIVED)
     await asyncio.wait_for(stopping, WAIT_S)
