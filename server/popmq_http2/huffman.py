@@ -9,6 +9,7 @@ may end there: the rest must be at most seven one-bits, the start of EOS.
 """
 
 import functools
+from collections.abc import Callable
 
 #: Code length of each byte, and of EOS, which comes last.
 _LENGTHS = bytes.fromhex(
@@ -25,6 +26,7 @@ _KNOWN_MAX, _KNOWN_BYTES = 4096, 128
 
 #: (next state, completed symbols, whether the string may end here). State -1: EOS, which no string may contain.
 Step = tuple[int, bytes, bool]
+Pay = Callable[[int], object]
 
 
 def _codes() -> dict[tuple[int, int], int]:
@@ -73,10 +75,14 @@ def _steps() -> list[tuple[Step, ...]]:
 _known: dict[bytes, bytes] = {}
 
 
-def decode(raw: bytes) -> bytes:
-    """Decodes a string. Raises ValueError for EOS inside, or invalid padding."""
+def decode(raw: bytes, pay: Pay) -> bytes:
+    """Decodes a string. Raises ValueError for EOS inside, or invalid padding.
+
+    `pay` gets its size before it is decoded, unless it is in the cache: no other part of a block costs as much.
+    """
     if (known := _known.get(raw)) is not None:
         return known
+    pay(len(raw))
     text, state, may_end, steps = bytearray(), 0, True, _steps()
     for byte in raw:
         state, symbol, _ = steps[state][byte >> 4]

@@ -18,10 +18,13 @@ PREFIX_BYTES = 5
 #: Memory of a message beside its bytes: an object and its place in a queue.
 _MESSAGE_BYTES = 48
 _GZIP = 16 + zlib.MAX_WBITS
-#: Normal data expand at most this many times when they are unpacked; gzip can expand a thousandfold.
+#: Normal data expand at most this many times when they are unpacked; gzip and deflate can a thousandfold.
 _USUAL_EXPANSION = 100
 #: Bytes beyond that which cost a point of the budget: they are unpacked in 10 µs, in which all connections wait.
 _EXPANDED_PER_POINT = 4 << 10
+_EXPANDS = "messages that expand more than a hundredfold"
+#: Bytes of a message that are unpacked at a time where its size is not known before.
+_PIECE_BYTES = 64 << 10
 
 _FULL = "too many messages are held at once: try again later"
 
@@ -168,26 +171,46 @@ class Inbox:
         self.messages.append(message)
 
     def _unpacked(self, flag: int, message: bytes) -> bytes:
-        """Unpacks a compressed message.
-
-        A few bytes of gzip can expand to fill the memory. Its last four bytes say how many there will be: a message
-        that will be too large is refused before it is unpacked, one that expands unusually has to be paid for before,
-        and nothing is unpacked beyond what they say.
-        """
-        if flag != 1 or self.encoding != b"gzip":
+        """Unpacks a compressed message. A few bytes can expand to fill the memory, so both ways are bounded."""
+        if flag != 1 or self.encoding not in (b"gzip", b"deflate"):
             raise Aborted(Code.INTERNAL, f"a compressed message (flag {flag}) with grpc-encoding {self.encoding!r}")
-        most, size = self._limits.message_bytes, int.from_bytes(message[-4:], "little")
-        if size > most:
-            raise Aborted(Code.RESOURCE_EXHAUSTED, f"a message of more than {most} bytes, unpacked")
-        if (beyond := size - _USUAL_EXPANSION * len(message)) > 0:
-            self._budget.spend("messages that expand more than a hundredfold", beyond // _EXPANDED_PER_POINT + 1)
-        unpacker = zlib.decompressobj(_GZIP)
         try:
-            text = unpacker.decompress(message, size + 1)
+            return self._ungzipped(message) if self.encoding == b"gzip" else self._inflated(message)
         except zlib.error as error:
-            raise Aborted(Code.INTERNAL, f"a message is not valid gzip: {error}") from None
+            raise Aborted(Code.INTERNAL, f"a message is not valid {self.encoding.decode()}: {error}") from None
+
+    def _ungzipped(self, message: bytes) -> bytes:
+        """The last four bytes of gzip say how many there will be.
+
+        A message that will be too large is refused before it is unpacked, one that expands unusually has to be paid for
+        before, and nothing is unpacked beyond what they say.
+        """
+        size = int.from_bytes(message[-4:], "little")
+        if size > self._limits.message_bytes:
+            raise self._too_large()
+        if (beyond := size - _USUAL_EXPANSION * len(message)) > 0:
+            self._budget.spend(_EXPANDS, beyond // _EXPANDED_PER_POINT + 1)
+        unpacker = zlib.decompressobj(_GZIP)
+        text = unpacker.decompress(message, size + 1)
         if not unpacker.eof:
             raise Aborted(
                 Code.INTERNAL, "a message is cut off in the middle of its gzip, or its size is not as it says"
             )
         return text
+
+    def _inflated(self, message: bytes) -> bytes:
+        """Deflate (zlib's format) does not say its size: it is unpacked in pieces, and unusual ones are paid before."""
+        unpacker, most = zlib.decompressobj(), self._limits.message_bytes
+        text = bytearray(unpacker.decompress(message, min(_USUAL_EXPANSION * len(message), most) + 1))
+        while not unpacker.eof and len(text) <= most:
+            self._budget.spend(_EXPANDS, _PIECE_BYTES // _EXPANDED_PER_POINT)
+            piece = unpacker.decompress(unpacker.unconsumed_tail, _PIECE_BYTES)
+            if not piece and not unpacker.eof:
+                raise Aborted(Code.INTERNAL, "a message is cut off in the middle of its deflate")
+            text += piece
+        if len(text) > most:
+            raise self._too_large()
+        return bytes(text)
+
+    def _too_large(self) -> Aborted:
+        return Aborted(Code.RESOURCE_EXHAUSTED, f"a message of more than {self._limits.message_bytes} bytes, unpacked")

@@ -33,7 +33,7 @@ _FORBIDDEN = re.compile(rb"[\0\r\n]")
 #: `application/grpc`, with a format of the messages or a parameter; not the likes of `application/grpc-web`.
 _GRPC = re.compile(rb"application/grpc($|[+;])")
 #: The encodings of messages that an Inbox unpacks.
-ENCODINGS = (b"identity", b"gzip")
+ENCODINGS = (b"identity", b"gzip", b"deflate")
 _ACCEPTED: Metadata = (("grpc-accept-encoding", b",".join(ENCODINGS).decode()),)
 #: In `HeadReader`, for grpc-timeout, which is not metadata.
 _TIMEOUT = -1

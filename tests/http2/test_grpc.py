@@ -74,10 +74,8 @@ async def test_metadata_goes_both_ways_bytes_included(channel: Any, echo: Echo) 
 
 async def test_compressed_requests_are_taken(channel: Any) -> None:
     message = b"again and " * 10_000
-    assert await unary(channel, "say")(message, compression=grpc.Compression.Gzip) == message
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await unary(channel, "say")(message, compression=grpc.Compression.Deflate)
-    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+        assert await unary(channel, "say")(message, compression=compression) == message
 
 
 async def test_a_refusal_carries_its_code_message_and_metadata(channel: Any) -> None:

@@ -101,8 +101,8 @@ def test_only_the_content_types_of_grpc_are_taken(value: bytes, status: int) -> 
 
 
 def test_an_encoding_that_is_not_known_is_refused_with_those_that_are() -> None:
-    known = [head([*START, CONTENT, (b"grpc-encoding", name)]).refusal for name in (b"identity", b"gzip")]
-    assert known == [None, None]
-    refusal = head([*START, CONTENT, (b"grpc-encoding", b"deflate")]).refusal
+    known = [head([*START, CONTENT, (b"grpc-encoding", name)]).refusal for name in (b"identity", b"gzip", b"deflate")]
+    assert known == [None] * 3
+    refusal = head([*START, CONTENT, (b"grpc-encoding", b"br")]).refusal
     assert refusal
-    assert (refusal[0], refusal[2]) == (Code.UNIMPLEMENTED, (("grpc-accept-encoding", "identity,gzip"),))
+    assert (refusal[0], refusal[2]) == (Code.UNIMPLEMENTED, (("grpc-accept-encoding", "identity,gzip,deflate"),))

@@ -218,12 +218,24 @@ async def test_a_gzip_of_another_size_than_it_says_is_refused(echo: Echo, said: 
     assert client.statuses[stream_id] == (b"13" if said >= 0 else b"8")
 
 
-@pytest.mark.parametrize(("size", "status"), [(MOST, b"0"), (MOST + 1, b"8"), (MOST * 50, b"8")])
-async def test_the_limit_holds_for_a_message_as_it_is_when_unpacked(echo: Echo, size: int, status: bytes) -> None:
+@pytest.mark.parametrize(("encoding", "wbits"), [(b"gzip", 16 + zlib.MAX_WBITS), (b"deflate", zlib.MAX_WBITS)])
+@pytest.mark.parametrize(("size", "status"), [(0, b"0"), (MOST, b"0"), (MOST + 1, b"8"), (MOST * 50, b"8")])
+async def test_the_limit_holds_for_a_message_as_it_is_when_unpacked(
+    echo: Echo, size: int, status: bytes, encoding: bytes, wbits: int
+) -> None:
     client = Client(echo, message_bytes=MOST)
-    packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+    packer = zlib.compressobj(wbits=wbits)
     packed = packer.compress(bytes(size)) + packer.flush()
     assert len(packed) < MOST
-    stream_id = await client.ask(b"\1" + U32.pack(len(packed)) + packed, encoding=b"gzip")
+    stream_id = await client.ask(b"\1" + U32.pack(len(packed)) + packed, encoding=encoding)
     assert client.statuses[stream_id] == status
     assert client.connection._server.buffered.bytes == 0
+
+
+@pytest.mark.parametrize("cut", [1, 4, 100])
+async def test_a_deflate_that_is_cut_off_or_no_deflate_is_refused(echo: Echo, cut: int) -> None:
+    client = Client(echo, message_bytes=MOST)
+    packed = zlib.compress(bytes(range(256)) * (MOST // 512))
+    for broken in (packed[:-cut], b"x" * len(packed)):
+        stream_id = await client.ask(b"\1" + U32.pack(len(broken)) + broken, encoding=b"deflate")
+        assert client.statuses[stream_id] == b"13"

@@ -59,6 +59,9 @@ _ENDED_MAX = 1_000
 _BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
 #: To decode this many headers costs us about as much as to answer a PING.
 _HEADERS_PER_POINT = 4
+#: To decode this many bytes of Huffman strings costs as much, some 25 µs: a call of a usual client has a few hundred,
+#: most of them only once, and pays with the points that its answer returns.
+_HUFFMAN_PER_POINT = 64
 _NO_ROOM = "the memory for requests is full, and this client holds most of it: send less at a time, and try again later"
 
 
@@ -74,7 +77,9 @@ class Streams:
         self._limits = server.limits
         self._budget = budget
         self._outlet = outlet
-        self._decoder = Decoder()
+        self._decoder = Decoder(self._pay)
+        #: Bytes of Huffman strings since the last point that they cost.
+        self._unpaid = 0
         self._reader = HeadReader()
         self._heads: dict[bytes, Head] = {}
         #: Bytes of the head that was read last; 0 if it is in the cache, and so shared by the calls that have it.
@@ -240,6 +245,12 @@ class Streams:
         if version != self._decoder.version:
             self._heads.clear()
         return pairs
+
+    def _pay(self, size: int) -> None:
+        """Pays for a Huffman string, before it is decoded."""
+        points, self._unpaid = divmod(self._unpaid + size, _HUFFMAN_PER_POINT)
+        if points:
+            self._budget.spend("long Huffman strings", points)
 
     def _on_trailers(self, flags: int, stream_id: int, block: bytes) -> None:
         """Handles a second header block of a stream: gRPC clients send none, HTTP/2 allows one at the end."""

@@ -23,6 +23,7 @@ ENDS = {
     "continuations": 17,
     "hpack_bomb": 2,
     "header_flood": 286,
+    "huffman_flood": 43,
     "pings": 10_001,
     "empty_settings": 10_001,
     "full_settings": 1_100,
@@ -32,6 +33,7 @@ ENDS = {
     "byte_windows": 10_020,
     "giant_frames": 2,
     "compression_bomb": 3,
+    "deflate_bomb": 3,
 }
 #: Attacks that are calls like any other: nothing ends them, and nothing of them is kept.
 GO_ON = {"no_windows": 2_000, "compression_bomb": 10}
