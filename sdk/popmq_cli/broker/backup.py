@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
@@ -18,6 +19,8 @@ from popmq_cli.shared.output import Output
 
 #: The name of a broker's data file, and the name until the copy is complete: no broker starts on the second one.
 FILE, PART = "popmq.mdb", "popmq.mdb.part"
+#: LMDB's magic, after the head of its first page.
+_MAGIC, _MAGIC_AT, _HEAD_BYTES = (0xBEEFC0DE).to_bytes(4, sys.byteorder), 16, 4096
 #: Called with (bytes so far, estimated total).
 Report = Callable[[int, int], None]
 
@@ -82,7 +85,7 @@ class _Part:
         self._file: BinaryIO | None = None
 
     def refuse_overwriting(self) -> None:
-        if (self._folder / FILE).exists():
+        if os.path.lexists(self._folder / FILE):
             raise click.UsageError(f"{self._folder / FILE} exists, and is not overwritten: name another folder")
 
     def write(self, data: bytes) -> None:
@@ -92,7 +95,11 @@ class _Part:
 
     def _made(self) -> BinaryIO:
         self._folder.mkdir(parents=True, exist_ok=True)
-        file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.fdopen(os.open(self._path, flags, 0o600), "r+b")
+        if not _is_part(file):
+            file.close()
+            raise click.UsageError(f"{self._path} is not an unfinished backup, and is not overwritten: move it away")
         if not _is_ours(file, self._path):
             file.close()
             raise click.ClickException(f"another backup is being written into {self._folder}: name another folder")
@@ -106,6 +113,7 @@ class _Part:
         assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
+        self.refuse_overwriting()
         os.rename(self._path, self._folder / FILE)
         self._file.close()
         self._file = None
@@ -116,6 +124,14 @@ class _Part:
         if self._file is not None:
             self._path.unlink()
             self._file.close()
+
+
+def _is_part(file: BinaryIO) -> bool:
+    """Whether the file is what a killed backup leaves: nothing, zeros, or pages of LMDB."""
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return False
+    head = os.pread(file.fileno(), _HEAD_BYTES, 0)
+    return not head.strip(b"\0") or head[_MAGIC_AT:].startswith(_MAGIC)
 
 
 def _is_ours(file: BinaryIO, path: pathlib.Path) -> bool:

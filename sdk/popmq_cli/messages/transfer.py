@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import secrets
 import sys
 from collections.abc import Iterator
 from typing import IO
@@ -45,6 +46,8 @@ def export_(client: popmq.Client, output: Output, topic: str, target: str, force
     """
     if target != "-" and os.path.lexists(target) and not force:
         raise click.UsageError(f"{target} exists: name another file, or replace it with --force")
+    if os.path.lexists(target) and not (os.path.islink(target) or os.path.isfile(target)):
+        raise click.UsageError(f"{target} is not a regular file: name another, or - for standard output")
     ends = {queue.queue: queue.max_offset for queue in client.stats(topic).topics[0].queues}
     with _created(target) as file:
         writer = rows.parquet_writer if target.endswith(_PARQUET) else rows.json_writer
@@ -76,9 +79,9 @@ def _created(target: str) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    part = pathlib.Path(f"{target}.part")
+    part = pathlib.Path(f"{target}.{secrets.token_hex(4)}.part")
     try:
-        with open(part, "wb") as file:
+        with open(part, "xb") as file:
             yield file
         os.replace(part, target)
     except OSError as error:

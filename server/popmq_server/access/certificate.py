@@ -8,15 +8,15 @@
 A development certificate is self-signed, for this machine's names. Clients that verify it need its file.
 """
 
-import contextlib
 import ipaddress
 import logging
 import os
 import pathlib
 import socket
+import tempfile
 import threading
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -36,7 +36,7 @@ DEVELOPMENT_KEY = "development-key.pem"
 _DAYS = 3650
 #: Exceptions for files that are not a certificate and its key; TypeError: the key has a password.
 FAULTS = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
-_COMMON_NAME_MAX = 64
+_COMMON_NAME, _COMMON_NAME_MAX = "PopMQ development", 64
 _DNS_NAME_MAX = 253
 
 
@@ -116,18 +116,18 @@ class Certificate:
 
 
 def development(folder: pathlib.Path, host: str, clock: Clock, client_ca: pathlib.Path | None = None) -> Certificate:
-    """The development certificate in `folder`; made when it is missing, or no longer valid.
+    """The development certificate in `folder`; made when it is missing, or when one that was made is no longer valid.
 
-    `host` is the broker's listen address. Raises StartError.
+    Files of others under these names are used, and never replaced. `host` is the broker's listen address. Raises
+    StartError.
     """
     cert, key = folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY
     try:
-        if not (cert.exists() and key.exists()) or _ends(cert.read_bytes()) <= _now(clock):
-            pair = _make(_names(host), _now(clock))
-            # The certificate is written last: if it exists, the pair is complete; otherwise both are made again.
-            cert.unlink(missing_ok=True)
-            _write(key, pair.key)
-            _write(cert, pair.chain)
+        if not cert.exists() or (_is_ours(cert) and (not key.exists() or _ends(cert.read_bytes()) <= _now(clock))):
+            # The key of an interrupted start is used: whose it is cannot be seen. The certificate is written last.
+            if not key.exists():
+                _write(key, _new_key())
+            _write(cert, _make(_names(host), _now(clock), key.read_bytes()))
         _read(cert, key)
     except FAULTS as error:
         raise StartError(
@@ -183,10 +183,23 @@ def _names(host: str) -> list[x509.GeneralName]:
     return names
 
 
-def _make(names: list[x509.GeneralName], now: datetime) -> Pair:
-    """Self-signed, and not a CA: some TLS libraries refuse a CA certificate from a server."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    common = f"PopMQ development, {socket.gethostname()}"[:_COMMON_NAME_MAX]
+def _is_ours(cert: pathlib.Path) -> bool:
+    """Whether a broker made the certificate: that of others is not replaced. Raises one of FAULTS."""
+    made = x509.load_pem_x509_certificate(cert.read_bytes())
+    names = made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return made.issuer == made.subject and any(str(name.value).startswith(_COMMON_NAME) for name in names)
+
+
+def _new_key() -> bytes:
+    """A private key as PEM."""
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(pem, form, serialization.NoEncryption())
+
+
+def _make(names: list[x509.GeneralName], now: datetime, pem: bytes) -> bytes:
+    """A certificate of the key, self-signed, and not a CA: some TLS libraries refuse a CA certificate from a server."""
+    key: Any = serialization.load_pem_private_key(pem, None)
+    common = f"{_COMMON_NAME}, {socket.gethostname()}"[:_COMMON_NAME_MAX]
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
     made = (
         x509.CertificateBuilder()
@@ -202,20 +215,18 @@ def _make(names: list[x509.GeneralName], now: datetime) -> Pair:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    plain = serialization.NoEncryption()
-    return Pair(
-        made.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain),
-    )
+    return made.public_bytes(serialization.Encoding.PEM)
 
 
 def _write(path: pathlib.Path, content: bytes) -> None:
     """Writes the file atomically, with mode 600 from creation."""
-    draft = path.with_suffix(".tmp")
-    with contextlib.suppress(FileNotFoundError):
-        draft.unlink()
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise

@@ -12,6 +12,7 @@ The main table has a node for each database; its value is the root of that datab
 
 import os
 import struct
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ _MAGIC, _FORMAT = 0xBEEFC0DE, 1
 HEAD = 16
 #: magic, version, address, map size; then the roots of the free list and of the main table; last page, commit.
 _META = struct.Struct("=IIQQ IHHQQQQQ IHHQQQQQ QQ")
+#: Bytes at the begin of a page up to the end of what a meta page says.
+META_END = HEAD + _META.size
 #: page size (of the free list only), flags, depth, branch, leaf and long pages, entries, number of the root page.
 _ROOT = struct.Struct("=IHHQQQQQ")
 ROOT_BYTES = _ROOT.size
@@ -62,6 +65,11 @@ class Meta(NamedTuple):
     last_page: int
     free_root: int  # the root page of the free list, which each count of free pages asks for
     raw: tuple[int, ...]
+
+    @property
+    def page_bytes(self) -> int:
+        """The size of the file's pages."""
+        return self.raw[4]
 
     @property
     def map_bytes(self) -> int:
@@ -165,10 +173,19 @@ def newest(handle: int, page_bytes: int) -> Meta | None:
 
 
 def _read_meta(handle: int, at: int) -> Meta | None:
-    raw = os.pread(handle, HEAD + _META.size, at)
-    if len(raw) < HEAD + _META.size:
+    return meta_of(os.pread(handle, META_END, at))
+
+
+def meta_of(raw: bytes, at: int = 0) -> Meta | None:
+    """The meta page that begins there; None if these are too few bytes, or of another format."""
+    if len(raw) < at + META_END:
         return None
-    found = _META.unpack_from(raw, HEAD)
+    found = _META.unpack_from(raw, at + HEAD)
     if found[:2] != (_MAGIC, _FORMAT):
         return None
     return Meta(found[-1], found[-2], found[11], found)
+
+
+def is_lock_of_lmdb(head: bytes) -> bool:
+    """Whether LMDB's lock file begins with these bytes."""
+    return head.startswith(_MAGIC.to_bytes(4, sys.byteorder))

@@ -10,13 +10,12 @@
     lite topics          check_lite.py
     schedules            check_schedules.py
 
-The pages of the file come first (datafile/walk.py): with a damaged one the rest is not read. It repairs nothing
+The pages of the file come first (datafile/walk.py): with a damaged one the rest is not read. It writes nothing
 (repair.py does), and loads the tables as a starting broker does (state.py).
 """
 
 import argparse
 import itertools
-import os
 import pathlib
 import sys
 from collections import Counter
@@ -50,7 +49,7 @@ from popmq_server.storage.keys import (
 )
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.rows import RowReader
-from popmq_server.storage.store import ReadOnlyStore, Store, reading
+from popmq_server.storage.store import ReadOnlyStore, reading
 from popmq_server.topics.log import Log, located_in
 from popmq_server.topics.topic import IDX_HEAD
 
@@ -61,9 +60,9 @@ CHECK_MAP_BYTES = 1 << 30
 
 
 def check_folder(folder: pathlib.Path) -> list[str]:
-    """Every broken invariant of the data folder of a stopped broker. Raises StartError when it cannot be opened."""
-    map_bytes = max(CHECK_MAP_BYTES, data_file(folder).stat().st_size)
-    store = Store(folder, map_bytes, "full") if os.access(folder, os.W_OK) else ReadOnlyStore(folder)
+    """Every broken invariant of the data folder of a stopped broker; writes nothing. Raises StartError: no store."""
+    data_file(folder)
+    store = ReadOnlyStore(folder)
     try:
         if broken := list(store.page_faults()):  # reading on would follow damaged pages
             return broken

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from popmq_server.datafile.own_files import is_copy, open_own
 from popmq_server.errors import StartError
 from popmq_server.fsck.check import CHECK_MAP_BYTES, check
 from popmq_server.storage import keys
@@ -57,7 +58,7 @@ def compact_folder(folder: pathlib.Path, progress: Progress = lambda done, total
 
     Raises StartError: no data folder, in use, no room, a copy that failed. Raises Unsound. Then nothing has changed.
     """
-    data = data_file(folder).resolve()
+    data = data_file(folder)
     before = data.stat().st_size
     store = Store(folder, max(CHECK_MAP_BYTES, before), "full")
     try:
@@ -84,7 +85,9 @@ def _check_room(store: Store, total: int) -> None:
 
 def _copy(store: Store, copy: pathlib.Path, data: pathlib.Path, progress: Callable[[int], None]) -> None:
     """Writes and syncs the copy, with the permissions of the original. Raises StartError; then no copy is left."""
-    copy.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.close(open_own(copy, os.O_RDONLY, is_copy))
+        copy.unlink()
     handle = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with _progress(handle, progress):

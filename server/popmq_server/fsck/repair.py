@@ -18,6 +18,7 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from popmq_server.datafile import checksums
+from popmq_server.datafile.own_files import foreign
 from popmq_server.datafile.walk import rescue
 from popmq_server.errors import CommitFailed, StartError, UnreadableRow
 from popmq_server.fsck.check import CHECK_MAP_BYTES, check
@@ -28,6 +29,7 @@ from popmq_server.state.state import State
 from popmq_server.storage import keys
 from popmq_server.storage.folder import (
     DATA_FILE,
+    OUR_FILES,
     REPAIR_FOLDER,
     data_file,
     keep_owner,
@@ -68,9 +70,9 @@ def repair_folder(folder: pathlib.Path) -> Repaired:
 
     Raises StartError: no data folder, in use, of a later release, no room. Then nothing has changed.
     """
-    data = data_file(folder)
+    data, beside = data_file(folder), folder / REPAIR_FOLDER
+    _refuse_foreign(beside)
     lock = lock_folder(folder)
-    beside = folder / REPAIR_FOLDER
     try:
         shutil.rmtree(beside, ignore_errors=True)
         try:
@@ -81,6 +83,15 @@ def repair_folder(folder: pathlib.Path) -> Repaired:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
         lock.close()
+
+
+def _refuse_foreign(beside: pathlib.Path) -> None:
+    """Refuses a folder that no repair made: it would be removed."""
+    if not os.path.lexists(beside):
+        return
+    is_folder = beside.is_dir() and not beside.is_symlink()
+    if not is_folder or any(path.name not in OUR_FILES for path in beside.iterdir()):
+        raise foreign(beside)
 
 
 def _swap(folder: pathlib.Path, data: pathlib.Path, new: pathlib.Path) -> str:

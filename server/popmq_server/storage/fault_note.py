@@ -16,6 +16,8 @@ import pathlib
 
 #: Name of the file in the data folder; it is empty while the broker runs.
 NOTE_FILE = "popmq.fault"
+#: What the handler writes first.
+_BEGIN = "Fatal Python error: "
 #: At most this many bytes of a note are read.
 _READ_BYTES = 4096
 
@@ -24,7 +26,8 @@ class FaultNote:
     """Holds the note open for the signal handler of the process. Only for a process that is nothing but a broker."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self._file = os.open(folder / NOTE_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(folder / NOTE_FILE, flags, 0o600)
         #: The signal that ended the process before, such as "Bus error"; "" if none did.
         self.ended_by = _first_line(os.pread(self._file, _READ_BYTES, 0).decode(errors="replace"))
         faulthandler.enable(self._file)
@@ -40,6 +43,11 @@ class FaultNote:
         os.close(self._file)
 
 
+def is_note(head: bytes) -> bool:
+    """Whether a note may begin with these bytes; a power cut may leave zeros."""
+    return head.startswith(_BEGIN.encode()) or not head.strip(b"\0")
+
+
 def _first_line(text: str) -> str:
     """The name that the handler gives to the signal, on the first line."""
-    return text.partition("\n")[0].removeprefix("Fatal Python error: ")
+    return text.partition("\n")[0].removeprefix(_BEGIN)

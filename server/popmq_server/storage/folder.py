@@ -7,11 +7,12 @@ import logging
 import mmap
 import os
 import pathlib
+import re
 import tempfile
 
-from popmq_server.datafile.layout import HEAD, NUMBER
+from popmq_server.datafile.own_files import Content, content_of, foreign, is_lock, is_zeros, open_own
 from popmq_server.errors import StartError
-from popmq_server.storage.fault_note import NOTE_FILE
+from popmq_server.storage.fault_note import NOTE_FILE, is_note
 from popmq_server.storage.reserve import RESERVE_FILE
 
 log = logging.getLogger("popmq.store")
@@ -37,14 +38,10 @@ OUR_FILES = {
     DAMAGED_FILE,
 }
 
-
-#: Bytes of a sector, which a disk writes as a whole.
-_SECTOR = 512
-#: Where a meta page has the number of its commit: after its head, 24 bytes, two databases and the last page.
-_COMMIT = HEAD + 24 + 2 * 48 + NUMBER.size
-#: A store whose first commit is not complete is not longer: that commit leaves four pages. One with a topic has six,
-#: and in a compacted copy or a backup it has the meta pages of a first commit as well.
-_FIRST_COMMIT_MAX = 5 * mmap.PAGESIZE
+#: Files that a start may write over, with the test of what they begin with.
+_WRITTEN_OVER = {LMDB_LOCK_FILE: is_lock, RESERVE_FILE: is_zeros, NOTE_FILE: is_note}
+#: The process id, as this release and earlier ones write it; a power cut may leave zeros.
+_PROCESS = re.compile(rb"[\d\s\0]{,32}")
 
 
 class NoMapping(Exception):
@@ -52,14 +49,36 @@ class NoMapping(Exception):
 
 
 def data_file(folder: pathlib.Path) -> pathlib.Path:
-    """The data file of a stopped broker. Raises StartError: there is none, or it is not accessible."""
+    """The data file of a stopped broker. Raises StartError: there is none, it has no store, or it is not accessible."""
+    file = folder / DATA_FILE
     try:
-        (folder / DATA_FILE).stat()
+        content = _content(file)
     except (FileNotFoundError, NotADirectoryError):
         raise StartError(f"{folder} is not a PopMQ data folder: it has no {DATA_FILE}") from None
+    if content is not Content.STORE:
+        raise StartError(f"{file} has no store: {content.value}; `popmq serve` makes one there")
+    return file
+
+
+def _content(file: pathlib.Path) -> Content:
+    """What the data file has. Raises FileNotFoundError, NotADirectoryError; StartError where no store can be opened."""
+    try:
+        handle = open_own(file, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
     except OSError as error:
-        raise StartError(f"{folder / DATA_FILE} cannot be read: {error.strerror}; run this as its owner") from error
-    return folder / DATA_FILE
+        raise StartError(f"{file} cannot be read: {error.strerror}; run this as its owner") from error
+    try:
+        content, size = content_of(handle), os.fstat(handle).st_size
+    finally:
+        os.close(handle)
+    if content is Content.FOREIGN:
+        raise foreign(file)
+    if content is Content.CUT:
+        raise StartError(
+            f"{file} is truncated: it ends after {size:,} bytes; start on a backup, or name another folder"
+        )
+    return content
 
 
 def owner_of(folder: pathlib.Path) -> os.stat_result:
@@ -100,7 +119,7 @@ class FolderLock:
             if not writes:
                 self._take_existing()
                 return
-            file = self._take(LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            file = self._take(LOCK_FILE, os.O_RDWR | os.O_CREAT)
             give_to_owner(file, owner_of(self._folder))
             os.ftruncate(file, 0)
             os.pwrite(file, str(os.getpid()).encode(), 0)
@@ -110,7 +129,9 @@ class FolderLock:
 
     def _take_directory(self) -> None:
         try:
-            self._take("", os.O_RDONLY | os.O_DIRECTORY)
+            handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._handles.append(handle)
+            self._lock(handle)
         except OSError as error:
             log.debug("%s itself cannot be locked, only its %s: %s", self._folder, LOCK_FILE, error)
 
@@ -123,8 +144,12 @@ class FolderLock:
 
     def _take(self, name: str, flags: int) -> int:
         """Opens and locks a file of the folder. Raises OSError; StartError where another process has locked it."""
-        handle = os.open(self._folder / name, flags | os.O_CLOEXEC, 0o600)
+        handle = open_own(self._folder / name, flags, _PROCESS.fullmatch)
         self._handles.append(handle)
+        self._lock(handle)
+        return handle
+
+    def _lock(self, handle: int) -> None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -132,14 +157,17 @@ class FolderLock:
                 f"{self._folder} is in use by another PopMQ (process {self._holder()}): stop it, or name another "
                 "folder with --data"
             ) from error
-        return handle
 
     def _holder(self) -> str:
         """The process id in the lock file."""
         try:
-            return (self._folder / LOCK_FILE).read_text(errors="replace")[:32].strip() or "unknown"
-        except OSError:
+            handle = open_own(self._folder / LOCK_FILE, os.O_RDONLY, _PROCESS.fullmatch)
+        except (OSError, StartError):
             return "unknown"
+        try:
+            return os.pread(handle, 32, 0).decode().strip() or "unknown"
+        finally:
+            os.close(handle)
 
     def close(self) -> None:
         """Releases the locks."""
@@ -152,13 +180,15 @@ def lock_folder(folder: pathlib.Path) -> FolderLock:
     """Locks the folder for this process; makes it if it is missing. Raises StartError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        foreign = sorted(path.name for path in folder.iterdir() if not _is_ours(path.name))
-        is_empty = not (folder / DATA_FILE).exists()
+        others = sorted(path.name for path in folder.iterdir() if not _is_ours(path.name))
+        is_empty = not os.path.lexists(folder / DATA_FILE)
+        if not is_empty:
+            _content(folder / DATA_FILE)  # else the lock would be the first file of PopMQ beside it
     except OSError as error:
         raise StartError(f"{folder} cannot be used as a data folder: {error.strerror}") from error
-    if foreign and is_empty:
+    if others and is_empty:
         raise StartError(
-            f"{folder} is not a PopMQ data folder (it holds {foreign[0]!r} and no {DATA_FILE}): "
+            f"{folder} is not a PopMQ data folder (it holds {others[0]!r} and no {DATA_FILE}): "
             "name an empty folder with --data"
         )
     try:
@@ -177,25 +207,17 @@ def name_for_damaged(folder: pathlib.Path) -> str:
     return next(name for name in names if not os.path.lexists(folder / name))
 
 
-def discard_unfinished(file: pathlib.Path) -> None:
-    """Removes a data file that a power cut left before its first commit, so that LMDB creates it again.
-
-    LMDB writes two meta pages first, and syncs them with the pages of the first commit; the meta page of that commit
-    comes after the sync. Until then a power cut may leave empty sectors where meta pages begin, and the other one has
-    no commit. A file with pages after these two is put aside, as a damaged one: nothing that was stored is removed.
+def make_ready(folder: pathlib.Path) -> None:
+    """Before LMDB opens the folder: puts a data file aside that a power cut left before its first commit, so that LMDB
+    creates it again. Raises StartError for a file that would be overwritten and that is not PopMQ's own.
     """
-    pages = range(0, 2 * mmap.PAGESIZE, mmap.PAGESIZE)
-    if not file.exists() or file.stat().st_size > _FIRST_COMMIT_MAX:
-        return
-    raw = file.read_bytes()
-    empty = [not raw[page : page + _SECTOR].strip(b"\0") for page in pages]
-    if not any(empty):
-        return
-    if len(raw) <= pages.stop:
-        os.truncate(file, 0)
-    elif not any(NUMBER.unpack_from(raw, page + _COMMIT)[0] for page in pages if not empty[page // mmap.PAGESIZE]):
-        aside = name_for_damaged(file.parent)
-        os.rename(file, file.with_name(aside))
+    for name, is_own in _WRITTEN_OVER.items():
+        with contextlib.suppress(FileNotFoundError):
+            os.close(open_own(folder / name, os.O_RDONLY, is_own))
+    file = folder / DATA_FILE
+    if file.exists() and _content(file) is Content.TORN:
+        aside = name_for_damaged(folder)
+        os.rename(file, folder / aside)
         log.warning("%s had no commit yet: it is %s now, and a new one begins", file, aside)
 
 

@@ -214,6 +214,36 @@ class Transaction:
         self._txn.abort()
 
 
+class OlderTransaction(Transaction):
+    """A read transaction over a file of any release: a database that the file lacks is empty."""
+
+    __slots__ = ()
+
+    def get(self, name: str, key: bytes) -> memoryview | None:
+        return super().get(name, key) if name in self._db else None
+
+    def cursor(self, name: str) -> lmdb.Cursor:
+        return super().cursor(name) if name in self._db else cast("lmdb.Cursor", _NoRows())
+
+
+class _NoRows:
+    """A cursor over nothing."""
+
+    def _none(self) -> bool:
+        return False
+
+    first = last = next = prev = _none
+
+    def set_range(self, _: bytes) -> bool:
+        return False
+
+    def key(self) -> bytes:
+        return b""
+
+    def iternext(self, **_: bool) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+
 def _opened(name: str, entries: Iterator[tuple[bytes, bytes]]) -> Iterator[Iterator[tuple[bytes, bytes]]]:
     """The entries with their values, in pieces: verified together they cost no Python call each."""
     while piece := list(itertools.islice(entries, _TOGETHER)):
@@ -288,13 +318,12 @@ def open_unlocked(path: pathlib.Path) -> lmdb.Environment:
 
 
 def existing_databases(env: lmdb.Environment) -> dict[str, Any]:
-    """The databases of a file that is only read. Raises StartError if it lacks one."""
-    try:
-        return {name: env.open_db(name.encode(), create=False) for name in keys.DATABASES}
-    except lmdb.NotFoundError:
-        raise StartError(
-            f"{env.path()} lacks a table that a start of this release adds: copy it into a folder that can be written"
-        ) from None
+    """The databases of a file that is only read, without those that it lacks."""
+    found = {}
+    for name in keys.DATABASES:
+        with contextlib.suppress(lmdb.NotFoundError):
+            found[name] = env.open_db(name.encode(), create=False)
+    return found
 
 
 @contextlib.contextmanager
@@ -304,7 +333,7 @@ def reading_copy(path: pathlib.Path, bare: frozenset[str]) -> Iterator[Transacti
     try:
         db = existing_databases(env)
         with env.begin(buffers=True) as txn:
-            yield Transaction(txn, db, bare=bare)
+            yield OlderTransaction(txn, db, bare=bare)
     finally:
         env.close()
 

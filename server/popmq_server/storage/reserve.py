@@ -11,6 +11,7 @@ import pathlib
 
 RESERVE_FILE = "popmq.reserve"
 RESERVE_BYTES = 32 << 20
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Reserve:
@@ -26,7 +27,7 @@ class Reserve:
         if self._held or not self._wanted or disk_free < disk_free_min + RESERVE_BYTES:
             return
         with contextlib.suppress(OSError):
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = os.open(self._path, _FLAGS | os.O_CREAT, 0o600)
             try:
                 os.posix_fallocate(handle, 0, RESERVE_BYTES)
                 self._held = True
@@ -37,4 +38,8 @@ class Reserve:
         """Releases the space for the next commit."""
         self._held = False
         with contextlib.suppress(OSError):
-            os.truncate(self._path, 0)
+            handle = os.open(self._path, _FLAGS)
+            try:
+                os.ftruncate(handle, 0)
+            finally:
+                os.close(handle)

@@ -22,9 +22,9 @@ from popmq_server.storage.folder import (
     LMDB_LOCK_FILE,
     FolderLock,
     NoMapping,
-    discard_unfinished,
     give_to_owner,
     lock_folder,
+    make_ready,
     owner_of,
     sync_folder,
     try_mapping,
@@ -34,6 +34,7 @@ from popmq_server.storage.lmdb import (
     DiskFault,
     LmdbError,
     MapFull,
+    OlderTransaction,
     Transaction,
     damage_named,
     damaged,
@@ -89,16 +90,16 @@ class Store:
         self._note: FaultNote | None = None
         try:
             with damage_named(folder):
+                make_ready(folder)
                 if note_faults:
                     self._note = FaultNote(folder)
                     opened.callback(self._note.close)
-                discard_unfinished(folder / DATA_FILE)
                 owner = owner_of(folder)
                 self._env = open_environment(folder, map_bytes, sync)
                 opened.callback(self._env.close)
                 give_to_owner(folder / LMDB_LOCK_FILE, owner)
                 self.page_bytes = int(self._env.stat()["psize"])
-                _check_length(folder, self._env)
+                _check_file(folder, self._env)
                 self._check_pages()
                 self._take_set_size()
                 self._db = self._open_databases()
@@ -115,13 +116,8 @@ class Store:
         self.reserve = Reserve(folder, wanted=sync != "none")
 
     def _check_pages(self) -> None:
-        """Refuses a file whose free list is damaged, before LMDB overwrites pages that it names by mistake.
-
-        After a start that a signal ended, it refuses any damage: the same page would end this process too.
-        """
+        """After a start that a signal ended, it refuses any damage: the same page would end this process too."""
         with open(self.folder / DATA_FILE, "rb") as file:
-            if wrong := walk.check_free_list(file.fileno(), self.page_bytes):
-                raise damaged(self.folder, wrong)
             if self._note is None or not self._note.ended_by:
                 return
             ended_by = self._note.ended_by
@@ -152,7 +148,7 @@ class Store:
     def _open_databases(self) -> dict[str, Any]:
         """Opens all databases; creates missing ones in one commit. Refuses a store of an unknown format."""
         with self._env.begin(write=True) as txn:
-            new = txn.stat()["entries"] == 0
+            new = txn.stat()["entries"] == 0 and not self._env.info()["last_txnid"]
             meta = self._env.open_db(b"meta", txn=txn)
             if new:
                 txn.put(FORMAT_ROW, keys.U32.pack(FORMAT), db=meta)
@@ -317,9 +313,9 @@ class Store:
 
 
 class ReadOnlyStore:
-    """A stopped store in a folder that cannot be written, such as a read-only mount: for `popmq check`.
+    """A stopped store that is only read: for `popmq check`. It makes and changes no file.
 
-    It makes no file. The locks keep brokers away that can write the folder.
+    A table that an earlier release did not have is empty. The locks keep brokers away.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -331,7 +327,7 @@ class ReadOnlyStore:
             opened.enter_context(damage_named(folder))
             self._env = open_unlocked(folder / DATA_FILE)
             opened.callback(self._env.close)
-            _check_length(folder, self._env)
+            _check_file(folder, self._env)
             self._bare = without_checksums(_read_format(folder, meta_row(self._env, FORMAT_ROW)))
             self._db = existing_databases(self._env)
             self._opened = opened.pop_all()
@@ -344,14 +340,15 @@ class ReadOnlyStore:
     def begin(self, *, write: bool, views: bool) -> Transaction:
         """A read transaction."""
         txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
-        return Transaction(txn, self._db, views, self._bare)
+        return OlderTransaction(txn, self._db, views, self._bare)
 
     def close(self) -> None:
         self._opened.close()
 
 
-def _check_length(folder: pathlib.Path, env: Any) -> None:
-    """Refuses a truncated copy: LMDB would open it, and the process would crash when it reads a missing page.
+def _check_file(folder: pathlib.Path, env: Any) -> None:
+    """Refuses a truncated copy: LMDB would open it, and the process would crash when it reads a missing page. Refuses a
+    file whose free list is damaged, before LMDB overwrites pages that it names by mistake.
 
     Only a copy that was not written to yet must have its full length: any other file may end before its last page.
     """
@@ -362,6 +359,9 @@ def _check_length(folder: pathlib.Path, env: Any) -> None:
             f"{folder / DATA_FILE} is truncated: it has {size:,} of {needed:,} bytes; it is part of a backup: "
             "take the backup again or name another folder with --data"
         )
+    with open(folder / DATA_FILE, "rb") as file:
+        if wrong := walk.check_free_list(file.fileno(), page_bytes):
+            raise damaged(folder, wrong)
 
 
 def _read_format(folder: pathlib.Path, found: bytes | None) -> int:

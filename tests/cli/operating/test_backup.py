@@ -116,6 +116,25 @@ def test_a_folder_whose_backup_was_completed_meanwhile_is_not_overwritten(
     assert (target / "popmq.mdb").read_bytes() == b"complete"
 
 
+@pytest.mark.parametrize("name", ["popmq.mdb", "popmq.mdb.part"])
+def test_a_backup_writes_over_nothing_of_others(run: Cli, client: popmq.Client, tmp_path: Path, name: str) -> None:
+    client.send("orders", "one")
+    elsewhere, target = tmp_path / "elsewhere", tmp_path / "a"
+    elsewhere.write_text("of somebody")
+    target.mkdir()
+    file = target / name
+    file.write_text("of somebody")
+    assert run("backup", str(target)).code != 0
+    assert file.read_text() == "of somebody"
+    for link in (elsewhere, tmp_path / "nothing"):
+        file.unlink()
+        file.symlink_to(link)
+        assert run("backup", str(target)).code != 0
+        assert file.is_symlink()
+    assert elsewhere.read_text() == "of somebody"
+    assert not (tmp_path / "nothing").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.process
 def test_a_broker_killed_meanwhile_leaves_no_file_that_looks_whole(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(
     monkeypatch.setattr(transfer, "_stored", broken)
     assert run("export", "from", str(path), "--force").code == 3
     assert path.read_text() == "before"
-    assert not (tmp_path / "file.jsonl.part").exists()
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_export_replaces_a_file_only_by_force(run: Cli, topics: popmq.Client, tmp_path: Path) -> None:
@@ -195,6 +195,18 @@ def test_an_export_replaces_a_file_only_by_force(run: Cli, topics: popmq.Client,
     assert "exists: name another file, or replace it with --force" in refused.err
     assert run("export", "from", str(path), "--force").code == 0
     assert len(path.read_text().splitlines()) == 3
+
+
+def test_an_export_writes_over_nothing_but_the_named_file(run: Cli, topics: popmq.Client, tmp_path: Path) -> None:
+    elsewhere, path = tmp_path / "elsewhere", tmp_path / "file.jsonl"
+    elsewhere.write_text("before")
+    (tmp_path / "file.jsonl.part").write_text("before")
+    path.symlink_to(elsewhere)
+    assert run("export", "from", str(path), "--force").code == 0
+    assert (elsewhere.read_text(), (tmp_path / "file.jsonl.part").read_text()) == ("before", "before")
+    os.mkfifo(tmp_path / "pipe")
+    refused = run("export", "from", str(tmp_path / "pipe"), "--force")
+    assert (refused.code, "is not a regular file" in refused.err) == (2, True)
 
 
 def test_an_export_to_parquet_without_pyarrow_says_what_to_install(

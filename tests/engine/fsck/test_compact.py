@@ -97,16 +97,6 @@ def test_the_file_still_belongs_to_whom_it_did(folder: Path, used: Entries) -> N
     assert after.st_ino != before.st_ino
 
 
-def test_a_file_that_is_a_link_stays_one(folder: Path, used: Entries, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "disk"
-    elsewhere.mkdir()
-    (folder / DATA_FILE).rename(elsewhere / "store")
-    (folder / DATA_FILE).symlink_to(elsewhere / "store")
-    assert compact_folder(folder).after < MIB
-    assert (folder / DATA_FILE).is_symlink()
-    kept(folder, used)
-
-
 def test_a_folder_in_use_is_left_alone(folder: Path, used: Entries) -> None:
     before = size(folder)
     store = Store(folder, 1 << 28, "none")

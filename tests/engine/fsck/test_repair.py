@@ -86,7 +86,7 @@ def test_a_sound_store_comes_out_as_it_went_in(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("run", [repair_folder, check_folder, compact_folder])
+@pytest.mark.parametrize("run", [repair_folder, compact_folder])
 def test_files_made_by_root_belong_to_the_owner_of_the_store(folder: Path, run: Callable[[Path], object]) -> None:
     for path in (folder, *folder.iterdir()):
         os.chown(path, 1234, 1235)
@@ -105,7 +105,7 @@ def test_a_lock_file_that_is_a_link_gives_nothing_away(folder: Path, tmp_path: P
     os.chown(folder / DATA_FILE, 1234, 1235)
     (folder / LOCK_FILE).unlink()
     (folder / LOCK_FILE).symlink_to(tmp_path / "other")
-    with pytest.raises(StartError, match=f"{LOCK_FILE} cannot be locked"):
+    with pytest.raises(StartError, match=f"{LOCK_FILE} is a symbolic link"):
         repair_folder(folder)
     assert ((tmp_path / "other").stat().st_uid, (tmp_path / "other").read_text()) == (0, "of root")
 

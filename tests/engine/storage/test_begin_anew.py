@@ -8,9 +8,10 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from popmq_server.datafile.layout import HEAD, NO_PAGE, NUMBER, newest
+from popmq_server.datafile.layout import HEAD, LEAF, NO_PAGE, NUMBER, newest
+from popmq_server.datafile.own_files import FIRST_COMMIT_MAX
 from popmq_server.errors import StartError
-from popmq_server.storage.folder import _FIRST_COMMIT_MAX, DAMAGED_FILE, DATA_FILE
+from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE
 from popmq_server.storage.store import Store
 from tests.engine.rig import Rig
 
@@ -18,10 +19,9 @@ PAGES = range(0, 2 * mmap.PAGESIZE, mmap.PAGESIZE)
 
 
 def created(folder: Path) -> bytes:
-    """The two pages that LMDB writes first, as one power cut before the first commit leaves them."""
-    rig = Rig(folder)
-    rig.core.close()
-    return (folder / DATA_FILE).read_bytes()[: PAGES.stop]
+    """The two pages that LMDB writes before the first commit."""
+    lmdb.open(str(folder / DATA_FILE), subdir=False).close()
+    return (folder / DATA_FILE).read_bytes()
 
 
 @pytest.mark.parametrize("lost", PAGES, ids=["first page", "second page"])
@@ -38,7 +38,7 @@ def test_a_file_left_by_a_power_cut_before_its_first_commit_is_replaced(lost: in
 
 
 def test_a_store_with_a_damaged_first_page_is_not_replaced(tmp_path: Path) -> None:
-    created(tmp_path)
+    Rig(tmp_path).core.close()
     file = tmp_path / DATA_FILE
     before = bytes(512) + file.read_bytes()[512:]
     assert len(before) > PAGES.stop
@@ -53,7 +53,8 @@ def test_a_file_left_by_a_power_cut_in_its_first_commit_is_put_aside(lost: list[
     """Pages of the commit are there, and its meta page is not; sectors of the first meta pages may be lost, too."""
     file = tmp_path / DATA_FILE
     lmdb.open(str(file), subdir=False).close()
-    left = bytearray(file.read_bytes().ljust(PAGES.stop, b"\0")) + b"page" * (mmap.PAGESIZE // 2)
+    leaves = [NUMBER.pack(number) + bytes((0, 0, LEAF, 0)) for number in (2, 3)]
+    left = bytearray(file.read_bytes()) + b"".join(leaf.ljust(mmap.PAGESIZE, b"x") for leaf in leaves)
     for page in lost:
         left[page : page + 512] = bytes(512)
     file.write_bytes(left)
@@ -86,7 +87,7 @@ def test_a_first_commit_is_not_longer_than_what_is_put_aside(tmp_path: Path, mon
     lengths: list[int] = []
     monkeypatch.setattr(Store, "_check_size", lambda _: lengths.append((tmp_path / DATA_FILE).stat().st_size))
     Store(tmp_path, 1 << 28, "full").close()
-    assert PAGES.stop < lengths[0] <= _FIRST_COMMIT_MAX
+    assert PAGES.stop < lengths[0] <= FIRST_COMMIT_MAX
 
 
 def test_the_first_of_two_unfinished_meta_pages_counts_as_for_lmdb(tmp_path: Path) -> None:

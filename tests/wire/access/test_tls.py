@@ -19,6 +19,7 @@ from cryptography import x509
 from harness.broker_process import BrokerProcess, own_port
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
+from popmq_server.access import certificate
 from popmq_server.access.certificate import DEVELOPMENT_CERT, DEVELOPMENT_KEY, Certificate, Pair, development
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
@@ -73,6 +74,37 @@ def put(pair: Pair, cert: Path, key: Path) -> None:
         draft = path.with_suffix(".new")
         draft.write_bytes(content)
         draft.replace(path)
+
+
+def test_a_pair_of_others_under_the_development_names_is_used_and_never_replaced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(certificate, "_COMMON_NAME", "shop.example.org")
+        pair = made(folder)
+    later = FakeClock()
+    later.advance(11 * YEAR_MS)
+    assert development(folder, "127.0.0.1", later).pair == pair
+    assert {path.name for path in folder.iterdir()} == {DEVELOPMENT_CERT, DEVELOPMENT_KEY}
+
+
+def test_a_development_certificate_that_is_no_longer_valid_is_made_again_with_the_same_key(folder: Path) -> None:
+    pair, later = made(folder), FakeClock()
+    later.advance(11 * YEAR_MS)
+    again = development(folder, "127.0.0.1", later)
+    assert again.pair.key == pair.key
+    assert again.left_s() > 0
+
+
+def test_a_key_without_a_certificate_is_not_replaced(folder: Path) -> None:
+    pair = made(folder)
+    (folder / DEVELOPMENT_CERT).unlink()
+    assert made(folder).key == pair.key
+    (folder / DEVELOPMENT_CERT).unlink()
+    (folder / DEVELOPMENT_KEY).write_text("of somebody")
+    with pytest.raises(StartError, match=DEVELOPMENT_KEY):
+        made(folder)
+    assert (folder / DEVELOPMENT_KEY).read_text() == "of somebody"
 
 
 def test_both_ports_serve_the_same_broker(broker: EmbeddedBroker, stubs: Stubs) -> None:
