@@ -4,6 +4,7 @@ Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong settings · 74 a commit or
 """
 
 import asyncio
+import functools
 import gc
 import logging
 import os
@@ -15,6 +16,7 @@ from popmq_server import logs
 from popmq_server.clock import SystemClock
 from popmq_server.console_process import ConsoleProcess, arguments, refuse_taken
 from popmq_server.errors import CommitFailed, StartError
+from popmq_server.line_writer import LineWriter
 from popmq_server.options import Options, address
 from popmq_server.settings import Settings, parse
 from popmq_server.supervision import Supervisor
@@ -36,6 +38,7 @@ log = logging.getLogger("popmq")
 
 def main(argv: list[str] | None = None) -> int:
     """Serves until a signal; returns the exit code."""
+    _reserve_standard_files()
     settings = parse(argv)
     logs.start(settings.options.log_level, settings.options.log_format)
     log.info("settings: %s", settings)
@@ -50,10 +53,23 @@ def main(argv: list[str] | None = None) -> int:
         if settings.options.log_format == "json":
             log.critical("%s", error)
         else:
-            print(f"popmq: {error}", file=sys.stderr)
+            logs.tell(f"popmq: {error}\n")
         return EXIT_CONFIG
     finally:
         gc.enable()
+        if (output := _output()) is not None:
+            output.flush()
+
+
+def _reserve_standard_files() -> None:
+    """Opens standard files that are closed on no file: the next one that is opened, such as the data file, would take
+    their number, and libraries write their last words to number 2.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it gets the least number that is free
 
 
 async def _serve(argv: list[str] | None, settings: Settings) -> int:
@@ -102,17 +118,22 @@ async def _console(options: Options, serving: "Serving") -> ConsoleProcess:
 
 
 def _tell(text: str) -> None:
-    """Prints lines. A broker serves although nothing takes them: a closed or full standard output, a reader that has
-    gone.
+    """Prints lines. A broker serves although nothing takes them: a closed or full standard output, a reader that hangs
+    or has gone.
     """
-    try:
-        if sys.stdout is None:  # it was closed before the process began
-            raise ValueError("it is closed")
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except (OSError, ValueError) as error:
-        log.warning("standard output takes no lines: %s", error)
-        sys.stdout = None  # else Python writes the rest of them at its end, and fails
+    if (output := _output()) is not None:
+        output.put(text)
+    else:  # it was closed before the process began
+        log.warning("standard output takes no lines: it is closed")
+
+
+@functools.cache
+def _output() -> LineWriter | None:
+    """What writes to standard output; None if it is closed."""
+    if sys.stdout is None:
+        return None
+    failed = functools.partial(log.warning, "standard output takes no lines: %s")
+    return LineWriter(os.dup(sys.stdout.fileno()), lambda _: "", failed)
 
 
 def _settle() -> None:

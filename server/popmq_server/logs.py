@@ -9,12 +9,15 @@ A record may carry `extra={"fields": {…}}`: more keys in JSON, `name=value` at
 import contextvars
 import json
 import logging
+import os
 import re
 import secrets
 import sys
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
+
+from popmq_server.line_writer import LineWriter
 
 #: Headers that name a request: the common one, and that of the official RocketMQ clients.
 REQUEST_ID_HEADERS = ("x-request-id", "x-mq-request-id")
@@ -86,13 +89,32 @@ class JsonFormatter(logging.Formatter):
 _FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
 
 
-class _Handler(logging.StreamHandler[Any]):
+class _Handler(logging.Handler):
     """The handler of `popmq serve`; programs with an embedded broker keep their own."""
+
+    def __init__(self, handle: int) -> None:
+        super().__init__()
+        self.lines = LineWriter(handle, self._dropped)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.lines.put(f"{self.format(record)}\n")
+        except Exception:
+            self.handleError(record)
+
+    def _dropped(self, count: int) -> str:
+        text = f"{count} lines of the log were dropped: nobody read them, or the system refused them"
+        return f"{self.format(logging.makeLogRecord({'name': 'popmq', 'levelname': 'WARNING', 'msg': text}))}\n"
+
+    def flush(self) -> None:
+        """Waits a moment for a slow reader: at the end of the process."""
+        self.lines.flush()
 
 
 def start(level: str, form: str) -> None:
-    """Sends the log of this process to standard error."""
-    logging.getLogger().addHandler(_Handler(sys.stderr))
+    """Sends the log of this process to standard error; nowhere if that was closed before the process began."""
+    if sys.stderr is not None:
+        logging.getLogger().addHandler(_Handler(os.dup(sys.stderr.fileno())))
     logging.captureWarnings(True)
     apply(level, form)
 
@@ -104,6 +126,18 @@ def apply(level: str, form: str) -> None:
     for handler in root.handlers:
         if isinstance(handler, _Handler):
             handler.setFormatter(_FORMATTERS[form]())
+
+
+def tell(text: str) -> None:
+    """Writes lines for people into the log's file, after the lines of the log before them."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _Handler):
+            handler.lines.put(text)
+
+
+def dropped() -> int:
+    """The lines of the log that were dropped since the start."""
+    return sum(handler.lines.dropped for handler in logging.getLogger().handlers if isinstance(handler, _Handler))
 
 
 def lines(texts: Iterable[str], form: str) -> str:

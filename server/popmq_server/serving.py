@@ -10,6 +10,7 @@ from concurrent import futures
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from popmq_server import logs
 from popmq_server.access.known_keys import Keys
 from popmq_server.api.server import Server
 from popmq_server.clock import Clock, pause
@@ -58,6 +59,7 @@ class Serving:
         keys = self._keys = Keys(options.access_keys, self._clock) if options.access_keys else None
         metrics.watch_keys(keys.numbers if keys is not None else list)
         metrics.watch_certificate(lambda: self._served.left_s() if self._served is not None else None)
+        metrics.watch_log(logs.dropped)
         try:
             if options.metrics_port:
                 self._open_monitoring(options.metrics_host, options.metrics_port)

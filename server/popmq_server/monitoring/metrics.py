@@ -190,6 +190,10 @@ class Metrics:
         """Registers the source of the time that is left of the certificate; None: no TLS port."""
         self.registry.register(_Asked(lambda: _certificate_families(left_s())))
 
+    def watch_log(self, dropped: Callable[[], int]) -> None:
+        """Registers the source of the number of dropped lines of the log."""
+        self.registry.register(_Asked(lambda: _log_families(dropped())))
+
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops the series of a deleted group or topic, so that short-lived names do not accumulate."""
         families = (
@@ -273,6 +277,11 @@ def _certificate_families(left_s: float | None) -> Iterator[Metric]:
     if left_s is not None:
         family.add_metric((), left_s)
     yield family
+
+
+def _log_families(dropped: int) -> Iterator[Metric]:
+    text = "Lines of the log that were dropped, because nobody read them or the system refused them"
+    yield CounterMetricFamily("popmq_log_lines_dropped", text, value=dropped)
 
 
 def _key_families(keys: list[KeyNumbers]) -> Iterator[Metric]:

@@ -138,7 +138,7 @@ def test_an_escape_in_a_field_differs_from_one_that_its_client_wrote() -> None:
     assert written.text.rstrip("\n").endswith('real="\\u202e" typed="\\\\u202e"')
 
 
-def test_the_form_and_the_level_change_while_the_broker_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_form_and_the_level_change_while_the_broker_runs(capfd: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
     before, handlers = root.level, list(root.handlers)
     try:
@@ -150,8 +150,9 @@ def test_the_form_and_the_level_change_while_the_broker_runs(capsys: pytest.Capt
         logging.captureWarnings(False)
         root.setLevel(before)
         for handler in set(root.handlers) - set(handlers):
+            handler.flush()
             root.removeHandler(handler)
-    assert json.loads(capsys.readouterr().err)["message"] == "shown"
+    assert json.loads(capfd.readouterr().err)["message"] == "shown"
 
 
 def test_a_bug_names_the_request_in_the_answer_and_in_the_log(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
