@@ -117,7 +117,7 @@ SEAM = [
             "monitoring",
         ),
         *("model.limits", "model.message", "model.permission", "model.reach", "model.records"),
-        *("clock", "errors", "logs", "options", "settings"),
+        *("clock", "errors", "logs", "line_writer", "options", "settings"),
     )
 ]
 
@@ -203,6 +203,7 @@ TIMERS = {
     "server/popmq_server/engine/backup.py": "a copy that nobody reads holds pages of the store",
     "server/popmq_server/api/rocketmq/clients.py": "an answer that a client owes",
     "server/popmq_server/console_process.py": "the end of another process",
+    "server/popmq_server/line_writer.py": "a reader of the log that is slow at the end of the process",
     "server/popmq_server/writer/writer.py": "a writer that does not settle",
 }
 _WAITS = {"call_later", "call_at", "wait_for", "timeout_at"}

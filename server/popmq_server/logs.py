@@ -103,7 +103,7 @@ class _Handler(logging.Handler):
             self.handleError(record)
 
     def _dropped(self, count: int) -> str:
-        text = f"{count} lines of the log were dropped: nobody read them, or the system refused them"
+        text = f"{count} lines of the log were dropped: they had no reader, or the system refused them"
         return f"{self.format(logging.makeLogRecord({'name': 'popmq', 'levelname': 'WARNING', 'msg': text}))}\n"
 
     def flush(self) -> None:

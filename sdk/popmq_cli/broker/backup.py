@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import pathlib
@@ -66,7 +67,8 @@ def _into(client: popmq.Client, folder: pathlib.Path, rate: int, report: Report)
         size = client.backup(part.write, rate, report)
         part.keep()
     except OSError as error:
-        raise click.ClickException(f"{folder} cannot take the backup: {error.strerror}") from None
+        limit = " (ulimit -f, or the largest file of this file system)" if error.errno == errno.EFBIG else ""
+        raise click.ClickException(f"{folder} cannot take the backup: {error.strerror}{limit}") from None
     finally:
         part.close()
     return size

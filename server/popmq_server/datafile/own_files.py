@@ -29,6 +29,8 @@ FIRST_COMMIT_MAX = 5 * mmap.PAGESIZE
 _PAGE_SIZES = frozenset(1 << power for power in range(12, 17))
 #: Pages 0 and 1 are the meta pages.
 _METAS = 2
+#: The number that LMDB gives the commit of a compacted copy.
+_COMMIT_OF_COPY = 1
 #: Bytes at the beginning of a file by which it is recognized.
 _HEAD_BYTES = 4096
 
@@ -40,6 +42,7 @@ class Content(enum.Enum):
     TORN = "no commit yet, and meta pages are missing"  # LMDB refuses it
     STORE = "commits"
     CUT = "a commit, and not both meta pages"
+    PART = "a commit, of which pages are missing"
     FOREIGN = "something else"
 
 
@@ -92,8 +95,12 @@ def content_of(handle: int) -> Content:
     page_bytes = first.page_bytes if first is not None and first.page_bytes in _PAGE_SIZES else mmap.PAGESIZE
     metas = [first, meta_of(raw, page_bytes)]
     is_cut = size < 2 * page_bytes
-    if any(meta is not None and meta.commit for meta in metas):
-        return Content.CUT if is_cut else Content.STORE
+    if newest := max((meta for meta in metas if meta is not None), default=None):
+        # LMDB would open a part of a copy, and the process would crash when it reads a missing page. Only a copy that
+        # was not written to has its full length for sure: any other file may end before its last page.
+        is_part = newest.commit == _COMMIT_OF_COPY and size < (newest.last_page + 1) * page_bytes
+        if newest.commit:
+            return Content.CUT if is_cut else Content.PART if is_part else Content.STORE
     if size > FIRST_COMMIT_MAX:
         return Content.STORE if any(metas) else Content.FOREIGN
     pages = [raw[begin : begin + page_bytes] for begin in range(0, size, page_bytes)]

@@ -26,7 +26,7 @@ from popmq_server.errors import StartError
 from popmq_server.fsck.check import CHECK_MAP_BYTES, check
 from popmq_server.storage import keys
 from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE, data_file, keep_owner, sync_folder
-from popmq_server.storage.lmdb import DiskFault, Transaction, reading_copy
+from popmq_server.storage.lmdb import DiskFault, Transaction, reading_copy, refused_by_system
 from popmq_server.storage.store import Store, reading
 
 #: At least this much disk is left free after the copy.
@@ -96,7 +96,8 @@ def _copy(store: Store, copy: pathlib.Path, data: pathlib.Path, progress: Callab
         os.fsync(handle)
     except (OSError, DiskFault) as error:
         copy.unlink(missing_ok=True)
-        raise StartError(f"the copy could not be written, {DATA_FILE} is as it was: {error}") from error
+        why = refused_by_system(error)[1] if isinstance(error, OSError) else str(error)
+        raise StartError(f"the copy could not be written, {DATA_FILE} is as it was: {why or error}") from error
     except BaseException:
         copy.unlink(missing_ok=True)
         raise

@@ -39,7 +39,7 @@ from popmq_server.storage.folder import (
 )
 from popmq_server.storage.formats import FORMAT, readable
 from popmq_server.storage.keys import DUE_KEY, LITE_INDEX, SUB_OWNER, U32, U64
-from popmq_server.storage.lmdb import DiskFault, MapFull
+from popmq_server.storage.lmdb import DiskFault, MapFull, refused_by_system
 from popmq_server.storage.rows import RowReader
 from popmq_server.storage.store import FORMAT_ROW, Store, reading
 
@@ -70,7 +70,7 @@ def repair_folder(folder: pathlib.Path) -> Repaired:
 
     Raises StartError: no data folder, in use, of a later release, no room. Then nothing has changed.
     """
-    data, beside = data_file(folder), folder / REPAIR_FOLDER
+    data, beside = data_file(folder, rescues=True), folder / REPAIR_FOLDER
     _refuse_foreign(beside)
     lock = lock_folder(folder)
     try:
@@ -78,7 +78,8 @@ def repair_folder(folder: pathlib.Path) -> Repaired:
         try:
             told = list(_rebuild(data, beside))
         except (MapFull, DiskFault, CommitFailed, OSError) as error:
-            raise StartError(f"the new store cannot be written, {DATA_FILE} is as it was: {error!r}") from error
+            why = refused_by_system(error)[1] or repr(error)
+            raise StartError(f"the new store cannot be written, {DATA_FILE} is as it was: {why}") from error
         return Repaired(told, _swap(folder, data, beside / DATA_FILE))
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -280,7 +280,7 @@ def _certificate_families(left_s: float | None) -> Iterator[Metric]:
 
 
 def _log_families(dropped: int) -> Iterator[Metric]:
-    text = "Lines of the log that were dropped, because nobody read them or the system refused them"
+    text = "Lines of the log that were dropped, because they had no reader or the system refused them"
     yield CounterMetricFamily("popmq_log_lines_dropped", text, value=dropped)
 
 

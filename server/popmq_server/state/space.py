@@ -233,7 +233,7 @@ class Space:
         """The refusal of a command whose put met a full map: there are no free pages, or too few adjacent ones."""
         fill, map_bytes = self._fill, self._store.map_bytes
         if self.tight:
-            return NoRoom("the map is full (--max-size)")
+            return NoRoom(f"the map is full ({self._store.limited_by})")
         return NoRoom(
             f"the map is {1 - fill.unused / map_bytes:.0%} full, but the free pages lie apart: a message of more than "
             "a page, or a batch of messages, needs adjacent ones",
@@ -298,4 +298,4 @@ class Space:
         """Whether the map or the disk is full."""
         if self._disk_is_full:
             return f"the disk has {self._fill.disk_free >> 20} MiB left"
-        return f"the map is {1 - self._fill.unused / self._store.map_bytes:.0%} full (--max-size)"
+        return f"the map is {1 - self._fill.unused / self._store.map_bytes:.0%} full ({self._store.limited_by})"

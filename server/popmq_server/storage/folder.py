@@ -1,6 +1,7 @@
 """The data folder: its files, its lock, and the system's limits for it."""
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import logging
@@ -8,6 +9,8 @@ import mmap
 import os
 import pathlib
 import re
+import resource
+import sys
 import tempfile
 
 from popmq_server.datafile.own_files import Content, content_of, foreign, is_lock, is_zeros, open_own
@@ -38,6 +41,10 @@ OUR_FILES = {
     DAMAGED_FILE,
 }
 
+#: The limit of the system for one file, in words.
+FILE_LIMIT = "limit of the process for files (ulimit -f, LimitFSIZE=) or of the file system"
+#: By so many bytes a data file grows at least before its limit matters to a commit.
+_GROWTH = 1 << 20
 #: Files that a start may write over, with the test of what they begin with.
 _WRITTEN_OVER = {LMDB_LOCK_FILE: is_lock, RESERVE_FILE: is_zeros, NOTE_FILE: is_note}
 #: The process id, as this release and earlier ones write it; a power cut may leave zeros.
@@ -48,19 +55,21 @@ class NoMapping(Exception):
     """The system refuses this process a mapping of the size; nothing has changed."""
 
 
-def data_file(folder: pathlib.Path) -> pathlib.Path:
-    """The data file of a stopped broker. Raises StartError: there is none, it has no store, or it is not accessible."""
+def data_file(folder: pathlib.Path, *, rescues: bool = False) -> pathlib.Path:
+    """The data file of a stopped broker. Raises StartError: there is none, it has no store, or it is not accessible;
+    unless `rescues`, also where pages are missing.
+    """
     file = folder / DATA_FILE
     try:
-        content = _content(file)
+        content = _content(file, rescues=rescues)
     except (FileNotFoundError, NotADirectoryError):
         raise StartError(f"{folder} is not a PopMQ data folder: it has no {DATA_FILE}") from None
-    if content is not Content.STORE:
+    if content in (Content.NEW, Content.TORN):
         raise StartError(f"{file} has no store: {content.value}; `popmq serve` makes one there")
     return file
 
 
-def _content(file: pathlib.Path) -> Content:
+def _content(file: pathlib.Path, *, rescues: bool = False) -> Content:
     """What the data file has. Raises FileNotFoundError, NotADirectoryError; StartError where no store can be opened."""
     try:
         handle = open_own(file, os.O_RDONLY)
@@ -74,7 +83,7 @@ def _content(file: pathlib.Path) -> Content:
         os.close(handle)
     if content is Content.FOREIGN:
         raise foreign(file)
-    if content is Content.CUT:
+    if content is Content.CUT or (content is Content.PART and not rescues):
         raise StartError(
             f"{file} is truncated: it ends after {size:,} bytes; start on a backup, or name another folder"
         )
@@ -229,6 +238,22 @@ def sync_folder(folder: pathlib.Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def largest_file() -> int:
+    """Bytes that this process may write to a file."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+
+def can_grow(folder: pathlib.Path, size: int) -> bool:
+    """Whether a file of this size may be larger: the process has a limit (`ulimit -f`), and so has the file system."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(size + _GROWTH)
+    except OSError as error:
+        return error.errno != errno.EFBIG
+    return True
 
 
 def try_mapping(folder: pathlib.Path, size: int) -> None:

@@ -22,9 +22,22 @@ from popmq_server.storage.folder import DATA_FILE
 #: Databases whose new keys are greater than all others: with `append` LMDB fills a page before it begins the next.
 #: Otherwise it splits a full page in halves, and ascending keys never fill the lower half.
 _ASCENDING = frozenset({"log"})
-#: The system's messages for a full disk, and for one that accepts no write. py-lmdb does not pass the error numbers on.
-_FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
-_REFUSED = (*_FULL, *map(os.strerror, (errno.EIO, errno.EROFS, errno.EFBIG)))
+#: What the system refuses, and the cure. py-lmdb passes the system's messages on, and not the error numbers.
+_REFUSED = {
+    errno.ENOSPC: "the disk is full: make room on it",
+    errno.EDQUOT: "the disk quota of this user is used up: raise it, or make room",
+    errno.EFBIG: "a file may not be larger here: raise the limit of the process for files (ulimit -f, LimitFSIZE=), or "
+    "use a file system with larger files",
+    errno.EROFS: "the file system is mounted read-only: look for its cause in dmesg, and mount it for writing",
+    errno.EIO: "the disk fails: look for its cause in dmesg, and mend it",
+    errno.EMFILE: "this process has no files left: raise its limit of open files (ulimit -n, LimitNOFILE=)",
+    errno.ENFILE: "the system has no files left (fs.file-max): raise its limit, or end other programs",
+    errno.ENOMEM: "this process has no memory or address space left: raise its limit (ulimit -v, LimitAS=), or name a "
+    "smaller --max-size",
+    errno.EACCES: "this user may not: run this as the owner of the folder",
+    errno.EPERM: "this user may not: run this as the owner of the folder",
+}
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 #: Rows whose checksums are verified together.
@@ -50,8 +63,17 @@ class DiskFault(Exception):
         self.full = full
 
 
+def refused_by_system(error: Exception) -> tuple[int, str]:
+    """(the number of the system's error, a sentence with its cure); (0, "") for another error."""
+    said = str(error)
+    number = error.errno if isinstance(error, OSError) else None
+    found = next((each for each in _REFUSED if each == number or os.strerror(each) in said), 0)
+    return found, f"{said}; {_REFUSED[found]}" if found else ""
+
+
 def _fault(error: lmdb.Error) -> DiskFault:
-    return DiskFault(str(error), True if any(said in str(error) for said in _FULL) else None)
+    number, why = refused_by_system(error)
+    return DiskFault(why or str(error), True if number in _FULL else None)
 
 
 class Transaction:
@@ -296,7 +318,7 @@ def write_copy(env: lmdb.Environment, handle: int) -> None:
     try:
         env.copyfd(handle, compact=True)
     except lmdb.Error as error:
-        raise DiskFault(str(error)) from error
+        raise _fault(error) from error
 
 
 def copy_environment(folder: pathlib.Path, map_bytes: int, handle: int) -> None:
@@ -309,7 +331,7 @@ def copy_environment(folder: pathlib.Path, map_bytes: int, handle: int) -> None:
         with lmdb.open(path, map_bytes, subdir=False, readonly=True, readahead=False, max_readers=16) as env:
             write_copy(env, handle)
     except lmdb.Error as error:
-        raise DiskFault(str(error)) from error
+        raise _fault(error) from error
 
 
 def open_unlocked(path: pathlib.Path) -> lmdb.Environment:
@@ -344,10 +366,9 @@ def damage_named(folder: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except (lmdb.Error, OSError) as error:
-        if isinstance(error, OSError) or any(said in str(error) for said in _REFUSED):
-            raise StartError(
-                f"the disk of {folder} fails: {error}; make room on it or mend it, then start again"
-            ) from error
+        _, why = refused_by_system(error)
+        if why or isinstance(error, OSError):
+            raise StartError(f"{folder} cannot be used: {why or error}") from error
         raise damaged(folder, str(error)) from error
 
 

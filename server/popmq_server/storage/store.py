@@ -19,10 +19,13 @@ from popmq_server.storage import keys, max_size
 from popmq_server.storage.fault_note import FaultNote
 from popmq_server.storage.folder import (
     DATA_FILE,
+    FILE_LIMIT,
     LMDB_LOCK_FILE,
     FolderLock,
     NoMapping,
+    can_grow,
     give_to_owner,
+    largest_file,
     lock_folder,
     make_ready,
     owner_of,
@@ -52,8 +55,6 @@ log = logging.getLogger("popmq.store")
 #: Sends, and copies of the whole store, need this much free disk.
 DISK_FREE_SEND = 256 << 20
 
-#: The transaction number that LMDB gives a compacted copy.
-_TXN_OF_COPY = 1
 #: The key of the format number in `meta`.
 FORMAT_ROW = b"format"
 
@@ -81,7 +82,8 @@ class Store:
         not a PopMQ folder, another format, damaged, not readable.
         """
         self.folder = folder
-        self.map_bytes = map_bytes
+        self._map_size = map_bytes
+        self._file_max = largest_file()
         self.sync = sync
         self._named = map_bytes if named else 0
         self._set_size: max_size.SetSize | None = None
@@ -99,11 +101,15 @@ class Store:
                 opened.callback(self._env.close)
                 give_to_owner(folder / LMDB_LOCK_FILE, owner)
                 self.page_bytes = int(self._env.stat()["psize"])
-                _check_file(folder, self._env)
+                _check_free_list(folder, self.page_bytes)
                 self._check_pages()
                 self._take_set_size()
                 self._db = self._open_databases()
                 self._check_size()
+                if self.limited_by == FILE_LIMIT:
+                    log.warning(
+                        "the data file may have %d bytes: less than --max-size, by the %s", self.map_bytes, FILE_LIMIT
+                    )
                 sync_folder(folder)
                 #: For reads that do not need the map (free_pages.py).
                 self._file = os.open(folder / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
@@ -164,7 +170,7 @@ class Store:
         if self.map_bytes < used:
             raise StartError(
                 f"the limit of {self.folder / DATA_FILE} is {self.map_bytes:,} bytes, and it has {used:,} in use: "
-                "name a larger --max-size"
+                f"name a larger {self.limited_by}"
             )
 
     def adopt(self) -> None:
@@ -218,7 +224,17 @@ class Store:
         if self._own_readers():
             raise RuntimeError("the map cannot be moved under an open transaction")
         self._env.set_mapsize(size)
-        self.map_bytes = size
+        self._map_size, self._file_max = size, largest_file()
+
+    @property
+    def map_bytes(self) -> int:
+        """The limit of the data file: that of the map, or a lower one of the system for files."""
+        return min(self._map_size, self._file_max)
+
+    @property
+    def limited_by(self) -> str:
+        """What sets that limit."""
+        return "--max-size" if self._map_size <= self._file_max else FILE_LIMIT
 
     def page_faults(self) -> Iterator[str]:
         """All damage of the pages, as sentences. Call it only while no transaction writes."""
@@ -282,7 +298,13 @@ class Store:
         return free
 
     def is_full(self, fault: DiskFault) -> bool:
-        """Whether a write failed because the disk, or a quota, is full."""
+        """Whether a write failed because the disk, or a quota, is full, or the file may not be larger. That is known
+        from the first such failure on: later commits use the pages that the file has.
+        """
+        size = os.fstat(self._file).st_size
+        if not can_grow(self.folder, size):  # a write that the limit cuts short says nothing about it
+            self._file_max = min(self._file_max, self.pages_reached * self.page_bytes)
+            return True
         return self.disk_free() < DISK_FREE_SEND if fault.full is None else fault.full
 
     def end_copies(self, why: str) -> None:
@@ -327,7 +349,7 @@ class ReadOnlyStore:
             opened.enter_context(damage_named(folder))
             self._env = open_unlocked(folder / DATA_FILE)
             opened.callback(self._env.close)
-            _check_file(folder, self._env)
+            _check_free_list(folder, int(self._env.stat()["psize"]))
             self._bare = without_checksums(_read_format(folder, meta_row(self._env, FORMAT_ROW)))
             self._db = existing_databases(self._env)
             self._opened = opened.pop_all()
@@ -346,19 +368,8 @@ class ReadOnlyStore:
         self._opened.close()
 
 
-def _check_file(folder: pathlib.Path, env: Any) -> None:
-    """Refuses a truncated copy: LMDB would open it, and the process would crash when it reads a missing page. Refuses a
-    file whose free list is damaged, before LMDB overwrites pages that it names by mistake.
-
-    Only a copy that was not written to yet must have its full length: any other file may end before its last page.
-    """
-    info, page_bytes = env.info(), int(env.stat()["psize"])
-    size, needed = (folder / DATA_FILE).stat().st_size, (int(info["last_pgno"]) + 1) * page_bytes
-    if info["last_txnid"] == _TXN_OF_COPY and size < needed:
-        raise StartError(
-            f"{folder / DATA_FILE} is truncated: it has {size:,} of {needed:,} bytes; it is part of a backup: "
-            "take the backup again or name another folder with --data"
-        )
+def _check_free_list(folder: pathlib.Path, page_bytes: int) -> None:
+    """Refuses a file whose free list is damaged, before LMDB overwrites pages that it names by mistake."""
     with open(folder / DATA_FILE, "rb") as file:
         if wrong := walk.check_free_list(file.fileno(), page_bytes):
             raise damaged(folder, wrong)

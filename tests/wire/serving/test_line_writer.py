@@ -1,4 +1,4 @@
-"""Lines of the log that nobody takes stop nobody, and are counted."""
+"""Lines of the log that no reader takes stop no broker, and are counted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_lines_come_in_their_order(pipe: Pipe) -> None:
     assert lines.dropped == 0
 
 
-def test_a_line_that_nobody_reads_does_not_wait_and_the_dropped_ones_are_told_at_their_place(pipe: Pipe) -> None:
+def test_lines_without_a_reader_wait_for_none_and_the_dropped_ones_are_reported(pipe: Pipe) -> None:
     lines = LineWriter(pipe.writer, notice)
     count = 2 * QUEUED_BYTES_MAX // len(LINE)
     for _ in range(count):
@@ -73,7 +73,7 @@ def test_a_line_that_nobody_reads_does_not_wait_and_the_dropped_ones_are_told_at
     assert pipe.lines("after\n") == ["after"]
 
 
-def test_lines_that_the_system_refuses_are_counted_and_told_once_it_takes_them(pipe: Pipe) -> None:
+def test_lines_that_the_system_refuses_are_counted_and_reported_once_it_takes_them(pipe: Pipe) -> None:
     errors: list[OSError] = []
     handle = os.open("/dev/full", os.O_WRONLY)
     lines = LineWriter(handle, notice, errors.append)
@@ -96,7 +96,7 @@ def test_a_pipe_that_others_made_non_blocking_gets_all_lines(pipe: Pipe) -> None
     assert len(pipe.lines("last\n")) == 201
 
 
-def test_a_flush_ends_although_nobody_reads(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_without_a_reader_ends(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_writer, "FLUSH_S", 0.01)
     lines = LineWriter(pipe.writer, notice)
     for _ in range(200):
@@ -106,7 +106,7 @@ def test_a_flush_ends_although_nobody_reads(pipe: Pipe, monkeypatch: pytest.Monk
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_a_broker_whose_log_nobody_reads_serves_and_ends(tmp_path: Path) -> None:
+def test_a_broker_whose_log_has_no_reader_serves_and_ends(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     metrics = own_port()
     command = [sys.executable, "-m", "popmq_server", "--port", "0", "--tls-port", "0", "--metrics-port", str(metrics)]
