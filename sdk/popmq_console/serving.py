@@ -86,7 +86,8 @@ def _listening(options: Options) -> Port:
     # A proxy has one address for all browsers.
     per_address = CONNECTIONS_MAX if options.public_url else CONNECTIONS_PER_ADDRESS
     try:
-        return Port(socket.create_server((options.host, options.port), family=_family(options.host)), per_address)
+        family, both = _family(options.host), options.host == "::"
+        return Port(socket.create_server((options.host, options.port), family=family, dualstack_ipv6=both), per_address)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # < 0: of a look-up
         raise OptionError(

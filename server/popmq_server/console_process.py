@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 
 from popmq_server.errors import StartError
-from popmq_server.options import Options, address, is_loopback
+from popmq_server.options import Options, address, is_any, is_loopback
 
 log = logging.getLogger("popmq")
 
@@ -36,9 +36,8 @@ END_S = 5.0
 
 def arguments(options: Options, port: int, certificate: pathlib.Path | None) -> list[str]:
     """The arguments of PROGRAM. `port`: where the broker serves; `certificate`: of its TLS port."""
-    anywhere = options.host in ("0.0.0.0", "::", "")
     given = [options.log_level, options.log_format, "console", "--until-stdin-ends"]
-    given += ["--endpoint", address("127.0.0.1" if anywhere else options.host, port)]
+    given += ["--endpoint", address("127.0.0.1" if is_any(options.host) else options.host, port)]
     if options.tls_only:
         given += ["--tls-ca", str(certificate)]
     given += ["--host", options.console_host.strip("[]"), "--port", str(options.console_port)]
@@ -51,7 +50,9 @@ def refuse_taken(host: str, port: int) -> None:
     """Raises StartError if the port cannot be opened. The console itself opens it seconds later."""
     host = host.strip("[]")
     try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        both = family == socket.AF_INET6 and is_any(host)
+        socket.create_server((host, port), family=family, dualstack_ipv6=both).close()
     except OSError as error:
         raise StartError(
             f"console port {port} on {host} cannot be opened: {error.strerror}; name another with --console-port or "

@@ -77,6 +77,11 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_any(host: str) -> bool:
+    """Whether the host means all addresses of this machine; `::` those of both families."""
+    return host.strip("[]") in ("0.0.0.0", "::", "")
+
+
 def address(host: str, port: int) -> str:
     """host:port, with the brackets that an IPv6 host needs."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

@@ -29,7 +29,15 @@ log = logging.getLogger("popmq")
 
 #: A scrape or a probe fails if the broker does not answer within this many seconds.
 ANSWER_S = 5.0
+#: Interval of the warnings about a certificate that ends soon.
+DAY_S = 86_400.0
 T = TypeVar("T")
+
+
+async def _warn_daily(certificate: "Certificate") -> None:
+    while True:
+        await pause(DAY_S)
+        certificate.warn()
 
 
 class Serving:
@@ -95,6 +103,7 @@ class Serving:
             self.left_out.append(("TLS", "--tls-port", options.tls_port))
         else:
             self.certificate, self._served = made.cert, made
+            self._closing.callback(asyncio.ensure_future(_warn_daily(made)).cancel)
 
     def _certificate(self) -> "Certificate":
         """The configured certificate, or the development certificate in the data folder."""

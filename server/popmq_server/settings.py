@@ -131,7 +131,7 @@ def _choice(name: str, choices: tuple[str, ...], help: str, shown: str, reload: 
 
 SETTINGS = (
     Setting("data", pathlib.Path, "DIR", "./popmq-data", "data folder, made when missing: one folder, one broker"),
-    Setting("host", str, "HOST", HOST, "address to listen on"),
+    Setting("host", str, "HOST", HOST, "address to listen on; 0.0.0.0: all of IPv4, `::`: also all of IPv6"),
     Setting("port", _port, "PORT", "8081", "gRPC port without TLS, 0 = any free one"),
     Setting("tls_port", _port, "PORT", "8082, or none when that is taken", "gRPC port with TLS, 0 = none"),
     Setting("tls_only", _switch, "", "no", "leave the port without TLS closed"),

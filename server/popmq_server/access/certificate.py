@@ -36,6 +36,8 @@ DEVELOPMENT_KEY = "development-key.pem"
 _DAYS = 3650
 #: Exceptions for files that are not a certificate and its key; TypeError: the key has a password.
 FAULTS = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
+#: So long before its end the log warns, as the alert does.
+_SOON = timedelta(days=7)
 _COMMON_NAME, _COMMON_NAME_MAX = "PopMQ development", 64
 _DNS_NAME_MAX = 253
 
@@ -74,12 +76,23 @@ class Certificate:
                 f"the certificate {cert} with the key {key} cannot be used: {_why(error)}; name a PEM chain and its "
                 "key without a password by --tls-cert and --tls-key, or leave both out for a development certificate"
             ) from None
-        if self.left_s() <= 0:
-            log.warning("the certificate %s is no longer valid: clients that verify it will not connect", cert)
+        self.warn()
 
     def left_s(self) -> float:
         """Seconds until the certificate of the next connection expires; negative if it has."""
         return (_ends(self.current().chain) - _now(self._clock)).total_seconds()
+
+    def warn(self) -> None:
+        """Logs a warning about a certificate that is no longer valid, or ends soon."""
+        left = _ends(self.pair.chain) - _now(self._clock)
+        if left <= timedelta(0):
+            log.warning("the certificate %s is no longer valid: clients that verify it will not connect", self.cert)
+        elif left < _SOON:
+            log.warning(
+                "the certificate %s is valid for %d more hours: replace it, or clients that verify it will not connect",
+                self.cert,
+                left / timedelta(hours=1),
+            )
 
     def current(self) -> Pair:
         """The pair for a new connection: another object after the files were replaced by a valid pair.
@@ -108,6 +121,7 @@ class Certificate:
             self.pair = pair
             change = f"the {what} {self.cert} was replaced"
             log.info("%s", change)
+            self.warn()
             return change
 
     def _look(self) -> tuple[Version, ...]:

@@ -21,6 +21,7 @@ import popmq_http2
 from popmq_http2 import Aborted, Call, Code, Limits, Method
 from popmq_server.api.native.status import ending
 from popmq_server.errors import Refused, StartError
+from popmq_server.options import is_any
 
 if TYPE_CHECKING:
     from popmq_server.access.certificate import Certificate, Pair
@@ -164,10 +165,13 @@ class _Encoding:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A listening socket; raises OSError. `reuse_port` stays off: a second broker must not bind the same port."""
+    """A listening socket, with `::` of both families; raises OSError. `reuse_port` stays off: a second broker must not
+    bind the same port.
+    """
     port = int(port)  # from Python 3.13 on getaddrinfo refuses subclasses of int
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    both = family == socket.AF_INET6 and is_any(host)
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
 
 
 class _Listening(ssl.SSLContext):

@@ -18,8 +18,10 @@ from popmq_http2.server.listening import Listening
 
 #: A client that sends no request, or takes no answer, is dropped after this many seconds.
 CLIENT_S = 10.0
-#: Connections at a time; further ones are closed at once. A scrape and two probes need three.
+#: Connections at a time; a further one ends the oldest that has sent no request. A scrape and two probes need three.
 CONNECTIONS_MAX = 64
+#: Seconds that a new connection waits at most for the place of the one that it ends.
+PLACE_S = 1.0
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -37,6 +39,12 @@ Probe = Callable[[], Health]
 class _Handler(WSGIRequestHandler):
     timeout = CLIENT_S  # type: ignore[assignment, unused-ignore]  # its base class has None
 
+    def parse_request(self) -> bool:
+        """From here on the connection is not silent."""
+        if good := super().parse_request():
+            self.server.asked(self.request)  # type: ignore[attr-defined]
+        return good
+
     def log_message(self, *_: Any) -> None:
         """Logs nothing: a probe every few seconds would hide the other lines."""
 
@@ -50,6 +58,8 @@ class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
         host = host.strip("[]")
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        #: Connections without a request, the oldest first.
+        self._silent: dict[socket.socket, None] = {}
         self._metrics, self._probes = metrics, probes
         super().__init__((host, port), _Handler)
         self.set_app(self._answer)
@@ -68,20 +78,45 @@ class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._end_oldest()
+            if not self._free.acquire(timeout=PLACE_S):
+                self.shutdown_request(request)
+                return
+        self._silent[request] = None
         super().process_request(request, client_address)
+
+    def _end_oldest(self) -> None:
+        """Ends the connection that has been silent for the longest time: probes are answered beside many of them."""
+        for silent in list(self._silent):
+            self.asked(silent)
+            with contextlib.suppress(OSError):
+                silent.shutdown(socket.SHUT_RDWR)
+            return
+
+    def asked(self, request: socket.socket) -> None:
+        """Its request has come, or it ends."""
+        self._silent.pop(request, None)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.asked(request)
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Says nothing: the client has gone."""
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """The answer to GET, for HEAD without its body."""
+        if environ["REQUEST_METHOD"] != "HEAD":
+            return self._answer_get(environ, start)
+        begun: list[Any] = []
+        body = self._answer_get({**environ, "REQUEST_METHOD": "GET"}, lambda *begin: begun.extend(begin))
+        start(begun[0], [*begun[1], ("Content-Length", str(sum(map(len, body))))])
+        return []
+
+    def _answer_get(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             return self._metrics(environ, start)

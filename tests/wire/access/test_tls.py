@@ -88,6 +88,17 @@ def test_a_pair_of_others_under_the_development_names_is_used_and_never_replaced
     assert {path.name for path in folder.iterdir()} == {DEVELOPMENT_CERT, DEVELOPMENT_KEY}
 
 
+def test_a_certificate_that_ends_within_a_week_is_in_the_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made(folder)
+    clock = FakeClock()
+    clock.advance(10 * YEAR_MS - 8 * 86_400_000)
+    served = development(folder, "127.0.0.1", clock)
+    assert caplog.text == ""
+    clock.advance(2 * 86_400_000)
+    served.warn()
+    assert "is valid for 144 more hours" in caplog.text
+
+
 def test_a_development_certificate_that_is_no_longer_valid_is_made_again_with_the_same_key(folder: Path) -> None:
     pair, later = made(folder), FakeClock()
     later.advance(11 * YEAR_MS)

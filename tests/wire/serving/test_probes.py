@@ -164,14 +164,34 @@ def test_a_host_that_is_not_here_is_a_start_error_with_the_cure(folder: Path, po
         broker.start()
 
 
-def test_connections_that_send_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+def test_probes_are_answered_beside_connections_that_send_nothing(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr(monitoring, "CONNECTIONS_MAX", 2)
     served = MonitoringPort(HOST, port, lambda *_: [], {"/healthz": lambda: Health(True, "ok")})
     try:
-        idle = [socket.create_connection((HOST, port)) for _ in range(2)]
-        with socket.create_connection((HOST, port), timeout=CALL_S) as third:
-            assert third.recv(1) == b"", "closed at once"
+        idle = [socket.create_connection((HOST, port), timeout=CALL_S) for _ in range(6)]
+        assert get(port, "/healthz") == (200, "ok")
+        assert [one.recv(1) for one in idle[:4]] == [b""] * 4, "the oldest are closed"
         for one in idle:
             one.close()
     finally:
         served.close()
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+def test_a_head_gets_the_answer_without_its_body(broker: EmbeddedBroker, port: int, path: str) -> None:
+    asked = urllib.request.Request(f"http://{HOST}:{port}{path}", method="HEAD")
+    with urllib.request.urlopen(asked, timeout=CALL_S) as answer:
+        assert (answer.status, answer.read()) == (200, b"")
+        assert int(answer.headers["Content-Length"]) > 0
+
+
+@pytest.mark.parametrize("transport", ["python", "grpcio"])
+def test_a_broker_on_all_addresses_serves_both_families(folder: Path, port: int, transport: str) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with EmbeddedBroker(
+        folder, sync="none", host="::", metrics_host="::", metrics_port=port, transport=transport
+    ) as broker:
+        for host in ("127.0.0.1", "::1"):
+            for opened in (port, int(broker.endpoint.rpartition(":")[2])):
+                socket.create_connection((host, opened), timeout=CALL_S).close()
