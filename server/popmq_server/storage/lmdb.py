@@ -30,8 +30,9 @@ _REFUSED = {
     "use a file system with larger files",
     errno.EROFS: "the file system is mounted read-only: look for its cause in dmesg, and mount it for writing",
     errno.EIO: "the disk fails: look for its cause in dmesg, and mend it",
-    errno.EMFILE: "this process has no files left: raise its limit of open files (ulimit -n, LimitNOFILE=)",
+    # Before EMFILE, whose message is the beginning of this one's.
     errno.ENFILE: "the system has no files left (fs.file-max): raise its limit, or end other programs",
+    errno.EMFILE: "this process has no files left: raise its limit of open files (ulimit -n, LimitNOFILE=)",
     errno.ENOMEM: "this process has no memory or address space left: raise its limit (ulimit -v, LimitAS=), or name a "
     "smaller --max-size",
     errno.EACCES: "this user may not: run this as the owner of the folder",

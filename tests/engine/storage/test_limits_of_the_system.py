@@ -71,7 +71,9 @@ def test_a_file_that_may_not_grow_is_a_full_store_and_acks_go_on(
 def test_a_limit_below_what_the_store_has_is_named_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Rig(tmp_path / "data").core.close()
+    rig = Rig(tmp_path / "data")
+    rig.pair()
+    rig.core.close()
     monkeypatch.setattr(store, "largest_file", lambda: 4096)
     with pytest.raises(StartError, match="name a larger limit of the process for files"):
         Rig(tmp_path / "data")
