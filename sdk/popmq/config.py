@@ -1,10 +1,44 @@
-"""Timeouts and retries of a client. Durations are seconds."""
+"""Timeouts and retries of a client, and the variables of its environment. Durations are seconds."""
 
 import math
+import os
 import random
 from dataclasses import dataclass
 
+from popmq.errors import InvalidField
+
 DEFAULT_ENDPOINT = "127.0.0.1:8081"
+
+_SWITCH = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("", "0", "false", "no", "off"), False),
+}
+#: What some editors write at the beginning of a text file.
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def trimmed(text: str) -> str:
+    """A value of a variable or a file: without white space around it, and without a byte order mark."""
+    return text.strip().removeprefix(BYTE_ORDER_MARK).strip()
+
+
+def variable(name: str) -> str:
+    """The variable POPMQ_NAME of the environment, trimmed; "": it is empty, or not set."""
+    return trimmed(os.environ.get(f"POPMQ_{name.upper()}", ""))
+
+
+def switch(name: str) -> bool:
+    """The same as yes (1, true, yes, on) or no (0, false, no, off, or not set). Raises InvalidField."""
+    given = variable(name)
+    if given.lower() not in _SWITCH:
+        raise InvalidField(
+            f"POPMQ_{name.upper()} is {given!r:.80}: neither true nor false",
+            code="INVALID_FIELD",
+            field=name,
+            action="set it to 1, true, yes or on, or to 0, false, no or off",
+        )
+    return _SWITCH[given.lower()]
+
 
 #: Messages of one pull, as in the reference: a slow handler does not make others wait for a thousand of them.
 PULL_MESSAGES = 32

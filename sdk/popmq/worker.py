@@ -17,7 +17,6 @@ of its group, and after its `max_attempts` the message is a dead letter. Leases 
 import asyncio
 import inspect
 import logging
-import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -30,7 +29,6 @@ from popmq._worker.handlers import Handler, handler_of
 from popmq._worker.middleware import checked_middleware
 from popmq._worker.outcomes import Reject, RetryLater
 from popmq._worker.running import Run
-from popmq.config import DEFAULT_ENDPOINT
 from popmq.duration import Duration, seconds_or_none
 from popmq.message import Delivery
 
@@ -118,8 +116,7 @@ class Worker:
 
     def client(self) -> AsyncClient:
         """A new client as this worker uses it."""
-        endpoint = self.endpoint or os.environ.get("POPMQ_ENDPOINT") or DEFAULT_ENDPOINT
-        return AsyncClient(endpoint, **self._options)
+        return AsyncClient(self.endpoint, **self._options)
 
     async def serve(self, client: AsyncClient | None = None, *, declare: bool = False) -> bool:
         """Handles messages in the running event loop until `stop`. False: it was stopped at once, not drained.

@@ -228,7 +228,7 @@ class _Given(NamedTuple):
 def load(argv: list[str] | None, environ: Mapping[str, str]) -> Settings:
     """Reads all sources. Raises SettingError; argparse ends the process for a wrong flag (code 2) and for --help."""
     flags = vars(_parser().parse_args(argv))
-    path = flags.pop(CONFIG, None) or environ.get(f"{PREFIX}{CONFIG.upper()}")
+    path = flags.pop(CONFIG, None) or _trimmed(environ.get(f"{PREFIX}{CONFIG.upper()}", ""))
     given = _from_file(pathlib.Path(path)) if path else {}
     given |= _from_variables(environ)
     given |= {name: _Given(value, BY_NAME[name].flag) for name, value in flags.items()}
@@ -284,13 +284,18 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _from_variables(environ: Mapping[str, str]) -> dict[str, _Given]:
-    """Settings of the environment. An empty variable counts as not set; unknown ones may be the clients'."""
+    """Settings of the environment, trimmed. An empty variable counts as not set; unknown ones may be the clients'."""
     given = {}
     for variable, setting in BY_VARIABLE.items():
-        text = environ.get(variable, "")
+        text = _trimmed(environ.get(variable, ""))
         if text and not (setting.read is _port and text.startswith(_SERVICE_LINK)):
             given[setting.name] = _Given(_read(setting, text, variable), variable)
     return given
+
+
+def _trimmed(text: str) -> str:
+    """Without white space around it, and without the byte order mark that some editors begin a file with."""
+    return text.strip().removeprefix("\ufeff").strip()
 
 
 def _from_file(path: pathlib.Path) -> dict[str, _Given]:
@@ -314,7 +319,7 @@ def _tables(path: pathlib.Path) -> dict[str, Any]:
     import tomllib  # here: most starts have no file, and its parser is 4 ms of one
 
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise SettingError(f"{path}: {error.strerror}; name a file that is there with --config") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

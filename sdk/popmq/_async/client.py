@@ -24,7 +24,7 @@ from popmq._calls.later import Later
 from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise
 from popmq._consuming.clock import Clock, SystemClock
 from popmq._transport.connection import Transport, connection
-from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
+from popmq.config import Retry, Timeouts
 from popmq.duration import Duration, seconds_of
 from popmq.topic import Assignment, Session
 
@@ -59,19 +59,21 @@ class AsyncClient(
 ):
     """A client of one broker. Threads may share it (an asynchronous one: the tasks of one event loop).
 
+    `endpoint` (host:port): else POPMQ_ENDPOINT, else 127.0.0.1:8081. How it reaches the broker otherwise is taken from
+    the environment in the same way: POPMQ_TLS, POPMQ_ACCESS_KEY, …, as docs/sdk.md lists them.
     `client_id` (≤ 128 bytes) names the client in lists of leases; by default it is made of host, process and a random
     part. docs/sdk.md describes the other parameters. After a fork create a new client. Raises InvalidField.
     """
 
     def __init__(
         self,
-        endpoint: str = DEFAULT_ENDPOINT,
+        endpoint: str | None = None,
         *,
         client_id: str | None = None,
         timeouts: Timeouts | None = None,
         retry: Retry | None = None,
         clock: Clock | None = None,
-        tls: bool = False,
+        tls: bool | None = None,
         tls_ca: str | os.PathLike[str] | None = None,
         access_key: str | None = None,
         secret: str | None = None,
@@ -79,10 +81,10 @@ class AsyncClient(
         client_cert: str | os.PathLike[str] | None = None,
         client_key: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.endpoint = endpoint
         self.client_id = client_id or f"{socket.gethostname()[:80]}-{os.getpid()}-{os.urandom(4).hex()}"
         self._clock = clock or SystemClock()
         reached = connection(endpoint, tls, tls_ca, access_key, secret, transport, client_cert, client_key)
+        self.endpoint = reached.endpoint
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()

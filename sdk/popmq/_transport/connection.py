@@ -1,5 +1,6 @@
 """How a client reaches its broker: the endpoint, TLS, and the access key that its calls prove.
 
+    endpoint, tls, tls_ca, client_cert, client_key      each: as given; else the variable POPMQ_ENDPOINT, POPMQ_TLS, …
     access_key, secret  ─┐  else POPMQ_ACCESS_KEY, POPMQ_SECRET, POPMQ_SECRET_FILE
                          └─▶ Signer ──▶ two headers of each call, the same for a minute
 
@@ -12,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
+from popmq.config import DEFAULT_ENDPOINT, switch, trimmed, variable
 from popmq.errors import InvalidField
 from popmq_http2.client.target import target, tls_context
 
@@ -109,8 +111,8 @@ class Connection:
 
 
 def connection(
-    endpoint: str,
-    tls: bool,
+    endpoint: str | None,
+    tls: bool | None,
     tls_ca: FilePath | None,
     access_key: str | None,
     secret: str | None,
@@ -118,9 +120,13 @@ def connection(
     client_cert: FilePath | None,
     client_key: FilePath | None,
 ) -> Connection:
-    """Raises InvalidField for half a key, half a client certificate, files that cannot be read, an unknown transport
-    and a wrong endpoint.
+    """What is not given (None) is taken from the environment; "" is none.
+
+    Raises InvalidField for half a key, half a client certificate, files that cannot be read, an unknown transport, a
+    wrong endpoint and a variable with a wrong value.
     """
+    if endpoint is None:
+        endpoint = variable("endpoint") or DEFAULT_ENDPOINT
     if not isinstance(endpoint, str):
         raise TypeError(f"the endpoint is {endpoint!r}, of type {type(endpoint).__name__}: give a str, host:port")
     chosen = _transport(transport)
@@ -132,13 +138,17 @@ def connection(
     except ValueError as error:
         action = "give the port of the broker, too: 8081, or 8082 with TLS, unless it was started with others"
         raise InvalidField(f"endpoint: {error}", code="INVALID_FIELD", field="endpoint", action=action) from None
+    tls_ca = variable("tls_ca") if tls_ca is None else tls_ca
     ca = _read("tls_ca", tls_ca) if tls_ca else None
-    shown = _client_cert(client_cert, client_key)
-    with_tls = tls or ca is not None or shown is not None
+    shown = _client_cert(
+        variable("client_cert") if client_cert is None else client_cert,
+        variable("client_key") if client_key is None else client_key,
+    )
+    with_tls = (switch("tls") if tls is None else tls) or ca is not None or shown is not None
     return Connection(endpoint, chosen, with_tls, ca, _signer(access_key, secret), shown)
 
 
-def _client_cert(cert: FilePath | None, key: FilePath | None) -> tuple[str, str] | None:
+def _client_cert(cert: FilePath, key: FilePath) -> tuple[str, str] | None:
     """The files of a client certificate, once seen to be readable; None without one."""
     if bool(cert) != bool(key):
         missing = "client_key" if cert else "client_cert"
@@ -157,7 +167,7 @@ def _client_cert(cert: FilePath | None, key: FilePath | None) -> tuple[str, str]
 
 def _transport(given: str | None) -> Transport:
     """What is given counts before the environment."""
-    name = given or os.environ.get("POPMQ_CLIENT_TRANSPORT") or "auto"
+    name = given or variable("client_transport") or "auto"
     for known in get_args(Transport):
         if name == known:
             return DEFAULT_TRANSPORT if known == "auto" else known
@@ -168,10 +178,11 @@ def _transport(given: str | None) -> Transport:
 
 def _signer(access_key: str | None, secret: str | None) -> Signer | None:
     """None without a key. What is given counts before the environment."""
-    name = access_key or os.environ.get("POPMQ_ACCESS_KEY", "")
-    secret = secret or os.environ.get("POPMQ_SECRET", "")
-    if not secret and (path := os.environ.get("POPMQ_SECRET_FILE")):
-        secret = _read("secret", path).strip()
+    name = variable("access_key") if access_key is None else access_key
+    if secret is None:
+        secret = variable("secret")
+        if not secret and (path := variable("secret_file")):
+            secret = trimmed(_read("secret", path))
     if bool(name) != bool(secret):
         missing = "secret" if name else "access_key"
         raise InvalidField(
@@ -184,9 +195,9 @@ def _signer(access_key: str | None, secret: str | None) -> Signer | None:
 
 
 def _read(what: str, path: str | os.PathLike[str]) -> str:
-    """The text of a file."""
+    """The text of a file, without a byte order mark."""
     try:
-        with open(path) as file:
+        with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a text"

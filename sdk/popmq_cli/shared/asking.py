@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +15,10 @@ import click
 
 import popmq
 from popmq import errors
+from popmq.config import switch, trimmed, variable
 from popmq.duration import seconds_of
 from popmq_cli.shared import exits
-from popmq_cli.shared.connection import CONNECTION, DEFAULT_ENDPOINT, connection_options
+from popmq_cli.shared.connection import CONNECTION, connection_options
 from popmq_cli.shared.contexts import in_use
 from popmq_cli.shared.moments import moment_of
 from popmq_cli.shared.output import Output
@@ -95,12 +95,14 @@ LATER = Moment(ahead=True)
 def connection_of(given: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     """How to reach the broker, as popmq_cli/shared/contexts.py says. An option of the command wins over one of `popmq`.
 
-    The parameters of a popmq.Client. `endpoint` is missing when nothing names one. Raises UsageError for an unknown
-    context.
+    The parameters of a popmq.Client. `endpoint` is missing when nothing names one. With a context that was named they
+    are complete, so that the client takes nothing from the environment. Raises UsageError for an unknown context.
     """
     options = {name: given[name] or shared.get(name) for name in CONNECTION}
-    named = options["context"] or os.environ.get("POPMQ_CONTEXT")
-    variables = {} if named else {name: os.environ.get(f"POPMQ_{name.upper()}") for name in _VARIABLES}
+    named = options["context"] or variable("context")
+    variables: dict[str, Any] = {} if named else {name: variable(name) for name in _VARIABLES}
+    if variables:
+        variables["tls"] = _switch("tls")
     context = in_use(named, bool(options["endpoint"] or variables.get("endpoint")))
 
     def value(name: str) -> Any:
@@ -110,20 +112,31 @@ def connection_of(given: dict[str, Any], shared: dict[str, Any]) -> dict[str, An
     path = options["secret_file"] or kept.get("secret_file")
     found = {
         "endpoint": value("endpoint"),
-        "tls": value("tls") not in (None, False, "", "0"),
+        "tls": value("tls"),
         "tls_ca": value("tls_ca"),
         "client_cert": value("client_cert"),
         "client_key": value("client_key"),
         "access_key": value("access_key"),
         "secret": _secret(path) if path else kept.get("secret"),
     }
-    return {name: each for name, each in found.items() if each}
+    connection = {name: each for name, each in found.items() if each}
+    if not named:
+        return connection
+    keyless = {} if "access_key" in connection else {"access_key": "", "secret": ""}
+    return {"tls": False, "tls_ca": "", "client_cert": "", "client_key": "", **keyless, **connection}
+
+
+def _switch(name: str) -> bool:
+    try:
+        return switch(name)
+    except errors.InvalidField as error:
+        raise click.UsageError(f"{error}") from None
 
 
 def connect(given: dict[str, Any], shared: dict[str, Any], timeout: float | None) -> popmq.Client:
     """A client of the broker that `connection_of` finds. Raises PopMQError."""
     return popmq.Client(
-        **{"endpoint": DEFAULT_ENDPOINT, **connection_of(given, shared)},
+        **connection_of(given, shared),
         timeouts=popmq.Timeouts.all(DEFAULT_TIMEOUT_S if timeout is None else timeout),
         retry=popmq.Retry(reach=REACH_S if timeout is None else math.inf),
     )
@@ -133,7 +146,7 @@ def _secret(path: str) -> str:
     """The text of a file; "-" is the standard input."""
     try:
         with click.open_file(path) as file:
-            return str(file.read()).strip()
+            return trimmed(str(file.read()))
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--secret-file") from None
 

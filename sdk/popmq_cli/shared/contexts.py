@@ -31,7 +31,7 @@ class Contexts:
         self.selected = ""
         self.by_name: dict[str, dict[str, Any]] = {}
         try:
-            with open(path) as file:
+            with open(path, encoding="utf-8-sig") as file:
                 _private(path, os.fstat(file.fileno()).st_mode)
                 held = json.load(file)
             self.selected = str(held["selected"])

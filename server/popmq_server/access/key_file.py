@@ -40,7 +40,7 @@ def read(path: pathlib.Path) -> dict[str, Key]:
             # A file of root that the broker's group may read is how Kubernetes mounts secrets for a user.
             if mode & (0o077 if found.st_uid == os.geteuid() else 0o037):
                 raise ValueError(f"others may read {path} (mode {mode:o}): chmod 600 {path}")
-            tables = tomllib.loads(file.read().decode())
+            tables = tomllib.loads(file.read().decode("utf-8-sig"))
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}; name a file that is there with --access-keys") from None
     except UnicodeDecodeError:

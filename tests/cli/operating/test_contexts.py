@@ -64,14 +64,15 @@ def test_options_variables_and_contexts_have_an_order_of_precedence(
     run("topic", "list", "--context", "two")
     monkeypatch.setenv("POPMQ_CONTEXT", "one")
     run("topic", "list")
+    rest = {"tls": False, "tls_ca": "", "client_cert": "", "client_key": ""}  # not from the environment either
     assert found == [
         one,
         {"endpoint": "option:1"},
-        one | {"endpoint": "option:1"},
-        {"endpoint": "one:1", "tls": True, "access_key": "me"},
+        rest | one | {"endpoint": "option:1"},
+        rest | {"endpoint": "one:1", "tls": True, "access_key": "me"},
         {"endpoint": "variable:1"},
-        {"endpoint": "two:1"},
-        one,
+        rest | {"endpoint": "two:1", "access_key": "", "secret": ""},
+        rest | one,
     ]
 
 
