@@ -20,6 +20,8 @@ class Limits:
     requests_bytes: int = 256 << 20
     #: Such bytes of one connection beyond which each call has to prove its caller before its handler begins.
     unproved_bytes: int = 64 << 10
+    #: Open calls of one connection beyond which each has to prove its caller with its headers.
+    unproved_calls: int = 100
     #: By how much an unfinished request has to grow from one look at its connection to the next (keepalive_s).
     progress_bytes: int = 16 << 10
     #: Answers that a client has not taken from its connection; above this, new calls end with RESOURCE_EXHAUSTED.

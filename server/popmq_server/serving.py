@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from popmq_server import logs
 from popmq_server.access.known_keys import Keys
+from popmq_server.api.answer_room import AnswerRoom
 from popmq_server.api.server import Server
 from popmq_server.clock import Clock, pause
 from popmq_server.commands import queries
@@ -71,7 +72,7 @@ class Serving:
         try:
             if options.metrics_port:
                 self._open_monitoring(options.metrics_host, options.metrics_port)
-            self.broker = Broker(options, self._clock, metrics, note_faults=self._note_faults)
+            self.broker = Broker(options, self._clock, metrics, note_faults=self._note_faults, room=AnswerRoom())
             self._closing.push_async_callback(self.broker.close)
             connections = options.connections_per_address
             self._server = Server(self.broker, self._clock, metrics, keys, options.transport, connections)

@@ -169,7 +169,12 @@ class Streams:
             call.inbox.add_headers(headers_bytes)
         else:
             call.inbox.add(data)
-        if self._budget.held > self._limits.unproved_bytes and not call.proved:
+        if self._budget.held > self._limits.unproved_bytes:
+            self._prove(call)
+
+    def _prove(self, call: Call) -> None:
+        """Asks once for the proof of a caller who takes much room. Raises Aborted."""
+        if not call.proved:
             call.proved = True
             if self._server.check is not None:
                 self._server.check(call)
@@ -275,9 +280,13 @@ class Streams:
         inbox.ended = ends
         if ends and call.body_left > 0:
             raise StreamFault(stream_id, PROTOCOL_ERROR, "the DATA are not as long as content-length says")
-        if self._own_headers > limits.free_headers_bytes:
+        many = len(self.calls) > limits.unproved_calls and self._server.check is not None
+        if many or self._own_headers > limits.free_headers_bytes:
             try:
-                self._keep(call, b"", self._own_headers)
+                if many:
+                    self._prove(call)
+                if self._own_headers > limits.free_headers_bytes:
+                    self._keep(call, b"", self._own_headers)
             except Aborted as aborted:
                 self._end_early(call, aborted)
                 return

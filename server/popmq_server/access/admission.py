@@ -4,6 +4,7 @@ Handlers call `admit` once they have the request, streams at their start (open_s
 a connection ends counts it until then; with grpcio a connection is counted while calls of the key run on it.
 """
 
+import contextvars
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from popmq_server.access.key_limits import Use
 
 #: Adds the bytes of an answer to what a call has in flight.
 Answered = Callable[[int], None]
+#: What the running call has in flight; None without access keys.
+IN_FLIGHT: contextvars.ContextVar["_Bytes | None"] = contextvars.ContextVar("popmq_in_flight", default=None)
 
 
 def admit(context: Any, size: int) -> Answered | None:
@@ -20,7 +23,9 @@ def admit(context: Any, size: int) -> Answered | None:
     if not isinstance(key, Key):
         return None
     connect(context, key)
-    return _Bytes(context, key, size).answered
+    in_flight = _Bytes(context, key, size)
+    IN_FLIGHT.set(in_flight)
+    return in_flight.answered
 
 
 def connect(context: Any, key: Key) -> None:
@@ -33,20 +38,34 @@ def connect(context: Any, key: Key) -> None:
 
 
 class _Bytes:
-    """The bytes that one call has in flight."""
+    """The bytes that one call has in flight: its request, then what was read for its answer, then the answer."""
 
-    __slots__ = ("_size", "_use")
+    __slots__ = ("_key", "_read", "_reads", "_size", "_use")
 
     def __init__(self, context: Any, key: Key, size: int) -> None:
+        self._key = key
         self._use: Use = key.use
         self._use.begins(key.limits, size)
         self._size = size
+        #: Bytes that were read, and those of them that no written answer has taken the place of.
+        self._reads = self._read = 0
         context.add_done_callback(self._over)
 
-    def answered(self, size: int) -> None:
+    def reads(self, size: int) -> None:
+        """Counts messages that were read for the answer. Raises Refused RATE_LIMITED."""
+        self._use.reads(self._key.limits, size)
+        self._reads += size
+        self._read += size
         self._size += size
-        self._use.bytes_in_flight += size
+
+    def answered(self, size: int) -> None:
+        """Counts an answer, or a part of one, in place of what was read for it."""
+        more = size - min(size, self._read)
+        self._read -= size - more
+        self._size += more
+        self._use.bytes_in_flight += more
 
     def _over(self, _: Any) -> None:
         self._use.bytes_in_flight -= self._size
-        self._size = 0
+        self._use.answers -= self._reads
+        self._size = self._reads = self._read = 0

@@ -51,7 +51,9 @@ class KeyLimited(Refused):
 class Use:
     """What a key uses at this moment, and how often it was refused, by limit. For the event loop's thread."""
 
-    __slots__ = ("_at_ms", "_name", "_peers", "_room", "_turn_ms", "bytes_in_flight", "calls", "held", "limited")
+    __slots__ = (
+        "_at_ms", "_name", "_peers", "_room", "_turn_ms", "answers", "bytes_in_flight", "calls", "held", "limited",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -59,6 +61,8 @@ class Use:
         self._room: float | None = None
         self._at_ms = 0
         self._turn_ms = 0.0
+        #: Of the bytes in flight, those of messages that were read for answers.
+        self.answers = 0
         self.bytes_in_flight = self.calls = self.held = 0
         self.limited: Counter[str] = Counter()
 
@@ -102,6 +106,14 @@ class Use:
         most = limits.bytes_in_flight
         if most and self.bytes_in_flight and self.bytes_in_flight + size > most:
             raise self._refused("bytes_in_flight", f"{most:,} bytes in flight", _LATER_MS)
+        self.bytes_in_flight += size
+
+    def reads(self, limits: KeyLimits, size: int) -> None:
+        """Counts messages that were read for an answer. A key without any may have an answer of any size."""
+        most = limits.bytes_in_flight
+        if most and self.answers and self.bytes_in_flight + size > most:
+            raise self._refused("bytes_in_flight", f"{most:,} bytes in flight", _LATER_MS)
+        self.answers += size
         self.bytes_in_flight += size
 
     def _refused(self, limit: str, most: str, retry_ms: int) -> "KeyLimited":

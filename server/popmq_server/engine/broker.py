@@ -53,7 +53,9 @@ from popmq_server.model.leased import Leased
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options, Unnamed
 from popmq_server.seam.producers import ProducerStream
+from popmq_server.seam.room import Room
 from popmq_server.storage.store import Store
+from popmq_server.writer import answers
 from popmq_server.writer.admitted import Admitted
 from popmq_server.writer.batch import Committed
 from popmq_server.writer.core import Core
@@ -76,8 +78,12 @@ class Ticket(NamedTuple):
 class Broker(InPieces):
     """The embedded implementation of Engine (engine.py). Make and use it inside one event loop."""
 
-    def __init__(self, options: Options, clock: Clock, metrics: Metrics, *, note_faults: bool = False) -> None:
+    def __init__(
+        self, options: Options, clock: Clock, metrics: Metrics, *, note_faults: bool = False, room: Room | None = None
+    ) -> None:
+        """`room`: of the answers; None: without limits."""
         super().__init__()
+        self._room = room
         self.clock = clock
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
@@ -143,8 +149,12 @@ class Broker(InPieces):
     async def execute(self, command: Any) -> Any:
         """Runs one command; the answer has been committed. Raises Refused.
 
-        The admitted commands are bounded (admitted.py): callers get BUSY before the process runs out of memory.
+        The admitted commands are bounded (admitted.py): callers get BUSY before the process runs out of memory. An
+        answer with messages needs room (seam/room.py).
         """
+        room = self._room if isinstance(command, answers.READS) else None
+        if room is not None:
+            room.check()
         size = self._admitted.admit(command)
         if isinstance(command, Send | Stage):
             command = with_hashes(command)
@@ -159,6 +169,12 @@ class Broker(InPieces):
             raise
         finally:
             del ticket  # its future has the refusal, whose traceback has this frame
+        if room is not None:
+            try:
+                room.hold(answers.bytes_of(result))
+            except Refused:
+                self._unheard(command, result)
+                raise
         return await self.finished(command, result) if type(command) in REPEATED else result
 
     async def ask(self, query: Query[A]) -> A:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from popmq_server.commands import LookedUpPiece, LookUpPiece, PeekedPiece, PeekPiece, Pop, Pull, Pulled, Query
 from popmq_server.commands import bytes_of as bytes_of_rows
 from popmq_server.commands.numbers import Page
+from popmq_server.commands.queries import Browse
 from popmq_server.model.leased import Leased
 
 #: Message bytes in the answers of one commit batch; the last answer may exceed the limit.
@@ -20,6 +21,8 @@ ANSWER_BYTES_MAX = 16 << 20
 #: Takes the place of an answer: the command did not run, and must run in the next batch.
 NEXT_BATCH: Final = object()
 
+#: Commands that read messages for their callers.
+READS = (Pop, Pull, PeekPiece, LookUpPiece, Browse)
 _ASKS = (Pop, Pull, PeekPiece, LookUpPiece, Query)
 _ANSWERS = (Leased, Pulled, PeekedPiece, LookedUpPiece, Page)
 

@@ -258,3 +258,16 @@ async def test_many_small_requests_of_a_caller_that_proves_nothing_are_refused_t
         stranger.more(number, 1_000)
     assert len(stranger.ended) == 31
     assert served.buffered.bytes < 20_000
+
+
+async def test_many_open_calls_of_a_caller_that_proves_nothing_are_refused(echo: Echo) -> None:
+    """They have hardly a byte each and cost a kilobyte, and a silent stream may last as long as its client likes."""
+
+    def check(call: Call) -> None:
+        raise Aborted(Code.UNAUTHENTICATED, "no key")
+
+    client = Client(Server(echo.methods().get, Limits(unproved_calls=10), check))
+    for number in range(1, 101, 2):
+        client.open(number, "say")
+    client.read()
+    assert client.ended == dict.fromkeys(range(21, 101, 2), Code.UNAUTHENTICATED)

@@ -228,3 +228,11 @@ def test_an_invalid_limit_is_refused_with_its_key(tmp_path: Path, line: str) -> 
     path.write_text(f"[a]\nsecret = 'the secret of a'\nallow = []\n{line}")
     with pytest.raises(Exception, match=rf"\[a\]: {line.split()[0]}"):
         known_keys.Keys(path)
+
+
+def test_answers_of_a_key_are_bounded_as_soon_as_they_are_read() -> None:
+    use, limits = Use("greedy"), KeyLimits(bytes_in_flight=100)
+    use.reads(limits, 150)  # one answer may have any size
+    with pytest.raises(Refused) as refused:
+        use.reads(limits, 1)
+    assert (refused.value.code, use.bytes_in_flight, use.limited["bytes_in_flight"]) == ("RATE_LIMITED", 150, 1)
