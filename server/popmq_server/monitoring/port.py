@@ -53,6 +53,8 @@ class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
     """Serves from the constructor on until `close`. Raises OSError when the port cannot be opened."""
 
     daemon_threads = True
+    #: Connections that the system queues: with the 5 of socketserver a burst makes a probe wait for a second.
+    request_queue_size = 128
 
     def __init__(self, host: str, port: int, metrics: App, probes: dict[str, Probe]) -> None:
         host = host.strip("[]")
