@@ -34,6 +34,14 @@ def bodies(*texts: str) -> pa.RecordBatch:
     return table(body=list(texts))
 
 
+EITHER_NAME = pytest.mark.parametrize("options", [{}, {"txnAppId": "job"}], ids=["the id of the query", "txnAppId"])
+
+
+def told(patch: pytest.MonkeyPatch, query: str, batch: int) -> None:
+    """Lets the tasks that follow see a query and a batch, as Spark's TaskContext tells them."""
+    patch.setattr(write, "_task_property", {write.QUERY_ID: query, write.BATCH_ID: str(batch)}.__getitem__)
+
+
 class Sink:
     """A sink of a streaming query, as Spark makes it: a new writer for each use, pickled into its tasks."""
 
@@ -50,8 +58,7 @@ class Sink:
         return made
 
     def task(self, batch: int, *rows: pa.RecordBatch, query: str = "q") -> Written:
-        told = {write.QUERY_ID: query, write.BATCH_ID: str(batch)}
-        self.patch.setattr(write, "_task_property", told.__getitem__)
+        told(self.patch, query, batch)
         self.schema = from_arrow_schema(rows[0].schema) if rows else BODY
         written = pickle.loads(pickle.dumps(self.writer())).write(iter(rows))
         assert isinstance(written, Written)
@@ -121,49 +128,41 @@ def test_an_aborted_batch_leaves_nothing_and_runs_again_under_its_number(sink: S
 def test_a_batch_without_rows_is_committed_too(sink: Sink) -> None:
     sink.commit(0, sink.task(0))
     sink.commit(0, sink.task(0))
-    with pytest.raises(WriteError, match="batch 0 with 1 rows is not stored"):
+    with pytest.raises(WriteError, match="batch 0 is not stored"):
         sink.batch(0, bodies("late"))
     assert sink.stored() == []
 
 
-def test_queries_do_not_share_batches_and_a_name_of_the_user_outlives_the_checkpoint(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, sink: Sink
-) -> None:
+def test_queries_do_not_share_batches(sink: Sink) -> None:
     sink.commit(0, sink.task(0, bodies("1"), query="a"))
     sink.commit(0, sink.task(0, bodies("2"), query="b"))
     assert sink.stored() == ["1", "2"]
-    named = Sink(broker, monkeypatch, txnAppId="invoices")
-    for query in "ab":
-        named.commit(0, named.task(0, bodies("3"), query=query))
-    assert sink.stored() == ["1", "2", "3"]
 
 
-@pytest.mark.parametrize("options", [{}, {"txnAppId": "invoices"}], ids=["the id of the query", "txnAppId"])
-def test_a_stream_whose_name_has_later_batches_fails_and_stores_nothing(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, sink: Sink, options: dict[str, str]
-) -> None:
-    named = Sink(broker, monkeypatch, **options)
+@EITHER_NAME
+def test_a_stream_whose_name_has_later_batches_fails_and_stores_nothing(sink: Sink, options: dict[str, str]) -> None:
+    sink.options |= options
     for batch in (0, 1):
-        named.batch(batch, bodies(f"old {batch}"))
+        sink.batch(batch, bodies(f"old {batch}"))
     for _ in range(2):
-        with pytest.raises(WriteError, match=r"batch 0 with 2 rows is not stored.*a later batch.*Set .*txnAppId"):
-            named.batch(0, bodies("new 1", "new 2"))
+        with pytest.raises(WriteError, match=r"batch 0 is not stored.*a later batch.*Set .*txnAppId"):
+            sink.batch(0, bodies("new 1", "new 2"))
     assert sink.stored() == ["old 0", "old 1"]
 
 
-def test_a_batch_of_another_checkpoint_with_the_number_of_the_last_one_fails(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, sink: Sink
-) -> None:
-    named = Sink(broker, monkeypatch, txnAppId="invoices")
-    named.batch(0, bodies("old"))
-    with pytest.raises(WriteError, match=r"committed under it with 1 rows.*Set another txnAppId"):
-        named.batch(0, bodies("new 1", "new 2"))
-    named.options["txnAppId"] = "invoices 2"
-    named.batch(0, bodies("new 1", "new 2"))
-    assert sink.stored() == ["new 1", "new 2", "old"]
+def test_a_batch_of_another_checkpoint_with_the_number_of_the_last_one_fails(sink: Sink) -> None:
+    sink.options["txnAppId"] = "invoices"
+    sink.commit(0, sink.task(0, bodies("old"), query="a"))
+    with pytest.raises(WriteError, match=r"batches of another checkpoint.*committed by origin 'a'.*Set txnAppId"):
+        sink.commit(0, sink.task(0, bodies("new"), query="b"))
+    sink.options["txnAppId"] = "invoices 2"
+    sink.commit(0, sink.task(0, bodies("new"), query="b"))
+    assert sink.stored() == ["new", "old"]
 
 
-def test_a_repeat_of_a_batch_with_other_rows_counts_as_done_under_the_id_of_its_query(sink: Sink) -> None:
+@EITHER_NAME
+def test_a_repeat_of_a_query_s_own_batch_with_other_rows_counts_as_done(sink: Sink, options: dict[str, str]) -> None:
+    sink.options |= options
     sink.batch(3, bodies("1", "2"))
     sink.batch(3, bodies("1"))
     assert sink.stored() == ["1", "2"]
@@ -217,6 +216,19 @@ def test_a_batch_write_in_foreach_batch_is_exactly_once_by_its_number(sink: Sink
         writer = batch_writer(sink, txnAppId="job", txnVersion="7")
         writer.commit([writer.write(iter([bodies("1")]))])
     assert sink.stored() == ["1"]
+
+
+@pytest.mark.parametrize("version", ["6", "7"])
+def test_a_write_in_foreach_batch_of_another_checkpoint_under_the_same_name_fails(sink: Sink, version: str) -> None:
+    for query, number, body in (("a", "7", "old"), ("b", version, "new")):
+        told(sink.patch, query, int(number))
+        writer = batch_writer(sink, txnAppId="job", txnVersion=number)
+        written = writer.write(iter([bodies(body)]))
+        if query == "a":
+            writer.commit([written])
+    with pytest.raises(WriteError, match="batches of another checkpoint"):
+        writer.commit([written])
+    assert sink.stored() == ["old"]
 
 
 def test_a_plain_batch_write_sends_at_once(sink: Sink) -> None:
@@ -386,8 +398,3 @@ def test_a_batch_write_that_is_to_be_exactly_once_needs_its_name_and_number(
 ) -> None:
     with pytest.raises(OptionError, match="needs txnAppId and txnVersion"):
         batch_writer(sink, **options)
-
-
-def test_a_sink_accepts_the_options_that_spark_passes_to_every_sink(sink: Sink) -> None:
-    sink.options |= {"checkpointLocation": "/somewhere", "queryName": "q", "path": "x"}
-    sink.writer()

@@ -707,14 +707,16 @@ class StageName(_message.Message):
     def __init__(self, stage_id: _Optional[str] = ..., topic: _Optional[str] = ..., messages: _Optional[int] = ...) -> None: ...
 
 class CommitBatchRequest(_message.Message):
-    __slots__ = ("sink", "batch", "stages")
+    __slots__ = ("sink", "batch", "stages", "origin")
     SINK_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     sink: str
     batch: int
     stages: _containers.RepeatedCompositeFieldContainer[StageName]
-    def __init__(self, sink: _Optional[str] = ..., batch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageName, _Mapping]]] = ...) -> None: ...
+    origin: str
+    def __init__(self, sink: _Optional[str] = ..., batch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageName, _Mapping]]] = ..., origin: _Optional[str] = ...) -> None: ...
 
 class CommitBatchResponse(_message.Message):
     __slots__ = ("duplicate", "messages")

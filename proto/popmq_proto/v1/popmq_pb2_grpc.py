@@ -254,8 +254,8 @@ class BrokerServicer(object):
     def CommitBatch(self, request, context):
         """Commits a batch: every message of its stages will be in its topic once, and becomes visible soon after, in
         pieces. A batch that is not greater than the last one committed is a duplicate: OK, and nothing happens. What other
-        tasks staged for this batch or earlier ones is dropped. Errors: STAGE_NOT_FOUND (nothing is committed then),
-        STORAGE_FULL, INVALID_FIELD.
+        tasks staged for this batch or earlier ones is dropped. Errors, after which nothing is committed: STAGE_NOT_FOUND,
+        ALREADY_EXISTS (by another origin), STORAGE_FULL, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,13 +44,18 @@ class AsyncSinks:
         rows = send_calls.message_rows(messages, self._numbering.message_id)
         return await self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece))
 
-    async def commit_batch(self, sink: str, batch: int, stages: Sequence[StageName]) -> BatchCommit:
+    async def commit_batch(
+        self, sink: str, batch: int, stages: Sequence[StageName], *, origin: str = ""
+    ) -> BatchCommit:
         """Commits a batch of up to 4,096 stages: their messages become visible soon after, each once.
 
         Other stages of this batch, or of earlier ones, are dropped. The broker remembers the last batch of a sink for
-        90 days. Raises StageNotFound if a stage is incomplete (then nothing is committed); StorageFull.
+        90 days. `origin` (up to 128 bytes) names what numbers the batches, such as the table of the program's progress:
+        numbers that begin again, in another table, are then not taken for repeats. Raises StageNotFound if a stage is
+        incomplete, AlreadyExists if another origin committed this number or a greater one: nothing is committed then;
+        StorageFull.
         """
-        return await self._wire.run(sink_calls.commit_batch(sink, batch, stages))
+        return await self._wire.run(sink_calls.commit_batch(sink, batch, stages, origin))
 
     async def drop_stages(self, sink: str, stages: Sequence[StageName]) -> int:
         """Drops stages that will not be committed; returns how many of them there were."""

@@ -22,9 +22,9 @@ def _read_stage(reply: Any, _retried: bool) -> list[PopMQError | None]:
     return [error_of(result.error) if result.HasField("error") else None for result in reply.results]
 
 
-def commit_batch(sink: str, batch: int, stages: Sequence[StageName]) -> Call[BatchCommit]:
+def commit_batch(sink: str, batch: int, stages: Sequence[StageName], origin: str) -> Call[BatchCommit]:
     """Commits a batch; a repeat is a duplicate, so it may be retried."""
-    request = pb.CommitBatchRequest(sink=sink, batch=batch, stages=_names(stages))
+    request = pb.CommitBatchRequest(sink=sink, batch=batch, stages=_names(stages), origin=origin)
     return Call("Broker.CommitBatch", request, lambda reply, _: BatchCommit(reply.messages, reply.duplicate), "settle")
 
 

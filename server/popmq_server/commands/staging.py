@@ -39,13 +39,18 @@ class StageName(NamedTuple):
 
 @command(LANE_SEND, needs_room=True, entries="stages")
 class CommitBatch(NamedTuple):
-    """→ BatchCommitted. All messages of these stages will be published, each once; or none, and Refused."""
+    """→ BatchCommitted. All messages of these stages will be published, each once; or none, and Refused.
+
+    `origin`: what numbers the batches, "" = unknown. A number that is not greater than the last one is a repeat of its
+    origin, and refused when it comes from another one.
+    """
 
     sink: str
     batch: int
     stages: tuple[StageName, ...]
     access_key: str = ""
     any_sink: bool = False
+    origin: str = ""
 
 
 class BatchCommitted(NamedTuple):

@@ -8,7 +8,7 @@
     staged   sink [16] + stage [16]         → number, T, batch, messages, bytes, last Stage ms; names, access key
     stage    number + piece + block         → crc32, then per message: delay ms, length, packed message
     publish  order                          → number, T, whether it is published or dropped
-    batch    sink [16]                      → the last committed batch, its messages, when; name, access key
+    batch    sink [16]                      → the last committed batch, its messages, when; name, origin, access key
 
 A commit decides and does not move messages, so its cost depends on the number of stages only, and other clients never
 wait for a large batch. The decision is durable when the commit is answered; readers see the messages piece by piece
@@ -61,6 +61,8 @@ BATCH_MS = 2
 PUBLISH = struct.Struct(">QI?")
 #: Between the names of a row and the access key: a byte that no UTF-8 text has.
 KEY_MARK = b"\xff"
+#: Between the name of a sink and the origin of its last batch.
+ORIGIN_MARK = "\0"
 _ENTRY = struct.Struct(">QI")
 _NONE = Extra()
 
@@ -183,6 +185,7 @@ def commit(tx: Tx, command: CommitBatch) -> BatchCommitted:
     """
     user, last = _user(tx, command), last_batch(tx, command.sink)
     if last is not None and command.batch <= last[0]:
+        _check_origin(tx, command, last[0])
         _drop_others(tx, command, set())
         return BatchCommitted(last[1] if command.batch == last[0] else 0, True)
     found = [_find_whole(tx, command, place) for place in range(len(command.stages))]
@@ -190,7 +193,8 @@ def commit(tx: Tx, command: CommitBatch) -> BatchCommitted:
     if len(set(keys)) < len(keys):
         raise invalid("a stage is named twice", field="stages", action="name each stage once")
     messages = sum(one.messages for one in found)
-    row = BATCH.pack(command.batch, messages, tx.now_ms) + _names(command.sink, user)
+    names = command.sink + (ORIGIN_MARK + command.origin if command.origin else "")
+    row = BATCH.pack(command.batch, messages, tx.now_ms) + _names(names, user)
     tx.room.demand(GROW, messages_bytes([value_bytes(len(row))]))
     for key, one in zip(keys, found, strict=True):
         _hand_over(tx, key, one, publish=True)
@@ -203,6 +207,21 @@ def last_batch(tx: Tx, sink: str) -> tuple[int, int] | None:
     """(number, messages) of the last batch that a sink committed; None if there is none any more."""
     raw = tx.kv.get("batch", hash16(sink))
     return None if raw is None else BATCH.unpack_from(raw)[:2]
+
+
+def _check_origin(tx: Tx, command: CommitBatch, last: int) -> None:
+    """Raises Refused if another origin committed the last batch: its numbers say nothing about this one's messages."""
+    raw = tx.kv.get("batch", hash16(command.sink))
+    names = b"" if raw is None else bytes(raw[BATCH.size + len(command.sink.encode()) :])
+    known = names.partition(KEY_MARK)[0].decode().removeprefix(ORIGIN_MARK)
+    if known and command.origin not in ("", known):
+        raise Refused(
+            "ALREADY_EXISTS",
+            f"batch {command.batch} of sink {command.sink!r} is not a repeat: batch {last} was committed by origin "
+            f"{known!r}, this one comes from {command.origin!r}",
+            field="origin",
+            action="give each origin a sink of its own",
+        )
 
 
 def _find_whole(tx: Tx, command: CommitBatch, place: int) -> Staged:

@@ -57,6 +57,7 @@ class Written(WriterCommitMessage):
     sink: str = ""
     batch: int = 0
     stages: tuple[popmq.StageName, ...] = ()
+    origin: str = ""  # the id of the streaming query, and so of its checkpoint; "" outside of one
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -73,8 +74,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         options = self._options
         if not options.delivery:
             return _write(options, iterator, Sending(options))
-        query, batch = _task_property(QUERY_ID), _task_property(BATCH_ID)
-        return _write(options, iterator, Staging(options, options.txn_app_id or query, int(batch)))
+        query, batch = _needed_property(QUERY_ID), _needed_property(BATCH_ID)
+        return _write(options, iterator, Staging(options, options.txn_app_id or query, int(batch), query))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commits the stages of the winning attempts. Raises StageNotFound: then Spark repeats the batch.
@@ -99,7 +100,9 @@ class BatchWriter(DataSourceArrowWriter):
         options = self._options
         if options.txn_version is None:
             return _write(options, iterator, Sending(options))
-        return _write(options, iterator, Staging(options, options.txn_app_id, options.txn_version))
+        # In foreachBatch the tasks of a write see the query, except under Spark Connect.
+        query = _task_property(QUERY_ID)
+        return _write(options, iterator, Staging(options, options.txn_app_id, options.txn_version, query))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commits the stages of the winning attempts."""
@@ -111,8 +114,13 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def _task_property(name: str) -> str:
+    """What Spark tells this task; "" if it does not."""
     context = TaskContext.get()
-    value = context.getLocalProperty(name) if context else None
+    return (context.getLocalProperty(name) if context else None) or ""
+
+
+def _needed_property(name: str) -> str:
+    value = _task_property(name)
     if not value:
         raise WriteError(
             f"popmq: Spark does not tell the task its {name}, which delivery = exactly-once needs; "
@@ -157,11 +165,15 @@ class Sending:
 class Staging:
     """Stages rows: one stage for each topic that the task meets."""
 
-    def __init__(self, options: WriteOptions, sink: str, batch: int) -> None:
-        """`sink` and `batch` name what the driver commits; the id of the attempt keeps two attempts apart."""
+    def __init__(self, options: WriteOptions, sink: str, batch: int, origin: str) -> None:
+        """`sink` and `batch` name what the driver commits; the id of the attempt keeps two attempts apart.
+
+        `origin`: the id of the query that numbers the batches, "" if it is not known.
+        """
         self._client = _client(options)
         self._sink = sink
         self._batch = batch
+        self._origin = origin
         self._attempt = uuid4().hex
         self._pieces: dict[str, int] = {}
         self._staged: dict[str, int] = {}
@@ -185,7 +197,7 @@ class Staging:
         stages = [
             popmq.StageName(self._stage_id(topic), topic, count) for topic, count in self._staged.items() if count
         ]
-        return Written(good, bad, self._sink, self._batch, tuple(stages))
+        return Written(good, bad, self._sink, self._batch, tuple(stages), self._origin)
 
 
 def _write(options: WriteOptions, batches: Iterator[pa.RecordBatch], out: Sending | Staging) -> Written:
@@ -284,35 +296,30 @@ def _commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None
     written = [message for message in messages if isinstance(message, Written) and message.sink]
     if not written:
         return
-    ((sink, batch),) = {(message.sink, message.batch) for message in written}
+    ((sink, batch, origin),) = {(message.sink, message.batch, message.origin) for message in written}
     stages = [stage for message in written for stage in message.stages]
-    done = _client(options).commit_batch(sink, batch, stages)
+    try:
+        done = _client(options).commit_batch(sink, batch, stages, origin=origin)
+    except popmq.errors.AlreadyExists as error:
+        raise _another_checkpoint(sink, batch, error.message) from error
     if not done.duplicate:
         return
     rows = sum(stage.messages for stage in stages)
-    if streaming and rows:
-        _expect_same(options, sink, batch, rows, done.messages)
+    if streaming and rows and not done.messages:
+        why = "a later batch is committed under it, or this one without rows, and a stream repeats its last batch only"
+        raise _another_checkpoint(sink, batch, why)
     _log.warning("batch %d of %s was committed before; its rows are in the topic once", batch, sink)
 
 
-def _expect_same(options: WriteOptions, sink: str, batch: int, rows: int, committed: int) -> None:
-    """Raises WriteError when a stream's batch was not committed before, though its number was: its rows would be lost.
+def _another_checkpoint(sink: str, batch: int, why: str) -> WriteError:
+    """The rows would be lost: the number was committed, but not for this batch.
 
-    A stream repeats its last batch only, so no later one is committed then. `committed`: the messages of the batch; 0
-    if a later one is committed, or if it had none. The repeat of a checkpoint's own batch may have other rows (a filter
-    on chance, messages that others popped), and those that are committed count; under a user's name it is more likely
-    another checkpoint.
+    The repeat of a checkpoint's own batch is none, also with other rows (a filter on chance, messages that others
+    popped): those that are committed count.
     """
-    if committed == 0:
-        why = "a later batch is committed under it, or this one without rows, and a stream repeats its last batch only"
-    elif committed != rows and options.txn_app_id:
-        why = f"this batch is committed under it with {committed} rows"
-    else:
-        return
-    what = "Set another txnAppId" if options.txn_app_id else "Set txnAppId to a new name"
-    raise WriteError(
-        f"popmq: batch {batch} with {rows} rows is not stored: {sink!r} has batches of another checkpoint ({why}). "
-        f"{what} for this checkpoint, or go on with the checkpoint that wrote the last batch"
+    return WriteError(
+        f"popmq: batch {batch} is not stored: {sink!r} has batches of another checkpoint ({why}). Set txnAppId to a "
+        "new name for this checkpoint, or go on with the checkpoint that wrote the last batch"
     )
 
 

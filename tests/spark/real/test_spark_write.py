@@ -70,3 +70,26 @@ def test_a_batch_write_in_foreach_batch_knows_a_batch_by_its_number(
     odd = rows.selectExpr("value", "1 AS n")
     with pytest.raises(Exception, match="does not use the column 'n'"):
         odd.write.format("popmq").options(**plain).mode("append").save()
+
+
+def test_a_query_with_a_new_checkpoint_does_not_take_the_batches_of_another_one_for_its_own(
+    spark: SparkSession, broker: Broker, tmp_path: Path, out: Callable[[], list[str]]
+) -> None:
+    """In foreachBatch, where Spark tells the tasks of a write which query it is for."""
+
+    def store(rows: DataFrame, batch: int) -> None:
+        writer = rows.write.format("popmq").options(endpoint=broker.endpoint, topic=OUT, delivery="exactly-once")
+        writer.option("txnAppId", "job").option("txnVersion", batch).mode("append").save()
+
+    def run(name: str) -> None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text").write_text(f"{name}\n")
+        rows = spark.readStream.format("text").load(str(tmp_path / name)).writeStream.foreachBatch(store)
+        rows.option("checkpointLocation", str(tmp_path / f"{name}-checkpoint")).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    run("old")
+    with pytest.raises(Exception, match="has batches of another checkpoint"):
+        run("new")
+    assert out() == ["old"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal
 
@@ -21,13 +23,13 @@ def stage(stubs: Stubs, *texts: bytes, **fields: Any) -> list[str]:
     return [pb.Code.Name(row.error.code) if row.HasField("error") else "" for row in results]
 
 
-def committing(*stages: tuple[str, int], batch: int = 0) -> pb.CommitBatchRequest:
+def committing(*stages: tuple[str, int], batch: int = 0, origin: str = "") -> pb.CommitBatchRequest:
     names = [pb.StageName(stage_id=stage_id, topic=TOPIC, messages=count) for stage_id, count in stages]
-    return pb.CommitBatchRequest(sink=SINK, batch=batch, stages=names)
+    return pb.CommitBatchRequest(sink=SINK, batch=batch, stages=names, origin=origin)
 
 
-def commit(stubs: Stubs, *stages: tuple[str, int], batch: int = 0) -> tuple[int, bool]:
-    answer = stubs.broker.CommitBatch(committing(*stages, batch=batch), timeout=CALL_S)
+def commit(stubs: Stubs, *stages: tuple[str, int], batch: int = 0, origin: str = "") -> tuple[int, bool]:
+    answer = stubs.broker.CommitBatch(committing(*stages, batch=batch, origin=origin), timeout=CALL_S)
     return answer.messages, answer.duplicate
 
 
@@ -48,6 +50,26 @@ def test_a_batch_is_visible_once_it_is_committed_and_once_only(shop: Stubs) -> N
     assert commit(shop, ("a", 3)) == (3, True)
     assert pop(shop, 3) == [b"1", b"2", b"3"]
     assert bodies(shop.pop()) == []
+
+
+@pytest.mark.parametrize("batch", [6, 7])
+def test_numbers_that_another_origin_committed_are_refused_and_nothing_changes(shop: Stubs, batch: int) -> None:
+    stage(shop, b"old", batch=7)
+    commit(shop, ("a", 1), batch=7, origin="one")
+    assert pop(shop, 1) == [b"old"]
+    stage(shop, b"new", stage_id="b", batch=batch)
+    refused = refusal(shop.broker.CommitBatch, committing(("b", 1), batch=batch, origin="two"))
+    assert refused.code == "ALREADY_EXISTS"
+    assert f"batch {batch} of sink 'job' is not a repeat: batch 7 was committed by origin 'one'" in refused.info.message
+    assert commit(shop, ("a", 1), batch=7, origin="one") == (1, True), "a repeat"
+    assert commit(shop, batch=8, origin="two") == (0, False), "a greater number is nobody's repeat"
+    assert refusal(shop.broker.CommitBatch, committing(batch=8, origin="one")).code == "ALREADY_EXISTS"
+
+
+def test_an_unknown_origin_is_not_compared(shop: Stubs) -> None:
+    for known, repeat, batch in (("", "one", 0), ("one", "", 1)):
+        assert commit(shop, batch=batch, origin=known) == (0, False)
+        assert commit(shop, batch=batch, origin=repeat) == (0, True)
 
 
 def test_a_parked_pop_gets_messages_published_by_a_commit(shop: Stubs) -> None:

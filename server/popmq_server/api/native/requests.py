@@ -64,7 +64,7 @@ MAX_ATTEMPTS_MAX = 1000
 OWNER_BYTES_MAX = 64
 PRODUCER_ID_BYTES_MAX = 64
 #: Of the name of a sink, and of the id of a stage.
-SINK_BYTES_MAX = 128
+SINK_BYTES_MAX = ORIGIN_BYTES_MAX = 128
 
 
 M = TypeVar("M", bound=Message)

@@ -35,7 +35,8 @@ class StagingService(Service):
         """Decides that a batch will be published; the answer says whether that was decided before."""
         request = read(pb.CommitBatchRequest, raw)
         sink, batch = _sink(request.sink), check_range(request.batch, "batch", 0, requests.INT64_MAX)
-        command = CommitBatch(sink, batch, requests.stage_names(request.stages, 0))
+        origin = check_text(request.origin, "origin", requests.ORIGIN_BYTES_MAX)
+        command = CommitBatch(sink, batch, requests.stage_names(request.stages, 0), origin=origin)
         answer = await self._engine.execute(command)
         self._native.served("CommitBatch", "")
         if not answer.duplicate:
