@@ -11,6 +11,7 @@ Kafka and its source come from Maven, for a Spark that both connectors run on (b
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ from harness.broker_process import ROOT, BrokerProcess
 
 PYTHON = ROOT / "build" / "delta" / "bin" / "python"
 SIZE, PER_SECOND = 1024, 1_000
+#: Each byte becomes a capital letter, as in the bodies of Kafka's own sender.
+LETTERS = bytes(ord("A") + byte % 26 for byte in range(256))
 #: A driver that takes longer hangs.
 DRIVER_S = 900.0
 
@@ -47,7 +50,7 @@ def main(messages: int, seconds: int) -> None:
         print(f"spark-kafka: {messages:,} messages of {SIZE} bytes into each", flush=True)
         other.fill("deep", messages, SIZE)
         for _ in range(0, messages, 500):
-            client.send("deep", [popmq.Message(b"x" * SIZE)] * 500)
+            client.send("deep", messages_like_kafka_s(500))
         found = _driver(scratch, broker.endpoint, other, client, messages, seconds)
     table = Table("", "Kafka's source", "mode=offsets", "mode=lease", title="Spark, beside its Kafka source")
     for what in ("rows/s", "s from send to table, median"):
@@ -88,7 +91,12 @@ def _send(client: popmq.Client, seconds: int) -> None:
     began, each = time.monotonic(), PER_SECOND // 20
     for number in range(20 * seconds):
         time.sleep(max(0.0, began + number / 20 - time.monotonic()))
-        client.send("live", [popmq.Message(b"x" * SIZE)] * each)
+        client.send("live", messages_like_kafka_s(each))
+
+
+def messages_like_kafka_s(count: int) -> list[popmq.Message]:
+    """Random letters, another body each: with equal ones Parquet would have less work for PopMQ than for Kafka."""
+    return [popmq.Message(random.randbytes(SIZE).translate(LETTERS)) for _ in range(count)]
 
 
 if __name__ == "__main__":
