@@ -9,6 +9,8 @@ another Python), register it: `popmq_spark.register(spark)`.
 
 from typing import TYPE_CHECKING, Any
 
+from popmq_spark import java
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -16,17 +18,20 @@ if TYPE_CHECKING:
     from popmq_spark.lease.draining import Drain
     from popmq_spark.progress import Backlog
 
-__all__ = ["backlog", "drain", "register"]
+__all__ = ["backlog", "drain", "java", "register"]
 
 
 def register(spark: "SparkSession") -> None:
     """Makes `format("popmq")` known to this session.
 
-    Raises `worker_python.WorkerPythonError` if the Python that Spark starts for its workers has no connector.
+    Raises `worker_python.WorkerPythonError` if the Python that Spark starts for its workers has no connector,
+    `pyspark_version.PySparkVersionError` if PySpark is older than 4.2.
     """
+    from popmq_spark.pyspark_version import check_pyspark
     from popmq_spark.source import PopMQDataSource
     from popmq_spark.worker_python import check_worker_python
 
+    check_pyspark()
     check_worker_python(spark)
     spark.dataSource.register(PopMQDataSource)
 
@@ -37,6 +42,9 @@ def drain(spark: "SparkSession", name: str, **options: Any) -> "Drain":
     `name` names the job: an unfinished drain is repeated by the next one of its name and limits. `options` are
     those of `mode=lease`. What is promised, and what is not: `popmq_spark.lease.draining`.
     """
+    from popmq_spark.pyspark_version import check_pyspark
+
+    check_pyspark()
     from popmq_spark.lease.draining import Drain
 
     return Drain(spark, name, options)

@@ -12,7 +12,9 @@ from pyspark.sql.types import StructType
 
 from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.options import OptionError, Options, Reading
+from popmq_spark.pyspark_version import check_pyspark
 from popmq_spark.schema import check_projection, full_schema
+from popmq_spark.table import of_table, options_in, with_options
 from popmq_spark.writing.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -24,16 +26,18 @@ class PopMQDataSource(DataSource):
 
     Options: `popmq_spark.options.OPTIONS`, `popmq_spark.offsets.offsets_options`,
     `popmq_spark.writing.write_options.WRITE_OPTIONS`; columns: `popmq_spark.schema`, `popmq_spark.rows`. `load()`
-    refuses options that no read may have. The start of the query refuses those that only a batch read or only a stream
-    may not have, a user's wrong schema, and what is wrong with a sink. With a user's schema, `load()` looks at the
-    options only if a group or a mode is among them.
+    refuses options that no read may have, and a PySpark that is too old. The start of the query refuses those that only
+    a batch read or only a stream may not have, a user's wrong schema, and what is wrong with a sink. With a user's
+    schema, `load()` looks at the options only if a group or a mode is among them.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
+        check_pyspark()
+        self._of_table = of_table(options)
+        given = {name.lower(): value for name, value in options.items()} if self._of_table is None else self._of_table
+        super().__init__(given)
         # Spark does not tell whether this is a read or a write, or a stream or a batch. Only a read names a group or a
         # mode: it is parsed here and not in schema(), because a user's own schema means that schema() is never asked.
-        given = {name.lower(): value for name, value in options.items()}
         self._mode = given.get("mode", "").strip().lower()
         self._leases = self._mode == "lease" or (not self._mode and "group" in given)
         if self._mode or self._leases:
@@ -49,7 +53,13 @@ class PopMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         given = self._reading()
-        return full_schema(given.include_properties, given.include_dead_letter)
+        schema = full_schema(given.include_properties, given.include_dead_letter)
+        return schema if self._of_table is None else with_options(schema, self._of_table)
+
+    def _of(self, schema: StructType) -> "PopMQDataSource":
+        """This source, or if the schema is of a table, one with its options; those of the query come before them."""
+        kept = options_in(schema)
+        return PopMQDataSource(kept | dict(self.options)) if kept else self
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from popmq_spark.columns import arrow_schema
@@ -57,9 +67,10 @@ class PopMQDataSource(DataSource):
         from popmq_spark.offsets.offsets_stream import OffsetsStreamReader
 
         check_projection(schema)
-        if self._mode and not self._leases:
-            return OffsetsStreamReader(OffsetsOptions.stream(self.options), arrow_schema(schema))
-        return PopMQStreamReader(Options.parse(self.options), arrow_schema(schema))
+        source = self._of(schema)
+        if source._mode and not source._leases:
+            return OffsetsStreamReader(OffsetsOptions.stream(source.options), arrow_schema(schema))
+        return PopMQStreamReader(Options.parse(source.options), arrow_schema(schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from popmq_spark.columns import arrow_schema
@@ -67,14 +78,15 @@ class PopMQDataSource(DataSource):
         from popmq_spark.offsets.range_reader import reader_of
 
         check_projection(schema)
-        if "drainplan" in {name.lower() for name in self.options}:
-            return DrainReader(Options.parse(self.options), arrow_schema(schema))
-        if self._leases:
+        source = self._of(schema)
+        if "drainplan" in source.options:
+            return DrainReader(Options.parse(source.options), arrow_schema(schema))
+        if source._leases:
             raise OptionError(
                 "popmq: spark.read leases nothing: leave out mode and group, or call popmq_spark.drain, which acks "
                 "what it has read"
             )
-        return reader_of(OffsetsOptions.batch(self.options), arrow_schema(schema))
+        return reader_of(OffsetsOptions.batch(source.options), arrow_schema(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
         from popmq_spark.rows import check_columns

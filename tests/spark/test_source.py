@@ -1,18 +1,24 @@
 """What Spark sees before a query runs: the name, the columns, and how light the modules are."""
 
 import dataclasses
+import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from typing import Any, cast
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 import popmq
+import popmq_spark
 from popmq_spark.columns import arrow_schema, to_arrow
 from popmq_spark.options import OptionError
+from popmq_spark.pyspark_version import PySparkVersionError
 from popmq_spark.schema import SchemaError
 from popmq_spark.source import PopMQDataSource
 
@@ -128,3 +134,55 @@ def test_a_time_that_is_no_date_becomes_null_and_ends_no_query() -> None:
 def test_a_schema_without_a_column_is_refused_because_its_rows_could_not_be_counted() -> None:
     with pytest.raises(ValueError, match="the schema has no column: name one"):
         source().streamReader(StructType([]))
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.1.2.dev1"])
+def test_a_pyspark_that_is_too_old_is_named_with_the_one_that_is_needed(
+    monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    for start in (
+        source,
+        lambda: popmq_spark.register(cast(Any, None)),
+        lambda: popmq_spark.drain(cast(Any, None), "a"),
+    ):
+        with pytest.raises(PySparkVersionError, match=f"needs PySpark 4.2 or newer, this is {re.escape(version)}"):
+            start()
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.10.1", "5.0.0.dev0"])
+def test_newer_releases_of_pyspark_are_taken(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    assert source().schema()
+
+
+def test_the_module_that_the_docs_name_is_there_after_the_import() -> None:
+    assert popmq_spark.java.JAVA_MAJOR_MIN == 17
+
+
+TABLE = {"provider": "popmq", "owner": "someone", "comment": "mine"}
+
+
+def test_a_table_is_read_with_the_options_of_its_creation_though_spark_forgets_them() -> None:
+    given = {"endpoint": "127.0.0.1:8081", "topic": "orders", "secret": "hidden", "maxPartitions": "7"}
+    options = given | TABLE | {f"option.{name}": value for name, value in given.items()}
+    schema = StructType.fromJson(json.loads(PopMQDataSource(options).schema().json()))
+    assert schema.names == source().schema().names
+    assert "hidden" not in schema.json()
+    options_of_it = PopMQDataSource({"maxpartitions": "3"}).reader(schema)._options  # type: ignore[attr-defined]
+    assert (options_of_it.endpoint, options_of_it.topic, options_of_it.max_partitions) == (
+        "127.0.0.1:8081",
+        "orders",
+        3,
+    )
+    leases = PopMQDataSource(options | {"option.group": "spark"}).schema()
+    with pytest.raises(OptionError, match=r"spark\.read leases nothing"):
+        PopMQDataSource({}).reader(leases)
+    assert PopMQDataSource({}).streamReader(leases)._options.group == "spark"  # type: ignore[attr-defined]
+
+
+def test_a_wrong_option_of_a_table_is_refused_but_no_property_of_spark() -> None:
+    with pytest.raises(OptionError, match="unknown option 'colour'"):
+        PopMQDataSource(TABLE | {"option.colour": "red", "colour": "red"}).schema()
+    with pytest.raises(OptionError, match="unknown option 'owner'"):
+        source(owner="not of a table")
