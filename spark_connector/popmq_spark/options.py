@@ -173,7 +173,12 @@ OPTIONS = (
     *CONNECTION,
     MODE,
     *TOPICS,
-    Option("group", word, None, "the group to read as; two queries with one group share its messages"),
+    Option(
+        "group",
+        word,
+        None,
+        "the group to read as; of one application only one query may, applications share its messages",
+    ),
     Option("startingOffsets", start, "earliest", "where a group new to the topic starts: earliest, latest, a time"),
     Option("maxRowsPerTrigger", whole(1, ROWS_MAX), "100000", "rows of a micro-batch", alias="maxOffsetsPerTrigger"),
     Option("maxBytesPerTrigger", _size("1m", "1024g"), "128m", "bodies of one micro-batch at most; a soft bound"),
@@ -193,6 +198,7 @@ OPTIONS = (
     Option("drainPlan", json.loads, "", ""),  # passes the plan of a drain to its readers: draining.py
     Option("endingOffsets", _offsets_only, "", ""),
 )
+
 
 #: Option names of other sources, and their names here.
 ELSEWHERE = {

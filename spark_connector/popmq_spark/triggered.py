@@ -1,7 +1,8 @@
 """Shared by the streaming readers of both modes: the connection, the options, and when a trigger has enough rows."""
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -10,7 +11,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 import popmq
 from popmq_spark.lease.part import connect
-from popmq_spark.options import Reading
+from popmq_spark.options import OptionError, Reading
+from popmq_spark.queue_ends import is_wanted
+
+_log = logging.getLogger("popmq_spark")
 
 Given = TypeVar("Given", bound=Reading)
 
@@ -32,6 +36,7 @@ class TriggeredReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Gener
         self._client: popmq.Client | None = None
         self._held_back_since: float | None = None
         self._progress: dict[str, Any] | None = None
+        self._topics_expected = False
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_rows_per_trigger)
@@ -50,6 +55,25 @@ class TriggeredReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Gener
         if self._client is None:
             self._client = connect(self._options.broker, self._options.broker_unavailable_timeout)
         return self._client
+
+    def _expect_same_topics(self, known: Iterable[str]) -> None:
+        """Compares the topics of the checkpoint with the options, once: logs those that are no longer read.
+
+        Raises OptionError when none of them is: the checkpoint is more likely that of another query.
+        """
+        known, expected, self._topics_expected = list(known), self._topics_expected, True
+        left = sorted(topic for topic in known if not is_wanted(topic, self._options.wanted))
+        if expected or not left:
+            return
+        told = ", ".join(map(repr, left))
+        if len(left) == len(known):
+            raise OptionError(
+                f"popmq: the checkpoint is of the topics {told}, and the options name none of them. Take a new "
+                "checkpoint for other topics; to go over to them on this one, first read both together"
+            )
+        _log.warning(
+            "the checkpoint is also of the topics %s, which the options no longer name: not read further", told
+        )
 
     def _looks_again(self, topics: int, deadline: float) -> bool:
         """Waits until these topics may be looked at again; whether this trigger is to look, or else the next one."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from popmq_spark.options import OPTIONS, OptionError, Options
+from popmq_spark.writing.write_options import WriteOptions
 
 REQUIRED = {"endpoint": "127.0.0.1:8081", "topic": "orders", "group": "spark"}
 
@@ -138,3 +139,8 @@ def test_topics_are_named_in_one_way_and_filtered_in_one_way() -> None:
 def test_an_option_and_its_other_name_together_are_refused() -> None:
     with pytest.raises(OptionError, match="maxOffsetsPerTrigger is another name of maxRowsPerTrigger, and both"):
         parse(maxRowsPerTrigger="5", maxOffsetsPerTrigger="7")
+
+
+def test_a_sink_accepts_the_options_that_spark_passes_to_every_sink() -> None:
+    spark_s = {"checkpointLocation": "/somewhere", "queryName": "q", "path": "x"}
+    assert WriteOptions.parse({"endpoint": "127.0.0.1:8081"} | spark_s, streaming=True).topic == ""

@@ -6,10 +6,12 @@ which message is in it, so that a restart with other options repeats the old bat
 
     {"v": 3, "group": "spark", "owner": "9f…", "epoch": 12, "parts": 4, "capBytes": 134217728, "chunkRows": 2000,
      "chunkBytes": 4194304, "tag": null, "sql": "a > 5",
+     "reads": ["orders"],
      "topics": {"orders": {"id": 7, "cap": 70000, "upto": {"queues": {"0": 4711}, "retry": 12} | null}}}
 
 The group and the ids of topics are those of the tokens: another group, and another topic of the same name, would seal
 other messages to them. Offsets of previews have neither, and no `chunkBytes`: their Pops do not follow the bytes.
+`reads` are the topics that the options name, null for a pattern, so that a restart with others is noticed.
 
 The rows of all topics, one topic after the other, are cut into tasks of one size; a task that has rows of two topics
 reads one after the other.
@@ -75,6 +77,7 @@ class Plan:
     tag: str | None = None
     sql: str | None = None
     group: str = ""
+    reads: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> Self:
@@ -98,6 +101,7 @@ class Plan:
             tag=offset["tag"],
             sql=offset["sql"],
             group=offset.get("group", ""),
+            reads=tuple(offset.get("reads") or ()),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -113,6 +117,7 @@ class Plan:
             "chunkBytes": self.chunk_bytes,
             "tag": self.tag,
             "sql": self.sql,
+            "reads": list(self.reads) or None,
             "topics": {
                 topic: {"id": cap.topic_id, "cap": cap.rows, "upto": _as_json(cap.upto)}
                 for topic, cap in sorted(self.topics.items())

@@ -13,6 +13,7 @@ Spark may call commit() late or never, and stop() tells nothing about success; n
 """
 
 import logging
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 import popmq
+from popmq_spark.lease.claims import Claim
 from popmq_spark.lease.owner import Owner, is_known
 from popmq_spark.lease.part import Part, read_part
 from popmq_spark.lease.plan import Cap, Plan
@@ -38,14 +40,18 @@ class PopMQStreamReader(TriggeredReader[Options]):
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         super().__init__(options, schema)
+        self.application = os.getppid()  # the JVM, which starts the process of each source; tests set it
         self._owner: Owner | None = None
+        self._claim: Claim | None = None
         self._bounded = False  # in a run with availableNow
         self._bound: dict[str, popmq.Position] | None = None  # the positions up to which that run reads
+        self._told_epoch = 0  # up to which it was told that the checkpoint is an older copy
         self._planned = 0, 0  # the last epoch that this process planned, and the rows that were ready then
 
     def initialOffset(self) -> dict[str, Any]:
         """A new owner each time: Spark calls this more than once and passes the answer that it uses as `start`."""
-        return Plan(owner=uuid.uuid4().hex, group=self._options.group).to_json()
+        options = self._options
+        return Plan(owner=uuid.uuid4().hex, group=options.group, reads=options.wanted.names).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Takes the positions that this run reads up to; a new group's first latestOffset takes them."""
@@ -60,15 +66,17 @@ class PopMQStreamReader(TriggeredReader[Options]):
 
         A topic that appears during the query is read from its first message.
 
-        Errors: TopicNotFound, Fenced; InvalidFilter, FilterConflict, and OptionError for a group that pulls a topic:
-        before the plan that would have them is durable; Unavailable after brokerUnavailableTimeout.
+        Errors: TopicNotFound, Fenced; DataLoss for an older copy of the checkpoint; InvalidFilter, FilterConflict, and
+        OptionError for a group that pulls a topic, or that another source of this application reads as: before the
+        plan that would have them is durable; Unavailable after brokerUnavailableTimeout.
         """
         before = self._read_plan(start)
         topics = self._topics()
+        self._expect_same_topics(before.reads)
+        self._expect_alone(before.owner, topics)
         owner = self._hold(before.owner, [] if before.epoch else topics)
+        self._expect_latest_checkpoint(owner, before)
         owner.attach(topics, "earliest")
-        if owner.acked_epoch > before.epoch:
-            _log.warning("epoch %d is acked, the checkpoint knows %d: going on", owner.acked_epoch, before.epoch)
         owner.ack_up_to(before.epoch)
         ready = self._due(topics, limit)
         total = sum(row.ready for row in ready.values())
@@ -105,6 +113,9 @@ class PopMQStreamReader(TriggeredReader[Options]):
         if self._owner:
             self._owner.stop()
         self._owner = None
+        if self._claim:
+            self._claim.drop()
+        self._claim = None
         super().stop()
 
     def _read_plan(self, offset: dict[str, Any]) -> Plan:
@@ -116,6 +127,28 @@ class PopMQStreamReader(TriggeredReader[Options]):
                 f"batches cannot be repeated as another group. Set group to {plan.group}, or take a new checkpoint"
             )
         return plan
+
+    def _expect_alone(self, owner: str, topics: Sequence[str]) -> None:
+        """Raises OptionError when another source of this Spark application reads one of the topics as the group."""
+        if self._claim is None or self._claim.owner != owner:
+            if self._claim:
+                self._claim.drop()
+            self._claim = Claim(self.application, self._options, owner)
+        self._claim.add(topics, self.sleep)
+
+    def _expect_latest_checkpoint(self, owner: Owner, before: Plan) -> None:
+        """Raises DataLoss when epochs after the checkpoint's last one are acked: their messages do not come again."""
+        gone = owner.acked_epoch - before.epoch
+        if gone <= 0 or self._told_epoch == owner.acked_epoch:
+            return
+        self._told_epoch = owner.acked_epoch
+        lose(
+            self._options.fail_on_data_loss,
+            f"the checkpoint ends with micro-batch {before.epoch} of group {self._options.group} (popmq_epoch), but "
+            f"{gone} more, up to {owner.acked_epoch}, are acked: it is an older copy, and their messages do not come "
+            "again by leases. Read them with mode=offsets and a new checkpoint, or move the group back by `popmq "
+            "offsets reset TOPIC GROUP --to TIME`",
+        )
 
     def _regain(self, plan: Plan) -> Owner:
         """The owner of a plan that an earlier process made. It was attached before the plan was made.
@@ -226,6 +259,7 @@ class PopMQStreamReader(TriggeredReader[Options]):
             tag=options.tag,
             sql=options.sql,
             group=options.group,
+            reads=options.wanted.names,
         )
 
     def _report(self, found: dict[str, popmq.Availability]) -> None:

@@ -63,6 +63,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         Unavailable after brokerUnavailableTimeout.
         """
         before = Ranges.from_json(start)
+        self._expect_same_topics(before.positions)
         self._commit(before.positions)
         deadline = self.clock() + self._options.long_poll_timeout
         while True:

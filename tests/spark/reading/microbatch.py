@@ -45,6 +45,7 @@ class MicroBatches:
         self.reader: Reader | None = None
         self.clock: Callable[[], float] = time.monotonic
         self.columns: tuple[str, ...] = ()  # the user's schema; () = all of the source
+        self.application = id(self)  # queries of one application set the same
         self.calls: list[str] = []  # of the reader, and what was on disk then: offsets, commits
 
     def start(self, available_now: bool = False, **changed: Any) -> Reader:
@@ -144,6 +145,8 @@ class MicroBatches:
         chosen = [field for field in schema.fields if field.name in self.columns] if self.columns else schema.fields
         reader = pickle.loads(pickle.dumps(source)).streamReader(StructType(chosen))
         assert isinstance(reader, PopMQStreamReader | OffsetsStreamReader)
+        if isinstance(reader, PopMQStreamReader):
+            reader.application = self.application
         return reader
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import popmq
+from popmq_spark.options import OptionError
 from popmq_spark.queue_ends import DataLoss
 from tests.spark.conftest import TOPIC, Broker
 from tests.spark.reading.microbatch import MicroBatches
@@ -148,3 +149,45 @@ def test_an_idle_query_over_many_topics_asks_less_often(
     while now < 10.0:
         assert not query.trigger()
     assert 1_000 < asked <= 2_100
+
+
+# ── Other topics on the same checkpoint ──────────────────────────────────────────────────────────────────────────────
+
+MODES = pytest.mark.parametrize("how", [{}, {"mode": "offsets", "group": ""}], ids=["lease", "offsets"])
+
+
+def begun(broker: Broker, how: dict[str, str], **options: str) -> MicroBatches:
+    """A query that has read the topic."""
+    query = broker.query(**how | options)
+    query.options = {name: value for name, value in query.options.items() if value}
+    broker.send(5)
+    assert query.run() == 1
+    query.stop()
+    return query
+
+
+@MODES
+def test_a_checkpoint_of_other_topics_is_refused_with_what_to_do(broker: Broker, how: dict[str, str]) -> None:
+    broker.client.create_topic("copies")
+    query = begun(broker, how)
+    del query.options["topic"]
+    for other in ({"topic": "copies"}, {"topics": "copies, copies"}, {"topicPattern": "cop.*"}):
+        query.options = {name: value for name, value in query.options.items() if not name.startswith("topic")}
+        query.start(**other)
+        with pytest.raises(OptionError, match=r"is of the topics 'orders', and the options name none.*new checkpoint"):
+            query.trigger()
+    query.options.pop("topicPattern")
+    query.start(topics="copies, orders")
+    assert query.run() == 0
+
+
+@MODES
+def test_a_topic_that_the_options_no_longer_name_is_told_once(
+    broker: Broker, how: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.client.create_topic("copies")
+    query = begun(broker, how, topic="", topics="orders, copies")
+    query.options.pop("topics")
+    query.start(topic="copies")
+    assert [query.trigger(), query.trigger()] == [False, False]
+    assert caplog.text.count("also of the topics 'orders', which the options no longer name") == 1

@@ -97,16 +97,34 @@ def test_an_epoch_that_was_acked_is_not_read_as_if_it_were_empty(broker: Broker)
     assert query.read(part) == []
 
 
-def test_a_checkpoint_that_lost_its_end_goes_on_with_an_unused_epoch(broker: Broker) -> None:
+def test_an_older_copy_of_a_checkpoint_fails_before_anything_is_popped(broker: Broker) -> None:
+    broker.send(30)
+    query = broker.query(maxRowsPerTrigger=10)
+    query.run()
+    broker.send(5)
+    query.offsets, query.commits = query.offsets[:1], query.commits[:1]
+    for _ in range(2):
+        query.start()
+        with pytest.raises(DataLoss, match=r"ends with micro-batch 1 of group spark.*2 more, up to 3.*failOnDataLoss"):
+            query.trigger()
+    assert (broker.group().ready, broker.group().in_flight) == (5, 0)
+
+
+def test_an_older_copy_of_a_checkpoint_goes_on_without_the_lost_batches_if_told_to(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
     broker.send(20)
     query = broker.query(maxRowsPerTrigger=10)
     query.run()
-    late = broker.send(5)
     query.offsets, query.commits = query.offsets[:1], query.commits[:1]
-    query.start()
+    query.start(failOnDataLoss="false")
     del query.sink[1]
+    assert [query.trigger(), query.trigger()] == [False, False]
+    late = broker.send(5)
     query.run()
     assert sorted(ids(query.sink[1])) == sorted(late)
+    assert [record.message for record in caplog.records if "1 more, up to 2, are acked" in record.message] != []
+    assert caplog.text.count("are acked") == 1, "told once, not at each trigger"
 
 
 def test_a_task_that_found_nothing_stays_empty(broker: Broker) -> None:

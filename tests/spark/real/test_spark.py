@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import popmq
 import popmq_spark
@@ -208,6 +209,42 @@ def test_a_topic_that_is_not_there_ends_the_query_with_its_name(query: Query) ->
     query.options |= {"topic": "nowhere"}
     with pytest.raises(StreamingQueryException, match=r"TopicNotFound: .*nowhere"):
         query.run()
+
+
+def test_a_stream_that_a_query_uses_twice_is_refused_with_leases_and_right_as_a_union_or_by_offsets(
+    spark: SparkSession, broker: Broker, query: Query, tmp_path: Path
+) -> None:
+    sent = broker.send(10)
+
+    def run(rows: DataFrame, name: str) -> list[str]:
+        writer = rows.writeStream.format("parquet").option("path", str(tmp_path / name))
+        writer = writer.option("checkpointLocation", str(tmp_path / f"{name}-checkpoint")).trigger(availableNow=True)
+        writer.start().awaitTermination()
+        return sorted(row.message_id for row in spark.read.parquet(str(tmp_path / name)).collect())
+
+    def joined() -> DataFrame:
+        rows = query.load().selectExpr("message_id", "CAST(body AS STRING) AS text")
+        return rows.alias("a").join(rows.alias("b"), F.expr("a.message_id = b.message_id")).select("a.message_id")
+
+    with pytest.raises(StreamingQueryException, match=r"another source of this Spark application.*mode=offsets"):
+        run(joined(), "joined")
+    assert (broker.group().ready, broker.group().acked) == (10, 0)
+    rows = query.load().select("message_id")
+    assert run(rows.union(rows), "union") == sorted(sent * 2)
+    late = broker.send(5)
+    assert run(query.load().select("message_id"), "after") == sorted(late), "the queries before it have ended"
+    query.options = {"endpoint": broker.endpoint, "topic": TOPIC, "mode": "offsets"}
+    assert run(joined(), "offsets") == sorted(sent + late)
+
+
+def test_a_table_of_the_catalog_has_the_options_of_its_creation(spark: SparkSession, broker: Broker) -> None:
+    broker.send(10)
+    options = f"OPTIONS (endpoint '{broker.endpoint}', topic '{TOPIC}')"
+    spark.sql(f"CREATE TABLE of_topic USING popmq {options}")
+    try:
+        assert spark.sql("SELECT count(*) FROM of_topic WHERE queue_offset < 100").collect()[0][0] == 10
+    finally:
+        spark.sql("DROP TABLE of_topic")
 
 
 # ── mode=offsets ─────────────────────────────────────────────────────────────────────────────────────────────────────
