@@ -59,7 +59,7 @@ def test_a_topic_that_a_pattern_finds_later_is_claimed_too(broker: Broker) -> No
         source(broker, topic="copies").trigger()
 
 
-def test_a_query_that_ended_is_in_nobody_s_way_nor_is_the_restart_of_one_that_did_not(
+def test_queries_that_ended_and_restarts_of_those_that_did_not_are_no_second_source(
     broker: Broker, folder: Path
 ) -> None:
     first = source(broker)
@@ -97,7 +97,7 @@ def test_the_file_of_a_process_that_was_killed_is_removed(broker: Broker, folder
     assert len([*folder.iterdir()]) == 1
 
 
-def test_without_a_folder_for_temporary_files_nothing_is_refused(
+def test_sources_are_not_refused_without_a_folder_for_temporary_files(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere/at/all")
