@@ -29,8 +29,8 @@ from harness.broker_process import ROOT, BrokerProcess
 
 PYTHON = ROOT / "build" / "delta" / "bin" / "python"
 SIZE, PER_SECOND = 1024, 1_000
-#: Each byte becomes a capital letter, as in the bodies of Kafka's own sender.
-LETTERS = bytes(ord("A") + byte % 26 for byte in range(256))
+#: Each byte becomes one of 26 capitals, as in the bodies of Kafka's own sender.
+CAPITALS = bytes(ord("A") + byte % 26 for byte in range(256))
 #: A driver that takes longer hangs.
 DRIVER_S = 900.0
 
@@ -95,8 +95,8 @@ def _send(client: popmq.Client, seconds: int) -> None:
 
 
 def messages_like_kafka_s(count: int) -> list[popmq.Message]:
-    """Random letters, another body each: with equal ones Parquet would have less work for PopMQ than for Kafka."""
-    return [popmq.Message(random.randbytes(SIZE).translate(LETTERS)) for _ in range(count)]
+    """Random characters, another body each: with equal ones Parquet would have less work for PopMQ than for Kafka."""
+    return [popmq.Message(random.randbytes(SIZE).translate(CAPITALS)) for _ in range(count)]
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class Claim:
                 if not (both := self._claimed_by_others() & new):
                     return
                 sleep(LOOK_S)
-        except OSError as error:  # no folder for temporary files, or one that is full: this is no reason to stop
+        except OSError as error:  # no folder for temporary files, or one that is full: not a reason to stop
             _log.warning("it is not known whether another source of this application reads as the group: %s", error)
             return
         self.drop()
@@ -80,7 +80,7 @@ class Claim:
         self._topics = set()
 
     def _write(self) -> None:
-        """Writes the file. It is locked before it has its name: what others see unlocked, nobody holds."""
+        """Writes the file. It is locked before it has its name: what others see unlocked is of a process that ended."""
         if self._file is None:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._file, aside = tempfile.mkstemp(prefix=".", dir=self._folder)

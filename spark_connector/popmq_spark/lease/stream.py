@@ -45,7 +45,7 @@ class PopMQStreamReader(TriggeredReader[Options]):
         self._claim: Claim | None = None
         self._bounded = False  # in a run with availableNow
         self._bound: dict[str, popmq.Position] | None = None  # the positions up to which that run reads
-        self._told_epoch = 0  # up to which it was told that the checkpoint is an older copy
+        self._reported_epoch = 0  # up to which an older copy of the checkpoint was reported
         self._planned = 0, 0  # the last epoch that this process planned, and the rows that were ready then
 
     def initialOffset(self) -> dict[str, Any]:
@@ -139,9 +139,9 @@ class PopMQStreamReader(TriggeredReader[Options]):
     def _expect_latest_checkpoint(self, owner: Owner, before: Plan) -> None:
         """Raises DataLoss when epochs after the checkpoint's last one are acked: their messages do not come again."""
         gone = owner.acked_epoch - before.epoch
-        if gone <= 0 or self._told_epoch == owner.acked_epoch:
+        if gone <= 0 or self._reported_epoch == owner.acked_epoch:
             return
-        self._told_epoch = owner.acked_epoch
+        self._reported_epoch = owner.acked_epoch
         lose(
             self._options.fail_on_data_loss,
             f"the checkpoint ends with micro-batch {before.epoch} of group {self._options.group} (popmq_epoch), but "

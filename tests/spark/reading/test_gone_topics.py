@@ -182,7 +182,7 @@ def test_a_checkpoint_of_other_topics_is_refused_with_what_to_do(broker: Broker,
 
 
 @MODES
-def test_a_topic_that_the_options_no_longer_name_is_told_once(
+def test_a_topic_that_the_options_no_longer_name_is_reported_once(
     broker: Broker, how: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.client.create_topic("copies")

@@ -62,7 +62,7 @@ def test_numbers_that_another_origin_committed_are_refused_and_nothing_changes(s
     assert refused.code == "ALREADY_EXISTS"
     assert f"batch {batch} of sink 'job' is not a repeat: batch 7 was committed by origin 'one'" in refused.info.message
     assert commit(shop, ("a", 1), batch=7, origin="one") == (1, True), "a repeat"
-    assert commit(shop, batch=8, origin="two") == (0, False), "a greater number is nobody's repeat"
+    assert commit(shop, batch=8, origin="two") == (0, False), "a greater number is not a repeat"
     assert refusal(shop.broker.CommitBatch, committing(batch=8, origin="one")).code == "ALREADY_EXISTS"
 
 
