@@ -52,6 +52,11 @@ def ends_of(client: popmq.Client, topics: Iterable[str], group: str = "") -> End
     return {topic: {row.queue: row for row in client.query_offsets(topic, group)} for topic in topics}
 
 
+def created_of(ends: Ends) -> dict[str, int]:
+    """When each topic was created, in ms since 1970: what tells it from another one of its name."""
+    return {topic: row.topic_created_ms for topic, rows in ends.items() for row in list(rows.values())[:1]}
+
+
 def check_readable(client: popmq.Client, ends: Ends, tag: str | None, sql: str | None) -> None:
     """Pulls nothing from each topic, so that what a task's pull would be refused for is known before it is planned.
 

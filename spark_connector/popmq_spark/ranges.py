@@ -1,10 +1,12 @@
 """The plan of one micro-batch of `mode=offsets`: a range of offsets for each queue, in Spark's own log.
 
-    {"v": 2, "parts": 4, "tag": null, "sql": "a > 5", "topics": {"orders": {"0": [100, 250], "1": [80, 80]}}}
+    {"v": 2, "parts": 4, "tag": null, "sql": "a > 5", "created": {"orders": 1769860800123},
+     "topics": {"orders": {"0": [100, 250], "1": [80, 80]}}}
 
 A range is `[from, to)`. The offset has `from` too, because Spark asks for the start of a query several times and may
 pass another answer to `partitions()` than to `latestOffset()`: the end alone decides what is read, so it is the same
-after a restart with other options. `topics` is null before the first micro-batch.
+after a restart with other options. `topics` is null before the first micro-batch. `created` says which topic of a name
+the offsets are of: when it was created, in ms since 1970. Offsets of previews do not say it; then it is not compared.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,6 +43,7 @@ class Ranges:
     tag: str | None = None
     sql: str | None = None
     begun: bool = field(default=True)
+    created: Mapping[str, int] = field(default_factory=dict)  # topic → ms since 1970
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> Self:
@@ -54,7 +57,8 @@ class Ranges:
         spans = tuple(
             Span(topic, int(queue), *ends) for topic, queues in (topics or {}).items() for queue, ends in queues.items()
         )
-        return cls(spans, offset["parts"], offset["tag"], offset["sql"], topics is not None)
+        created = offset.get("created", {})
+        return cls(spans, offset["parts"], offset["tag"], offset["sql"], topics is not None, created)
 
     def to_json(self) -> dict[str, Any]:
         """The same plan always gives the same text: Spark compares offsets as strings."""
@@ -66,6 +70,7 @@ class Ranges:
             "parts": self.parts,
             "tag": self.tag,
             "sql": self.sql,
+            "created": dict(sorted(self.created.items())),
             "topics": topics if self.begun else None,
         }
 

@@ -12,7 +12,7 @@ there. In the order of Spark's calls (stream.py):
 
 import logging
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.offsets.range_part import RangePart, read_ranges
 from popmq_spark.options import OptionError
 from popmq_spark.positions import LATEST, Place
-from popmq_spark.queue_ends import Ends, check_readable, ends_of, is_wanted, lose, place_in, topics_of
+from popmq_spark.queue_ends import Ends, check_readable, created_of, ends_of, is_wanted, lose, place_in, topics_of
 from popmq_spark.ranges import Positions, Ranges, Span, admitted, parts_of
 from popmq_spark.triggered import TriggeredReader
 
@@ -64,7 +64,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         """
         before = Ranges.from_json(start)
         self._expect_same_topics(before.positions)
-        self._commit(before.positions)
+        self._commit(before)
         deadline = self.clock() + self._options.long_poll_timeout
         while True:
             ends = self._ends(before.begun)
@@ -75,9 +75,9 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             backlog = self._backlog(positions, ends, before.begun)
             if self._is_due(sum(backlog.values()), limit, self._bound is not None):
                 rows = self._rows(backlog, ends, limit)
-                return self._plan(positions, admitted(backlog, rows)).to_json()
+                return self._plan(positions, admitted(backlog, rows), created_of(ends)).to_json()
             if not before.begun and self._options.starting_offsets != "earliest":
-                return self._plan(positions, {}).to_json()
+                return self._plan(positions, {}, created_of(ends)).to_json()
             if self._bound is not None or not self._looks_again(len(ends), deadline):
                 return start
 
@@ -94,6 +94,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
                 patience=options.broker_unavailable_timeout,
                 fail_on_data_loss=options.fail_on_data_loss,
                 schema=self._schema,
+                created=plan.created,
             )
             for spans in plan.shares()
         ]
@@ -105,7 +106,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commits the offsets of the group, if latestOffset has not done so already."""
-        self._commit(Ranges.from_json(end).positions)
+        self._commit(Ranges.from_json(end))
 
     def _ends(self, begun: bool = True) -> Ends:
         """The ends of the topics. Without failOnDataLoss, named ones may be gone once the query has begun."""
@@ -130,7 +131,13 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         for topic in sorted({*positions, *wanted.names} - set(ends)):
             if self._is_wanted(topic) and (positions.get(topic) != self._last.get(topic) or topic in wanted.names):
                 self._lose(f"the topic {topic!r} is gone, perhaps with messages that the query had not read")
-        found = {topic: self._still_there(topic, rows, positions.get(topic, {})) for topic, rows in ends.items()}
+        created = created_of(ends)
+        found = {
+            topic: self._of_another(topic, rows)
+            if before.created.get(topic, created[topic]) != created[topic]
+            else self._still_there(topic, rows, positions.get(topic, {}))
+            for topic, rows in ends.items()
+        }
         self._last |= {topic: {queue: row.max_offset for queue, row in rows.items()} for topic, rows in ends.items()}
         return found
 
@@ -153,15 +160,25 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         committed = ends_of(client, ends, options.group)
         return {topic: {queue: row.committed for queue, row in rows.items()} for topic, rows in committed.items()}
 
+    def _of_another(self, topic: str, rows: Mapping[int, popmq.QueueOffsets]) -> dict[int, int]:
+        """The positions in a topic that was deleted and created again: its first message."""
+        created_ms = next(iter(rows.values())).topic_created_ms
+        when = datetime.fromtimestamp(created_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        self._lose(
+            f"the topic {topic!r} was deleted and created again ({when}), and what the query had "
+            "not read of the earlier one is gone; the new one is read from its first message"
+        )
+        return {queue: row.min_offset for queue, row in rows.items()}
+
     def _still_there(self, topic: str, rows: Mapping[int, popmq.QueueOffsets], at: Mapping[int, int]) -> dict[int, int]:
         """The positions in one topic; the first message where those there are gone.
 
-        A queue that ends before the read position shows that its topic is another one of the same name.
+        A queue that ends before the read position shows that its topic is another one of the same name, if the offsets
+        are of a preview, which does not say which topic they are of.
         """
         firsts = {queue: row.min_offset for queue, row in rows.items()}
         if any(offset > rows[queue].max_offset for queue, offset in at.items() if queue in rows):
-            self._lose(f"the topic {topic!r} ends before the position of the query: it was deleted and created again")
-            return firsts
+            return self._of_another(topic, rows)
         for queue in (queue for queue, offset in at.items() if offset < firsts.get(queue, 0)):
             gone = (
                 f"messages {at[queue]} to {firsts[queue] - 1} of queue {queue} of topic {topic!r} were dropped before "
@@ -208,8 +225,9 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
                 f"popmq: the group {group} pops the topic {topic}; with mode=offsets take a group of its own, or none"
             ) from error
 
-    def _commit(self, positions: Positions) -> None:
+    def _commit(self, plan: Ranges) -> None:
         """Commits the offsets that Spark has committed. Never raises: the reads do not depend on it."""
+        positions = plan.positions
         if not self._options.group or positions == self._committed:
             return
         refused = set()
@@ -217,9 +235,10 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             moved = {q: at for q, at in offsets.items() if self._committed.get(topic, {}).get(q) != at}
             try:
                 for some in batched(sorted(moved.items())):
-                    self._connected().update_offsets(topic, self._options.group, dict(some))
+                    created = plan.created.get(topic, 0)
+                    self._connected().update_offsets(topic, self._options.group, dict(some), topic_created_ms=created)
             except popmq.errors.TopicNotFound:
-                continue
+                self._join_again(topic)
             except popmq.PopMQError as error:
                 _log.warning("the offsets of group %s in %s are not committed: %s", self._options.group, topic, error)
                 if not isinstance(error, popmq.errors.WrongConsumeMode):
@@ -274,7 +293,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         by_bytes = int(rows * self._options.max_bytes_per_trigger / size) if size else rows
         return max(1, min(rows, limit.max_rows, by_bytes))
 
-    def _plan(self, positions: Positions, rows: Backlog) -> Ranges:
+    def _plan(self, positions: Positions, rows: Backlog, created: Mapping[str, int]) -> Ranges:
         """Every queue has a span, though it may be empty: the plan also says where the next one begins."""
         options = self._options
         spans = tuple(
@@ -284,7 +303,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         )
         total = sum(rows.values())
         parts = parts_of(total, options.min_partitions, options.max_records_per_partition, options.max_partitions)
-        return Ranges(spans, parts, options.tag, options.sql)
+        return Ranges(spans, parts, options.tag, options.sql, created=created)
 
 
 def _mean_size(row: popmq.QueueOffsets) -> float:

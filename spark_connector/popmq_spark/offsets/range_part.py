@@ -4,9 +4,9 @@ Runs in an executor, perhaps several times and beside itself: the offsets are in
 same rows as long as retention keeps them. The broker stores nothing about it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -39,6 +39,7 @@ class RangePart(InputPartition):
     fail_on_data_loss: bool
     schema: pa.Schema
     keys: frozenset[str] | None = None  # drops other keys before rows are made
+    created: Mapping[str, int] = field(default_factory=dict)  # of the plan: topic → ms since 1970
 
 
 def read_ranges(part: RangePart) -> Iterator[pa.RecordBatch]:
@@ -79,7 +80,8 @@ def _arrived(part: RangePart, span: Span, coming: Future[PulledColumns]) -> Pull
     try:
         return coming.result()
     except popmq.errors.TopicNotFound:
-        lose(part.fail_on_data_loss, f"the topic {span.topic!r} was deleted before {span} was read")
+        gone = f"the topic {span.topic!r} was deleted, or created again, before {span} was read"
+        lose(part.fail_on_data_loss, gone)
         return None
 
 
@@ -96,6 +98,7 @@ def _pull(part: RangePart, span: Span, at: int) -> PulledColumns:
         tag=part.tag,
         sql=part.sql,
         columns=columns,
+        topic_created_ms=part.created.get(span.topic, 0),
     )
 
 

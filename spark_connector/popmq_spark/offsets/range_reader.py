@@ -13,7 +13,7 @@ narrow what the broker sends:
 Spark checks every condition again, so that none of them has to be exact.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -36,7 +36,7 @@ from popmq_spark.lease.part import connect
 from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.offsets.range_part import RangePart, read_ranges
 from popmq_spark.positions import LATEST, clamped
-from popmq_spark.queue_ends import Ends, check_readable, ends_of, place_in, topics_of
+from popmq_spark.queue_ends import Ends, check_readable, created_of, ends_of, place_in, topics_of
 from popmq_spark.ranges import Positions, Ranges, Span, parts_of
 
 _OFFSET_MAX = (1 << 63) - 1
@@ -119,20 +119,21 @@ class RangeReader(DataSourceReader):
         with connect(options.broker, options.broker_unavailable_timeout) as client:
             ends = ends_of(client, topics_of(client, options.wanted))
             check_readable(client, ends, options.tag, options.sql)
-            spans = tuple(self._spans(client, ends))
+            spans, created = tuple(self._spans(client, ends)), created_of(ends)
         rows = sum(span.end - span.start for span in spans)
         parts = parts_of(rows, options.min_partitions, options.max_records_per_partition, options.max_partitions)
         tag = options.tag
         if wanted.tags is not None and tag is None and options.sql is None and _is_plain(wanted.tags):
             tag = " || ".join(sorted(wanted.tags))
-        return [self._part(shares, tag) for shares in Ranges(spans, parts).shares()] or [self._part((), tag)]
+        shares = [*Ranges(spans, parts).shares()] or [()]
+        return [self._part(share, tag, created) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
         assert isinstance(partition, RangePart)
         return read_ranges(partition)
 
-    def _part(self, spans: tuple[Span, ...], tag: str | None) -> RangePart:
+    def _part(self, spans: tuple[Span, ...], tag: str | None, created: Mapping[str, int]) -> RangePart:
         options = self._options
         return RangePart(
             broker=options.broker,
@@ -143,6 +144,7 @@ class RangeReader(DataSourceReader):
             fail_on_data_loss=options.fail_on_data_loss,
             schema=self._schema,
             keys=self._wanted.keys,
+            created=created,
         )
 
     def _spans(self, client: popmq.Client, ends: Ends) -> Iterator[Span]:
