@@ -79,9 +79,9 @@ def header_flood(path: bytes) -> Pieces:
 
 
 def huffman_flood(path: bytes) -> Pieces:
-    """Calls with one long Huffman string each, all different: a loop over its bytes, and not many headers."""
+    """Calls with one long Huffman string each: a loop over its bytes, and not many headers."""
+    packed = int("00011" * 8 * 3_000, 2).to_bytes(15_000, "big")  # each 00011 is an a
     for number in count(1, 2):
-        packed = int("00011" * 8 * 3_000, 2).to_bytes(15_000, "big")  # each 00011 is an a
         name, size = b"x-%d" % number, len(packed) - 0x7F
         value = bytes((0xFF, size & 0x7F | 0x80, size >> 7)) + packed
         yield frame(HEADERS, END_HEADERS, number, head(path) + b"\0" + bytes((len(name),)) + name + value)
