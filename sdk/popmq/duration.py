@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import timedelta
+from numbers import Real
 
 from popmq.errors import InvalidField
 
@@ -24,7 +25,7 @@ def seconds_of(duration: Duration, field: str = "") -> float:
             seconds = math.fsum(min(float(number), 2 * _MOST_S) * _UNITS[unit] for number, unit in found)
             if seconds <= _MOST_S:
                 return seconds
-    elif isinstance(duration, int | float) and not isinstance(duration, bool) and abs(duration) <= _MOST_S:
+    elif isinstance(duration, Real) and not isinstance(duration, bool) and abs(duration) <= _MOST_S:
         return float(duration)
     raise InvalidField(
         f"{duration!r} is not a duration",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, cast
 
 from popmq._calls.later import Later
@@ -79,7 +80,7 @@ def update_topic(
 
 def _queues(queues: int | None) -> int:
     """A number of queues as the contract has it, where 0 leaves the number to the broker. Raises InvalidField."""
-    if not isinstance(queues, int | None):
+    if not isinstance(queues, Integral | None):
         raise TypeError(f"queues is {queues!r:.80}, of type {type(queues).__name__}: give an int")
     if queues is not None and not 1 <= queues <= QUEUES_MAX:
         raise InvalidField(

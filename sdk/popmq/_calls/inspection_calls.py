@@ -114,7 +114,7 @@ def leases(group: str, topic: str, max_leases: int) -> Call[Leases]:
 def end_lease(group: str, lease_id: str | int) -> Call[int]:
     """Ends a lease now; reads how many messages were not done."""
     request = pb.EndLeaseRequest(group=group)
-    if isinstance(lease_id, int):
+    if not isinstance(lease_id, str):
         request.checkpoint_id = lease_id
     else:
         request.lease_id = lease_id

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from popmq._calls.later import Later
@@ -111,17 +112,22 @@ def ms(duration: Duration) -> int:
     return round((duration if type(duration) is float else seconds_of(duration)) * 1000)
 
 
+#: The last millisecond of the year 9999, the last one of a datetime.
+LAST_MS = 253_402_300_799_999
+
+
 def moment_ms(moment: datetime | float) -> int:
     """A time, or seconds since 1970 UTC, as whole milliseconds, rounded up so that it is not too early.
 
     A datetime without a zone is local time, as everywhere in Python. Raises InvalidField for anything else.
     """
     seconds = moment.timestamp() if isinstance(moment, datetime) else moment
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not math.isfinite(seconds):
         raise InvalidField(
             f"{moment!r} is not a time", code="INVALID_FIELD", action="give a datetime, or seconds since 1970"
         )
-    return -(-round(seconds * 1_000_000) // 1000)
+    found = -(-round((int(seconds) if isinstance(seconds, Integral) else float(seconds)) * 1_000_000) // 1000)
+    return min(found, LAST_MS) if isinstance(moment, datetime) else found
 
 
 def filter_row(tag: str | None, sql: str | None) -> pb.Filter | None:

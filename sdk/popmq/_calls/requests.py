@@ -85,6 +85,9 @@ def _with(message: Message | Body, properties: dict[str, str]) -> Message:
 class _Acked:
     """The guard of a reply, which is acked before its caller has it."""
 
+    def __deepcopy__(self, memo: object) -> None:
+        """As of every guard: a copy has none."""
+
     def enter(self, delivery: Delivery) -> None: ...
 
     def leave(self, delivery: Delivery, error: BaseException | None) -> bool:

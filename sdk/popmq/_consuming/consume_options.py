@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from popmq._calls.pop_calls import ENTRIES_MAX, filter_row
 from popmq._consuming.guard import OnError, check_on_error
@@ -81,7 +82,7 @@ def consume_options(
 def check_batch(max_messages: int) -> None:
     """Refuses what the broker would refuse only once the batches of a loop have grown so large. Raises InvalidField."""
     from_one("", max_messages=max_messages)
-    if isinstance(max_messages, int) and max_messages > ENTRIES_MAX:
+    if isinstance(max_messages, Integral) and max_messages > ENTRIES_MAX:
         raise InvalidField(
             f"max_messages is {max_messages}: a request takes at most {ENTRIES_MAX}",
             code="INVALID_FIELD",

@@ -85,6 +85,9 @@ class Guard:
         self._since = since
         self._reply = reply
 
+    def __deepcopy__(self, memo: object) -> None:
+        """None: a copy of a delivery, such as dataclasses.asdict makes, has no guard, like a pickled one."""
+
     def enter(self, delivery: Delivery) -> None:
         """Renews the lease from now on, if the consumer does not do so already."""
         self._settling.hold(delivery, self._lease, self._since)

@@ -4,6 +4,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from popmq._consuming.consume_options import consume_options
@@ -43,7 +44,7 @@ def handler_of(
         raise TypeError(f'the topic is {topic!r:.80}: register a handler with @worker.on("topic", group="group")')
     if not isinstance(group, str):
         raise TypeError(f"group is {group!r:.80}: give its name as a str")
-    if not isinstance(concurrency, int):
+    if not isinstance(concurrency, Integral):
         raise TypeError(f"concurrency is {concurrency!r:.80}: give an int")
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}: it is how many messages are handled at a time, from 1")

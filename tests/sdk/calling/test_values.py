@@ -3,8 +3,9 @@
 import asyncio
 import copy
 import dataclasses
+import numbers
 import pickle
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -34,6 +35,61 @@ def test_a_client_may_be_made_before_there_is_an_event_loop(popmq_broker: Broker
             return found
 
     assert asyncio.run(use()) == ["a", "b"]
+
+
+async def test_a_delivery_becomes_a_dict_a_tuple_and_a_copy_without_its_guard(client: Any) -> None:
+    await client.send(TOPIC, ["a", "b"])
+    (popped,) = await client.pop(TOPIC, GROUP, 1)
+    browsed = [each for queue in range(8) for each in (await client.browse(TOPIC, queue=queue)).deliveries]
+    async for consumed in client.consume(TOPIC, GROUP, until_idle=0):
+        for delivery in (popped, consumed, *browsed):
+            found = dataclasses.asdict(delivery)
+            assert (found["body"], found["_guard"]) == (delivery.body, None)
+            assert delivery.body in dataclasses.astuple(delivery)
+            assert copy.deepcopy(delivery).handle == delivery.handle
+        consumed.ack()
+    await client.ack(popped)
+
+
+class Whole:
+    """A whole number of another library, as those of numpy are: registered, with __index__, and no int."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+    def __int__(self) -> int:
+        return self.value
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __abs__(self) -> int:
+        return abs(self.value)
+
+    def __lt__(self, other: int) -> bool:
+        return self.value < other
+
+    def __le__(self, other: int) -> bool:
+        return self.value <= other
+
+    def __ge__(self, other: int) -> bool:
+        return self.value >= other
+
+
+numbers.Integral.register(Whole)
+
+
+def test_whole_numbers_of_other_libraries_are_durations_times_and_counts() -> None:
+    from popmq._calls.admin_calls import _queues
+    from popmq._calls.pop_calls import moment_ms
+
+    four: Any = Whole(4)
+    assert (seconds_of(four), moment_ms(four)) == (4.0, 4000)
+    assert _queues(four) is four
+    assert moment_ms(datetime.max) == moment_ms(datetime.max.replace(tzinfo=UTC)) == 253_402_300_799_999
 
 
 async def test_a_pickled_delivery_is_the_same_and_its_handle_settles_it(client: Any) -> None:
