@@ -25,7 +25,7 @@ from popmq_server.commands.numbers import (
     StreamNumbers,
     TopicNumbers,
 )
-from popmq_server.commands.sessions import Assignment
+from popmq_server.commands.sessions import Assignment, Heartbeat
 from popmq_server.errors import Refused, bad_handle, group_not_found, lapsed, topic_not_found
 from popmq_server.model.records import Group, Terms, Topic
 from popmq_server.seam.capabilities import CAPABILITIES
@@ -209,10 +209,8 @@ class StubEngine:
         self._group(group)
         return Assignment(known=True, all=True, queues=())
 
-    async def heartbeat(
-        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
-    ) -> int:
-        self._group(group)
+    async def heartbeat(self, beat: Heartbeat) -> int:
+        self._group(beat.group)
         return 1
 
     async def clients(

@@ -567,16 +567,20 @@ class QueryAssignmentResponse(_message.Message):
     def __init__(self, known: bool = ..., all: bool = ..., queues: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("client_id", "group", "topics", "goodbye")
+    __slots__ = ("client_id", "group", "topics", "goodbye", "pop_topics", "pull_topics")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    POP_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PULL_TOPICS_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     group: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     goodbye: bool
-    def __init__(self, client_id: _Optional[str] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., goodbye: bool = ...) -> None: ...
+    pop_topics: _containers.RepeatedScalarFieldContainer[str]
+    pull_topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, client_id: _Optional[str] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., goodbye: bool = ..., pop_topics: _Optional[_Iterable[str]] = ..., pull_topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("interval_ms", "assignment_version")

@@ -363,7 +363,7 @@ class AsyncClient(
 
     async def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
         """Renews this client's session in the group, or ends it with `goodbye`; consumers call this by themselves."""
-        return await self._wire.run(pop_calls.heartbeat(group, topics, self.client_id, goodbye))
+        return await self._wire.run(pop_calls.heartbeat(group, self.client_id, topics, goodbye))
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts

@@ -7,7 +7,7 @@ first try most likely succeeded, so it counts as done.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from numbers import Integral, Real
@@ -328,10 +328,20 @@ def query_assignment(topic: str, group: str, client_id: str, strategy: str = "")
     )
 
 
-def heartbeat(group: str, topics: Sequence[str], client_id: str, goodbye: bool = False) -> Call[Session]:
-    """Keeps this client's session alive, or ends it."""
+def heartbeat(
+    group: str,
+    client_id: str,
+    topics: Iterable[str] = (),
+    goodbye: bool = False,
+    pops: Iterable[str] = (),
+    pulls: Iterable[str] = (),
+) -> Call[Session]:
+    """Keeps this client's session alive, or ends it. It reads `topics` in either consume mode, the others in one."""
+    request = pb.HeartbeatRequest(
+        client_id=client_id, group=group, topics=topics, goodbye=goodbye, pop_topics=pops, pull_topics=pulls
+    )
     return Call(
         "Broker.Heartbeat",
-        pb.HeartbeatRequest(client_id=client_id, group=group, topics=topics, goodbye=goodbye),
+        request,
         lambda reply, _: Session(reply.interval_ms / 1000, reply.assignment_version),
     )

@@ -360,7 +360,7 @@ class Client(
 
     def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
         """Renews this client's session in the group, or ends it with `goodbye`; consumers call this by themselves."""
-        return self._wire.run(pop_calls.heartbeat(group, topics, self.client_id, goodbye))
+        return self._wire.run(pop_calls.heartbeat(group, self.client_id, topics, goodbye))
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts

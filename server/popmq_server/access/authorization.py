@@ -42,7 +42,7 @@ from popmq_server.commands import (
 from popmq_server.commands.inspection import MessageLife
 from popmq_server.commands.numbers import Consumer, EngineInfo, Rows, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
-from popmq_server.commands.sessions import Assignment
+from popmq_server.commands.sessions import Assignment, Heartbeat
 from popmq_server.commands.store import Piece
 from popmq_server.errors import Refused
 from popmq_server.model.message import RETRY_PREFIX
@@ -353,12 +353,10 @@ class Guarded:
         self._allow(_named_group(group))
         return await self._engine.clients(group, behind, rows_max)
 
-    async def heartbeat(
-        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
-    ) -> int:
+    async def heartbeat(self, beat: Heartbeat) -> int:
         """Needs receive on every topic."""
-        self._allow(tuple(need for topic in sorted(topics) or [""] for need in _receive(topic, group)))
-        return await self._engine.heartbeat(group, client, topics, goodbye, versioned)
+        self._allow(tuple(need for topic in sorted(beat.topics) or [""] for need in _receive(topic, beat.group)))
+        return await self._engine.heartbeat(beat)
 
     async def join(self, client: str, topics: tuple[str, ...]) -> ProducerStream:
         """Needs send on every topic: checks contain whole messages."""

@@ -3,6 +3,8 @@
 Both run in pieces: the answer is (leases moved, where to continue). The caller repeats them with `after` until it is 0.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from popmq_server.commands.lanes import LANE_ACK, command
@@ -15,6 +17,8 @@ SESSION_CAP_MS = 3 * 3_600_000
 HEARTBEAT_MS = 30_000
 #: How long a lock of a queue lasts. Clients trust it for half of this time and renew it every third (C.13).
 LOCK_MS = 60_000
+#: Of a client that reads all its topics in either consume mode.
+EITHER: Mapping[str, str] = MappingProxyType({})
 
 
 @command(LANE_ACK)
@@ -37,6 +41,20 @@ class ReleaseSession(NamedTuple):
 
     client: str
     after: int = 0
+
+
+class Heartbeat(NamedTuple):
+    """Of a client that reads `topics` for a group. → the version of the group's assignments, 0 unless `versioned`.
+
+    `only`: the consume mode of each topic that the client reads in one mode alone. `goodbye`: the session ends.
+    """
+
+    group: str
+    client: str
+    topics: frozenset[str]
+    goodbye: bool = False
+    versioned: bool = True
+    only: Mapping[str, str] = EITHER
 
 
 class Assignment(NamedTuple):

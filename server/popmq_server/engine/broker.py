@@ -34,7 +34,7 @@ from popmq_server.commands.numbers import (
     StreamNumbers,
 )
 from popmq_server.commands.queries import A, Query
-from popmq_server.commands.sessions import Assignment
+from popmq_server.commands.sessions import Assignment, Heartbeat
 from popmq_server.commands.store import Piece
 from popmq_server.engine import lists
 from popmq_server.engine.afterwards import AFTERWARDS
@@ -286,11 +286,9 @@ class Broker(InPieces):
         """Returns the queues assigned to a client."""
         return await self.consumers.assignment(topic, group, client, strategy, broadcast)
 
-    async def heartbeat(
-        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
-    ) -> int:
+    async def heartbeat(self, beat: Heartbeat) -> int:
         """Renews or ends a session."""
-        return await self.consumers.heartbeat(group, client, topics, goodbye, versioned)
+        return await self.consumers.heartbeat(beat)
 
     async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
         """Locks or renews queues for a client; returns all that it holds now."""

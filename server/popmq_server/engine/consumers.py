@@ -11,7 +11,7 @@ For one event loop, all in memory. The engine answers whatever depends on the st
 from popmq_server.clock import Clock
 from popmq_server.commands import Attend, queries
 from popmq_server.commands.numbers import Consumer
-from popmq_server.commands.sessions import Assignment
+from popmq_server.commands.sessions import Assignment, Heartbeat
 from popmq_server.engine.heartbeats import Sessions
 from popmq_server.engine.queue_locks import QueueLocks
 from popmq_server.engine.rebalance import allocate, assign
@@ -48,7 +48,10 @@ class Consumers:
     async def assignment(
         self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
     ) -> Assignment:
-        """The queues of one client. A retry topic has one queue, assigned to one of the clients that read its topic."""
+        """The queues of one client, of those that are shared among the clients that read in the group's consume mode.
+
+        A retry topic has one queue, assigned to one of the clients that read its topic.
+        """
         read, queues = topic, 0
         if topic.startswith(RETRY_PREFIX):
             name, _, read = topic.removeprefix(RETRY_PREFIX).partition("+")
@@ -63,26 +66,27 @@ class Consumers:
         queues = queues or terms.queues
         if broadcast:
             return Assignment(True, True, tuple(range(queues)), terms.mode)
-        clients = self.sessions.clients(group, read)
+        clients = self.sessions.clients(group, read, terms.mode)
+        if client not in clients and client in self.sessions.clients(group, read):
+            return Assignment(True, False, (), terms.mode)  # it waits until the group is switched back
         if terms.mode == "PULL":
             return allocate(queues, clients, client, strategy)
         if terms.share_number == 0:
             return Assignment(True, True, ())
         return assign(queues, clients, client, terms.share_number)
 
-    async def heartbeat(
-        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
-    ) -> int:
+    async def heartbeat(self, beat: Heartbeat) -> int:
         """Renews a session, or ends it together with its locks; returns the version of the group's assignments.
 
-        The version costs a look-up of the terms of all topics of the group; with `versioned` False it is 0.
+        The version costs a look-up of the terms of all topics of the group.
         """
+        group = beat.group
         await self._engine.ask(queries.GroupSettings(group))
-        self.sessions.heartbeat(group, client, topics, goodbye)
-        await self._attend(group, topics)
-        if goodbye:
-            self.locks.leave(group, client)
-        if not versioned:
+        self.sessions.heartbeat(group, beat.client, beat.topics, beat.goodbye, beat.only)
+        await self._attend(group, beat.topics)
+        if beat.goodbye:
+            self.locks.leave(group, beat.client)
+        if not beat.versioned:
             return 0
         terms = await self._engine.ask(queries.TermsOf(group, self.sessions.topics(group)))
         return self.sessions.version(group, terms)

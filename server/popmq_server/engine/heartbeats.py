@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from popmq_server.clock import Clock
+from popmq_server.commands.sessions import EITHER
 from popmq_server.errors import Refused
 from popmq_server.model.records import Terms
 from popmq_server.storage.keys import hash8
@@ -29,10 +30,15 @@ SEARCH_MS = 1000
 
 
 class Session(NamedTuple):
-    """One client of one group."""
+    """One client of one group. `only`: the consume mode of a topic that it reads in one mode alone."""
 
     topics: frozenset[str]
     last_ms: int
+    only: Mapping[str, str] = EITHER
+
+    def reads(self, topic: str, mode: str) -> bool:
+        """Whether it reads a topic while the group is in this mode; "": in any mode."""
+        return topic in self.topics and (not mode or self.only.get(topic, mode) == mode)
 
     @property
     def names(self) -> int:
@@ -56,7 +62,7 @@ class _Members:
         self.topics: Counter[str] = Counter()
         #: The sum of Session.names.
         self.held = 0
-        #: The sum of a hash of each client and its topics: identifies the members, independent of their order.
+        #: The sum of a hash of each client and what it reads: identifies the members, independent of their order.
         self.digest = 0
 
     def names(self) -> list[str]:
@@ -71,7 +77,7 @@ class _Members:
         self.sessions[client], self._names = session, names
         self.held += session.names
         self.topics.update(session.topics)
-        self.digest += _hash(client, session.topics)
+        self.digest += _hash(client, session)
 
     def remove(self, client: str) -> None:
         session = self.sessions.pop(client, None)
@@ -79,11 +85,11 @@ class _Members:
             self._names = None
             self.held -= session.names
             self.topics -= Counter(session.topics)
-            self.digest -= _hash(client, session.topics)
+            self.digest -= _hash(client, session)
 
 
-def _hash(client: str, topics: frozenset[str]) -> int:
-    return int.from_bytes(hash8(repr((client, sorted(topics)))), "big")
+def _hash(client: str, session: Session) -> int:
+    return int.from_bytes(hash8(repr((client, sorted(session.topics), sorted(session.only.items())))), "big")
 
 
 _NOBODY = _Members()
@@ -101,12 +107,14 @@ class Sessions:
         self._held = 0
         self._searched_ms = 0
 
-    def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> None:
+    def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, only: Mapping[str, str] = EITHER
+    ) -> None:
         """Renews or ends a session. Raises Refused RATE_LIMITED for a session that needs more names than there may be.
 
         A session that does not grow is renewed in any case.
         """
-        members, session = self._alive(group), Session(topics, self._clock.now_ms())
+        members, session = self._alive(group), Session(topics, self._clock.now_ms(), only)
         before = members.held
         if goodbye:
             members.remove(client)
@@ -171,9 +179,9 @@ class Sessions:
             self._names = None
         return _NOBODY
 
-    def clients(self, group: str, topic: str) -> list[str]:
-        """Live clients of a group that read a topic."""
-        return [client for client, session in self._alive(group).sessions.items() if topic in session.topics]
+    def clients(self, group: str, topic: str, mode: str = "") -> list[str]:
+        """Live clients of a group that read a topic; with `mode`, those that read it in this consume mode."""
+        return [client for client, session in self._alive(group).sessions.items() if session.reads(topic, mode)]
 
     def topics(self, group: str) -> tuple[str, ...]:
         """All topics that live clients of a group read."""

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from popmq_server.commands import Pop, Popped
 from popmq_server.commands.numbers import Consumer, EngineInfo, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
-from popmq_server.commands.sessions import Assignment
+from popmq_server.commands.sessions import Assignment, Heartbeat
 
 
 class Commands(Protocol):
@@ -27,10 +27,8 @@ class Core(Commands, Protocol):
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pops, waiting up to `wait_ms` while no message is deliverable."""
 
-    async def heartbeat(
-        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
-    ) -> int:
-        """Renews or ends a session; returns the version of the group's assignments, or 0 with `versioned` False."""
+    async def heartbeat(self, beat: Heartbeat) -> int:
+        """Renews or ends a session; returns the version of the group's assignments, or 0 if it is not `versioned`."""
 
     async def assignment(
         self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False

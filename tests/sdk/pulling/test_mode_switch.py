@@ -10,8 +10,19 @@ import pytest
 import popmq
 from popmq import errors
 from tests.sdk.calling.lossy import LossyWire, holding
-from tests.sdk.conftest import GROUP, Connect, eventually
-from tests.sdk.pulling.pulls import committed, handle, later, next_of, pulling, queues_of, soon, take
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+from tests.sdk.pulling.pulls import (
+    committed,
+    each_queue,
+    handle,
+    later,
+    next_of,
+    pulling,
+    queues_of,
+    shared_out,
+    soon,
+    take,
+)
 
 NARROW = "narrow"
 
@@ -22,9 +33,20 @@ async def logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
     return text in caplog.text
 
 
+def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The levels of what consumers have logged."""
+    return [record.levelname for record in caplog.records if record.name == "popmq.consumer"]
+
+
 async def has_no_queues(consumer: Any) -> bool:
     await asyncio.sleep(0)
     return not queues_of(consumer)
+
+
+async def popped_again(wire: LossyWire, times: int) -> bool:
+    """Whether a consumer has asked the broker so often for messages."""
+    await asyncio.sleep(0)
+    return len(wire.seen["Pop"]) >= times
 
 
 async def switched(client: Any, mode: str, topic: str = NARROW) -> None:
@@ -44,17 +66,67 @@ async def narrow(client: Any) -> Any:
 async def test_a_loop_that_pops_waits_while_its_group_pulls_and_goes_on(
     narrow: Any, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "popmq.consumer")
     await narrow.send(NARROW, "a")
-    async with narrow.consume(NARROW, GROUP) as consumer:
+    async with narrow.consume(NARROW, GROUP, confirm=True) as consumer:
         assert await take(consumer, guard, 1) == ["a"]
-        waiting = soon(consumer)
-        await switched(narrow, "PULL")
-        await eventually(partial(logged, caplog, "and tries again"))
-        await narrow.send(NARROW, "b")
-        assert not waiting.done()
-        await switched(narrow, "POP")
-        async with guard(await waiting) as delivery:
-            assert delivery.text() == "b"
+        for text in "bc":
+            waiting = soon(consumer)
+            await switched(narrow, "PULL")
+            await eventually(partial(logged, caplog, "waits until the group is switched back"))
+            await narrow.send(NARROW, text)
+            assert not waiting.done()
+            assert levels(caplog) == ["INFO"]
+            caplog.clear()
+            await switched(narrow, "POP")
+            async with guard(await waiting) as delivery:
+                assert delivery.text() == text
+
+
+async def test_a_loop_that_waits_for_the_switch_back_says_so_once(
+    lossy: Any, wire: LossyWire, guard: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "popmq.consumer")
+    monkeypatch.setattr("popmq._async.consuming.consumer.LOOK_S", 0.001)
+    monkeypatch.setattr("popmq._sync.consuming.consumer.LOOK_S", 0.001)
+    await lossy.send(TOPIC, "a")
+    async with lossy.consume(TOPIC, GROUP, confirm=True) as consumer:
+        await take(consumer, guard, 1)
+        soon(consumer)
+        await switched(lossy, "PULL", TOPIC)
+        await eventually(partial(popped_again, wire, len(wire.seen["Pop"]) + 5))
+        assert levels(caplog) == ["INFO"]
+
+
+async def test_all_queues_are_read_by_those_that_pull_after_a_switch_to_pull(
+    client: Any, connect: Connect, guard: Any, advance: Any
+) -> None:
+    """A loop that pops waits for the switch back, and keeps no share of the queues."""
+    await client.send(TOPIC, "popped")
+    async with connect().consume(TOPIC, GROUP) as waits:
+        assert await take(waits, guard, 1) == ["popped"]
+        soon(waits)
+        await switched(client, "PULL", TOPIC)
+        async with client.pull_consume(TOPIC, GROUP) as consumer:
+            soon(consumer)
+            await eventually(lambda: shared_out([consumer], [8], advance))
+
+
+async def test_all_queues_are_read_by_those_that_pop_after_a_switch_to_pop(
+    client: Any, connect: Connect, guard: Any, advance: Any
+) -> None:
+    """A loop that pulls waits for the switch back, and keeps no share of the queues."""
+    await client.update_group(GROUP, share_number=1)
+    pulls = [connect().pull_consume(TOPIC, GROUP) for _ in range(3)]
+    for consumer in pulls:
+        soon(consumer)
+    await eventually(lambda: shared_out(pulls, [2, 3, 3], advance))
+    await switched(client, "POP", TOPIC)
+    await each_queue(client, TOPIC, 8, 1)
+    async with client.consume(TOPIC, GROUP) as consumer:
+        assert sorted(await take(consumer, guard, 8)) == [str(number) for number in range(8)]
+    for one in pulls:
+        await one.close()
 
 
 async def test_a_loop_that_begins_in_a_group_that_pulls_says_so(narrow: Any) -> None:

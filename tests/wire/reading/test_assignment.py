@@ -156,3 +156,57 @@ def test_a_heartbeat_may_name_topics_that_are_not_there_yet(shared: Stubs) -> No
     assert refusal(shared.broker.QueryAssignment, request).code == "TOPIC_NOT_FOUND"
     shared.create_topic("later")
     assert assignment(shared, "a", topic="later").known
+
+
+# ── Clients that read in one consume mode ────────────────────────────────────────────────────────────────────────────
+
+
+def set_mode(stubs: Stubs, mode: str) -> None:
+    stubs.admin.SetConsumeMode(pb.SetConsumeModeRequest(topic=TOPIC, group=GROUP, mode=mode), timeout=CALL_S)
+
+
+@pytest.mark.parametrize("mode", ["POP", "PULL"])
+def test_queues_are_shared_among_those_that_can_read_in_the_mode_of_the_group(shared: Stubs, mode: str) -> None:
+    lists = {"POP": "pop_topics", "PULL": "pull_topics"}
+    set_mode(shared, mode)
+    alone = queues_after(shared, dict.fromkeys("ace", lists[mode]))
+    other = lists["PULL" if mode == "POP" else "POP"]
+    assert queues_after(shared, dict.fromkeys("bdf", other), *"ace") == alone
+    waits = assignment(shared, "b")
+    assert waits == pb.QueryAssignmentResponse(known=True, mode=mode), "it has none, and does not keep its former ones"
+
+
+def reads_by(stubs: Stubs, client: str, *lists: str) -> pb.HeartbeatResponse:
+    """The answer to a heartbeat that names the topic in these lists."""
+    fields: dict[str, Any] = {"topics": [], **{field: [TOPIC] for field in lists}}
+    return beat(stubs, client, **fields)
+
+
+def queues_after(stubs: Stubs, reads: dict[str, str], *clients: str) -> list[list[int]]:
+    """The queues of the clients, or of those that beat here, after heartbeats that name the topic in these lists."""
+    for client, field in reads.items():
+        reads_by(stubs, client, field)
+    return queues_of(stubs, *(clients or reads))
+
+
+@pytest.mark.parametrize("lists", [["topics"], ["pop_topics", "pull_topics"], ["topics", "pop_topics"]])
+def test_a_client_that_reads_in_either_mode_has_queues_in_both(shared: Stubs, lists: list[str]) -> None:
+    for mode in ("POP", "PULL"):
+        set_mode(shared, mode)
+        for client in "abcd":
+            reads_by(shared, client, *lists)
+        assert all(queues_of(shared, *"abcd"))
+
+
+def test_the_version_changes_when_a_client_reads_in_another_mode(shared: Stubs) -> None:
+    versions = {reads_by(shared, "a", field).assignment_version for field in ("topics", "pop_topics", "pull_topics")}
+    assert len(versions) == 3
+
+
+def test_the_three_lists_of_a_heartbeat_have_4096_names_in_all(shared: Stubs) -> None:
+    names = [f"t{number}" for number in range(4096)]
+    beat(shared, "a", topics=names[:1], pop_topics=names[1:2], pull_topics=names[2:])
+    request = pb.HeartbeatRequest(client_id="a", group=GROUP, topics=["x"], pop_topics=names[1:], pull_topics=names[:1])
+    assert refusal(shared.broker.Heartbeat, request).info.field == "topics"
+    request = pb.HeartbeatRequest(client_id="a", group=GROUP, pull_topics=["x", "no name"])
+    assert refusal(shared.broker.Heartbeat, request).info.field == "pull_topics[1]"

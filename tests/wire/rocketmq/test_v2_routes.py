@@ -147,13 +147,30 @@ def test_consumers_with_heartbeats_have_some_queues_each_where_queues_are_shared
             assert assigned(node) == [-1]
 
 
+def test_consumers_that_wait_for_the_other_mode_have_no_queues(stubs: Stubs, v2: V2) -> None:
+    stubs.create_topic(queues=8)
+    stubs.create_group()
+    switch(stubs, native.PULL)
+    with consuming(v2, 3, pb.PULL_CONSUMER) as pull:
+        before = [assigned(consumer) for consumer in pull]
+        entry = pb.SubscriptionEntry(topic=resource(TOPIC))
+        subscription = pb.Subscription(group=resource(GROUP), subscriptions=[entry])
+        with V2(v2.endpoint, client_id="pushed") as pushed, pushed.telemetry() as telemetry:
+            telemetry.agree(client_type=pb.PUSH_CONSUMER, subscription=subscription)
+            pushed.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
+            assert assigned(pushed) == []
+            assert [assigned(consumer) for consumer in pull] == before
+            switch(stubs, native.POP, share_number=1)
+            assert assigned(pushed) == [-1], "it is the only one that can receive"
+
+
 @pytest.mark.parametrize("kind", ["NORMAL", "FIFO"])
 def test_each_queue_of_a_group_that_pulls_is_assigned_to_one_consumer(stubs: Stubs, v2: V2, kind: str) -> None:
     stubs.create_topic(queues=5, type=kind)
     stubs.create_group(share_number=1)
     switch(stubs, native.PULL)
     assert assigned(v2) == []  # it has sent no heartbeat: every queue may be somebody else's
-    with consuming(v2, 3) as consumers:
+    with consuming(v2, 3, pb.PULL_CONSUMER) as consumers:
         assert sorted(queue for consumer in consumers for queue in assigned(consumer)) == [0, 1, 2, 3, 4]
         assert [len(assigned(consumer)) for consumer in consumers] == [2, 2, 1]
         consumers[0].call("NotifyClientTermination", group=resource(GROUP))

@@ -56,6 +56,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._started = False
         self._opened = False  # its session
         self._answered = False  # a pop was answered: the group pops the topic, or did so before
+        self._pulled = False  # the last try found that the group pulls it now
         # Leases and the scheduler know its batches and its session, not itself: when a program drops it without closing
         # it, its unread messages are renewed no longer, and its session ends.
         self._woken = weakly(self._wake)
@@ -252,7 +253,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
                     return Popped([], 0.0, False)
                 await self._wait_to_retry(error)
             else:
-                self._attempt_id, self._answered = "", True
+                self._attempt_id, self._answered, self._pulled = "", True, False
                 return popped
 
     async def _sweep(self) -> None:
@@ -264,7 +265,12 @@ class AsyncConsumer(AsyncDeliveryLoop):
                     self._hold(popped)
 
     async def _wait_to_retry(self, error: PopMQError) -> None:
-        log.warning("group %s cannot read %s and tries again: %s", self._options.group, self._options.topic, error)
+        where = self._options.group, self._options.topic
+        if not isinstance(error, WrongConsumeMode):
+            log.warning("group %s cannot read %s and tries again: %s", *where, error)
+        elif not self._pulled:
+            log.info("group %s pulls topic %s now: this consumer waits until the group is switched back", *where)
+        self._pulled = isinstance(error, WrongConsumeMode)
         await self._stop.wait(LOOK_S)
 
     def _guard(self, lease: float) -> Guard:

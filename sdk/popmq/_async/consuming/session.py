@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from popmq._async.concurrency import Event, Stop
-from popmq._async.consuming.heartbeats import HEARTBEAT_AGAIN_S
+from popmq._async.consuming.heartbeats import HEARTBEAT_AGAIN_S, Reader
 from popmq._async.consuming.parts import Parts
 from popmq._calls import pop_calls
 from popmq.errors import PopMQError
@@ -19,6 +19,7 @@ class Session:
         self._parts = parts
         self._topic = topic
         self._group = group
+        self._reader: Reader = topic, "POP", self._ask_soon
         self._ask_at: float | None = None
         self._queues: Sequence[int] | None = ()  # (): all; None: this client has none
         self._changed = Event()
@@ -26,11 +27,11 @@ class Session:
 
     async def open(self, stop: Stop) -> None:
         """The first heartbeat, and the first assignment. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
-        await self._parts.heartbeats.join(self._group, self._topic, self._ask_soon, stop)
+        await self._parts.heartbeats.join(self._group, self._reader, stop)
         try:
             await self._ask(stop)
         except BaseException:
-            await self._parts.heartbeats.leave(self._group, self._topic, self._ask_soon, goodbye=False)
+            await self._parts.heartbeats.leave(self._group, self._reader, goodbye=False)
             raise
 
     async def queues(self) -> Sequence[int] | None:
@@ -69,7 +70,7 @@ class Session:
 
     async def close(self) -> None:
         """Leaves the group, so that the broker assigns this client's queues to others at once and not after 120 s."""
-        await self._parts.heartbeats.leave(self._group, self._topic, self._ask_soon)
+        await self._parts.heartbeats.leave(self._group, self._reader)
 
     def _ask_soon(self) -> None:
         self._ask_at = self._parts.clock.now()

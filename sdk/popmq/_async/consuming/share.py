@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from popmq._async.concurrency import Stop, aside
+from popmq._async.consuming.heartbeats import Reader
 from popmq._async.consuming.parts import Parts
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls, pull_calls, subscription_calls
@@ -84,7 +85,7 @@ class GroupShare:
         self._options = options
         self._where = (options.topic, options.group)
         self._retry_topic = pull_calls.retry_topic(*self._where)
-        self._changed: Callable[[], object] = lambda: None
+        self._reader: Reader = options.topic, "PULL", lambda: None
         self._pulls = True
         self._begun_anew = False
 
@@ -93,8 +94,8 @@ class GroupShare:
 
         Raises WrongConsumeMode for a group that pops it, TopicNotFound, GroupNotFound, TryLater; Stopped.
         """
-        self._changed = changed
-        await self._parts.heartbeats.join(self._options.group, self._options.topic, changed, stop)
+        self._reader = self._options.topic, "PULL", changed
+        await self._parts.heartbeats.join(self._options.group, self._reader, stop)
         try:
             if (await self._assignment(stop)).mode != "PULL":
                 await self._begin(stop, self._options.start)
@@ -182,7 +183,7 @@ class GroupShare:
 
     async def close(self, goodbye: bool) -> None:
         """Leaves the group."""
-        await self._parts.heartbeats.leave(self._options.group, self._options.topic, self._changed, goodbye)
+        await self._parts.heartbeats.leave(self._options.group, self._reader, goodbye)
 
     async def _begin(self, stop: Stop, start: Start | None) -> None:
         """Sets a group without an offset in this topic to pull it, from `start` on.
@@ -233,7 +234,8 @@ class GroupShare:
     def _log_mode(self, pulls: bool) -> None:
         """Logs a change of the mode; a consumer whose group pops waits until it is switched back."""
         if pulls != self._pulls:
-            log.warning("group %s %s topic %s now", self._where[1], "pulls" if pulls else "pops", self._where[0])
+            end = "" if pulls else ": this consumer waits until the group is switched back"
+            log.info("group %s %s topic %s now%s", self._where[1], "pulls" if pulls else "pops", self._where[0], end)
         self._pulls = pulls
 
     async def _assignment(self, stop: Stop) -> Assignment:

@@ -57,6 +57,7 @@ class Consumer(DeliveryLoop):
         self._started = False
         self._opened = False  # its session
         self._answered = False  # a pop was answered: the group pops the topic, or did so before
+        self._pulled = False  # the last try found that the group pulls it now
         # Leases and the scheduler know its batches and its session, not itself: when a program drops it without closing
         # it, its unread messages are renewed no longer, and its session ends.
         self._woken = weakly(self._wake)
@@ -253,7 +254,7 @@ class Consumer(DeliveryLoop):
                     return Popped([], 0.0, False)
                 self._wait_to_retry(error)
             else:
-                self._attempt_id, self._answered = "", True
+                self._attempt_id, self._answered, self._pulled = "", True, False
                 return popped
 
     def _sweep(self) -> None:
@@ -265,7 +266,12 @@ class Consumer(DeliveryLoop):
                     self._hold(popped)
 
     def _wait_to_retry(self, error: PopMQError) -> None:
-        log.warning("group %s cannot read %s and tries again: %s", self._options.group, self._options.topic, error)
+        where = self._options.group, self._options.topic
+        if not isinstance(error, WrongConsumeMode):
+            log.warning("group %s cannot read %s and tries again: %s", *where, error)
+        elif not self._pulled:
+            log.info("group %s pulls topic %s now: this consumer waits until the group is switched back", *where)
+        self._pulled = isinstance(error, WrongConsumeMode)
         self._stop.wait(LOOK_S)
 
     def _guard(self, lease: float) -> Guard:

@@ -12,12 +12,14 @@ import logging
 from collections.abc import Callable
 
 from popmq._calls import pop_calls
+from popmq._calls.pop_calls import Call
 from popmq._consuming.clock import Clock
 from popmq._sync.concurrency import Mutex, Stop
 from popmq._sync.consuming.scheduler import Scheduler
 from popmq._sync.transport.wire import Wire
 from popmq._transport.call_retries import Stopped
 from popmq.errors import BadRequest, PopMQError, TryLater
+from popmq.topic import Session
 
 log = logging.getLogger("popmq.consumer")
 
@@ -26,28 +28,35 @@ HEARTBEAT_AGAIN_S = 5.0
 #: Seconds between two heartbeats when the broker was away in between.
 HEARTBEAT_SOON_S = 1.0
 
+#: (topic, the consume mode in which it is read, what to call when its assigned queues may have changed)
+Reader = tuple[str, str, Callable[[], object]]
+
 
 class _Member:
-    """This client in one group: its readers by topic, and the last assignment version."""
+    """This client in one group: its readers, and the last assignment version."""
 
     def __init__(self) -> None:
-        self.readers: list[tuple[str, Callable[[], object]]] = []
+        self.readers: list[Reader] = []
         self.version = -1
         self.beat_at = 0.0
 
-    def topics(self) -> list[str]:
-        return sorted({topic for topic, _ in self.readers})
+    def topics(self, mode: str) -> list[str]:
+        return sorted({topic for topic, its_mode, _ in self.readers if its_mode == mode})
+
+    def beat(self, group: str, client_id: str) -> Call[Session]:
+        """Queues are assigned to those that can read in the current mode: the others wait until it is switched."""
+        return pop_calls.heartbeat(group, client_id, pops=self.topics("POP"), pulls=self.topics("PULL"))
 
     def assigned(self, version: int) -> None:
         """Calls the readers if their assignment may have changed since the last version."""
         if version != self.version:
             self.version = version
-            for _, changed in list(self.readers):
+            for _, _, changed in list(self.readers):
                 changed()
 
 
 class Heartbeats:
-    """Consumers join and leave; `changed` is called whenever their assigned queues may have changed."""
+    """Consumers join and leave as readers of a topic."""
 
     def __init__(self, wire: Wire, clock: Clock, scheduler: Scheduler, client_id: str) -> None:
         self._wire = wire
@@ -63,32 +72,31 @@ class Heartbeats:
         self._beaten_at = 0.0
         scheduler.add(self)
 
-    def join(self, group: str, topic: str, changed: Callable[[], object], stop: Stop) -> None:
+    def join(self, group: str, reader: Reader, stop: Stop) -> None:
         """Opens the session, or adds a topic to it. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
         with self._turn:
             member = self._members.setdefault(group, _Member())
-            member.readers.append((topic, changed))
+            member.readers.append(reader)
             try:
                 self._beat(group, member, stop)
             except BaseException:
-                self._forget(group, topic, changed)
+                self._forget(group, reader)
                 raise
         self._scheduler.wake()
 
-    def leave(self, group: str, topic: str, changed: Callable[[], object], goodbye: bool = True) -> None:
+    def leave(self, group: str, reader: Reader, goodbye: bool = True) -> None:
         """Removes a topic from the session. With the last topic it says goodbye, so that the broker assigns this
         client's queues to others at once and not after 120 s. `goodbye` false: the broker is away.
         """
         self._end_beat()
         with self._turn:
-            self._forget(group, topic, changed)
+            self._forget(group, reader)
             if not goodbye or self._gave_up:
                 return
             member = self._members.get(group)
-            topics = member.topics() if member else [topic]
+            goodbye_to = pop_calls.heartbeat(group, self._client_id, [reader[0]], goodbye=True)
             try:
-                call = pop_calls.heartbeat(group, topics, self._client_id, goodbye=member is None)
-                self._wire.run(call, closing=True)
+                self._wire.run(member.beat(group, self._client_id) if member else goodbye_to, closing=True)
             except PopMQError as error:
                 log.debug("no goodbye to group %s: %s", group, error)
                 self._gave_up = isinstance(error, TryLater)
@@ -101,8 +109,8 @@ class Heartbeats:
         with self._turn:
             left = list(self._members.items())
         for group, member in left:
-            for topic, changed in list(member.readers):
-                self.leave(group, topic, changed)
+            for reader in list(member.readers):
+                self.leave(group, reader)
 
     def _end_beat(self) -> None:
         """Ends the heartbeats that are under way: they may wait for a broker that is away."""
@@ -143,16 +151,16 @@ class Heartbeats:
                 member.assigned(-1)  # the group or a topic is gone: its readers find out which and report it
 
     def _beat(self, group: str, member: _Member, stop: Stop | None = None) -> None:
-        answer = self._wire.run(pop_calls.heartbeat(group, member.topics(), self._client_id), stop)
+        answer = self._wire.run(member.beat(group, self._client_id), stop)
         self._beaten_at = self._clock.now()
         member.beat_at = self._beaten_at + answer.interval
         self._gave_up = False
         member.assigned(answer.assignment_version)
 
-    def _forget(self, group: str, topic: str, changed: Callable[[], object]) -> None:
+    def _forget(self, group: str, reader: Reader) -> None:
         member = self._members.get(group)
         if member is None:
             return
-        member.readers = [reader for reader in member.readers if reader != (topic, changed)]
+        member.readers = [other for other in member.readers if other != reader]
         if not member.readers:
             del self._members[group]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from popmq._calls import pop_calls
 from popmq._sync.concurrency import Event, Stop
-from popmq._sync.consuming.heartbeats import HEARTBEAT_AGAIN_S
+from popmq._sync.consuming.heartbeats import HEARTBEAT_AGAIN_S, Reader
 from popmq._sync.consuming.parts import Parts
 from popmq.errors import PopMQError
 
@@ -20,6 +20,7 @@ class Session:
         self._parts = parts
         self._topic = topic
         self._group = group
+        self._reader: Reader = topic, "POP", self._ask_soon
         self._ask_at: float | None = None
         self._queues: Sequence[int] | None = ()  # (): all; None: this client has none
         self._changed = Event()
@@ -27,11 +28,11 @@ class Session:
 
     def open(self, stop: Stop) -> None:
         """The first heartbeat, and the first assignment. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
-        self._parts.heartbeats.join(self._group, self._topic, self._ask_soon, stop)
+        self._parts.heartbeats.join(self._group, self._reader, stop)
         try:
             self._ask(stop)
         except BaseException:
-            self._parts.heartbeats.leave(self._group, self._topic, self._ask_soon, goodbye=False)
+            self._parts.heartbeats.leave(self._group, self._reader, goodbye=False)
             raise
 
     def queues(self) -> Sequence[int] | None:
@@ -70,7 +71,7 @@ class Session:
 
     def close(self) -> None:
         """Leaves the group, so that the broker assigns this client's queues to others at once and not after 120 s."""
-        self._parts.heartbeats.leave(self._group, self._topic, self._ask_soon)
+        self._parts.heartbeats.leave(self._group, self._reader)
 
     def _ask_soon(self) -> None:
         self._ask_at = self._parts.clock.now()

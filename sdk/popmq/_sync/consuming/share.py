@@ -22,6 +22,7 @@ from popmq._calls.pop_calls import Call
 from popmq._consuming import offsets_file
 from popmq._consuming.pull_options import LOCK_VALID_S, RETRY, Place, PullOptions
 from popmq._sync.concurrency import Stop, aside
+from popmq._sync.consuming.heartbeats import Reader
 from popmq._sync.consuming.parts import Parts
 from popmq._sync.transport.wire import Wire
 from popmq._transport.call_retries import Stopped
@@ -85,7 +86,7 @@ class GroupShare:
         self._options = options
         self._where = (options.topic, options.group)
         self._retry_topic = pull_calls.retry_topic(*self._where)
-        self._changed: Callable[[], object] = lambda: None
+        self._reader: Reader = options.topic, "PULL", lambda: None
         self._pulls = True
         self._begun_anew = False
 
@@ -94,8 +95,8 @@ class GroupShare:
 
         Raises WrongConsumeMode for a group that pops it, TopicNotFound, GroupNotFound, TryLater; Stopped.
         """
-        self._changed = changed
-        self._parts.heartbeats.join(self._options.group, self._options.topic, changed, stop)
+        self._reader = self._options.topic, "PULL", changed
+        self._parts.heartbeats.join(self._options.group, self._reader, stop)
         try:
             if (self._assignment(stop)).mode != "PULL":
                 self._begin(stop, self._options.start)
@@ -183,7 +184,7 @@ class GroupShare:
 
     def close(self, goodbye: bool) -> None:
         """Leaves the group."""
-        self._parts.heartbeats.leave(self._options.group, self._options.topic, self._changed, goodbye)
+        self._parts.heartbeats.leave(self._options.group, self._reader, goodbye)
 
     def _begin(self, stop: Stop, start: Start | None) -> None:
         """Sets a group without an offset in this topic to pull it, from `start` on.
@@ -234,7 +235,8 @@ class GroupShare:
     def _log_mode(self, pulls: bool) -> None:
         """Logs a change of the mode; a consumer whose group pops waits until it is switched back."""
         if pulls != self._pulls:
-            log.warning("group %s %s topic %s now", self._where[1], "pulls" if pulls else "pops", self._where[0])
+            end = "" if pulls else ": this consumer waits until the group is switched back"
+            log.info("group %s %s topic %s now%s", self._where[1], "pulls" if pulls else "pops", self._where[0], end)
         self._pulls = pulls
 
     def _assignment(self, stop: Stop) -> Assignment:

@@ -166,8 +166,7 @@ class Upkeep:
         except TryLater as error:
             log.warning("topic %s: nothing changes for now: %s", self._context.options.topic, error)
             return False
-        except WrongConsumeMode as error:
-            log.warning("this group no longer pulls topic %s: %s", self._context.options.topic, error)
+        except WrongConsumeMode:  # the share logs it
             self._context.stale = True
             self._rebalance_at = 0.0
             return True
@@ -271,7 +270,7 @@ class Upkeep:
         try:
             self._save(pullers)
         except WrongConsumeMode:
-            log.warning("this group now pops topic %s, starting at its last commit", self._context.options.topic)
+            log.info("this group now pops topic %s, starting at its last commit", self._context.options.topic)
         self._share.unlock([puller.number for puller in pullers], self._stop)
 
     def _give_up(self, pullers: list[Puller]) -> None:

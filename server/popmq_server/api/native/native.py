@@ -20,7 +20,7 @@ from popmq_server.commands import (
     queries,
 )
 from popmq_server.commands.numbers import GroupNumbers
-from popmq_server.commands.sessions import HEARTBEAT_MS
+from popmq_server.commands.sessions import HEARTBEAT_MS, Heartbeat
 from popmq_server.errors import Refused
 from popmq_server.model.message import check_range, check_text
 from popmq_server.monitoring.metrics import Metrics
@@ -110,11 +110,10 @@ class NativeService:
         """Renews a session (120 s) or ends it with `goodbye`."""
         request = requests.read(pb.HeartbeatRequest, raw)
         client = requests.client_id(request.client_id, required=True)
-        check_range(len(request.topics), "topics", 0, requests.ENTRIES_MAX)
-        topics = frozenset(requests.topic_name(name, f"topics[{index}]") for index, name in enumerate(request.topics))
-        group = requests.group_name(request.group)
-        version = await self._engine.heartbeat(group, client, topics, request.goodbye)
-        self.served("Heartbeat", group)
+        topics, only = _read_topics(request)
+        beat = Heartbeat(requests.group_name(request.group), client, topics, request.goodbye, only=only)
+        version = await self._engine.heartbeat(beat)
+        self.served("Heartbeat", beat.group)
         return pb.HeartbeatResponse(interval_ms=HEARTBEAT_MS, assignment_version=version)
 
     async def AttachOwner(self, raw: bytes) -> Message:
@@ -188,6 +187,18 @@ def _stored_sizes(command: Send, answer: Sent) -> list[int]:
         for entry, place in zip(command.valid, answer.places, strict=True)
         if isinstance(place, Place) and not place.duplicate
     ]
+
+
+def _read_topics(request: pb.HeartbeatRequest) -> tuple[frozenset[str], dict[str, str]]:
+    """(the topics that a client reads, the consume mode of those that it reads in one mode alone)."""
+    lists = {"topics": request.topics, "pop_topics": request.pop_topics, "pull_topics": request.pull_topics}
+    check_range(sum(map(len, lists.values())), "topics", 0, requests.ENTRIES_MAX)
+    either, pops, pulls = (
+        frozenset(requests.topic_name(name, f"{field}[{index}]") for index, name in enumerate(names))
+        for field, names in lists.items()
+    )
+    only = dict.fromkeys(pops - pulls - either, "POP") | dict.fromkeys(pulls - pops - either, "PULL")
+    return either | pops | pulls, only
 
 
 def _owner(name: str) -> str:

@@ -34,6 +34,7 @@ from popmq_server.api.rocketmq.clients import TOPICS_MAX, Client, Clients
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
 from popmq_server.commands import queries
+from popmq_server.commands.sessions import Heartbeat
 from popmq_server.errors import Refused
 from popmq_server.model import limits
 from popmq_server.model.message import BODY_BYTES_MAX
@@ -229,7 +230,7 @@ class TelemetryService:
             name = group_name(request.group, call.namespace)
             access_keys.check(access_keys.Need("receive", "", name))
             client.group = name
-            await self._session(client, goodbye=False)
+            await self._session(client, kind, goodbye=False)
             await self._clients.renewed(call.client_id)
         return rpc.HeartbeatResponse(status=OK)
 
@@ -240,12 +241,16 @@ class TelemetryService:
         client = self._clients.forget(call.client_id)
         await leases.release(self._engine, call.client_id)
         if client is not None and client.group:
-            await self._session(client, goodbye=True)
+            await self._session(client, client.type, goodbye=True)
         return rpc.NotifyClientTerminationResponse(status=OK)
 
-    async def _session(self, client: Client, *, goodbye: bool) -> None:
+    async def _session(self, client: Client, kind: int, *, goodbye: bool) -> None:
+        """A client of this protocol receives, or pulls: it has no queues of a group in the other consume mode."""
+        only = dict.fromkeys(client.topics, "PULL" if kind == pb.PULL_CONSUMER else "POP")
         try:
-            await self._engine.heartbeat(client.group, client.client_id, client.topics, goodbye, versioned=False)
+            await self._engine.heartbeat(
+                Heartbeat(client.group, client.client_id, client.topics, goodbye, versioned=False, only=only)
+            )
         except Refused:
             log.debug("no session of %s in group %s", client.client_id, client.group)
 
