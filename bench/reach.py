@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import bulk
 from bench.measuring.load import Spec
 from bench.measuring.measure import cpu_s, subject
 from bench.parts import legs
@@ -76,6 +77,7 @@ ROWS = (
     Reach("SDK, one caller, p50", 1.45, 0.73, column="sdk_one", unit="ms", most=True),
     Reach("lease comes back late, p99, idle", 30, 15, column="late", unit="ms", most=True),
     Reach("lease comes back late, p99, under load", 30, 15, column="late_loaded", unit="ms", most=True),
+    Reach("another client's send p99 beside two bulk readers, beside none", 2, 1.3, column="bulk_p99", most=True),
     Reach("ready on an empty folder", 400, 250, column="ready", unit="ms", most=True),
     Reach("idle broker, share of a core", 1, column="idle_cpu", unit="%", most=True),
     Reach("idle broker, own memory", 60, column="idle_memory", unit="MiB", most=True),
@@ -157,5 +159,7 @@ def measure(folder: Path, seconds: float, tell: Callable[[str], None]) -> dict[s
         }
         results = legs.Results()
         legs.lateness(broker, effort, results)
+        beside = bulk.figures(folder / "bulk", seconds)
+        found["bulk_p99"] = beside["p99_beside"] / beside["p99_alone"]
         p99 = [floor.measured for floor in results.floors if "p99" in floor.name]
         return found | {"late": p99[0], "late_loaded": p99[1]}

@@ -143,12 +143,16 @@ class ScheduleRow(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Messages read by position: (message bytes, stored ms, queue, offset, attempts)."""
+    """Messages read by position: (message bytes, stored ms, queue, offset, attempts).
+
+    `full`: a page of a queue ended at the number of messages or bytes that was asked for.
+    """
 
     rows: list[tuple[bytes, int, int, int, int]]
     next_offset: int
     min_offset: int
     max_offset: int
+    full: bool = False
 
 
 class ScheduleNumbers(NamedTuple):

@@ -19,6 +19,8 @@ class Pull(NamedTuple):
     the queue before the read. `filter_wins`: the filter replaces the group's instead of being refused. `end_offset`:
     no message from there on; 0 = no bound. `body` False: rows have messages without their bodies, as `read_head`.
     `topic_created_ms`: of the topic that the offsets are of; 0 = any that has its name.
+    `rest_bytes`: of another piece of a read that has messages already: what the read may still have. 0 = the first
+    piece, whose first message always fits.
     """
 
     topic: str
@@ -33,6 +35,7 @@ class Pull(NamedTuple):
     end_offset: int = 0
     body: bool = True
     topic_created_ms: int = 0
+    rest_bytes: int = 0
 
     @property
     def bytes(self) -> int:
@@ -46,6 +49,7 @@ class Pulled(NamedTuple):
     `rows`: ReadRow each. `next_offset`: after everything examined. `more`: the queue has messages after it.
     `acked`: messages that `commit_offset` moved past. `left`: entries of a retry topic are left below it: finish them
     with UpdateOffsets. `topic_created_ms`: of the topic that the offsets are of.
+    `full`: the read ended at the number of messages or bytes that was asked for. `bytes`: of the records that it read.
     """
 
     status: str
@@ -57,6 +61,8 @@ class Pulled(NamedTuple):
     acked: int = 0
     left: bool = False
     topic_created_ms: int = 0
+    full: bool = False
+    bytes: int = 0
 
 
 @command(LANE_ACK, entries="offsets")

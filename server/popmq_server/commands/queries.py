@@ -177,13 +177,17 @@ class Schedules(Listing[ScheduleRow]):
 
 @dataclass(frozen=True)
 class Browse(Query[Page]):
-    """Messages of a queue, or of a retry topic, from an offset on. Returns one message even over `bytes_max`."""
+    """Messages of a queue, or of a retry topic, from an offset on. Returns one message even over `bytes_max`.
+
+    `rest_bytes`: as that of Pull.
+    """
 
     topic: str
     queue: int
     offset: int
     messages_max: int
     bytes_max: int
+    rest_bytes: int = 0
 
 
 @dataclass(frozen=True)

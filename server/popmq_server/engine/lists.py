@@ -2,15 +2,19 @@
 
 Listing                 joined     up to its `rows_max` rows
 Delayed, Transactions   counted    up to `count` rows, and the total number, which the first piece has
+Browse                  browsed    up to its `messages_max` messages and `bytes_max` bytes
 Leases                  leases     a page of rows; the total number takes a walk over all leases
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from popmq_server.commands.numbers import LeaseNumbers
-from popmq_server.commands.queries import Delayed, Leases, Listing, Query, Transactions
+from popmq_server.commands import bytes_of
+from popmq_server.commands.numbers import LeaseNumbers, Page
+from popmq_server.commands.queries import Browse, Delayed, Leases, Listing, Query, Transactions
+from popmq_server.engine.parked_pulls import PIECE_BYTES, PIECE_MESSAGES
+from popmq_server.model.message import RECORD_HEAD_BYTES, RETRY_PREFIX
 
 Execute = Callable[[Any], Awaitable[Any]]
 
@@ -21,6 +25,8 @@ async def answered(execute: Execute, query: Query[Any]) -> Any:
         return await _joined(execute, query)
     if isinstance(query, Delayed | Transactions):
         return await _counted(execute, query)
+    if isinstance(query, Browse) and not query.topic.startswith(RETRY_PREFIX):
+        return await _browsed(execute, query)
     return await (_leases(execute, query) if isinstance(query, Leases) else execute(query))
 
 
@@ -41,6 +47,29 @@ async def _counted(execute: Execute, query: Delayed | Transactions) -> Any:
         rows += more
         rows.after = more.after
     return rows, total
+
+
+async def _browsed(execute: Execute, query: Browse) -> Page:
+    whole = page = cast(Page, await execute(_piece(query, query.offset, query.messages_max, query.bytes_max)))
+    while page.full and page.rows:
+        left = query.messages_max - len(whole.rows)
+        bytes_left = query.bytes_max - bytes_of(whole.rows) - RECORD_HEAD_BYTES * len(whole.rows)
+        if left <= 0 or bytes_left <= 0:
+            break
+        page = await execute(_piece(query, page.next_offset, left, bytes_left, rest_bytes=bytes_left))
+        whole = page._replace(rows=[*whole.rows, *page.rows])
+    return whole
+
+
+def _piece(query: Browse, offset: int, messages: int, size: int, rest_bytes: int = 0) -> Browse:
+    """What one command reads: see parked_pulls.py."""
+    return replace(
+        query,
+        offset=offset,
+        messages_max=min(messages, PIECE_MESSAGES),
+        bytes_max=min(size, PIECE_BYTES),
+        rest_bytes=rest_bytes,
+    )
 
 
 async def _leases(execute: Execute, query: Leases) -> tuple[list[LeaseNumbers], int, str]:

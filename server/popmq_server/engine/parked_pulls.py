@@ -16,15 +16,18 @@ it has read. The answer's next offset is after everything that was read, so the 
 """
 
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from typing import Any, cast
 
 from popmq_server.clock import Clock
 from popmq_server.commands import Pull, Pulled, UpdateOffsets
 from popmq_server.engine.waiters import Waiters
+from popmq_server.errors import Refused
 from popmq_server.model.message import RETRY_PREFIX
 
 #: The queue has no message at this offset yet, and may get one (S4.06).
 AT_THE_END = frozenset({"NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"})
+#: What one command reads, some 0.5 ms of the writer: with 4 MiB at a time, two readers made other clients wait 20 ms.
+PIECE_MESSAGES, PIECE_BYTES = 512, 512 << 10
 #: No message was returned from here, but there may be one after it.
 PASSED_OVER = frozenset({"OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING"})
 
@@ -43,7 +46,7 @@ class ParkedPulls:
         key, acked, passed = _key(command), 0, ""
         while True:
             seen = self.waiters.generation(key)
-            pulled: Pulled = await self._execute(command)
+            pulled = await self._read(command)
             acked += pulled.acked
             if pulled.left and command.commit_offset is not None:  # of a retry topic
                 update = {command.queue: command.commit_offset}
@@ -58,6 +61,36 @@ class ParkedPulls:
             command = command._replace(topic_created_ms=pulled.topic_created_ms)
             if not pulled.more and not await self.waiters.park(key, seen, deadline_ms):
                 return answer
+
+    async def _read(self, command: Pull) -> Pulled:
+        """Reads in pieces, between which commands of others run: they do not wait for all of a bulk reader's 4 MiB."""
+        if command.topic.startswith(RETRY_PREFIX):
+            return cast(Pulled, await self._execute(command))
+        left, bytes_left = command.max_messages, command.max_bytes
+        piece = command._replace(max_messages=min(left, PIECE_MESSAGES), max_bytes=min(bytes_left, PIECE_BYTES))
+        whole = answer = cast(Pulled, await self._execute(piece))
+        while answer.full and answer.rows:
+            left, bytes_left = left - len(answer.rows), bytes_left - answer.bytes
+            if left <= 0 or bytes_left <= 0:
+                break
+            piece = command._replace(
+                offset=answer.next_offset,
+                commit_offset=None,
+                max_messages=min(left, PIECE_MESSAGES),
+                max_bytes=min(bytes_left, PIECE_BYTES),
+                topic_created_ms=answer.topic_created_ms,
+                rest_bytes=bytes_left,
+            )
+            try:
+                answer = await self._execute(piece)
+            except Refused:  # its topic is gone, or its quota used up: the next pull is refused
+                break
+            if not answer.rows and answer.status not in PASSED_OVER:
+                break
+            rows = whole.rows
+            rows += answer.rows
+            whole = answer._replace(status=whole.status, rows=rows, acked=whole.acked, left=whole.left)
+        return whole
 
     def wake(self, arrived: Collection[tuple[str | None, str]], woken: set[tuple[str | None, str]]) -> None:
         """After a commit: wakes Pulls of queues that grew or changed, and of retry topics with new entries."""

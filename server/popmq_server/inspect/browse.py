@@ -31,12 +31,12 @@ OFFSET_BITS = 47
 def browse(tx: Tx, query: queries.Browse) -> Page:
     """A page of a topic's queue from an offset on, or of a retry topic from an entry number on."""
     name, queue = query.topic, query.queue
-    bounds = query.offset, query.messages_max, query.bytes_max
+    bounds = query.offset, query.messages_max, query.bytes_max, query.rest_bytes
     if name.startswith(RETRY_PREFIX):
         group, topic = retry_topic(tx, name)
         how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
         read = _waiting if topic.in_order and not how.pulls else _retries
-        return read(tx, group, topic, *bounds)
+        return read(tx, group, topic, *bounds[:3])
     found = tx.topic(name)
     if found is None:
         raise topic_not_found(name)
@@ -45,7 +45,7 @@ def browse(tx: Tx, query: queries.Browse) -> Page:
     return _queue(tx, found, queue, *bounds)
 
 
-def _queue(tx: Tx, topic: Topic, queue: int, offset: int, messages_max: int, bytes_max: int) -> Page:
+def _queue(tx: Tx, topic: Topic, queue: int, offset: int, messages_max: int, bytes_max: int, rest: int) -> Page:
     where = (topic.topic_id, queue)
     least, most = tx.state.queue_min.get(where, 0), tx.state.queue_max.get(where, 0)
     log, at, looks = Log(tx.kv), max(offset, least), LOOKS_MAX
@@ -57,15 +57,15 @@ def _queue(tx: Tx, topic: Topic, queue: int, offset: int, messages_max: int, byt
         if not units:
             at = over_hole(tx.kv, *where, at, most)
         for found, position, size in units:
-            if rows and size > bytes_max:
-                return Page(rows, at, least, most)
+            if size > bytes_max and (rows or 0 < rest < size):
+                return Page(rows, at, least, most, full=True)
             at = found + 1
             if may_be_gone and deadletter.is_gone(tx.kv, *where, found):
                 continue
             if (read := log.fetch(topic.topic_id, position, size)) is not None:
                 rows.append((read[1], read[0], queue, found, 0))
                 bytes_max -= size
-    return Page(rows, at, least, most)
+    return Page(rows, at, least, most, full=len(rows) == messages_max)
 
 
 def _retries(tx: Tx, group: Group, topic: Topic, rseq: int, messages_max: int, bytes_max: int) -> Page:

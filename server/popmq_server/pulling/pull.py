@@ -125,7 +125,7 @@ class Reading:
         self.queue = command.queue
         self.offset = command.offset
         self.messages_max = command.max_messages
-        self.bytes_left = command.max_bytes
+        self.bytes_left = self.bytes_max = command.max_bytes
         self.log = Log(tx.kv)
         self.body = command.body
         self.read = read_record if command.body else read_head
@@ -135,7 +135,7 @@ class Reading:
         self.end = min(self.most, command.end_offset or self.most)
         self.units_left, self.rejections_left, self.skips_left = SCAN_UNITS_MAX, REJECTIONS_MAX, SKIPS_MAX
         self.rejected = self.removed = 0
-        self.full = False
+        self.full, self.rest_bytes = False, command.rest_bytes
         self.may_be_gone = deadletter.has_gone(tx, topic.topic_id)
         self.damaged: list[tuple[int, int, int]] = []
 
@@ -143,7 +143,8 @@ class Reading:
         """Checks the offset, then reads the queue."""
         outside = self._outside()
         if outside is not None:
-            self._tell_corrected(*outside)
+            if not self.rest_bytes:  # else the next pull asks for this offset, and is corrected
+                self._tell_corrected(*outside)
             return Pulled(outside[0], [], outside[1], self.least, self.most)
         self._read()
         for place in self.damaged:
@@ -155,6 +156,8 @@ class Reading:
             min_offset=self.least,
             max_offset=self.most,
             more=self.offset < self.most,
+            full=self.full or len(self.rows) >= self.messages_max,
+            bytes=self.bytes_max - self.bytes_left,
         )
 
     def _outside(self) -> tuple[str, int] | None:
@@ -219,7 +222,7 @@ class Reading:
         taken = self._take_sound(units) if self.wanted.everything and not self.may_be_gone else 0
         for found, position, size in units[taken:]:
             self._pass_over(found)
-            self.full = self.full or (bool(self.rows) and size > self.bytes_left)
+            self.full = self.full or (size > self.bytes_left and not self._fits_first(size))
             if self._ended():
                 return
             read = self.log.fetch(self.topic.topic_id, position, size, self.read)
@@ -243,13 +246,18 @@ class Reading:
 
         The common case, without the checks of the log stage: nothing is filtered, and units are consecutive.
         """
-        found = self.log.sound(self.topic.topic_id, units, self.bytes_left, not self.rows, self.body)
+        first_fits = bool(units) and self._fits_first(units[0][2])
+        found = self.log.sound(self.topic.topic_id, units, self.bytes_left, first_fits, self.body)
         taken = len(found.data)
         offsets_taken = range(self.offset, self.offset + taken)
         self.rows += zip(found.data, found.stored_ms, repeat(self.queue), offsets_taken, repeat(1))
         self.bytes_left = found.bytes_left
         self.offset += taken
         return taken
+
+    def _fits_first(self, size: int) -> bool:
+        """Whether a message is the first of its piece, and fits into what the whole read may have."""
+        return not self.rows and (not self.rest_bytes or size <= self.rest_bytes)
 
     def _pass_over(self, offset: int) -> None:
         """Counts entries before `offset` as rejected: the index stage left them out."""

@@ -18,18 +18,23 @@ from popmq_server.model.leased import Leased
 
 #: Message bytes in the answers of one commit batch; the last answer may exceed the limit.
 ANSWER_BYTES_MAX = 16 << 20
+#: The same, for what is read in pieces (parked_pulls.py, lists.py): many bulk readers do not share one batch.
+PIECES_BYTES_MAX = 1 << 20
 #: Takes the place of an answer: the command did not run, and must run in the next batch.
 NEXT_BATCH: Final = object()
 
 #: Commands that read messages for their callers.
 READS = (Pop, Pull, PeekPiece, LookUpPiece, Browse)
 _ASKS = (Pop, Pull, PeekPiece, LookUpPiece, Query)
+_PIECES = (Pull, Browse)
 _ANSWERS = (Leased, Pulled, PeekedPiece, LookedUpPiece, Page)
 
 
 def must_wait(command: Any, answered: int) -> bool:
     """Whether a command is one that reads, and its batch has reached the limit."""
-    return answered >= ANSWER_BYTES_MAX and isinstance(command, _ASKS)
+    if answered < PIECES_BYTES_MAX:
+        return False
+    return isinstance(command, _PIECES) or (answered >= ANSWER_BYTES_MAX and isinstance(command, _ASKS))
 
 
 def bytes_of(answer: Any) -> int:

@@ -25,13 +25,13 @@ class InspectionService(Service):
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         rows = await self._engine.peek(Peek(topic, group, count, POP_BYTES, requests.wanted(request)))
         self._native.served("Peek", group, topic)
-        return b"".join(responses.deliveries(b"\x0a", rows))
+        return b"".join(await responses.delivered(b"\x0a", rows))
 
     async def LookUp(self, raw: bytes) -> bytes:
         """Messages by id or key, joined from stored bytes."""
         found = await self._engine.look_up(_look_up(read(pb.LookUpRequest, raw)))
         more = pb.LookUpResponse(more=found.more).SerializeToString()
-        return b"".join(responses.deliveries(b"\x0a", found.rows)) + more
+        return b"".join([*await responses.delivered(b"\x0a", found.rows), more])
 
     async def Why(self, raw: bytes) -> Message:
         """The histories of all messages with an id."""

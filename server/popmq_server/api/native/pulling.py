@@ -53,7 +53,7 @@ class PullingService(Service):
         self._metrics.pulls.labels(answer.status, command.group, topic).inc()
         self._native.moved("Pull", command.group, topic, len(answer.rows), bytes_of(answer.rows))
         self._native.moved("UpdateOffsets", command.group, topic, answer.acked)
-        return responses.pulled(answer, request)
+        return await responses.pulled(answer, request)
 
     async def UpdateOffsets(self, raw: bytes) -> Message:
         """Moves committed offsets."""

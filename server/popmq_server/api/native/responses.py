@@ -1,16 +1,20 @@
 """Answers of the engine → responses of popmq.v1."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native.columns import columns, columns_of
 from popmq_server.api.native.status import error_info
+from popmq_server.clock import pause
 from popmq_server.commands import Place, Popped, Position, Pulled, ReadRow, Renewed, Send, Sent
 from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.errors import Refused
 from popmq_server.model.message import length_prefixed, varint
 from popmq_server.model.records import Group, Subscription, Topic
+
+#: Rows of an answer that are encoded in one turn of the event loop: some 0.3 ms.
+ROWS_A_TURN = 512
 
 
 def sent(command: Send, answer: Sent) -> bytes:
@@ -100,8 +104,12 @@ def _rows(answer: Popped) -> list[bytes]:
     return parts
 
 
-def pulled(answer: Pulled, request: pb.PullRequest) -> bytes:
-    """A PullResponse, joined like a PopResponse: 1 status · 2 deliveries, which have no handle."""
+async def pulled(answer: Pulled, request: pb.PullRequest) -> bytes:
+    """A PullResponse, joined like a PopResponse: 1 status · 2 deliveries, which have no handle.
+
+    The rows are encoded in pieces: 4,096 of them take as long as many calls of others. Columns of several pieces are
+    one message, since parsers append the values of a repeated field.
+    """
     rest = pb.PullResponse(
         status=answer.status,
         next_offset=answer.next_offset,
@@ -109,9 +117,31 @@ def pulled(answer: Pulled, request: pb.PullRequest) -> bytes:
         max_offset=answer.max_offset,
         topic_created_ms=answer.topic_created_ms,
     )
-    if request.format == pb.FORMAT_COLUMNS:
-        return _columns(answer.rows, [], request) + rest.SerializeToString()
-    return b"".join(deliveries(b"\x12", answer.rows)) + rest.SerializeToString()
+    if request.format != pb.FORMAT_COLUMNS:
+        return b"".join([*await delivered(b"\x12", answer.rows), rest.SerializeToString()])
+    names, parts = columns_of(request), list[bytes]()
+    async for rows in _turns(answer.rows):
+        parts.append(columns(rows, [], names))
+    return b"".join([b"\x32", varint(sum(map(len, parts))), *parts, rest.SerializeToString()])
+
+
+async def delivered(field: bytes, rows: Sequence[ReadRow]) -> list[bytes]:
+    """`deliveries`, encoded in pieces."""
+    parts = list[bytes]()
+    async for some in _turns(rows):
+        parts += deliveries(field, some)
+    return parts
+
+
+async def _turns(rows: Sequence[ReadRow]) -> AsyncIterator[Sequence[ReadRow]]:
+    """The rows of an answer in pieces; lets other calls run in between."""
+    if len(rows) <= ROWS_A_TURN:
+        yield rows
+        return
+    for first in range(0, len(rows), ROWS_A_TURN):
+        if first:
+            await pause(0)
+        yield rows[first : first + ROWS_A_TURN]
 
 
 def _columns(rows: Sequence[ReadRow], handles: list[str], request: pb.PopRequest | pb.PullRequest) -> bytes:
