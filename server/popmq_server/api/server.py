@@ -14,9 +14,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from google.protobuf import duration_pb2, timestamp_pb2
+from google.protobuf import any_pb2, duration_pb2, timestamp_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
+from google.rpc import status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
@@ -42,7 +43,7 @@ from popmq_server.api.native.sessions import SessionService
 from popmq_server.api.native.staging import StagingService
 from popmq_server.api.native.status import refuse
 from popmq_server.api.native.timing import ScheduleService, TimingService
-from popmq_server.api.probes import Health, Reflection
+from popmq_server.api.probes import REFLECTION_V1, Health, Reflection, handlers_v1, reflection_v1
 from popmq_server.api.rocketmq.service import SERVICE, RocketmqService
 from popmq_server.api.transport import PythonTransport, tls_context
 from popmq_server.clock import Clock, stopwatch
@@ -133,11 +134,11 @@ class Server:
         self._server.add_generic_rpc_handlers((self._rocketmq.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
-        names += [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
+        names += [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME, REFLECTION_V1]
         # Same as reflection.enable_server_reflection, which checks the class of the server.
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
-            Reflection(self._streams, metrics, names, _described()), self._server
-        )
+        described = Reflection(self._streams, metrics, names, _described())
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, self._server)
+        self._server.add_generic_rpc_handlers((handlers_v1(described),))
 
     def _add(self, name: str, parts: tuple[Any, ...]) -> None:
         """Registers the methods of a service, each from the part that implements it."""
@@ -326,9 +327,10 @@ def _by_address(add: Callable[[str], int]) -> Callable[[str, int], int]:
 def _described() -> DescriptorPool:
     """The descriptors of all services, for reflection: the two protocols are defined in pools of their own."""
     pool = DescriptorPool()
-    well_known = (duration_pb2, timestamp_pb2)
+    well_known = (any_pb2, duration_pb2, timestamp_pb2, status_pb2)
     for module in (*well_known, pb, definition_pb2, service_pb2, health_pb2, reflection_pb2):
         pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    pool.AddSerializedFile(reflection_v1())
     return pool
 
 

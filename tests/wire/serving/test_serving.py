@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
@@ -79,6 +80,41 @@ def test_reflection_gives_the_other_protocol_with_what_it_imports(stubs: Stubs) 
     assert [method.name for method in service.service[0].method][:2] == ["QueryRoute", "Heartbeat"]
     for name in service.dependency:
         assert found.FindFileByName(name).name == name
+
+
+@pytest.mark.parametrize("package", ["grpc.reflection.v1", "grpc.reflection.v1alpha"])
+@pytest.mark.parametrize(
+    ("symbol", "file"),
+    [
+        ("popmq.v1.Broker.Send", "popmq/v1/popmq.proto"),
+        ("popmq.v1.SendRequest.topic", "popmq/v1/popmq.proto"),
+        ("popmq.v1.SessionRequest.request", "popmq/v1/popmq.proto"),
+        ("popmq.v1.ConsumeMode.PULL", "popmq/v1/popmq.proto"),
+        ("popmq.v1.PULL", "popmq/v1/popmq.proto"),
+        ("apache.rocketmq.v2.MessagingService.SendMessage", "apache/rocketmq/v2/service.proto"),
+        ("google.rpc.Status", "google/rpc/status.proto"),
+        ("grpc.reflection.v1.ServerReflection", "grpc/reflection/v1/reflection.proto"),
+        ("grpc.reflection.v1.ServerReflection.ServerReflectionInfo", "grpc/reflection/v1/reflection.proto"),
+        ("grpc.reflection.v1.ServerReflectionResponse", "grpc/reflection/v1/reflection.proto"),
+        ("popmq.v1.Broker.Nothing", ""),
+        ("popmq.v1.SendRequest.nothing", ""),
+        ("", ""),
+    ],
+)
+def test_reflection_finds_what_a_name_is_a_part_of_by_both_of_its_services(
+    stubs: Stubs, package: str, symbol: str, file: str
+) -> None:
+    assert package + ".ServerReflection" in ProtoReflectionDescriptorDatabase(stubs.channel).get_services()
+    call: Any = stubs.channel.stream_stream(
+        f"/{package}.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )
+    request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol)
+    (answer,) = call(iter([request]), timeout=CALL_S)
+    assert answer.original_request == request
+    files = answer.file_descriptor_response.file_descriptor_proto
+    assert (FileDescriptorProto.FromString(files[0]).name if files else "") == file
 
 
 def test_reflection_does_not_know_what_is_not_there(stubs: Stubs) -> None:
