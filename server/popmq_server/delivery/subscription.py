@@ -125,11 +125,10 @@ def subscribe(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None,
 
 
 def set_filter(tx: Tx, command: SetFilter) -> Subscription:
-    """Replaces the filter and wakes the parked Pops of the group, one after another."""
+    """Replaces the filter; then the parked calls of the group look again (afterwards.py)."""
     group, topic = resolve(tx, command.topic, command.group)
     wanted = filters.make(*command.filter)
     bind(tx, group, topic)
-    tx.wake(group.group_id, topic.topic_id)
     return _fix(tx, group, topic, wanted)
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from popmq_server.commands import DeleteGroup, DeleteTopic, PurgeTopic, SetConsumeMode, UpdateTopic
+from popmq_server.commands import DeleteGroup, DeleteTopic, PurgeTopic, SetConsumeMode, SetFilter, UpdateTopic
 from popmq_server.engine.consumers import Consumers
+from popmq_server.engine.parked_pulls import ParkedPulls
 from popmq_server.engine.waiters import Waiters
 from popmq_server.model.message import dead_letter_topic
 from popmq_server.monitoring.metrics import Metrics
@@ -15,6 +16,9 @@ class Broker(Protocol):
 
     metrics: Metrics
     consumers: Consumers
+    pulls: ParkedPulls
+    waiters: Waiters
+    watchers: Waiters
     quota_waiters: Waiters
 
 
@@ -25,6 +29,13 @@ def _topic_changed(broker: Broker, done: UpdateTopic | PurgeTopic) -> None:
 
 def _mode_changed(broker: Broker, done: SetConsumeMode) -> None:
     broker.quota_waiters.look_again(done.topic)
+
+
+def _filter_changed(broker: Broker, done: SetFilter) -> None:
+    """Each parked call of the group looks again: one that names the old filter is refused, wherever it is in line."""
+    for lot in (broker.waiters, broker.watchers, broker.quota_waiters):
+        lot.look_again(done.topic, done.group)
+    broker.pulls.waiters.look_again(done.topic)
 
 
 def _topic_deleted(broker: Broker, done: DeleteTopic) -> None:
@@ -46,6 +57,7 @@ AFTERWARDS: dict[type, Callable[[Broker, Any], None]] = {
     UpdateTopic: _topic_changed,
     PurgeTopic: _topic_changed,
     SetConsumeMode: _mode_changed,
+    SetFilter: _filter_changed,
     DeleteTopic: _topic_deleted,
     DeleteGroup: _group_deleted,
 }

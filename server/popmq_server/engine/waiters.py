@@ -190,11 +190,11 @@ class Waiters:
         alarm.add_done_callback(ring)
         self._push(at_ms, next(self._numbers), alarm)
 
-    def look_again(self, topic: str) -> None:
-        """Wakes all waiters of a topic, because its settings changed."""
+    def look_again(self, topic: str, group: str = "") -> None:
+        """Wakes all waiters of a topic, or those of one group, because its settings changed."""
         self._topic_generations[topic] = next(self._stamps)
         for key in list(self._by_topic.get(topic, ())):
-            while self._parked.get(key):
+            while group in ("", key[0]) and self._parked.get(key):
                 self.hand_on(key)
 
     def tick(self) -> None:

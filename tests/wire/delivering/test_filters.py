@@ -111,6 +111,41 @@ def test_set_filter_replaces_it_and_is_shown(shop: Stubs) -> None:
     assert set_filter(shop).filter == pb.Filter(tag="*")
 
 
+def test_set_filter_ends_every_parked_call_that_names_the_old_one(shop: Stubs, parked: Parked) -> None:
+    """Also one that is in line behind calls that take the filter of the group."""
+    shop.pop(filter=RED)
+    asked = [None, RED, None, RED]
+    pops = [shop.broker.Pop.future(waiting(pb.PopRequest, filter=one, max_messages=1), timeout=CALL_S) for one in asked]
+    named = [shop.broker.Pop.future(waiting(pb.PopRequest, filter=RED, queues=[0]), timeout=CALL_S)]
+    watch = [
+        shop.broker.WaitAvailable.future(waiting(pb.WaitAvailableRequest, filter=RED, min_ready=1), timeout=CALL_S)
+    ]
+    parked.wait_for(6)
+    set_filter(shop, filter=BLUE)
+    for call in (pops[1], pops[3], *named, *watch):
+        assert read_refusal(call.exception(CALL_S)).code == "FILTER_CONFLICT"
+    parked.wait_for(8)  # those without a filter go on with the new one
+    send(shop, *tagged("blue", "blue"))
+    assert {*bodies(pops[0].result(CALL_S)), *bodies(pops[2].result(CALL_S))} == {b"blue0", b"blue1"}
+
+
+def test_set_filter_ends_parked_pulls_that_name_the_old_one(shop: Stubs, parked: Parked) -> None:
+    shop.admin.SetConsumeMode(pb.SetConsumeModeRequest(topic=TOPIC, group=GROUP, mode="PULL"), timeout=CALL_S)
+    pulls = [
+        shop.broker.Pull.future(waiting(pb.PullRequest, filter=one, queue=0), timeout=CALL_S) for one in (RED, None)
+    ]
+    parked.wait_for(2)
+    set_filter(shop, filter=BLUE)
+    assert read_refusal(pulls[0].exception(CALL_S)).code == "FILTER_CONFLICT"
+    parked.wait_for(3)
+    pulls[1].cancel()
+
+
+def waiting(kind: Any, **fields: Any) -> Any:
+    """A request of the group that waits for a message."""
+    return kind(topic=TOPIC, group=GROUP, wait_ms=20_000, **fields)
+
+
 def test_a_group_shows_each_topic_that_it_has_named(shop: Stubs) -> None:
     shop.create_topic("another")
     shop.pop(filter=BIG)
