@@ -158,6 +158,13 @@ def test_a_field_of_a_message_without_a_body_is_seen_among_plain_messages(shop: 
     assert bodies(shop.pop()) == [b"x"] * 3
 
 
+@pytest.mark.parametrize(("name", "size"), [("", 0), ("é" * 200, 400)])
+def test_a_bad_name_of_a_property_is_refused_as_one(shop: Stubs, name: str, size: int) -> None:
+    (result,) = send(shop, pb.Message(body=b"x", properties={name: "v"})).results
+    assert result.error.field == "messages[0].properties"
+    assert result.error.message.startswith(f"the name of a property has {size} bytes, it must have 1–")
+
+
 def test_a_request_of_nothing_but_bad_messages_stores_nothing(either_shop: Stubs) -> None:
     assert codes(send(either_shop, pb.Message(), pb.Message()).results) == ["INVALID_FIELD"] * 2
     assert bodies(either_shop.pop()) == []

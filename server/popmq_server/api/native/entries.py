@@ -173,8 +173,14 @@ def _check_properties(message: pb.Message, name_bytes_max: int) -> None:
         raise invalid(f"{len(message.properties)} properties, at most {PROPERTIES_MAX} are allowed", field="properties")
     total = 0
     for name, value in message.properties.items():
-        check_text(name, "properties", name_bytes_max, required=True)
-        total += len(name.encode()) + len(value.encode())
+        size = len(name.encode())
+        if not 0 < size <= name_bytes_max:
+            raise invalid(
+                f"the name of a property has {size} bytes, it must have 1–{name_bytes_max}",
+                field="properties",
+                action="shorten it" if size else "name every property",
+            )
+        total += size + len(value.encode())
     if total > PROPERTIES_BYTES_MAX:
         raise invalid(
             f"the properties have {total} bytes, at most {PROPERTIES_BYTES_MAX} are allowed", field="properties"
