@@ -26,6 +26,7 @@ PopMQError
 │       └── PermissionDenied  the access key lacks this right
 ├── Over                  this lease, epoch or transaction has ended, which is normal: go on without it
 │   ├── HandleLapsed          this delivery was settled, or its lease expired
+│   │   └── LeaseLost             it is not known which: an answer was lost, and the message may come back
 │   ├── Fenced                a newer generation of this owner has taken over: stop
 │   ├── EpochAlreadyAcked     the epoch is finished
 │   └── TransactionEnded      it was committed, not rolled back, or the reverse
@@ -183,6 +184,13 @@ class Over(PopMQError):
 
 class HandleLapsed(Over):
     """This delivery is over: it was acked, released or rejected, or its lease expired (then the message comes back)."""
+
+
+class LeaseLost(HandleLapsed):
+    """An ack, release or reject was repeated because its answer was lost, and met a delivery that is over.
+
+    Either the earlier try settled it, or it never arrived and the lease expired: then the message comes back.
+    """
 
 
 class Fenced(Over):

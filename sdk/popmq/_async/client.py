@@ -265,7 +265,8 @@ class AsyncClient(
     async def ack(self, deliveries: Handle | Iterable[Handle], *, group: str = "") -> None:
         """Acks deliveries: their group does not get them again. Handles that are strings need the `group`.
 
-        Raises HandleLapsed if a handle has lapsed, PartlyRefused if some of many have; the others are done.
+        Raises HandleLapsed if a handle has lapsed, PartlyRefused if some of many have; the others are done. LeaseLost:
+        the answer was lost, and the repeat came when the delivery was over: whether it was acked is not known.
         """
         await self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
 
@@ -325,7 +326,7 @@ class AsyncClient(
         """Releases deliveries: they are delivered again after `delay` seconds (None: the group's backoff).
 
         With `count` False the attempt does not count. `reason` is stored with the message, cut at 4 KiB.
-        Raises HandleLapsed, InvalidField; PartlyRefused if some of many are refused.
+        Raises HandleLapsed, InvalidField; LeaseLost as `ack` does; PartlyRefused if some of many are refused.
         """
         result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
             deliveries, group, "release", lambda handle: pop_calls.release(handle, delay, count, reason)
@@ -345,7 +346,7 @@ class AsyncClient(
     async def reject(
         self, deliveries: Handle | Iterable[Handle], reason: str = "", *, group: str = ""
     ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
-        """Sends deliveries to the dead-letter topic of their group. Raises HandleLapsed; PartlyRefused."""
+        """Sends deliveries to the dead-letter topic of their group. Raises as `ack` does."""
         change = functools.partial(pop_calls.reject, reason=reason)
         result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
             deliveries, group, "reject", change

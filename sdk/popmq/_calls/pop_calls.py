@@ -1,7 +1,7 @@
 """Requests and responses of the data plane. Pure: each function builds a Call, which both clients run.
 
-`Call.read` also learns whether an earlier try may have been carried out: when a retried ack meets HANDLE_LAPSED, its
-first try most likely succeeded, so it counts as done.
+`Call.read` also learns whether an earlier try may have been carried out: when a repeated ack meets HANDLE_LAPSED, its
+first try has settled the delivery, or the lease ended before any try arrived. Which of both is not known: LeaseLost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from popmq._calls.later import Later
 from popmq.duration import Duration, seconds_of
-from popmq.errors import BY_CODE, HandleLapsed, InvalidField, PartlyRefused, PopMQError
+from popmq.errors import BY_CODE, HandleLapsed, InvalidField, LeaseLost, PartlyRefused, PopMQError
 from popmq.topic import Assignment, Session
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -267,11 +267,19 @@ def change(group: str, changes: Sequence[pb.InvisibleTimeChange]) -> Call[list[A
     return Call("Broker.ChangeInvisibleTime", request, read, "settle")
 
 
-def _outcome(result: Any, done: Any, forgiving: bool) -> Any:
+def _outcome(result: Any, done: Any, uncertain: bool) -> Any:
+    """`done`, or the error of an entry. `uncertain`: an earlier try may have settled it."""
     if not result.HasField("error"):
         return done
     error = error_of(result.error)
-    return done if forgiving and isinstance(error, HandleLapsed) else error
+    if not (uncertain and isinstance(error, HandleLapsed)):
+        return error
+    return LeaseLost(
+        "the answer to an earlier try was lost, and now the delivery is over: it is not known whether that try settled "
+        "it, or its lease expired before",
+        code=error.code,
+        action="drop the message: if the lease expired, it is delivered again",
+    )
 
 
 def failed(answer: Any) -> bool:

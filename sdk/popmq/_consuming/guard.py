@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, get_args
 from popmq._consuming.outcome import ACK, Outcome, Release
 from popmq._consuming.reason import handlers_traceback, reason_of
 from popmq._transport.telemetry import Processing, Telemetry
-from popmq.errors import InvalidField
+from popmq.errors import InvalidField, LeaseLost
 from popmq.message import Body, Delivery, Message
 
 log = logging.getLogger("popmq.consumer")
@@ -99,14 +99,20 @@ class Guard:
         """Settles by how the handler ended, unless it is settled already. True swallows the error."""
         ticket = self._close(delivery, error)
         if ticket is not None:
-            ticket.result()
+            try:
+                ticket.result()
+            except LeaseLost as lost:
+                self._report(delivery, lost)
         return self._swallow(delivery, error)
 
     async def leave_async(self, delivery: Delivery, error: BaseException | None) -> bool:
         """The same for `async with`."""
         ticket = self._close(delivery, error)
         if ticket is not None:
-            await ticket
+            try:
+                await ticket
+            except LeaseLost as lost:
+                self._report(delivery, lost)
         return self._swallow(delivery, error)
 
     def settle(self, delivery: Delivery, outcome: Outcome) -> None:
@@ -133,6 +139,12 @@ class Guard:
         if not self._settling.forget(delivery):
             return None
         return self._settling.settle(delivery, outcome_of(error), self._confirm)
+
+    def _report(self, delivery: Delivery, lost: LeaseLost) -> None:
+        """What a broker that restarts may cause at any message does not end the loop of a consumer that logs."""
+        if self._on_error == "raise":
+            raise lost
+        log.warning("message %s (topic %s): %s", delivery.message_id, delivery.topic, lost)
 
     def _swallow(self, delivery: Delivery, error: BaseException | None) -> bool:
         if self._on_error == "raise" or not isinstance(error, Exception):

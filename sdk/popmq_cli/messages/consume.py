@@ -70,12 +70,15 @@ def consume(
     )
     with reading as consumer, Drain(consumer.stop, drain) as draining:
         for delivery in consumer:
-            with delivery:
-                if program is None:
-                    _print(output, delivery)
-                elif reason := failure(program, delivery.body, _variables(delivery)):
-                    output.note(f"message {visible.line(delivery.message_id)}, attempt {delivery.attempt}: {reason}")
-                    delivery.release(reason=reason)
+            try:
+                with delivery:
+                    if program is None:
+                        _print(output, delivery)
+                    elif reason := failure(program, delivery.body, _variables(delivery)):
+                        output.note(_about(delivery, reason))
+                        delivery.release(reason=reason)
+            except popmq.errors.LeaseLost as lost:  # as after any restart of the broker: no reason to end
+                output.note(_about(delivery, str(lost)))
             handled += 1
             if handled == most:
                 break
@@ -84,6 +87,10 @@ def consume(
             raise Terminated(draining.signal)  # there may be messages left
     elif not handled:
         output.note(f"no message for {group} in {topic}")
+
+
+def _about(delivery: popmq.Delivery, what: str) -> str:
+    return f"message {visible.line(delivery.message_id)}, attempt {delivery.attempt}: {what}"
 
 
 def _print(output: Output, delivery: popmq.Delivery) -> None:

@@ -160,26 +160,6 @@ async def test_a_client_is_asked_once_even_if_it_is_silent(lossy: Any, wire: Los
     assert [len(wire.seen[name]) for name in ("VerifyMessage", "GetClientStack")] == [1, 1]
 
 
-async def test_an_ack_whose_answer_was_lost_counts_as_done(lossy: Any, wire: LossyWire) -> None:
-    await lossy.send(TOPIC, [b"a", b"b"])
-    popped = await lossy.pop(TOPIC, GROUP)
-    wire.plan["Ack"] = [LOSE]
-    await lossy.ack(popped)
-    with pytest.raises(errors.PartlyRefused):
-        await lossy.ack(popped)
-
-
-async def test_a_release_and_a_reject_whose_answers_were_lost_count_as_done(lossy: Any, wire: LossyWire) -> None:
-    await lossy.send(TOPIC, [b"a", b"b"])
-    first, second = await lossy.pop(TOPIC, GROUP)
-    wire.plan["ChangeInvisibleTime"] = [LOSE]
-    await lossy.release(first, delay=30.0)
-    wire.plan["ChangeInvisibleTime"] = [LOSE]
-    await lossy.reject(second)
-    (stats,) = (await lossy.stats(TOPIC, GROUP)).groups
-    assert (stats.backoff, stats.dead) == (1, 1)
-
-
 async def test_an_extend_that_is_tried_again_and_meets_a_dead_handle_has_failed(lossy: Any, wire: LossyWire) -> None:
     await lossy.send(TOPIC, b"a")
     (delivery,) = await lossy.pop(TOPIC, GROUP)

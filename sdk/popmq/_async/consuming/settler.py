@@ -19,7 +19,7 @@ from popmq._consuming.clock import Clock
 from popmq._consuming.leased_batches import Batch, ordered
 from popmq._consuming.outcome import UNREAD, Ack, Outcome, Release
 from popmq._transport import forks
-from popmq.errors import ClientClosed, HandleLapsed, PopMQError
+from popmq.errors import ClientClosed, HandleLapsed, LeaseLost, PopMQError
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -161,6 +161,8 @@ class Settler(BackgroundSender):
             error = result if isinstance(result, PopMQError) else None
             if ticket is not None:
                 ticket.resolve(error)
+            elif isinstance(error, LeaseLost):
+                log.warning("an outcome of group %s: %s", group, error)
             elif isinstance(error, HandleLapsed):
                 log.warning(
                     "an outcome of group %s came too late and changes nothing: its delivery was settled before, or its "

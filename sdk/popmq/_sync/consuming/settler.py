@@ -20,7 +20,7 @@ from popmq._sync.consuming.background_sender import BackgroundSender
 from popmq._sync.consuming.leases import Leases
 from popmq._sync.transport.wire import CLOSE_S, Wire
 from popmq._transport import forks
-from popmq.errors import ClientClosed, HandleLapsed, PopMQError
+from popmq.errors import ClientClosed, HandleLapsed, LeaseLost, PopMQError
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -160,6 +160,8 @@ class Settler(BackgroundSender):
             error = result if isinstance(result, PopMQError) else None
             if ticket is not None:
                 ticket.resolve(error)
+            elif isinstance(error, LeaseLost):
+                log.warning("an outcome of group %s: %s", group, error)
             elif isinstance(error, HandleLapsed):
                 log.warning(
                     "an outcome of group %s came too late and changes nothing: its delivery was settled before, or its "
