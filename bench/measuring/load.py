@@ -9,6 +9,7 @@ prepared before the clock starts; answers are parsed as a real client parses the
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import sys
 import time
@@ -45,6 +46,7 @@ class Spec:
     messages: int = 2**62
     number: int = 0
     message_groups: int = 0
+    loop: str = "asyncio"  # the package whose event loop runs it
 
 
 @dataclass
@@ -216,7 +218,8 @@ async def _start() -> None:
 def main() -> None:
     given: dict[str, Any] = json.loads(sys.argv[1])
     spec = Spec(**given)
-    print(json.dumps(asdict(asyncio.run(_run(spec)))), flush=True)
+    with asyncio.Runner(loop_factory=importlib.import_module(spec.loop).new_event_loop) as runner:
+        print(json.dumps(asdict(runner.run(_run(spec)))), flush=True)
 
 
 async def _run(spec: Spec) -> Tally:

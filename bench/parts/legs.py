@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from bench.measuring import floors
@@ -79,6 +80,9 @@ def throughput(subject: Subject, effort: Effort, results: Results) -> None:
         for batch, callers in BATCHES.items():
             spec = Spec(f"{door}_send", subject.endpoint, topic, batch=batch, callers=callers, seconds=effort.seconds)
             results.legs.append(subject.leg(f"{door} send", spec, PROCESSES))
+    if find_spec("uvloop"):  # what most programs of uvicorn run in
+        spec = Spec("sdk_send", subject.endpoint, topic, callers=BATCHES[1], seconds=effort.seconds, loop="uvloop")
+        results.legs.append(subject.leg("sdk send, uvloop", spec, PROCESSES))
     for door in DOORS:
         for batch, callers in BATCHES.items():
             group = subject.group(f"{door}-{batch}")  # each group reads the whole topic from its start

@@ -21,6 +21,7 @@ from popmq_http2.client.target import Address, Options, addresses, attempt_faile
 from popmq_http2.deadlines import Deadlines, Moment
 from popmq_http2.receiving import ReceiveBuffer
 from popmq_http2.status import Code, Metadata
+from popmq_http2.transports import connected
 
 if TYPE_CHECKING:
     import ssl
@@ -191,6 +192,9 @@ class AsyncChannel:
                 await self._opened(lambda: Link(self, self._calling))
         except TimeoutError:
             self._calling.failed("cannot connect: the server gave no sign of life")
+        except NotImplementedError:
+            loop = f"{type(self._loop).__module__}.{type(self._loop).__qualname__}"
+            self._calling.failed(f"the event loop {loop} has no connections of this kind (TLS, or a unix socket)")
         except Exception as error:
             self._calling.failed(attempt_failed(error))
 
@@ -199,10 +203,10 @@ class AsyncChannel:
         until = self._loop.time() + self.options.connect_s
         last: OSError = OSError(f"{self._where.authority} has no address")
         found = await self._addresses()
-        for index, (family, address) in enumerate(found):
+        for index, (_, address) in enumerate(found):
             try:
                 async with asyncio.timeout((until - self._loop.time()) / (len(found) - index)):
-                    return await self._open(make, family, address)
+                    return await self._open(make, address)
             except OSError as error:  # TimeoutError is one
                 last = error
         raise last
@@ -214,10 +218,10 @@ class AsyncChannel:
         except OSError:
             return await asyncio.to_thread(addresses, self._where)
 
-    async def _open(self, make: Callable[[], Link], family: int, address: Any) -> None:
+    async def _open(self, make: Callable[[], Link], address: Any) -> None:
         tls, name = self._tls, self._where.host or self._where.authority
         server = None if tls is None else name
-        if family == socket.AF_UNIX:
+        if self._where.path:
             await self._loop.create_unix_connection(make, address, ssl=tls, server_hostname=server)
         else:
             host, port, *scope = address
@@ -251,22 +255,15 @@ class Link(asyncio.BufferedProtocol):
     # ── Callbacks of asyncio ─────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected, and TLS agreed on.
-
-        TCP_NODELAY is set, or a call would wait for the ACK of the one before it.
-        """
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(1 << 20)
-        options, layer = self._channel.options, transport.get_extra_info("ssl_object")
+        """The socket is connected, and TLS agreed on."""
+        self._transport = connected(transport)
+        self._transport.set_write_buffer_limits(1 << 20)
+        layer = transport.get_extra_info("ssl_object")
         if layer is not None and layer.selected_alpn_protocol() != "h2":
             self._attempt.lost(NOT_HTTP2)
-            transport.abort()
+            self._transport.abort()
             return
-        connected: Any = transport.get_extra_info("socket")
-        if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._timer = self._loop.call_later(options.connect_s, self._look)
+        self._timer = self._loop.call_later(self._channel.options.connect_s, self._look)
         self._channel.joined(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -71,6 +71,8 @@ Address = tuple[int, "tuple[str, int] | str"]
 def addresses(where: Target, flags: int = 0) -> list[Address]:
     """The addresses of a target. `flags`: of getaddrinfo. Raises OSError."""
     if where.path:
+        if not hasattr(socket, "AF_UNIX"):
+            raise OSError("unix sockets need another system than this one")
         return [(socket.AF_UNIX, where.path)]
     # As bytes, if it is ASCII: Python imports a database of names for text.
     host = where.host.encode() if where.host.isascii() else where.host

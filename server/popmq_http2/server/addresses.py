@@ -9,7 +9,6 @@ IPv6 clients are counted by their network of 64 bits: one host can use any addre
 from __future__ import annotations
 
 import asyncio
-import socket
 from ipaddress import IPv6Address, ip_address
 from time import monotonic
 from typing import Any
@@ -95,16 +94,6 @@ def certificate_names(transport: asyncio.Transport | None) -> dict[str, list[byt
     names = {"x509_common_name": common, "x509_subject_alternative_name": [value for _, value in others]}
     names |= {f"peer_{kind.lower()}": [value for of, value in others if of == kind] for kind in ("DNS", "URI")}
     return {kind: [value.encode() for value in values] for kind, values in names.items() if values}
-
-
-def send_at_once(transport: asyncio.Transport) -> None:
-    """Sets TCP_NODELAY, or an answer would wait for the ACK of the frames before it, up to 40 ms.
-
-    asyncio sets it only on sockets that were made with the number of TCP, which most ways to open a port leave out.
-    """
-    accepted: Any = transport.get_extra_info("socket")
-    if accepted is not None and accepted.family in (socket.AF_INET, socket.AF_INET6):
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def address_of(transport: asyncio.Transport) -> str:

@@ -23,12 +23,13 @@ from popmq_http2 import frames
 from popmq_http2.budget import TURN_POINTS, Budget, Flood
 from popmq_http2.frame_reader import FrameReader
 from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame, settings
-from popmq_http2.server.addresses import address_of, send_at_once, shown
+from popmq_http2.server.addresses import address_of, shown
 from popmq_http2.server.call import Call
 from popmq_http2.server.outlet import Outlet
 from popmq_http2.server.streams import Streams
 from popmq_http2.settings import read
 from popmq_http2.status import Code
+from popmq_http2.transports import connected
 
 if TYPE_CHECKING:
     from popmq_http2.server.server import Server
@@ -82,10 +83,8 @@ class Connection(asyncio.BufferedProtocol):
     # ── Callbacks of asyncio ─────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        limits, self._transport = self._limits, transport
-        send_at_once(transport)
-        self._outlet.connect(transport, shown(transport.get_extra_info("peername")))
+        limits, self._transport = self._limits, connected(transport)
+        self._outlet.connect(self._transport, shown(transport.get_extra_info("peername")))
         self._server.joined(self)
         values = {
             frames.ENABLE_PUSH: 0,
@@ -95,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
             frames.MAX_HEADER_LIST_SIZE: limits.headers_bytes,
         }
         self._outlet.control(settings(values))
-        self.address = address_of(transport)
+        self.address = address_of(self._transport)
         if not self._server.addresses.join(self.address):
             most = limits.connections_per_address
             why = f"an address may have {most} connections: close some"
