@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 from popmq._async.admin import AsyncAdmin
 from popmq._async.client_parts import ClientParts
 from popmq._async.closing import AsyncClosing
+from popmq._async.concurrency import at_exit
 from popmq._async.inspection import AsyncInspection
 from popmq._async.owners import AsyncOwners
 from popmq._async.pulling import AsyncPulling
@@ -88,19 +89,18 @@ class AsyncClient(
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()
+        at_exit(self)
 
     async def close(self) -> None:
         """Closes the consumers, sends outstanding outcomes to the broker, and closes the connection.
 
-        In a child process after a fork it does nothing: the connection is the parent's. In a signal handler that
-        interrupts the loop of a consumer it only stops the consumers; the end of the loop then closes the client.
+        Does nothing in a forked child, and when the program has ended. A signal handler that interrupts the loop of a
+        consumer only stops the consumers; the end of the loop then closes the client.
         """
-        if self._wire.forked():
+        if self._wire.without_threads():
             return
         self._wire.check_home()
-        consumers = [*self._consumers, *self._pull_consumers]
-        for consumer in consumers:
-            consumer.stop()
+        consumers = self._stop_consumers()
         for consumer in consumers:
             if consumer._interrupted():
                 consumer._then = self.close
@@ -265,8 +265,8 @@ class AsyncClient(
     async def ack(self, deliveries: Handle | Iterable[Handle], *, group: str = "") -> None:
         """Acks deliveries: their group does not get them again. Handles that are strings need the `group`.
 
-        Raises HandleLapsed if a handle has lapsed, PartlyRefused if some of many have; the others are done. LeaseLost:
-        the answer was lost, and the repeat came when the delivery was over: whether it was acked is not known.
+        Raises HandleLapsed if a handle has lapsed, LeaseLost if an answer was lost and it is not known whether the
+        message is done; PartlyRefused if some of many have; the others are done.
         """
         await self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
 

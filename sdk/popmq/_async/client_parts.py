@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from popmq._async.transport.wire import Wire
@@ -12,8 +13,13 @@ if TYPE_CHECKING:
     from popmq._async.background.checker import Checker
     from popmq._async.background.replies import Replies
     from popmq._async.background.send_gatherer import SendGatherer
+    from popmq._async.consuming.consumer import AsyncConsumer
     from popmq._async.consuming.parts import Parts
+    from popmq._async.consuming.pull_consumer import AsyncPullConsumer
     from popmq._calls.send_calls import Numbering
+
+#: Seconds that the end of a program waits for a broker that does not answer.
+EXIT_S = 1.0
 
 
 class ClientParts:
@@ -23,6 +29,8 @@ class ClientParts:
     reply: Any  # of the client: typed there
     _wire: Wire
     _clock: Clock
+    _consumers: weakref.WeakSet[AsyncConsumer]
+    _pull_consumers: weakref.WeakSet[AsyncPullConsumer]
 
     @made_once
     def _numbering(self) -> Numbering:
@@ -50,10 +58,30 @@ class ClientParts:
 
     @made_once
     def _parts(self) -> Parts:
+        self._wire.check()
         from popmq._async.consuming.parts import parts_of
 
-        self._wire.check()
         return parts_of(self._wire, self._clock, self.client_id, self._numbering, self.reply)
+
+    def _stop_consumers(self) -> list[AsyncConsumer | AsyncPullConsumer]:
+        """Stops all, and returns them."""
+        consumers = [*self._consumers, *self._pull_consumers]
+        for consumer in consumers:
+            consumer.stop()
+        return consumers
+
+    async def _leave(self) -> None:
+        """At the end of the program, for consumers whose loop was not left: closes them, and releases what their
+        handlers held. The client can still be used, by what else is done at the end.
+        """
+        if "_parts" not in self.__dict__ or self._wire.without_threads():
+            return
+        self._wire.closes_within(EXIT_S)
+        consumers = self._stop_consumers()
+        self._parts.settler.release_held("the program ended")
+        for consumer in consumers:
+            await consumer.close()
+        await self._parts.settler.flush(closing=True)
 
     async def _stop_parts(self) -> None:
         """Tells the broker how deliveries ended, closes the connection, and ends what runs in the background.

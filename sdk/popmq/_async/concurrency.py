@@ -23,6 +23,10 @@ STOP_S_MAX = 5.0
 Lock = threading.Lock
 
 
+def at_exit(_client: Any) -> None:
+    """At the end of a program no event loop runs, which could run the `_leave` of an asynchronous client."""
+
+
 class Home:
     """Where a client belongs: to the event loop of its first call."""
 
@@ -166,7 +170,7 @@ class Worker:
         self._woken = Event()
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = False
+        self._stopped = self._awaited = False
 
     def bind(self) -> None:
         """Remembers the loop to run in, so that other threads may wake it, and starts it if it was woken before."""
@@ -174,10 +178,14 @@ class Worker:
         if self._woken.is_set():
             self.wake()
 
-    def wake(self) -> None:
-        """Runs a step soon; starts the worker if it is not running. Without an event loop yet, `bind` starts it."""
+    def wake(self, awaited: bool = False) -> None:
+        """Runs a step soon; starts the worker if it is not running. Without an event loop yet, `bind` starts it.
+
+        `awaited`: the caller waits for it, and so it also runs when the end of the loop has cancelled the worker.
+        """
+        self._awaited = self._awaited or awaited
         self._woken.set()
-        if self._task is None and not self._stopped and (self._loop or _running_loop()):
+        if not self._runs() and not self._stopped and (self._loop or _running_loop()):
             _in_loop(self._loop, self._start)
 
     def run_now(self) -> None:
@@ -199,14 +207,34 @@ class Worker:
             await asyncio.wait([self._task], timeout=STOP_S_MAX)
             self._task.cancel()
 
+    def _runs(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def _runs(self) -> bool:
+        return self._task is not None and not (self._task.done() and self._awaited)
+
     def _start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name=self._name)
+        if self._runs():
+            return
+        run = self._run() if self._task is None else self._run_what_waits()
+        self._task = asyncio.get_running_loop().create_task(run, name=self._name)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """A loop that ends cancels its tasks, and then lets generators close their consumers, which wait for this."""
+        if task.cancelled() and self._awaited and self._woken.is_set() and not self._stopped:
+            self._start()
 
     async def _run(self) -> None:
         while not self._stopped:
             self._woken.clear()
             await self._woken.wait(await self._one_step())
+
+    async def _run_what_waits(self) -> None:
+        """Runs until nothing wakes it any more: a task that goes on would be destroyed with the loop."""
+        while self._woken.is_set() and not self._stopped:
+            self._woken.clear()
+            await self._one_step()
 
     async def _one_step(self) -> float | None:
         try:

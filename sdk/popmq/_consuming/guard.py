@@ -1,13 +1,15 @@
 """What `with delivery:` does in both clients: it settles a delivery by how its handler ended."""
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, get_args
 
 from popmq._consuming.outcome import ACK, Outcome, Release
 from popmq._consuming.reason import handlers_traceback, reason_of
+from popmq._transport.forks import EARLIER
 from popmq._transport.telemetry import Processing, Telemetry
-from popmq.errors import InvalidField, LeaseLost
+from popmq.errors import ClientClosed, InvalidField, LeaseLost
 from popmq.message import Body, Delivery, Message
 
 log = logging.getLogger("popmq.consumer")
@@ -58,6 +60,12 @@ def outcome_of(error: BaseException | None) -> Outcome:
     return Release(delay=0.0, count=False, reason=f"interrupted by {type(error).__qualname__}")
 
 
+def _check_program() -> None:
+    """Raises ClientClosed at the end of the interpreter, where threads that have stopped may hold any lock."""
+    if sys.is_finalizing():
+        raise ClientClosed("the program has ended, and with it the client of this delivery", action=EARLIER)
+
+
 class Guard:
     """Guards the deliveries of one pop or pull.
 
@@ -90,6 +98,7 @@ class Guard:
 
     def enter(self, delivery: Delivery) -> None:
         """Renews the lease from now on, if the consumer does not do so already."""
+        _check_program()
         self._settling.hold(delivery, self._lease, self._since)
         span = self._telemetry.processing(delivery)
         if span is not None:
@@ -117,6 +126,7 @@ class Guard:
 
     def settle(self, delivery: Delivery, outcome: Outcome) -> None:
         """Settles now, as the handler decided."""
+        _check_program()
         self._settling.forget(delivery)
         self._settling.settle(delivery, outcome, False)
 
@@ -129,6 +139,8 @@ class Guard:
         return self._reply(delivery, message)
 
     def _close(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
+        if sys.is_finalizing():  # a generator that the interpreter closes: atexit has released what it held
+            return None
         try:
             return self._settled(delivery, error)
         finally:

@@ -106,6 +106,11 @@ class LeasedBatches:
         self._batches.add(batch)
         self._by_handle.update(dict.fromkeys(batch.members, batch))
 
+    def deliveries(self) -> list[Delivery]:
+        """All that are held, and still referenced."""
+        found = (batch.members[handle]() for handle, batch in self._by_handle.items())
+        return [delivery for delivery in found if delivery is not None]
+
     def batch_of(self, handle: str) -> Batch | None:
         """The batch of a delivery; None when it is not held."""
         return self._by_handle.get(handle)

@@ -17,6 +17,7 @@ from popmq._consuming.clock import Clock, SystemClock
 from popmq._sync.admin import Admin
 from popmq._sync.client_parts import ClientParts
 from popmq._sync.closing import Closing
+from popmq._sync.concurrency import at_exit
 from popmq._sync.inspection import Inspection
 from popmq._sync.owners import Owners
 from popmq._sync.pulling import Pulling
@@ -89,19 +90,18 @@ class Client(
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[PullConsumer] = weakref.WeakSet()
+        at_exit(self)
 
     def close(self) -> None:
         """Closes the consumers, sends outstanding outcomes to the broker, and closes the connection.
 
-        In a child process after a fork it does nothing: the connection is the parent's. In a signal handler that
-        interrupts the loop of a consumer it only stops the consumers; the end of the loop then closes the client.
+        Does nothing in a forked child, and when the program has ended. A signal handler that interrupts the loop of a
+        consumer only stops the consumers; the end of the loop then closes the client.
         """
-        if self._wire.forked():
+        if self._wire.without_threads():
             return
         self._wire.check_home()
-        consumers = [*self._consumers, *self._pull_consumers]
-        for consumer in consumers:
-            consumer.stop()
+        consumers = self._stop_consumers()
         for consumer in consumers:
             if consumer._interrupted():
                 consumer._then = self.close
@@ -264,8 +264,8 @@ class Client(
     def ack(self, deliveries: Handle | Iterable[Handle], *, group: str = "") -> None:
         """Acks deliveries: their group does not get them again. Handles that are strings need the `group`.
 
-        Raises HandleLapsed if a handle has lapsed, PartlyRefused if some of many have; the others are done. LeaseLost:
-        the answer was lost, and the repeat came when the delivery was over: whether it was acked is not known.
+        Raises HandleLapsed if a handle has lapsed, LeaseLost if an answer was lost and it is not known whether the
+        message is done; PartlyRefused if some of many have; the others are done.
         """
         self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
 

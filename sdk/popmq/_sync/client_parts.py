@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from popmq._calls.later import made_once
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
     from popmq._sync.background.checker import Checker
     from popmq._sync.background.replies import Replies
     from popmq._sync.background.send_gatherer import SendGatherer
+    from popmq._sync.consuming.consumer import Consumer
     from popmq._sync.consuming.parts import Parts
+    from popmq._sync.consuming.pull_consumer import PullConsumer
+
+#: Seconds that the end of a program waits for a broker that does not answer.
+EXIT_S = 1.0
 
 
 class ClientParts:
@@ -24,6 +30,8 @@ class ClientParts:
     reply: Any  # of the client: typed there
     _wire: Wire
     _clock: Clock
+    _consumers: weakref.WeakSet[Consumer]
+    _pull_consumers: weakref.WeakSet[PullConsumer]
 
     @made_once
     def _numbering(self) -> Numbering:
@@ -51,10 +59,30 @@ class ClientParts:
 
     @made_once
     def _parts(self) -> Parts:
+        self._wire.check()
         from popmq._sync.consuming.parts import parts_of
 
-        self._wire.check()
         return parts_of(self._wire, self._clock, self.client_id, self._numbering, self.reply)
+
+    def _stop_consumers(self) -> list[Consumer | PullConsumer]:
+        """Stops all, and returns them."""
+        consumers = [*self._consumers, *self._pull_consumers]
+        for consumer in consumers:
+            consumer.stop()
+        return consumers
+
+    def _leave(self) -> None:
+        """At the end of the program, for consumers whose loop was not left: closes them, and releases what their
+        handlers held. The client can still be used, by what else is done at the end.
+        """
+        if "_parts" not in self.__dict__ or self._wire.without_threads():
+            return
+        self._wire.closes_within(EXIT_S)
+        consumers = self._stop_consumers()
+        self._parts.settler.release_held("the program ended")
+        for consumer in consumers:
+            consumer.close()
+        self._parts.settler.flush(closing=True)
 
     def _stop_parts(self) -> None:
         """Tells the broker how deliveries ended, closes the connection, and ends what runs in the background.

@@ -1,7 +1,9 @@
 """What waiting and running beside each other means with threads. The twin of popmq._async.concurrency: same words."""
 
+import atexit
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
@@ -14,6 +16,23 @@ STOP_S_MAX = 5.0
 
 Lock = threading.Lock
 Mutex = threading.Lock
+
+
+_clients: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def at_exit(client: Any) -> None:
+    """Calls its `_leave` at the end of the program, if it lives then: while its threads still run."""
+    _clients.add(client)
+
+
+@atexit.register
+def _leave_all() -> None:
+    for client in list(_clients):
+        try:
+            client._leave()
+        except Exception:
+            log.exception("a client was not left as it should be at the end of the program")
 
 
 class Home:
@@ -118,8 +137,8 @@ class Worker:
     def bind(self) -> None:
         """Nothing to remember: a thread can be started from anywhere."""
 
-    def wake(self) -> None:
-        """Runs a step soon; starts the worker if it is not running."""
+    def wake(self, awaited: bool = False) -> None:
+        """Runs a step soon; starts the worker if it is not running. `awaited`: the caller waits for it."""
         self._woken.set()
         if self._thread is None and not self._stopped:
             try:

@@ -53,7 +53,7 @@ class BackgroundSender:
         """
         if self._idle.is_set() or self._gave_up:
             return
-        self._worker.wake()
+        self._worker.wake(awaited=True)
         left = end = self._wire.timeouts.settle
         until = time.monotonic() + end
         while not self._idle.is_set() and left > 0:

@@ -77,7 +77,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
 
         In a signal handler that interrupts the loop it only stops: the loop closes the consumer.
         """
-        if self._parts.wire.forked():
+        if self._parts.wire.without_threads():
             return
         self.stop()
         if self._interrupted():
@@ -98,7 +98,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         await self._closed()
 
     async def _take(self) -> Delivery | None:
-        if forks.count != self._born:
+        if forks.without_threads(self._born):
             self._parts.wire.check()
         async with self._turn:
             if not self._started:

@@ -90,7 +90,7 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
 
         In a signal handler that interrupts the loop or this it only stops: what was interrupted closes the consumer.
         """
-        if self._parts.wire.forked():
+        if self._parts.wire.without_threads():
             return
         self.stop()
         if self._interrupted():
@@ -104,7 +104,7 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
         await self._closed()
 
     async def _take(self) -> Delivery | None:
-        if forks.count != self._born:
+        if forks.without_threads(self._born):
             self._parts.wire.check()
         async with self._turn:
             if not self._started:

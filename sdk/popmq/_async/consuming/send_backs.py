@@ -86,14 +86,20 @@ class SendBacks(BackgroundSender):
             return False
         except TryLater as error:
             log.warning("group %s cannot send messages back, next try in %g s: %s", options.group, FAILED_S, error)
-            with self._lock:
-                self._queued = some + self._queued
+            self._put_back(some)
             return False
-        except PopMQError as error:
+        except BaseException as error:
+            if not isinstance(error, PopMQError):  # its event loop has cancelled it; closing sends them
+                self._put_back(some)
+                raise
             results = [error] * len(some)
         for (owner, offset, _, delivery), result in zip(some, results, strict=True):
             owner.returned(offset, delivery, self._refusal(result))
         return True
+
+    def _put_back(self, some: list[Sent]) -> None:
+        with self._lock:
+            self._queued = some + self._queued
 
     def _refusal(self, result: Any) -> PopMQError | None:
         """The error of an entry; None when it is done, also when the broker no longer has the message."""

@@ -6,7 +6,6 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import Any
 
 from popmq._async.concurrency import Errands, Ticket
@@ -39,7 +38,7 @@ class Settler(BackgroundSender):
         self._changes: defaultdict[str, list[Outgoing]] = defaultdict(list)
         self.answered_at = clock.now()  # when the broker last had all outcomes
         self._errands = Errands()
-        self._ended = False
+        self._ended = self._cut_off = False
         self._born = forks.count
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
@@ -82,6 +81,12 @@ class Settler(BackgroundSender):
         if delivery.order_key and not waits:
             self._leases.settled(delivery.handle, failed=False)
         return ticket
+
+    def release_held(self, reason: str) -> None:
+        """Releases uncounted what is held, since no handler goes on."""
+        for delivery in self._leases.held():
+            if self._leases.forget_run(delivery):
+                self.settle(delivery, Release(0.0, False, reason), False)
 
     def release_batch_of(self, interrupted: Call[Popped]) -> None:
         """Releases uncounted what a pop has leased whose caller was cancelled or interrupted: no handler gets it."""
@@ -132,10 +137,14 @@ class Settler(BackgroundSender):
         with self._lock:
             acks, self._acks = self._acks, defaultdict(list)
             changes, self._changes = self._changes, defaultdict(list)
-        for group, outgoing in acks.items():
-            await self._send(group, outgoing, pop_calls.ack)
-        for group, outgoing in changes.items():
-            await self._send(group, outgoing, pop_calls.change)
+        try:
+            for group, outgoing in acks.items():
+                await self._send(group, outgoing, pop_calls.ack)
+            for group, outgoing in changes.items():
+                await self._send(group, outgoing, pop_calls.change)
+        finally:
+            self._put_back(self._acks, acks)
+            self._put_back(self._changes, changes)
         with self._lock:
             if not self._acks and not self._changes:
                 self.answered_at = self._clock.now()
@@ -145,14 +154,22 @@ class Settler(BackgroundSender):
     async def _send(
         self, group: str, outgoing: list[Outgoing], build: Callable[[str, list[Any]], Call[list[Any]]]
     ) -> None:
-        rest = iter(outgoing)
-        while some := list(islice(rest, pop_calls.ENTRIES_MAX)):
+        while some := outgoing[: pop_calls.ENTRIES_MAX]:
             try:
                 with self._wire.telemetry.settling(_name(some), group, len(some), [each[3] for each in some]):
                     results = await self._wire.run(build(group, [entry for entry, *_ in some]))
             except PopMQError as error:
                 results = [error] * len(some)
+            del outgoing[: len(some)]  # not before: a step that is cancelled leaves what has no answer
             self._answer(group, zip(some, results, strict=True))
+
+    def _put_back(self, waiting: defaultdict[str, list[Outgoing]], left: dict[str, list[Outgoing]]) -> None:
+        """What has no answer, because the end of its event loop cancelled the step: closing sends it again."""
+        if any(left.values()):
+            with self._lock:
+                self._cut_off = True
+                for group, outgoing in left.items():
+                    waiting[group][:0] = outgoing
 
     def _answer(self, group: str, answered: Iterable[tuple[Outgoing, Any]]) -> None:
         for (_, ticket, waits, _), result in answered:
@@ -164,7 +181,8 @@ class Settler(BackgroundSender):
             elif isinstance(error, LeaseLost):
                 log.warning("an outcome of group %s: %s", group, error)
             elif isinstance(error, HandleLapsed):
-                log.warning(
+                log.log(
+                    logging.INFO if self._cut_off else logging.WARNING,  # most likely the step before settled it
                     "an outcome of group %s came too late and changes nothing: its delivery was settled before, or its "
                     "lease expired and the message will be delivered again",
                     group,

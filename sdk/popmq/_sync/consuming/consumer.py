@@ -78,7 +78,7 @@ class Consumer(DeliveryLoop):
 
         In a signal handler that interrupts the loop it only stops: the loop closes the consumer.
         """
-        if self._parts.wire.forked():
+        if self._parts.wire.without_threads():
             return
         self.stop()
         if self._interrupted():
@@ -99,7 +99,7 @@ class Consumer(DeliveryLoop):
         self._closed()
 
     def _take(self) -> Delivery | None:
-        if forks.count != self._born:
+        if forks.without_threads(self._born):
             self._parts.wire.check()
         with self._turn:
             if not self._started:

@@ -40,6 +40,11 @@ class Leases:
         """Whether the lease of this delivery is renewed here."""
         return self._batches.batch_of(handle) is not None
 
+    def held(self) -> list[Delivery]:
+        """The deliveries whose leases are renewed here."""
+        with self._lock:
+            return self._batches.deliveries()
+
     def forget(self, handle: str) -> bool:
         """Stops renewing a delivery. False: it was not held."""
         with self._lock:

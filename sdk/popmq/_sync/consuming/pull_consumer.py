@@ -91,7 +91,7 @@ class PullConsumer(DeliveryLoop):
 
         In a signal handler that interrupts the loop or this it only stops: what was interrupted closes the consumer.
         """
-        if self._parts.wire.forked():
+        if self._parts.wire.without_threads():
             return
         self.stop()
         if self._interrupted():
@@ -105,7 +105,7 @@ class PullConsumer(DeliveryLoop):
         self._closed()
 
     def _take(self) -> Delivery | None:
-        if forks.count != self._born:
+        if forks.without_threads(self._born):
             self._parts.wire.check()
         with self._turn:
             if not self._started:

@@ -44,6 +44,7 @@ class Wire:
         self._home = Home()
         self._pid, self._born = os.getpid(), forks.count
         self._away_since: float | None = None  # when the broker was first seen not to answer
+        self._close_s: float | None = None
         self._closing_since: float | None = None  # when closing began to wait for an answer
         self._waits = False  # one of both is set
 
@@ -144,7 +145,11 @@ class Wire:
         with self._counting:
             if self._closing_since is None:
                 self._closing_since, self._waits = now, True
-            return self._closing_since + CLOSE_S - now
+            return self._closing_since + (self._close_s or CLOSE_S) - now
+
+    def closes_within(self, seconds: float) -> None:
+        """Sets how long closing may wait, in place of CLOSE_S."""
+        self._close_s = seconds
 
     def _closing_limit(self) -> float:
         left = self.closing_left()
@@ -156,9 +161,9 @@ class Wire:
         """Seconds before the next try, after `tried` ≥ 1 failures."""
         return self._retry.pause(tried)
 
-    def forked(self) -> bool:
-        """Whether this process is not the one that made the client: after a fork the copy has none of its threads."""
-        return forks.count != self._born
+    def without_threads(self) -> bool:
+        """Whether the client has lost its threads: in a forked child, or at the end of the interpreter."""
+        return forks.without_threads(self._born)
 
     def close(self) -> None:
         """Ends running calls with ClientClosed."""
@@ -170,7 +175,9 @@ class Wire:
         if self._closing.is_set():
             raise ClientClosed("this client is closed")
         self.check_home()
-        if self.forked():
+        if self.without_threads():
+            if forks.count == self._born:
+                raise ClientClosed("the program has ended, and with it this client", action=forks.EARLIER)
             # Without this the child would write into its parent's connection.
             raise ClientClosed(
                 f"this client was made in process {self._pid}, before the fork to {os.getpid()}",
