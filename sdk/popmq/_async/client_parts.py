@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from popmq._async.background.replies import Replies
     from popmq._async.background.send_gatherer import SendGatherer
     from popmq._async.consuming.consumer import AsyncConsumer
+    from popmq._async.consuming.delivery_loop import AsyncDeliveryLoop
     from popmq._async.consuming.parts import Parts
     from popmq._async.consuming.pull_consumer import AsyncPullConsumer
     from popmq._calls.send_calls import Numbering
@@ -63,9 +64,9 @@ class ClientParts:
 
         return parts_of(self._wire, self._clock, self.client_id, self._numbering, self.reply)
 
-    def _stop_consumers(self) -> list[AsyncConsumer | AsyncPullConsumer]:
+    def _stop_consumers(self) -> list[AsyncDeliveryLoop]:
         """Stops all, and returns them."""
-        consumers = [*self._consumers, *self._pull_consumers]
+        consumers: list[AsyncDeliveryLoop] = [*self._consumers, *self._pull_consumers]
         for consumer in consumers:
             consumer.stop()
         return consumers

@@ -208,9 +208,6 @@ class Worker:
             self._task.cancel()
 
     def _runs(self) -> bool:
-        return self._task is not None and not self._task.done()
-
-    def _runs(self) -> bool:
         return self._task is not None and not (self._task.done() and self._awaited)
 
     def _start(self) -> None:

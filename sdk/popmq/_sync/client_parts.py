@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from popmq._sync.background.replies import Replies
     from popmq._sync.background.send_gatherer import SendGatherer
     from popmq._sync.consuming.consumer import Consumer
+    from popmq._sync.consuming.delivery_loop import DeliveryLoop
     from popmq._sync.consuming.parts import Parts
     from popmq._sync.consuming.pull_consumer import PullConsumer
 
@@ -64,9 +65,9 @@ class ClientParts:
 
         return parts_of(self._wire, self._clock, self.client_id, self._numbering, self.reply)
 
-    def _stop_consumers(self) -> list[Consumer | PullConsumer]:
+    def _stop_consumers(self) -> list[DeliveryLoop]:
         """Stops all, and returns them."""
-        consumers = [*self._consumers, *self._pull_consumers]
+        consumers: list[DeliveryLoop] = [*self._consumers, *self._pull_consumers]
         for consumer in consumers:
             consumer.stop()
         return consumers

@@ -26,6 +26,9 @@ from popmq_http2.transports import connected
 if TYPE_CHECKING:
     import ssl
 
+#: Seconds that closing waits for the server to end TLS, too.
+_CLOSE_S = 0.5
+
 
 class AsyncUnaryCall(ClientCall):
     """A call with one request and one answer, which one task awaits."""
@@ -153,6 +156,13 @@ class AsyncChannel:
         for link in list(self._links):
             link.connection.close(CANCELLED)
         self._flush()
+        # An event loop that closes before its connections (TLS ends in several steps) warns, or fails as uvloop's does.
+        if self._links:
+            await asyncio.wait([link.gone for link in self._links], timeout=_CLOSE_S)
+        if left := list(self._links):
+            for link in left:
+                link.abort()
+            await asyncio.wait([link.gone for link in left], timeout=_CLOSE_S)
         await asyncio.sleep(0)
 
     # ── For connections ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,6 +250,13 @@ class Link(asyncio.BufferedProtocol):
         self._heard_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self.connection = self._attempt.connection
+        #: Done when the transport is closed.
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+
+    def abort(self) -> None:
+        """Closes the transport without waiting for the server."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def send(self) -> None:
         """Sends the connection's pending bytes; closes it once it is finished."""
@@ -284,6 +301,8 @@ class Link(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._channel.left(self)
+        if not self.gone.done():
+            self.gone.set_result(None)
 
     def _look(self) -> None:
         """Called by the timer: checks that the server has begun, and is alive while calls are under way."""

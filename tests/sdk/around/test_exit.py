@@ -96,7 +96,7 @@ def test_a_program_ends_with_a_generator_around_a_pull_consumer(
         ("client.heartbeat('billing', ['orders'])", "the program has ended"),
     ],
 )
-def test_what_is_called_when_the_interpreter_ends_returns_or_says_so(
+def test_a_client_that_is_used_when_the_interpreter_ends_returns_or_says_so(
     popmq_broker: Broker, sync_client: popmq.Client, step: str, said: str
 ) -> None:
     sync_client.send(TOPIC, "1")
