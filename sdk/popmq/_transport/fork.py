@@ -72,4 +72,5 @@ def _in_child() -> None:
     _under_way.clear()
 
 
-os.register_at_fork(after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(after_in_child=_in_child)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,6 +27,7 @@ from popmq_http2.client.call import CANCELLED, LATE, CallFailed, ClientCall, Sta
 from popmq_http2.client.calling import Attempt, Calling
 from popmq_http2.client.stream import Stream, opened
 from popmq_http2.client.target import Options, attempt_failed, target
+from popmq_http2.client.waiting import READ, WRITE, poller
 from popmq_http2.status import Code, Metadata
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Channel:
             link.thread.start()
         except Exception:
             self._links.remove(link)
-            link.close_pipe()
+            link.close_waker()
             raise
 
     def _close(self, _: None) -> None:
@@ -228,8 +229,8 @@ class Link:
         self._channel = channel
         self._attempt = Attempt(calling)
         self._stream: Stream | None = None
-        self._wake_out, self._wake_in = os.pipe()
-        os.set_blocking(self._wake_in, False)
+        self._wake_out, self._wake_in = socket.socketpair()  # select of Windows takes only sockets
+        self._wake_in.setblocking(False)
         self._until_s = 0.0  # when the server must have said something
         self.connection = self._attempt.connection
         self.thread = threading.Thread(target=self._run, name="popmq-http2", daemon=True)
@@ -249,7 +250,7 @@ class Link:
             self._channel.do(_nothing, None)  # sends the calls that go to another connection
         if self._stream.stuck or self.connection.finished:
             with contextlib.suppress(BlockingIOError):
-                os.write(self._wake_in, b"\0")
+                self._wake_in.send(b"\0")
 
     def lost(self, why: str) -> None:
         """Ends the connection's calls."""
@@ -297,7 +298,7 @@ class Link:
     def _serve(self) -> None:
         """Connects, then waits for the socket: for bytes, and for room when some of ours did not fit.
 
-        The pipe wakes it for what other threads have changed: bytes are stuck, or the connection is finished.
+        The pair of sockets wakes it for what other threads have changed: bytes are stuck, the connection is finished.
         """
         channel, options = self._channel, self._channel.options
         try:
@@ -307,25 +308,24 @@ class Link:
             return
         channel.do(self._started, stream)
         self._until_s = monotonic() + options.connect_s
-        poller = select.poll()
-        poller.register(self._wake_out, select.POLLIN)
-        wanted = 0
+        waiting, wanted = poller(), 0
+        waiting.register(self._wake_out, READ)
         while not self.connection.finished or (stream.stuck and not self.connection.why):
-            wants = select.POLLIN | (select.POLLOUT if stream.stuck else 0)
+            wants = READ | (WRITE if stream.stuck else 0)
             if wants != wanted:
                 wanted = wants
-                poller.register(stream.socket, wanted)
-            self._handle(stream, poller.poll(max(self._until_s - monotonic(), 0.0) * 1000))
+                waiting.register(stream.socket, wanted)
+            self._handle(stream, waiting.poll(max(self._until_s - monotonic(), 0.0) * 1000))
 
     def _handle(self, stream: Stream, ready: list[tuple[int, int]]) -> None:
         """Handles the events of one poll."""
         for descriptor, events in ready:
-            if descriptor == self._wake_out:
-                os.read(self._wake_out, 4096)
+            if descriptor == self._wake_out.fileno():
+                self._wake_out.recv(4096)
                 continue
-            if events & select.POLLOUT:
+            if events & WRITE:
                 self._channel.do(self._flush, stream)
-            if events & ~select.POLLOUT:
+            if events & ~WRITE:
                 self._receive(stream)
         if monotonic() >= self._until_s:
             self._channel.do(self._late, "the server gave no sign of life")
@@ -349,19 +349,19 @@ class Link:
             self.lost(f"Socket closed: {error}")
 
     def _end(self, _: None) -> None:
-        """Closes the socket and the pipe at the end of the thread."""
+        """Closes the socket and what wakes the thread at the end of the thread."""
         self.lost("Socket closed")
         self._channel.gone(self)
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-        self.close_pipe()
+        self.close_waker()
 
-    def close_pipe(self) -> None:
+    def close_waker(self) -> None:
         """Frees the descriptors of a thread that has ended, or did not start."""
         with contextlib.suppress(OSError):
-            os.close(self._wake_in)
-            os.close(self._wake_out)
+            self._wake_in.close()
+            self._wake_out.close()
 
 
 def _nothing(_: None) -> None:
