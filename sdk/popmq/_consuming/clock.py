@@ -18,10 +18,14 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real clock."""
+    """The real clock. It keeps the function, since libraries for tests (freezegun) replace the one of `time` by a clock
+    that stands still: a consumer would never be idle, and would renew no lease.
+    """
+
+    _monotonic = staticmethod(time.monotonic)
 
     def now(self) -> float:
-        return time.monotonic()
+        return self._monotonic()
 
     def drive(self, due: Callable[[], float | None], run: Callable[[], None]) -> bool:
         return False

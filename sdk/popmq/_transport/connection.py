@@ -191,6 +191,13 @@ def _signer(access_key: str | None, secret: str | None) -> Signer | None:
             field=missing,
             action=f"give it as {missing}=…, or in the environment as POPMQ_{missing.upper()}",
         )
+    if not all("!" <= sign <= "~" and sign != "," for sign in name):
+        raise InvalidField(
+            f"access_key {name!r} has signs that no access key has",
+            code="INVALID_FIELD",
+            field="access_key",
+            action="give its name without blanks, line ends and letters beyond ASCII",
+        )
     return Signer(name, secret) if name else None
 
 

@@ -1,5 +1,6 @@
 """Turns failed calls into exceptions of popmq.errors: by the broker's details, else by the status."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ DETAILS_KEY = "grpc-status-details-bin"
 #: What a status means without an ErrorInfo: it came from gRPC itself, from a proxy, or from another server.
 BY_STATUS: dict[Code, type[errors.PopMQError]] = {
     Code.CANCELLED: errors.Unavailable,
-    Code.UNKNOWN: errors.InternalError,
+    Code.UNKNOWN: errors.Unavailable,
     Code.INVALID_ARGUMENT: errors.InvalidField,
     Code.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
     Code.NOT_FOUND: errors.NotFound,
@@ -32,6 +33,28 @@ BY_STATUS: dict[Code, type[errors.PopMQError]] = {
     Code.UNAUTHENTICATED: errors.Unauthenticated,
 }
 
+
+#: How both transports name the status of an answer that is plain HTTP.
+_HTTP = re.compile(r"(?:HTTP status|header with status:) (\d{3})")
+_PASS = "let the proxy pass gRPC to the broker unchanged, or name the broker's own address"
+#: What that status means, what to do, and whether a later try may succeed; 300, 400 and 500: of all others like it.
+_BY_HTTP: dict[int, tuple[type[errors.PopMQError], str, bool]] = {
+    300: (errors.Unavailable, _PASS, False),
+    400: (errors.BadRequest, _PASS, False),
+    401: (errors.Unauthenticated, _PASS, False),
+    403: (errors.PermissionDenied, _PASS, False),
+    404: (errors.Unavailable, _PASS, False),
+    405: (errors.Unavailable, _PASS, False),
+    407: (errors.Unauthenticated, _PASS, False),
+    408: (errors.Unavailable, "try again later", True),
+    413: (
+        errors.BadRequest,
+        "send less at a time, or raise the proxy's limit (nginx: client_max_body_size)",
+        False,
+    ),
+    429: (errors.Busy, "try again later, or raise the proxy's limit", True),
+    500: (errors.Unavailable, "is `popmq serve` running behind the proxy?", True),
+}
 
 #: What RESOURCE_EXHAUSTED says of a message that is too large, on both transports: trying again would not help.
 _TOO_LARGE = ("at most", "more than", "larger than max")
@@ -69,6 +92,8 @@ def read_rpc_error(error: CallFailed, endpoint: str, method: str) -> errors.PopM
         return error_of(info)
     kind = BY_STATUS.get(error.code, errors.InternalError)
     text = error.message or error.code.name
+    if (http := _HTTP.search(text)) is not None:
+        return _of_proxy(int(http[1]), endpoint, method)
     return _BUILD.get(kind, _plain)(kind, text, endpoint, method)
 
 
@@ -82,6 +107,13 @@ def _error_info(metadata: Any) -> pb.ErrorInfo | None:
                 if detail.Unpack(info):
                     return info
     return None
+
+
+def _of_proxy(http: int, endpoint: str, method: str) -> errors.PopMQError:
+    """The error for an answer that is not gRPC's: a broker never gives one."""
+    kind, action, again = _BY_HTTP.get(http) or _BY_HTTP[500 if http >= 500 else 300 if http < 400 else 400]
+    text = f"{method} at {endpoint}: a proxy or another server answers with HTTP status {http}"
+    return kind(text, code="UNAVAILABLE" if kind is errors.Unavailable else "", action=action, retryable=again)
 
 
 def _plain(kind: type[errors.PopMQError], text: str, endpoint: str, method: str) -> errors.PopMQError:
