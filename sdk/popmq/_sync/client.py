@@ -95,8 +95,7 @@ class Client(
     def close(self) -> None:
         """Closes the consumers, sends outstanding outcomes to the broker, and closes the connection.
 
-        Does nothing in a forked child, and when the program has ended. A signal handler that interrupts the loop of a
-        consumer only stops the consumers; the end of the loop then closes the client.
+        In a signal handler inside a consumer's loop it only stops; the loop then closes it. In a forked child: nothing.
         """
         if self._wire.without_threads():
             return
@@ -264,8 +263,7 @@ class Client(
     def ack(self, deliveries: Handle | Iterable[Handle], *, group: str = "") -> None:
         """Acks deliveries: their group does not get them again. Handles that are strings need the `group`.
 
-        Raises HandleLapsed if a handle has lapsed, LeaseLost if an answer was lost and it is not known whether the
-        message is done; PartlyRefused if some of many have; the others are done.
+        Raises HandleLapsed; LeaseLost if it is not known whether it is done; PartlyRefused if some of many are refused.
         """
         self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
 
