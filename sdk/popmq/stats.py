@@ -101,12 +101,17 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What `client.browse` answers: messages by position, and where to go on (`next_offset`)."""
+    """What `client.browse` answers: messages, and where to go on: `next_offset`, with an order `next_page_token`.
+
+    `looked_at`: with an order, how many messages this page looked at. The last page has no token.
+    """
 
     deliveries: Sequence[Delivery]
     next_offset: int
     min_offset: int
     max_offset: int
+    looked_at: int = 0
+    next_page_token: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,12 @@ class Missed(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ONCE: _ClassVar[Missed]
     ALL: _ClassVar[Missed]
 
+class BrowseOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BY_OFFSET: _ClassVar[BrowseOrder]
+    NEWEST_FIRST: _ClassVar[BrowseOrder]
+    OLDEST_FIRST: _ClassVar[BrowseOrder]
+
 class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CODE_UNSPECIFIED: _ClassVar[Code]
@@ -151,6 +157,9 @@ MISSED_UNSPECIFIED: Missed
 SKIP: Missed
 ONCE: Missed
 ALL: Missed
+BY_OFFSET: BrowseOrder
+NEWEST_FIRST: BrowseOrder
+OLDEST_FIRST: BrowseOrder
 CODE_UNSPECIFIED: Code
 INVALID_FIELD: Code
 TOPIC_NOT_FOUND: Code
@@ -2040,28 +2049,42 @@ class SetMaxSizeResponse(_message.Message):
     def __init__(self, store: _Optional[_Union[StoreStats, _Mapping]] = ...) -> None: ...
 
 class BrowseRequest(_message.Message):
-    __slots__ = ("topic", "queue", "offset", "max_messages")
+    __slots__ = ("topic", "queue", "offset", "max_messages", "order", "search", "from_ms", "until_ms", "page_token")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue: int
     offset: int
     max_messages: int
-    def __init__(self, topic: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+    order: BrowseOrder
+    search: str
+    from_ms: int
+    until_ms: int
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., order: _Optional[_Union[BrowseOrder, str]] = ..., search: _Optional[str] = ..., from_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class BrowseResponse(_message.Message):
-    __slots__ = ("deliveries", "next_offset", "min_offset", "max_offset")
+    __slots__ = ("deliveries", "next_offset", "min_offset", "max_offset", "looked_at", "next_page_token")
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_AT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
     next_offset: int
     min_offset: int
     max_offset: int
-    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
+    looked_at: int
+    next_page_token: str
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., looked_at: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ListLeasesRequest(_message.Message):
     __slots__ = ("group", "topic", "max_leases", "page_token")

@@ -1457,7 +1457,8 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Browse(self, request, context):
-        """Reads messages by position, with no lease and no effect. Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
+        """Reads messages with no lease and no effect: by position, or those of all queues in the order in which they were
+        stored, or only those that have a text. Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from popmq._calls.admin_calls import same_names
 from popmq._calls.deliveries import read_delivery
 from popmq._calls.pop_calls import Call, Pages, error_of, filter_row, moment_ms, paged
 from popmq._given.checking import built, from_one, listed_texts
+from popmq.errors import InvalidField
 from popmq.life import GroupLife, LifeEvent, MessageLife
 from popmq.message import Delivery
 from popmq.stats import (
@@ -89,15 +90,51 @@ def read_group_stats(row: pb.GroupStats) -> GroupStats:
     return numbers
 
 
-def browse(topic: str, queue: int, offset: int, max_messages: int) -> Call[Page]:
-    """Reads messages by position, with no lease."""
+class Browsed(NamedTuple):
+    """What `browse` is asked for."""
+
+    queue: int
+    offset: int
+    max_messages: int
+    order: str
+    search: str
+    since: datetime | float | None
+    until: datetime | float | None
+    page_token: str
+
+
+#: The orders over all queues.
+_ORDERS = {"": pb.BY_OFFSET, "newest": pb.NEWEST_FIRST, "oldest": pb.OLDEST_FIRST}
+
+
+def browse(topic: str, asked: Browsed) -> Call[Page]:
+    """Reads messages with no lease."""
 
     def read(reply: pb.BrowseResponse, _retried: bool) -> Page:
         deliveries = tuple(read_delivery(row, topic) for row in reply.deliveries)
-        return Page(deliveries, reply.next_offset, reply.min_offset, reply.max_offset)
+        places = reply.next_offset, reply.min_offset, reply.max_offset
+        return Page(deliveries, *places, reply.looked_at, reply.next_page_token)
 
-    from_one("", max_messages=max_messages)
-    request = pb.BrowseRequest(topic=topic, queue=queue, offset=offset, max_messages=max_messages)
+    from_one("", max_messages=asked.max_messages)
+    if asked.order not in _ORDERS:
+        raise InvalidField(
+            f"{asked.order!r} is not one of newest, oldest, or empty for one queue by offset",
+            code="INVALID_FIELD",
+            field="order",
+        )
+    request = built(
+        pb.BrowseRequest,
+        "",
+        topic=topic,
+        queue=asked.queue,
+        offset=asked.offset,
+        max_messages=asked.max_messages,
+        order=_ORDERS[asked.order],
+        search=asked.search,
+        from_ms=0 if asked.since is None else moment_ms(asked.since),
+        until_ms=0 if asked.until is None else moment_ms(asked.until),
+        page_token=asked.page_token,
+    )
     return Call("Admin.Browse", request, read)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from popmq._calls.later import Later
 from popmq._sync.transport.wire import Wire
@@ -41,13 +41,30 @@ class Inspection:
         """Numbers by topic and group, empty for all. Raises TopicNotFound, GroupNotFound."""
         return self._wire.run(inspection_calls.stats(topic, group))
 
-    def browse(self, topic: str, queue: int = 0, offset: int = 0, max_messages: int = 32) -> Page:
-        """Reads messages by position, with no lease and no effect.
+    def browse(
+        self,
+        topic: str,
+        queue: int = 0,
+        offset: int = 0,
+        max_messages: int = 32,
+        *,
+        order: Literal["", "newest", "oldest"] = "",
+        search: str = "",
+        since: datetime | float | None = None,
+        until: datetime | float | None = None,
+        page_token: str = "",
+    ) -> Page:
+        """Reads messages with no lease and no effect: of one queue from an offset on, or in an order over all queues.
 
         `topic` may be %DLQ%group, or %RETRY%group+topic with the number of an entry as `offset`. An offset below the
-        first begins at the first. Raises TopicNotFound, InvalidField.
+        first begins at the first. `order`: by the time when they were stored, instead of `queue` and `offset`. With an
+        order: `search` selects messages that have this text in id, body, tag, key, property, message group or
+        dead-letter reason (upper and lower case differ; ≤ 256 bytes); `since` and `until`, both included, limit the
+        time; `page_token` is `next_page_token` of the page before. A page of a search may be empty although more
+        follow: it ends after 100 MiB (`looked_at` says how many messages). Raises TopicNotFound, InvalidField.
         """
-        return self._wire.run(inspection_calls.browse(topic, queue, offset, max_messages))
+        asked = inspection_calls.Browsed(queue, offset, max_messages, order, search, since, until, page_token)
+        return self._wire.run(inspection_calls.browse(topic, asked))
 
     def leases(self, group: str = "", topic: str = "", max_leases: int = 100) -> Leases:
         """Lists leases and backoffs with client and deadline, soonest first. Raises TopicNotFound, GroupNotFound."""

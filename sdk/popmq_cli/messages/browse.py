@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal
 
@@ -14,12 +15,18 @@ from popmq_cli.shared.completing import topics
 from popmq_cli.shared.moments import moment
 from popmq_cli.shared.output import Output, heading, show_body
 
+#: Messages that --newest shows without --max, and those of one page.
+SHOWN = 20
+PAGE = 100
+
 
 @click.command()
 @click.argument("topic", shell_complete=topics)
 @click.option("--follow", is_flag=True, help="Show new messages as they come, until Ctrl-C.")
 @click.option("--since", type=MOMENT, metavar="TIME", help="Begin here: 1h (ago).  [default: the first; new ones]")
 @click.option("--max", "most", type=click.IntRange(1), help="End after this number of messages.")
+@click.option("--newest", is_flag=True, help="Newest first, over all queues.  [default: 20 messages]")
+@click.option("--search", metavar="TEXT", help="Only messages with TEXT in id, body, tag, key, property or reason.")
 @filter_options
 @asks
 def browse(
@@ -29,34 +36,75 @@ def browse(
     follow: bool,
     since: datetime | None,
     most: int | None,
+    newest: bool,
+    search: str | None,
     tag: str | None,
     sql: str | None,
 ) -> None:
     """Show the messages of TOPIC. It needs no group: nothing is leased, counted or acked.
 
     Each queue in its order; a dead-letter topic is %DLQ%GROUP. With --follow only new messages are shown, or those from
-    --since on and then new ones. Delayed and half messages are in no queue yet.
+    --since on and then new ones. With --newest or --search all queues together, by the time when messages were stored.
+    Delayed and half messages are in no queue yet.
 
     \b
     Examples:
       popmq browse orders --max 10
+      popmq browse orders --newest --search bob@example.com
       popmq browse orders --follow
       popmq browse orders --follow --since 10m --tag "eu || us" --json | jq -r .key
     """
+    if (newest or search) and (follow or tag is not None or sql is not None):
+        raise click.UsageError("--newest and --search go with --since and --max, not with --follow, --tag or --sql")
+    if newest or search:
+        found = _ordered(client, output, topic, newest, search or "", since, most or (SHOWN if newest else None))
+    else:
+        found = _by_queue(client, topic, follow, since, tag, sql)
+    shown = 0
+    for delivery in found:
+        _show(output, delivery)
+        shown += 1
+        if shown == most:
+            break
+    if not shown:
+        output.note(f"no message in {topic}")
+
+
+def _by_queue(
+    client: popmq.Client, topic: str, follow: bool, since: datetime | None, tag: str | None, sql: str | None
+) -> Iterator[popmq.Delivery]:
+    """The messages of each queue in its order."""
     first: Literal["latest", "earliest"] = "latest" if follow else "earliest"
     reading = client.broadcast_consume(
         topic, start=since or first, tag=tag, sql=sql, on_error="raise", until_idle=None if follow else 0.0
     )
-    shown = 0
     with reading as consumer:
         for delivery in consumer:
             with delivery:
-                _show(output, delivery)
-            shown += 1
-            if shown == most:
-                break
-    if not shown:
-        output.note(f"no message in {topic}")
+                yield delivery
+
+
+def _ordered(
+    client: popmq.Client,
+    output: Output,
+    topic: str,
+    newest: bool,
+    search: str,
+    since: datetime | None,
+    most: int | None,
+) -> Iterator[popmq.Delivery]:
+    """The messages of all queues together; says how far a search is."""
+    order: Literal["newest", "oldest"] = "newest" if newest else "oldest"
+    token, shown, looked_at = "", 0, 0
+    while True:
+        count = min(PAGE, most - shown) if most else PAGE
+        page = client.browse(topic, max_messages=count, order=order, search=search, since=since, page_token=token)
+        yield from page.deliveries
+        shown, looked_at, token = shown + len(page.deliveries), looked_at + page.looked_at, page.next_page_token
+        if not token or shown == most:
+            return
+        if search:
+            output.note(f"looked at {looked_at:,} messages")
 
 
 def _show(output: Output, delivery: popmq.Delivery) -> None:

@@ -18,7 +18,7 @@ from popmq_server.commands.catalog import (
     UpdateTopic,
 )
 from popmq_server.commands.filtering import SetFilter
-from popmq_server.commands.inspection import Failure, LookedUp, LookUp, Peek, Redrive, Redriven, Why
+from popmq_server.commands.inspection import Failure, LookedUp, LookUp, Peek, Redrive, Redriven, Search, Searched, Why
 from popmq_server.commands.lanes import LANE_ACK, LANE_POP, LANE_SEND, LANES, NEED_ROOM
 from popmq_server.commands.lite import LiteSynced, SyncLite
 from popmq_server.commands.messages import (
@@ -160,6 +160,8 @@ __all__ = [
     "ResetOffsets",
     "ResumeMessageGroup",
     "RunSchedule",
+    "Search",
+    "Searched",
     "Send",
     "SendBack",
     "Sent",

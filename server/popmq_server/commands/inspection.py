@@ -2,6 +2,7 @@
 
 Peek     → list of ReadRow          LookUp   → LookedUp
 Why      → list of MessageLife      Redrive  → Redriven
+Search   → Searched
 """
 
 from typing import NamedTuple
@@ -40,6 +41,31 @@ class LookedUp(NamedTuple):
 
     rows: list[ReadRow]
     more: bool
+
+
+class Search(NamedTuple):
+    """A topic's messages over all queues, in the order of their storing; those that have `text`, "" = all.
+
+    `from_ms`, `until_ms`: only messages stored in this time, inclusive; 0 = no bound. `at`: of the last answer; "" =
+    from the beginning.
+    """
+
+    topic: str
+    newest: bool
+    text: str
+    messages_max: int
+    bytes_max: int
+    from_ms: int = 0
+    until_ms: int = 0
+    at: str = ""
+
+
+class Searched(NamedTuple):
+    """`rows`: with attempt 0. `looked_at`: how many messages. `at`: where to go on; "" = all were looked at."""
+
+    rows: list[ReadRow]
+    looked_at: int
+    at: str
 
 
 class Why(NamedTuple):

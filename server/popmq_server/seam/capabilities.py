@@ -50,6 +50,11 @@ CAPABILITIES: dict[str, Capability] = {
     "wait_available": Capability("waiting without a lease", "Pop with wait_ms", (do.Available, "wait_available")),
     "peek": Capability("looking at messages without a lease", "Pull without a group", ("peek",)),
     "browse": Capability("reading messages by position", "Pull without a group", (queries.Browse,)),
+    "search": Capability(
+        "messages of all queues by the time of their storing, and searches in them",
+        "Browse the queues one by one",
+        ("search",),
+    ),
     "look_up": Capability("finding messages by id and key", "Browse the topic", ("look_up",)),
     "why": Capability("the history of a message", "LookUp, and GetStats for the position of the group", ("why",)),
     "list_leases": Capability("lists of leases", "GetStats counts them", (queries.Leases,)),

@@ -6,7 +6,7 @@ A protocol turns requests into commands (commands/) and answers into responses; 
     core.py       Commands       execute, ask                                     every part of api/
                   Core           the same, pop, sessions, size of the store       what every engine has
     parts.py      Polling        wait_available, pull                             parked calls
-                  Inspection     peek, look_up, why                               single messages
+                  Inspection     peek, look_up, search, why                         single messages
                   Sessions       locks of queues                                  consumers that pull
                   Admin          redrive, consume mode, offsets, backup           operators
     producers.py  CheckStreams   producers that are asked about their half messages

@@ -15,6 +15,8 @@ from popmq_server.commands import (
     Redrive,
     Redriven,
     ResetOffsets,
+    Search,
+    Searched,
     SetConsumeMode,
     Why,
 )
@@ -42,6 +44,9 @@ class Inspection(Commands, Protocol):
 
     async def look_up(self, asked: LookUp) -> LookedUp:
         """A topic's messages by id or key, the newest first."""
+
+    async def search(self, asked: Search) -> Searched:
+        """The messages of all queues of a topic, newest or oldest first, or those with a text."""
 
     async def why(self, asked: Why) -> list[MessageLife]:
         """The histories of all messages with an id, in one consistent view."""

@@ -9,6 +9,7 @@ import logging
 import os
 import pathlib
 import shutil
+import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -68,7 +69,7 @@ class Reader(Protocol):
 
 class Store:
     """An open data folder. Only the writer thread may use transactions and other methods that read the map, since it
-    may move the map between two transactions.
+    may move the map between two transactions; other threads hold `still`.
 
     Any thread may use `disk_free`, `pages_reached` and the plain attributes: they do not read the map. The process must
     not fork while the store is open: LMDB locks belong to the process.
@@ -119,6 +120,7 @@ class Store:
             raise
         #: Running copies: they prevent the reuse of freed pages.
         self.copies: list[Reader] = []
+        self.still = threading.Lock()  # held by other threads that read the map, and to move or close it
         self.reserve = Reserve(folder, wanted=sync != "none")
 
     def _check_pages(self) -> None:
@@ -218,12 +220,12 @@ class Store:
 
     def _resize(self, size: int) -> None:
         """Moves the map. LMDB unmaps the old one before it maps the new one, so callers use `try_mapping` first.
-
         A longer file keeps its length, and so does its map; `map_bytes` limits further writes (space.py).
         """
-        if self._own_readers():
-            raise RuntimeError("the map cannot be moved under an open transaction")
-        self._env.set_mapsize(size)
+        with self.still:
+            if self._own_readers():
+                raise RuntimeError("the map cannot be moved under an open transaction")
+            self._env.set_mapsize(size)
         self._map_size, self._file_max = size, largest_file()
 
     @property
@@ -318,7 +320,6 @@ class Store:
 
     def close(self) -> None:
         """Syncs the commits that a relaxed sync mode has not synced, closes the store, and unlocks the folder.
-
         Raises CommitFailed if the sync failed; the store is closed then, too.
         """
         self.end_copies("the broker is stopping")
@@ -328,7 +329,8 @@ class Store:
             raise CommitFailed(f"the last sync failed: {fault}") from fault
         finally:
             os.close(self._file)
-            self._env.close()
+            with self.still:
+                self._env.close()
             if self._note is not None:
                 self._note.close()
             self._lock.close()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.access.authorization import ASKING, NEEDS
+from popmq_server.access.needs import ASKING, NEEDS
 from popmq_server.clock import FakeClock
 from popmq_server.commands.lanes import NEED_ROOM
 from popmq_server.commands.queries import Listing

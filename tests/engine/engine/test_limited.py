@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.access.authorization import ASKING, NEEDS
+from popmq_server.access.needs import ASKING, NEEDS
 from popmq_server.commands import queries
 from popmq_server.commands.numbers import EngineInfo
 from popmq_server.errors import Refused

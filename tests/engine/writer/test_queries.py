@@ -4,7 +4,7 @@ import typing
 
 import pytest
 
-from popmq_server.access.authorization import ASKING, ROWS
+from popmq_server.access.needs import ASKING, ROWS
 from popmq_server.commands import LANE_POP, LANES, queries
 from popmq_server.commands.numbers import Rows
 from popmq_server.commands.queries import Listing, Query

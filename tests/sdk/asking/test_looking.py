@@ -41,6 +41,19 @@ async def test_messages_are_looked_up_by_key_and_by_id_newest_first(
         await client.look_up("nowhere", key="same")
 
 
+async def test_browse_reads_all_queues_in_order_and_searches_them(client: Any, popmq_clock: FakeClock) -> None:
+    for number in range(5):
+        await client.send(TOPIC, popmq.Message(str(number), key=f"key-{number}"))
+    page = await client.browse(TOPIC, order="newest", max_messages=3)
+    assert (texts(page.deliveries), page.looked_at) == (["4", "3", "2"], 3)
+    rest = await client.browse(TOPIC, order="newest", page_token=page.next_page_token)
+    assert (texts(rest.deliveries), rest.next_page_token) == (["1", "0"], "")
+    assert texts((await client.browse(TOPIC, order="oldest", search="key-3")).deliveries) == ["3"]
+    assert texts((await client.browse(TOPIC, order="oldest", since=popmq_clock.now() + 1)).deliveries) == []
+    with pytest.raises(errors.InvalidField, match="'sideways' is not one of newest, oldest"):
+        await client.browse(TOPIC, order="sideways")
+
+
 async def test_peek_shows_what_the_next_pop_would_deliver_and_changes_nothing(client: Any) -> None:
     await client.send(TOPIC, ["a", "b"])
     (first,) = await client.pop(TOPIC, GROUP, max_messages=1)

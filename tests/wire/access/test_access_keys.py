@@ -13,9 +13,10 @@ import pytest
 
 from popmq_server.access import access_keys, known_keys
 from popmq_server.access.access_keys import CALLER, Need, read_grant
-from popmq_server.access.authorization import ASKING, NEEDS, NOBODY, ROWS, Guarded
+from popmq_server.access.authorization import Guarded
 from popmq_server.access.key_file import read, stanza
 from popmq_server.access.known_keys import Keys
+from popmq_server.access.needs import ASKING, NEEDS, NOBODY, ROWS
 from popmq_server.access.proofs import Claim
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Ack, Pop, Query, Send, SetMaxSize, queries

@@ -222,16 +222,6 @@ class AdminService:
         await self._engine.execute(commands.SetMaxSize(check_range(asked, "map_bytes", MAX_SIZE_MIN, MAX_SIZE_MAX)))
         return pb.SetMaxSizeResponse(store=await self._store_stats())
 
-    async def Browse(self, raw: bytes) -> bytes:
-        """Messages by position, without a lease; `%RETRY%group+topic` is browsed by entry number."""
-        request = read(pb.BrowseRequest, raw)
-        name = requests.browsed_name(request.topic)
-        count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, requests.POP_MESSAGES)
-        offset = check_range(request.offset, "offset", 0, requests.INT64_MAX)
-        page = await self._engine.ask(queries.Browse(name, request.queue, offset, count, requests.POP_BYTES))
-        rest = pb.BrowseResponse(next_offset=page.next_offset, min_offset=page.min_offset, max_offset=page.max_offset)
-        return b"".join([*await responses.delivered(b"\x0a", page.rows), rest.SerializeToString()])
-
     async def ListLeases(self, raw: bytes) -> Message:
         """The leases that the revive topic holds: soonest first, and their total number."""
         request = read(pb.ListLeasesRequest, raw)

@@ -9,10 +9,13 @@ from popmq_server.api.native import requests, responses
 from popmq_server.api.native.native import Service
 from popmq_server.api.native.requests import ENTRIES_MAX, INT64_MAX, POP_BYTES, POP_MESSAGES, read
 from popmq_server.api.native.status import error_info
-from popmq_server.commands import Failure, LookUp, Peek, Redrive, Why
+from popmq_server.commands import Failure, LookUp, Peek, Redrive, Search, Why, queries
 from popmq_server.commands.inspection import MessageLife
-from popmq_server.errors import invalid
+from popmq_server.errors import invalid, not_one_of
 from popmq_server.model.message import KEY_BYTES_MAX, MESSAGE_ID_BYTES_MAX, check_range, check_text
+
+#: Of a text that is searched.
+SEARCH_BYTES_MAX = 256
 
 
 class InspectionService(Service):
@@ -26,6 +29,21 @@ class InspectionService(Service):
         rows = await self._engine.peek(Peek(topic, group, count, POP_BYTES, requests.wanted(request)))
         self._native.served("Peek", group, topic)
         return b"".join(await responses.delivered(b"\x0a", rows))
+
+    async def Browse(self, raw: bytes) -> bytes:
+        """Messages without a lease: by position (`%RETRY%group+topic` by entry number), or of all queues."""
+        request = read(pb.BrowseRequest, raw)
+        name = requests.browsed_name(request.topic)
+        count = check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES)
+        if request.order:
+            found = await self._engine.search(_search(request, name, count))
+            end = pb.BrowseResponse(looked_at=found.looked_at, next_page_token=found.at)
+            return b"".join([*await responses.delivered(b"\x0a", found.rows), end.SerializeToString()])
+        _check_by_offset(request)
+        offset = check_range(request.offset, "offset", 0, INT64_MAX)
+        page = await self._engine.ask(queries.Browse(name, request.queue, offset, count, POP_BYTES))
+        end = pb.BrowseResponse(next_offset=page.next_offset, min_offset=page.min_offset, max_offset=page.max_offset)
+        return b"".join([*await responses.delivered(b"\x0a", page.rows), end.SerializeToString()])
 
     async def LookUp(self, raw: bytes) -> bytes:
         """Messages by id or key, joined from stored bytes."""
@@ -55,6 +73,35 @@ class InspectionService(Service):
             self._metrics.refusals.labels(failure.why.code).inc()
         count = sum(redriven.topics.values())
         return pb.RedriveDeadLettersResponse(redriven=count, failures=_failures(redriven.failures))
+
+
+def _check_by_offset(request: pb.BrowseRequest) -> None:
+    """Refuses what belongs to an order over all queues."""
+    for field in ("search", "from_ms", "until_ms", "page_token"):
+        if getattr(request, field):
+            raise invalid(
+                f"{field} is set, and the order is BY_OFFSET",
+                field=field,
+                action="set order to NEWEST_FIRST or OLDEST_FIRST",
+            )
+
+
+def _search(request: pb.BrowseRequest, name: str, count: int) -> Search:
+    """Validates a request for an order over all queues: no queue, no offset."""
+    if request.order not in pb.BrowseOrder.values():
+        raise not_one_of("order", request.order, pb.BrowseOrder.keys())
+    for field in ("queue", "offset"):
+        if getattr(request, field):
+            raise invalid(
+                f"{field} is set, and the order is over all queues",
+                field=field,
+                action=f"leave {field} out, or the order",
+            )
+    from_ms = check_range(request.from_ms, "from_ms", 0, INT64_MAX)
+    until_ms = check_range(request.until_ms, "until_ms", from_ms, INT64_MAX, 0)
+    text = check_text(request.search, "search", SEARCH_BYTES_MAX)
+    newest = request.order == pb.NEWEST_FIRST
+    return Search(name, newest, text, count, POP_BYTES, from_ms, until_ms, request.page_token)
 
 
 def _look_up(request: pb.LookUpRequest) -> LookUp:
