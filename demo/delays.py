@@ -4,7 +4,6 @@ The state is Spark's: flights and minutes late by carrier and hour, kept in the 
 windows that changed, so the last message of a window is its value.
 """
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,35 +70,3 @@ def cells(spark: SparkSession, endpoint: str) -> Cells:
         F.sum("value.flights"), F.sum("value.delayed"), F.sum("value.minutes")
     )
     return {(carrier, hour): Carrier(*numbers) for carrier, hour, *numbers in sums.collect()}
-
-
-def drawn(file: Path, found: Cells) -> str:
-    """Draws the picture; returns a sentence that tells where it is, or why there is none."""
-    if draw(file, found):
-        return f"the delays by carrier and hour: {file}"
-    return "no picture of the delays: matplotlib is not installed"
-
-
-def draw(file: Path, found: Cells) -> bool:
-    """The mean delay by carrier and hour as a picture; False where matplotlib is not installed."""
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-    except ImportError:
-        return False
-    matplotlib.use("Agg")
-    figure, axes = importlib.import_module("matplotlib.pyplot").subplots(figsize=(10, 6), layout="constrained")
-    carriers, hours = sorted({carrier for carrier, _ in found}), sorted({hour for _, hour in found})
-    means = [[_mean(found.get((carrier, hour))) for hour in hours] for carrier in carriers]
-    drawn = axes.imshow(means, aspect="auto", cmap="RdYlGn_r", vmin=-20, vmax=40)
-    axes.set_xticks(range(len(hours)), hours)
-    axes.set_yticks(range(len(carriers)), carriers)
-    axes.set_xlabel("scheduled hour of departure")
-    axes.set_title("New York 2013: mean arrival delay by carrier and hour")
-    figure.colorbar(drawn, label="minutes")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=110)
-    return True
-
-
-def _mean(cell: Carrier | None) -> float:
-    return float("nan") if cell is None or cell.mean is None else cell.mean

@@ -39,6 +39,9 @@ class Driver:
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
             "spark.driver.host": "127.0.0.1",
+            # A busy machine is slow, not gone.
+            "spark.network.timeout": "600s",
+            "spark.python.authenticate.socketTimeout": "120s",
         }
         # Four attempts for a task: one is lost with each worker that is killed.
         builder = SparkSession.builder.master("local[2,4]").appName("popmq-demo")
@@ -51,8 +54,10 @@ class Driver:
         """Kills a Python worker of the tasks with -9; False when there is none at this moment."""
         workers = descendants(self._java, b"pyspark.daemon")
         if len(workers) > 1:
-            os.kill(max(workers), signal.SIGKILL)
-        return len(workers) > 1
+            with suppress(ProcessLookupError):
+                os.kill(max(workers), signal.SIGKILL)
+                return True
+        return False
 
     def kill(self) -> None:
         """Kills Java with -9, and its Python processes with it. `start` makes a new session."""

@@ -1,6 +1,7 @@
 """Runs the demo: starts everything, watches it, stops it, and checks the result."""
 
 import argparse
+import shutil
 import signal
 import tempfile
 import time
@@ -8,27 +9,28 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
-from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 import popmq
-from demo import delays
+from demo import delays, picture
 from demo.driver import SPARK_ERRORS, quiet_spark
 from demo.flights import Flights, by_carrier
 from demo.outcome import Outcome
+from demo.patience import LOOK_SECONDS, Query, repeated, sentence
 from demo.screen import Leg, Screen, carrier_table
-from demo.sender import Sender
+from demo.sender import TIMEOUTS, Sender
 from demo.table import FlightTable
 from harness.broker_process import BrokerError, BrokerProcess
 
 TOPIC, GROUP = "flights", "spark"
-POLL_SECONDS = 0.25
-STALLED_SECONDS = 90.0
+STALLED_SECONDS = 300.0
 
 #: With --chaos: the share of flights in the table at which each program is killed.
 KILLS = ((0.1, "broker"), (0.25, "worker"), (0.45, "driver"))
 
 PICTURE = Path("build/demo/delays.png")
+#: Where the log of Spark is kept after a run that failed.
+LOG = Path("build/demo/spark.log")
 
 
 class DemoError(RuntimeError):
@@ -56,13 +58,13 @@ class Job:
         self._folder = folder
         self._did("Spark on two cores, no jar: source and sink are Python")
         self._broker = stack.enter_context(BrokerProcess(folder / "broker", own_session=True))
-        self._client = stack.enter_context(popmq.Client(self._broker.endpoint))
+        self._client = stack.enter_context(popmq.Client(self._broker.endpoint, timeouts=TIMEOUTS))
         self._client.create_topic(TOPIC)
         self._client.create_topic(delays.SINK, queues=1)
         self._did(f"popmq serve on {self._broker.endpoint}, data in a fresh folder, fsync before every OK")
         self._sent, self._stored = Leg("sent to the broker", total), Leg("in the Spark table", total)
         self._news = "Spark starts its queries"
-        self._batches: dict[int, int] = {}
+        self._batches: tuple[dict[int, int], ...] = ({}, {})  # number → rows, of each query
         self._kills: list[tuple[float, str]] = []  # still to come
 
     def move(self, chaos: bool) -> None:
@@ -77,7 +79,7 @@ class Job:
                     if kills and self._stored.done > kills[0][0] * self._stored.total and self._killed(kills[0][1]):
                         queries = self._start() if kills.pop(0)[1] == "driver" else queries
                     screen.tick()
-                    time.sleep(POLL_SECONDS)
+                    time.sleep(LOOK_SECONDS)
             for query in queries:
                 query.stop()
         finally:
@@ -87,13 +89,14 @@ class Job:
         """Runs the queries once more without new messages, which acks their last micro-batches."""
         with self._console.status("an empty run of the queries"):
             for query in self._start(availableNow=True):
-                query.awaitTermination()
+                query.finish()
 
     def judge(self, chaos: bool) -> bool:
         """Compares the table, the broker and the CSV; prints the result. True when all agree and all kills happened."""
-        rows, different, repeated = self._table.counts()
-        carriers, group = self._table.carriers(), self._group(GROUP)
-        cells = delays.cells(self._driver.session, self._broker.endpoint)
+        rows, different, twice = repeated(self._table.counts)
+        carriers, group = repeated(self._table.carriers), self._client.stats(TOPIC, GROUP).groups[0]
+        cells = repeated(lambda: delays.cells(self._driver.session, self._broker.endpoint))
+        names = self._flights.names()
         outcome = Outcome(
             sent=self._sent.total,
             stored=self._client.stats(topic=TOPIC).topics[0].messages,
@@ -101,15 +104,15 @@ class Job:
             in_flight=group.in_flight,
             rows=rows,
             different=different,
-            repeated=repeated,
+            repeated=twice,
             same_delays=carriers == self._expected,
             same_hours=cells == self._hours,
             spared=tuple(program for _, program in self._kills),
         )
         if chaos and not outcome.spared:
             self._did(f"{', '.join(program for _, program in KILLS)}: each was killed with -9 and started again")
-        self._did(delays.drawn(PICTURE, cells))
-        self._console.print(carrier_table(self._flights.names(), carriers, self._expected))
+        self._did(picture.drawn(PICTURE, cells, names))
+        self._console.print(carrier_table(names, carriers, self._expected))
         for fault in outcome.faults():
             self._console.print(f"[red]✗[/] {fault}")
         if not outcome.faults():
@@ -117,37 +120,41 @@ class Job:
         self._console.print(outcome.line)
         return not outcome.faults()
 
-    def _start(self, **trigger: bool) -> list[StreamingQuery]:
+    def _start(self, **trigger: bool) -> list[Query]:
         """Both queries: the first fills the table, the second adds up the windows."""
         session, endpoint = self._driver.session, self._broker.endpoint
-        self._table = FlightTable(session, self._folder)
-        filling = self._table.fill(endpoint, TOPIC, GROUP, **trigger)
-        return [filling, delays.aggregate(session, self._folder, endpoint, TOPIC, **trigger)]
+        self._table = table = FlightTable(session, self._folder)
+        return [
+            Query(lambda: table.fill(endpoint, TOPIC, GROUP, **trigger)),
+            Query(lambda: delays.aggregate(session, self._folder, endpoint, TOPIC, **trigger)),
+        ]
 
-    def _is_over(self, queries: list[StreamingQuery], sender: Sender) -> bool:
+    def _is_over(self, queries: list[Query], sender: Sender) -> bool:
         """True when all is sent and both groups have nothing left. Raises DemoError when it cannot finish."""
-        for error in (sender.error, *(query.exception() for query in queries)):
-            if error:
-                raise DemoError(f"{error}")
-        self._stored.begin()
-        self._batches |= {progress.batchId: progress.numInputRows for progress in queries[0].recentProgress}
-        if sum(self._batches.values()) > self._stored.done:
-            self._stored.reach(sum(self._batches.values()))
+        if sender.error:
+            raise DemoError(sentence(sender.error))
+        self._follow(queries)
         if time.monotonic() - max(self._sent.ended, self._stored.ended) > STALLED_SECONDS:
-            raise DemoError(f"nothing moved for {STALLED_SECONDS:.0f} s")
-        try:
-            group, windows = self._group(GROUP), self._group(delays.GROUP)
-        except popmq.errors.GroupNotFound:
-            return False
+            raise DemoError(f"nothing moved for {STALLED_SECONDS:.0f} s: the machine is too busy, or Spark hangs")
+        if not all(self._batches):
+            return False  # a group may be unknown until its query has read something
+        group, windows = (self._client.stats(TOPIC, name).groups[0] for name in (GROUP, delays.GROUP))
         waiting = group.ready + group.retry + group.backoff
         self._news = (
-            f"micro-batch {len(self._batches) + 1}: {waiting:,} wait in the broker, {group.in_flight:,} are leased by "
-            f"Spark, {windows.ready:,} are to be added up"
+            f"micro-batch {len(self._batches[0]) + 1}: {waiting:,} wait in the broker, {group.in_flight:,} are leased "
+            f"by Spark, {windows.ready:,} are to be added up"
         )
         return self._sent.done == self._sent.total and waiting + group.in_flight + windows.ready == 0
 
-    def _group(self, name: str) -> popmq.GroupStats:
-        return self._client.stats(TOPIC, name).groups[0]
+    def _follow(self, queries: list[Query]) -> None:
+        """Counts what the queries have done; starts again what Spark has given up."""
+        self._stored.begin()
+        for query, known in zip(queries, self._batches, strict=True):
+            known |= query.batches
+            if query.revive():
+                self._console.print("[yellow]✗[/] Spark lost a Python process; the query goes on at its checkpoint")
+        if (rows := sum(self._batches[0].values())) > self._stored.done:
+            self._stored.reach(rows)
 
     def _killed(self, what: str) -> bool:
         """Kills the broker, a Python worker or the driver, and starts it again; False if it does not run just now."""
@@ -184,13 +191,15 @@ def run(console: Console, chaos: bool, first: int | None) -> bool:
                 job.settle()
                 return job.judge(chaos)
         except Exception:
-            _show_log(console, Path(name, "spark.log"))
+            _keep_log(console, Path(name, "spark.log"))
             raise
 
 
-def _show_log(console: Console, log: Path) -> None:
+def _keep_log(console: Console, log: Path) -> None:
     if log.exists():
-        console.print(f"[dim]the end of Spark's log:\n{log.read_text()[-3000:]}[/]", markup=True, highlight=False)
+        LOG.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(log, LOG)
+        console.print(f"[dim]Spark's log of this run is kept: {LOG}[/]")
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -210,5 +219,5 @@ def main() -> int:
         console.print("[yellow]stopped[/]")
         return 130
     except (DemoError, BrokerError, FileNotFoundError, popmq.PopMQError, *SPARK_ERRORS) as error:
-        console.print(f"[red]✗[/] {error}")
+        console.print(f"[red]✗[/] {sentence(error)}", soft_wrap=True)
         return 1

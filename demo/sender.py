@@ -8,6 +8,8 @@ from demo.flights import Flights
 from demo.screen import Leg
 
 MESSAGES_PER_SEND = 1_000
+#: A killed broker is back within this time on a busy machine, too.
+TIMEOUTS = popmq.Timeouts.all(120.0)
 
 
 class Sender(threading.Thread):
@@ -22,7 +24,7 @@ class Sender(threading.Thread):
     def run(self) -> None:
         messages = self._flights.messages()
         try:
-            with popmq.Client(self._endpoint) as client:
+            with popmq.Client(self._endpoint, timeouts=TIMEOUTS) as client:
                 self._leg.begin()
                 while batch := list(itertools.islice(messages, MESSAGES_PER_SEND)):
                     client.send(self._topic, batch)

@@ -3,10 +3,11 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from demo import delays
+from demo import patience, picture
 from demo.flights import Carrier
 from demo.outcome import Outcome
 
@@ -46,16 +47,103 @@ def test_anything_else_is_a_fault_also_a_repetition_that_was_removed_on_the_way(
     assert any(found.startswith(fault) for found in outcome.faults())
 
 
-CELLS = {("AA", 5): Carrier(flights=3, delayed=2, minutes=30), ("UA", 6): Carrier(flights=1, delayed=0, minutes=0)}
+CELLS = {
+    ("AA", 5): Carrier(flights=3, delayed=2, minutes=30),
+    ("AA", 8): Carrier(flights=2, delayed=0, minutes=0),
+    ("UA", 6): Carrier(flights=1, delayed=1, minutes=-4),
+}
+NAMES = {"AA": "American Airlines Inc.", "UA": "United Air Lines Inc."}
 
 
 def test_the_picture_of_the_delays_is_drawn_and_named(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    assert delays.drawn(tmp_path / "delays.png", CELLS).endswith("delays.png")
+    assert picture.drawn(tmp_path / "delays.png", CELLS, NAMES).endswith("delays.png")
     assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_names_airlines_and_has_a_place_for_each_hour_also_without_flights() -> None:
+    pytest.importorskip("matplotlib")
+    axes = picture.draw(CELLS, NAMES).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [*NAMES.values()]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["5:00", "6:00", "7:00", "8:00"]
+    assert [(*text.get_position(), text.get_text()) for text in axes.texts] == [
+        (0, 0, "15"),
+        (3, 0, "×"),  # flights, and none arrived
+        (1, 1, "-4"),
+    ]
+    assert axes.patch.get_hatch()
 
 
 def test_a_missing_matplotlib_is_reported_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert delays.drawn(tmp_path / "delays.png", CELLS) == "no picture of the delays: matplotlib is not installed"
+    assert picture.drawn(tmp_path / "delays.png", CELLS, NAMES) == (
+        "no picture of the delays: matplotlib is not installed"
+    )
     assert not (tmp_path / "delays.png").exists()
+
+
+LATE = RuntimeError("Job aborted: Python worker failed to connect back.\n\tat org.apache.spark.api.python")
+
+
+class Started:
+    """A query as Spark starts it; it ends at once, by an error or at its end."""
+
+    isActive, recentProgress = False, ()
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+
+def starting(*ends: Exception | None) -> tuple[Any, list[Any]]:
+    """A function that starts queries with these ends, one after the other, and the queries that it has started."""
+    coming, started = iter(ends), list[Any]()
+
+    def start() -> Any:
+        started.append(Started(next(coming)))
+        return started[-1]
+
+    return start, started
+
+
+def test_a_query_that_spark_gave_up_is_started_again() -> None:
+    start, started = starting(LATE, LATE, None)
+    patience.Query(start).finish()
+    assert len(started) == 3
+
+
+def test_a_query_that_is_given_up_each_time_ends_with_the_error_after_ten_tries() -> None:
+    start, started = starting(*[LATE] * 20)
+    with pytest.raises(RuntimeError, match="failed to connect back"):
+        patience.Query(start).finish()
+    assert len(started) == patience.TRIES == 10
+
+
+def test_a_query_with_any_other_error_is_not_started_again() -> None:
+    start, started = starting(ValueError("the table is gone"), None)
+    with pytest.raises(ValueError, match="the table is gone"):
+        patience.Query(start).finish()
+    assert len(started) == 1
+
+
+def test_a_job_that_spark_gave_up_is_done_again_and_no_other() -> None:
+    answers: list[Exception | int] = [LATE, 7]
+
+    def job() -> int:
+        match answers.pop(0):
+            case Exception() as error:
+                raise error
+            case answer:
+                return answer
+
+    assert patience.repeated(job) == 7
+    answers = [ValueError("a fault"), 7]
+    with pytest.raises(ValueError, match="a fault"):
+        patience.repeated(job)
+
+
+def test_an_error_is_told_in_one_line_without_what_java_called() -> None:
+    assert patience.sentence(LATE) == "Job aborted: Python worker failed to connect back."
+    assert patience.sentence(ConnectionResetError()) == "ConnectionResetError"
