@@ -57,8 +57,10 @@ if TYPE_CHECKING:
         ClientAnswer,
         ClientSession,
         ClientStats,
+        DeadLetterReason,
         DelayedMessage,
         DelayedMessages,
+        Discarded,
         Found,
         GroupStats,
         Lease,
@@ -116,7 +118,7 @@ _NAMES = {
     "popmq.schedule": "Schedule",
     "popmq.sink": "BatchCommit StageName",
     "popmq.stats": "AccessKey AccessKeys BrokerInfo "
-    "ClientAnswer ClientSession ClientStats DelayedMessage DelayedMessages Found GroupStats "
+    "ClientAnswer ClientSession ClientStats DeadLetterReason DelayedMessage DelayedMessages Discarded Found GroupStats "
     "Lease Leases MessageGroups MessageGroupState Owner Page QueueOffsets "
     "QueueStats RedriveFailure Redriven Stats StoreStats TopicStats",
     "popmq.topic": "Assignment Group LiteTopics Quota Retention Session Subscription Topic",
@@ -163,9 +165,11 @@ __all__ = [
     "Columns",
     "Consumer",
     "DeadLetter",
+    "DeadLetterReason",
     "DelayedMessage",
     "DelayedMessages",
     "Delivery",
+    "Discarded",
     "Finished",
     "FlowControl",
     "Found",

@@ -264,6 +264,25 @@ class DelayedMessages:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterReason:
+    """The dead letters of a group with one reason (its first line): how many, and when the first and the last came."""
+
+    reason: str
+    messages: int
+    first_ms: int
+    last_ms: int
+    last_offset: int  # of the last one, in the dead-letter topic
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """What `client.discard` answers: how many dead letters are removed, and which of those named were not there."""
+
+    discarded: int
+    failures: Sequence["RedriveFailure"]
+
+
+@dataclass(frozen=True, slots=True)
 class Redriven:
     """What `client.redrive` answers: how many are delivered again, and which of those named are not."""
 

@@ -1,4 +1,6 @@
-"""`popmq stats`, `dlq`, `leases`, `owners`: looking without touching."""
+"""`popmq stats`, `browse`, `dlq`, `leases`, `owners`: looking without touching."""
+
+import json
 
 import popmq
 from popmq.testing import FakeClock
@@ -36,6 +38,22 @@ def test_dead_letters_show_where_they_came_from_and_why(run: Cli, client: popmq.
     assert "key AA1" in text
     assert "reason   ValueError: not JSON\n             line two\n" in text
     assert "body     bad" in text
+
+
+def test_dead_letters_are_listed_by_reason_and_discarded_by_it(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", ["a", "b", "c"])
+    for delivery in client.pop("orders", "billing"):
+        client.reject(delivery, "timeout" if delivery.text() == "c" else "ValueError: 7\n  a line of a traceback")
+    rows = run("dlq", "list", "--by", "reason", "--json").objects
+    assert [(row["group"], row["messages"], row["reason"]) for row in rows] == [
+        ("billing", 2, "ValueError: 7"),
+        ("billing", 1, "timeout"),
+    ]
+    assert run("dlq", "list", "--by", "reason").out.splitlines()[0].split("\t")[0] == "GROUP"
+    assert run("dlq", "discard", "billing", "--reason", "ValueError: 7", "--yes").err == "2 discarded\n"
+    assert run("dlq", "discard", "billing", "--offset", "99").code != 0
+    assert run("dlq", "discard", "billing", "--yes").err == "1 discarded\n"
+    assert run("dlq", "list", "--json").objects == []
 
 
 def test_many_dead_letters_are_shown_page_by_page(run: Cli, client: popmq.Client) -> None:
@@ -89,3 +107,28 @@ def test_no_field_that_is_not_public_is_in_json(run: Cli, client: popmq.Client) 
     client.reject(client.pop("orders", "billing"), "no")
     (letter,) = run("dlq", "show", "billing", "--json").objects
     assert [name for name in letter if name.startswith("_")] == []
+
+
+def shown(out: str) -> list[str]:
+    return [json.loads(line)["body"] for line in out.splitlines()]
+
+
+def test_browse_shows_the_newest_messages_first(run: Cli, client: popmq.Client) -> None:
+    for number in range(25):
+        client.send("orders", str(number))
+    assert shown(run("browse", "orders", "--newest", "--json").out) == [str(number) for number in range(24, 4, -1)]
+    assert shown(run("browse", "orders", "--newest", "--max", "2", "--json").out) == ["24", "23"]
+
+
+def test_browse_searches_all_queues_oldest_first_or_newest_first(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", popmq.Message("one", key="bob@example.com"))
+    client.send("orders", "two")
+    client.send("orders", popmq.Message("three", properties={"user": "bob@example.com"}))
+    assert shown(run("browse", "orders", "--search", "bob@", "--json").out) == ["one", "three"]
+    assert shown(run("browse", "orders", "--newest", "--search", "bob@", "--json").out) == ["three", "one"]
+    assert run("browse", "orders", "--search", "nobody").err.endswith("no message in orders\n")
+
+
+def test_browse_refuses_a_search_that_follows_or_filters(run: Cli) -> None:
+    for option in (["--follow"], ["--tag", "eu"], ["--sql", "a = 1"]):
+        assert run("browse", "orders", "--newest", *option).code == 2

@@ -132,6 +132,16 @@ def token(world: World, **fields: Any) -> pb.Token:
     return pb.Token(**{"owner": OWNER, "generation": world.generation, "epoch": 3, **fields})
 
 
+def _single_messages() -> dict[str, Message]:
+    return {
+        "Admin/LookUp": pb.LookUpRequest(topic=TOPIC, message_id="7"),
+        "Admin/Why": pb.WhyRequest(message_id="7"),
+        "Admin/RedriveDeadLetters": pb.RedriveDeadLettersRequest(group=GROUP),
+        "Admin/DiscardDeadLetters": pb.DiscardDeadLettersRequest(group=GROUP),
+        "Admin/ListDeadLetterReasons": pb.ListDeadLetterReasonsRequest(group=GROUP),
+    }
+
+
 def good_requests(world: World) -> dict[str, Message]:
     """One request for each method that succeeds in the world as it is built."""
     owner = {"group": GROUP, "owner": OWNER, "generation": world.generation}
@@ -166,9 +176,7 @@ def good_requests(world: World) -> dict[str, Message]:
         "Broker/EndTransaction": pb.EndTransactionRequest(
             ends=[pb.TransactionEnd(transaction_id=world.transaction_id, resolution=pb.COMMIT)]
         ),
-        "Admin/LookUp": pb.LookUpRequest(topic=TOPIC, message_id="7"),
-        "Admin/Why": pb.WhyRequest(message_id="7"),
-        "Admin/RedriveDeadLetters": pb.RedriveDeadLettersRequest(group=GROUP),
+        **_single_messages(),
         "Admin/ListDelayed": pb.ListDelayedRequest(topic=LATER),
         "Admin/ListTransactions": pb.ListTransactionsRequest(topic=LATER),
         **_schedule_requests(),

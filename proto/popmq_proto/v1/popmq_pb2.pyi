@@ -1563,16 +1563,18 @@ class LifeEvent(_message.Message):
     def __init__(self, time_ms: _Optional[int] = ..., what: _Optional[str] = ..., client_id: _Optional[str] = ..., until_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RedriveDeadLettersRequest(_message.Message):
-    __slots__ = ("group", "offsets", "topic", "message_ids")
+    __slots__ = ("group", "offsets", "topic", "message_ids", "reason")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     group: str
     offsets: _containers.RepeatedScalarFieldContainer[int]
     topic: str
     message_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    reason: str
+    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RedriveDeadLettersResponse(_message.Message):
     __slots__ = ("redriven", "failures")
@@ -1591,6 +1593,62 @@ class RedriveFailure(_message.Message):
     message_id: str
     error: ErrorInfo
     def __init__(self, offset: _Optional[int] = ..., message_id: _Optional[str] = ..., error: _Optional[_Union[ErrorInfo, _Mapping]] = ...) -> None: ...
+
+class DiscardDeadLettersRequest(_message.Message):
+    __slots__ = ("group", "offsets", "topic", "message_ids", "reason")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    topic: str
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class DiscardDeadLettersResponse(_message.Message):
+    __slots__ = ("discarded", "failures")
+    DISCARDED_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    discarded: int
+    failures: _containers.RepeatedCompositeFieldContainer[RedriveFailure]
+    def __init__(self, discarded: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[RedriveFailure, _Mapping]]] = ...) -> None: ...
+
+class ListDeadLetterReasonsRequest(_message.Message):
+    __slots__ = ("group", "topic", "page_token")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    page_token: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListDeadLetterReasonsResponse(_message.Message):
+    __slots__ = ("reasons", "looked_at", "next_page_token")
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_AT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    reasons: _containers.RepeatedCompositeFieldContainer[DeadLetterReason]
+    looked_at: int
+    next_page_token: str
+    def __init__(self, reasons: _Optional[_Iterable[_Union[DeadLetterReason, _Mapping]]] = ..., looked_at: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeadLetterReason(_message.Message):
+    __slots__ = ("reason", "messages", "first_ms", "last_ms", "last_offset")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    messages: int
+    first_ms: int
+    last_ms: int
+    last_offset: int
+    def __init__(self, reason: _Optional[str] = ..., messages: _Optional[int] = ..., first_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., last_offset: _Optional[int] = ...) -> None: ...
 
 class ListDelayedRequest(_message.Message):
     __slots__ = ("topic", "until_ms", "max_messages", "page_token")

@@ -1311,6 +1311,16 @@ class AdminStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersResponse.FromString,
                 _registered_method=True)
+        self.DiscardDeadLetters = channel.unary_unary(
+                '/popmq.v1.Admin/DiscardDeadLetters',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.DiscardDeadLettersRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.DiscardDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.ListDeadLetterReasons = channel.unary_unary(
+                '/popmq.v1.Admin/ListDeadLetterReasons',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ListDeadLetterReasonsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListDeadLetterReasonsResponse.FromString,
+                _registered_method=True)
         self.ListDelayed = channel.unary_unary(
                 '/popmq.v1.Admin/ListDelayed',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.ListDelayedRequest.SerializeToString,
@@ -1598,6 +1608,22 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DiscardDeadLetters(self, request, context):
+        """Removes dead letters: they are not delivered again. Selected as in RedriveDeadLetters. Errors: TOPIC_NOT_FOUND (the
+        dead-letter topic), GROUP_NOT_FOUND, INVALID_FIELD; per entry: MESSAGE_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDeadLetterReasons(self, request, context):
+        """The reasons of a group's dead letters, each with its number. Errors: GROUP_NOT_FOUND, TOPIC_NOT_FOUND,
+        INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListDelayed(self, request, context):
         """Delayed messages, soonest first. Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
         """
@@ -1838,6 +1864,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RedriveDeadLetters,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersResponse.SerializeToString,
+            ),
+            'DiscardDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.DiscardDeadLetters,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.DiscardDeadLettersRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.DiscardDeadLettersResponse.SerializeToString,
+            ),
+            'ListDeadLetterReasons': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeadLetterReasons,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListDeadLetterReasonsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ListDeadLetterReasonsResponse.SerializeToString,
             ),
             'ListDelayed': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDelayed,
@@ -2684,6 +2720,60 @@ class Admin(object):
             '/popmq.v1.Admin/RedriveDeadLetters',
             popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DiscardDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/DiscardDeadLetters',
+            popmq_dot_v1_dot_popmq__pb2.DiscardDeadLettersRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.DiscardDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeadLetterReasons(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ListDeadLetterReasons',
+            popmq_dot_v1_dot_popmq__pb2.ListDeadLetterReasonsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ListDeadLetterReasonsResponse.FromString,
             options,
             channel_credentials,
             insecure,

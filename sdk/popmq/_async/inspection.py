@@ -18,7 +18,9 @@ if TYPE_CHECKING:
         AccessKeys,
         ClientAnswer,
         ClientSession,
+        DeadLetterReason,
         DelayedMessages,
+        Discarded,
         Found,
         Leases,
         Owner,
@@ -32,7 +34,7 @@ else:
 
 
 class AsyncInspection:
-    """Calls that change nothing, except `end_lease` and `redrive`; `verify_message` runs a consumer's handler."""
+    """Calls that only look, but `end_lease`, `redrive` and `discard`; `verify_message` runs a consumer's handler."""
 
     _wire: Wire
 
@@ -136,14 +138,41 @@ class AsyncInspection:
         return await self._wire.run(inspection_calls.why(message_id, topic, group))
 
     async def redrive(
-        self, group: str, offsets: Sequence[int] = (), topic: str = "", message_ids: Sequence[str] = ()
+        self,
+        group: str,
+        offsets: Sequence[int] = (),
+        topic: str = "",
+        message_ids: Sequence[str] = (),
+        reason: str | None = None,
     ) -> Redriven:
         """Delivers dead letters of a group again, from attempt 1: all, or only these (≤ 4,096 of each).
 
-        `offsets`: in the dead-letter topic. `topic`: only those that came from this topic. With an empty group it
-        commits half messages that were given up. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
+        `offsets`: in the dead-letter topic. `topic`: only those that came from this topic. `reason`: only those whose
+        reason has this first line (`dead_letter_reasons`). With an empty group it commits half messages that were
+        given up. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
         """
-        return await self._wire.run(inspection_calls.redrive(group, offsets, topic, message_ids))
+        return await self._wire.run(inspection_calls.redrive(group, offsets, topic, message_ids, reason))
+
+    async def discard(
+        self,
+        group: str,
+        offsets: Sequence[int] = (),
+        topic: str = "",
+        message_ids: Sequence[str] = (),
+        reason: str | None = None,
+    ) -> Discarded:
+        """Removes dead letters of a group for good: all, or only these, chosen as in `redrive`.
+
+        Raises TopicNotFound, GroupNotFound, InvalidField.
+        """
+        return await self._wire.run(inspection_calls.discard(group, offsets, topic, message_ids, reason))
+
+    async def dead_letter_reasons(self, group: str, topic: str = "") -> list[DeadLetterReason]:
+        """Counts the dead letters of a group by reason, the most frequent first; of those from `topic`, or of all.
+
+        Raises TopicNotFound, GroupNotFound, InvalidField.
+        """
+        return await self._wire.run(inspection_calls.dead_letter_reasons(group, topic))
 
     async def list_delayed(
         self, topic: str = "", until: datetime | float | None = None, max_messages: int = 100

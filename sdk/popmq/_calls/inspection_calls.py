@@ -18,8 +18,10 @@ from popmq.stats import (
     BrokerInfo,
     ClientAnswer,
     ClientSession,
+    DeadLetterReason,
     DelayedMessage,
     DelayedMessages,
+    Discarded,
     Found,
     GroupStats,
     Lease,
@@ -264,16 +266,50 @@ def _read_life(row: pb.MessageLife) -> MessageLife:
     return life
 
 
-def redrive(group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str]) -> Call[Redriven]:
+def redrive(
+    group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str], reason: str | None
+) -> Call[Redriven]:
     """Delivers dead letters again."""
-
-    def read(reply: Any, _retried: bool) -> Redriven:
-        failures = tuple(RedriveFailure(row.offset, row.message_id, error_of(row.error)) for row in reply.failures)
-        return Redriven(reply.redriven, failures)
-
     given = listed_texts(message_ids, "message_ids")
-    request = built(pb.RedriveDeadLettersRequest, "", group=group, offsets=offsets, topic=topic, message_ids=given)
-    return Call("Admin.RedriveDeadLetters", request, read, "settle")
+    fields = {"group": group, "offsets": offsets, "topic": topic, "message_ids": given, "reason": reason}
+    request = built(pb.RedriveDeadLettersRequest, "", **fields)
+    return Call(
+        "Admin.RedriveDeadLetters", request, lambda reply, _: Redriven(reply.redriven, _not_moved(reply)), "settle"
+    )
+
+
+def discard(
+    group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str], reason: str | None
+) -> Call[Discarded]:
+    """Removes dead letters."""
+    given = listed_texts(message_ids, "message_ids")
+    fields = {"group": group, "offsets": offsets, "topic": topic, "message_ids": given, "reason": reason}
+    request = built(pb.DiscardDeadLettersRequest, "", **fields)
+    return Call(
+        "Admin.DiscardDeadLetters", request, lambda reply, _: Discarded(reply.discarded, _not_moved(reply)), "settle"
+    )
+
+
+def _not_moved(reply: Any) -> tuple[RedriveFailure, ...]:
+    return tuple(RedriveFailure(row.offset, row.message_id, error_of(row.error)) for row in reply.failures)
+
+
+def dead_letter_reasons(group: str, topic: str) -> Call[list[DeadLetterReason]]:
+    """Dead letters by reason; the numbers of all pages are added."""
+    request = pb.ListDeadLetterReasonsRequest(group=group, topic=topic)
+    return Call("Admin.ListDeadLetterReasons", request, _read_reasons, pages=Pages("reasons", ""))
+
+
+def _read_reasons(reply: pb.ListDeadLetterReasonsResponse, _retried: bool) -> list[DeadLetterReason]:
+    sums: dict[str, DeadLetterReason] = {}
+    for row in reply.reasons:
+        known = sums.get(row.reason)
+        first_ms = min(known.first_ms, row.first_ms) if known else row.first_ms
+        last_ms = max(known.last_ms, row.last_ms) if known else row.last_ms
+        count = row.messages + (known.messages if known else 0)
+        last_offset = max(known.last_offset, row.last_offset) if known else row.last_offset
+        sums[row.reason] = DeadLetterReason(row.reason, count, first_ms, last_ms, last_offset)
+    return sorted(sums.values(), key=lambda each: (-each.messages, each.reason))
 
 
 def list_delayed(topic: str, until: datetime | float | None, max_messages: int) -> Call[DelayedMessages]:

@@ -56,7 +56,8 @@ class Call(Generic[T]):
 class Pages(NamedTuple):
     """How a list is asked for page by page: its rows in an answer, its size in a request, the rows wanted (0 = all).
 
-    `also`: another list of the same answer, whose rows count for the same pages.
+    `size`: "" for a list whose pages the broker cuts. `also`: another list of the same answer, whose rows count for the
+    same pages.
     """
 
     rows: str
@@ -69,7 +70,8 @@ class Pages(NamedTuple):
         come = 0 if whole is None else len(getattr(whole, self.rows))
         if whole is not None and (not whole.next_page_token or come >= self.most > 0):
             return False
-        setattr(request, self.size, min(PAGE_ROWS, self.most - come) if self.most else PAGE_ROWS)
+        if self.size:
+            setattr(request, self.size, min(PAGE_ROWS, self.most - come) if self.most else PAGE_ROWS)
         request.page_token = "" if whole is None else whole.next_page_token
         return True
 

@@ -1,9 +1,10 @@
-"""`popmq dlq …`: dead letters, their reasons, and delivering them again."""
+"""`popmq dlq …`: dead letters, their reasons, delivering them again, and discarding them."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -19,17 +20,24 @@ BODY_SHOWN_MAX = 500
 
 
 class Chosen(NamedTuple):
-    """Which messages a redrive takes: those that are named, else all of the topic, else all."""
+    """Which messages a redrive or discard takes: those that are named, else all of the topic or reason, else all."""
 
     offsets: tuple[int, ...]
     message_ids: tuple[str, ...]
     topic: str
+    reason: str | None
     yes: bool  # ask no confirmation
 
     @property
     def named(self) -> bool:
         """Whether single messages are named."""
         return bool(self.offsets or self.message_ids)
+
+    @property
+    def words(self) -> str:
+        """The part of a question that limits `all`."""
+        with_reason = "" if self.reason is None else f" with the reason {self.reason!r}"
+        return f"{f' from {self.topic}' if self.topic else ''}{with_reason}"
 
 
 def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -39,12 +47,18 @@ def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         @click.option("--offset", "offsets", type=int, multiple=True, help=f"Only this {one}; may be repeated.")
         @click.option("--id", "message_ids", multiple=True, help="Only this message; may be repeated.")
         @click.option("--topic", default="", help="Only those of this topic.")
+        @click.option("--reason", help="Only those whose reason has this first line.")
         @click.option("--yes", is_flag=True, help="Do not ask.")
         @functools.wraps(function)
         def command(
-            offsets: tuple[int, ...], message_ids: tuple[str, ...], topic: str, yes: bool, **arguments: Any
+            offsets: tuple[int, ...],
+            message_ids: tuple[str, ...],
+            topic: str,
+            reason: str | None,
+            yes: bool,
+            **arguments: Any,
         ) -> None:
-            function(chosen=Chosen(offsets, message_ids, topic, yes), **arguments)
+            function(chosen=Chosen(offsets, message_ids, topic, reason, yes), **arguments)
 
         return command
 
@@ -53,26 +67,52 @@ def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 @click.group()
 def dlq() -> None:
-    """Look at dead letters, and deliver them again.
+    """Look at dead letters, deliver them again, or discard them.
 
     A dead letter is a message whose attempts are used up, or that was rejected.
     """
 
 
 @dlq.command("list")
+@click.option(
+    "--by", type=click.Choice(["group", "reason"]), default="group", show_default=True, help="What is counted."
+)
 @asks
-def list_(client: popmq.Client, output: Output) -> None:
-    """Groups that have dead letters, and how many.
+def list_(client: popmq.Client, output: Output, by: str) -> None:
+    """Groups that have dead letters, and how many; or their reasons, with the first and the last time.
 
     \b
     Examples:
       popmq dlq list
+      popmq dlq list --by reason
     """
     dead = {row.group: row.dead for row in client.stats().groups if row.dead}
+    if by == "reason":
+        _reasons(client, output, sorted(dead))
+        return
     if output.as_json:
         output.objects({"group": group, "dead": count} for group, count in sorted(dead.items()))
     else:
         output.table("Dead letters", ["GROUP", "DEAD#"], sorted(dead.items()))
+
+
+def _reasons(client: popmq.Client, output: Output, names: list[str]) -> None:
+    """The reasons of the dead letters of these groups."""
+    found = [(group, each) for group in names for each in client.dead_letter_reasons(group)]
+    if output.as_json:
+        output.objects({"group": group} | dataclasses.asdict(each) for group, each in found)
+        return
+    rows = [
+        (
+            group,
+            each.messages,
+            moment(each.first_ms),
+            moment(each.last_ms),
+            visible.line(each.reason) or "no reason given",
+        )
+        for group, each in found
+    ]
+    output.table("Dead letters by reason", ["GROUP", "DEAD#", "FIRST", "LAST", "REASON"], rows)
 
 
 @dlq.command()
@@ -120,17 +160,41 @@ def redrive(client: popmq.Client, output: Output, group: str, chosen: Chosen) ->
     """
     client.get_group(group)
     if not chosen.named:
-        sure(f"Deliver all dead letters of {group}{f' from {chosen.topic}' if chosen.topic else ''} again?", chosen.yes)
+        sure(f"Deliver all dead letters of {group}{chosen.words} again?", chosen.yes)
     redrive_chosen(client, output, group, chosen, "redriven")
+
+
+@dlq.command()
+@click.argument("group", shell_complete=groups)
+@chooses("dead letter")
+@asks
+def discard(client: popmq.Client, output: Output, group: str, chosen: Chosen) -> None:
+    """Remove dead letters of GROUP for good: all, or those named. They are not delivered again.
+
+    \b
+    Examples:
+      popmq dlq discard billing --offset 3
+      popmq dlq discard billing --reason "ValueError: no such account" --yes
+    """
+    client.get_group(group)
+    if not chosen.named:
+        sure(f"Remove all dead letters of {group}{chosen.words} for good?", chosen.yes)
+    done = client.discard(group, chosen.offsets, chosen.topic, chosen.message_ids, chosen.reason)
+    output.done(f"{done.discarded} discarded", done)
+    _tell_failures(done.failures, done.discarded)
 
 
 def redrive_chosen(client: popmq.Client, output: Output, group: str, chosen: Chosen, word: str) -> None:
     """Delivers them again, and prints how many; raises PartlyRefused when some of the named ones were not."""
-    done = client.redrive(group, chosen.offsets, chosen.topic, chosen.message_ids)
+    done = client.redrive(group, chosen.offsets, chosen.topic, chosen.message_ids, chosen.reason)
     output.done(f"{done.redriven} {word}", done)
-    if done.failures:
-        failed: list[object] = [failure.error for failure in done.failures]
-        raise popmq.errors.PartlyRefused([*failed, *[None] * done.redriven])
+    _tell_failures(done.failures, done.redriven)
+
+
+def _tell_failures(failures: Sequence[popmq.RedriveFailure], done: int) -> None:
+    if failures:
+        failed: list[object] = [failure.error for failure in failures]
+        raise popmq.errors.PartlyRefused([*failed, *[None] * done])
 
 
 def _show(delivery: popmq.Delivery) -> None:

@@ -54,12 +54,13 @@ from popmq_server.commands import (
     SetConsumeMode,
     Why,
 )
-from popmq_server.commands.inspection import MessageLife
+from popmq_server.commands.inspection import DeadLetterReasons, MessageLife, ReasonsFound
 from popmq_server.commands.numbers import Consumer, EngineInfo, Rows, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment, Heartbeat
 from popmq_server.commands.store import Piece
 from popmq_server.errors import Refused
+from popmq_server.model.message import dead_letter_topic
 from popmq_server.model.records import Subscription
 from popmq_server.seam.engine import Engine
 from popmq_server.seam.producers import ProducerStream
@@ -174,6 +175,16 @@ class Guarded:
         """Needs admin."""
         self._allow(ADMIN)
         return await self._engine.redrive(asked)
+
+    async def discard(self, asked: Redrive) -> Redriven:
+        """Needs admin, as redrive."""
+        self._allow(ADMIN)
+        return await self._engine.discard(asked)
+
+    async def dead_letter_reasons(self, asked: DeadLetterReasons) -> ReasonsFound:
+        """Needs receive, or admin, on the dead-letter topic; needs admin for given-up half messages."""
+        self._allow(looks(dead_letter_topic(asked.group), "") if asked.group else ADMIN)
+        return await self._engine.dead_letter_reasons(asked)
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
         """Needs receive, or admin: a new group that pulls sets its own mode."""

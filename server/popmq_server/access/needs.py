@@ -135,7 +135,7 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
         commands.Attend,
         commands.Listen,
         *(commands.PeekPiece, commands.LookUpPiece, commands.Trace, commands.WhyPiece),
-        *(commands.RedrivePiece, commands.FindDeadLetters),
+        *(commands.RedrivePiece, commands.DiscardPiece, commands.FindDeadLetters),
     ),
     _admin,
 )

@@ -43,6 +43,7 @@ from popmq_server.commands.messages import (
 )
 from popmq_server.commands.owners import AckUpTo, AttachOwner, Available, ReleaseOwner, RenewOwner
 from popmq_server.commands.pieces import (
+    DiscardPiece,
     FindDeadLetters,
     LookedUpPiece,
     LookUpPiece,
@@ -114,6 +115,7 @@ __all__ = [
     "DeleteGroup",
     "DeleteSchedule",
     "DeleteTopic",
+    "DiscardPiece",
     "DropStages",
     "End",
     "EndLease",

@@ -77,15 +77,17 @@ class Why(NamedTuple):
 
 
 class Redrive(NamedTuple):
-    """Delivers dead letters of a group again; group "": commits given-up half messages.
+    """Delivers dead letters of a group again; group "": commits given-up half messages. A discard removes them.
 
     `offsets`, `message_ids`: these; both empty: all that are there now. `topic`: only those from this topic; "" = all.
+    `reason`: only those with this first line of a reason; None = all.
     """
 
     group: str
     topic: str = ""
     offsets: tuple[int, ...] = ()
     message_ids: frozenset[str] = frozenset()
+    reason: str | None = None
 
 
 class Failure(NamedTuple):
@@ -97,17 +99,47 @@ class Failure(NamedTuple):
 
 
 class Redriven(NamedTuple):
-    """`topics`: the number of messages of each origin. `failures`: at most as many as a request may name."""
+    """Also of a discard. `topics`: the number of messages of each origin. `failures`: at most what a request names."""
 
     topics: dict[str, int]
     failures: list[Failure]
+
+
+class DeadLetterReasons(NamedTuple):
+    """The reasons of a group's dead letters; group "": of given-up half messages. `topic`: of those from this topic.
+
+    `at`: of the last answer; "" = from the oldest on.
+    """
+
+    group: str
+    topic: str = ""
+    at: str = ""
+
+
+class ReasonNumbers(NamedTuple):
+    """The dead letters with one reason: how many, when the first and the last came, and the offset of the last."""
+
+    reason: str
+    messages: int
+    first_ms: int
+    last_ms: int
+    last_offset: int
+
+
+class ReasonsFound(NamedTuple):
+    """`looked_at`: how many dead letters. `at`: where to go on; "" = all were looked at."""
+
+    reasons: list[ReasonNumbers]
+    looked_at: int
+    at: str
 
 
 class Event(NamedTuple):
     """One event. `time_ms` 0: not known yet (the ack of a member whose batch is not finished)."""
 
     time_ms: int
-    #: `sent`, `popped`, `renewed`, `acked`, `released`, `expired`, `rejected`, `dead`, `redriven` or `sent back`.
+    #: `sent`, `popped`, `renewed`, `acked`, `released`, `expired`, `rejected`, `dead`, `redriven`, `discarded` or
+    #: `sent back`.
     what: str
     client: str = ""
     until_ms: int = 0

@@ -39,6 +39,19 @@ class RedrivePiece(NamedTuple):
     start: int = 0
     stop: int = 0
     walk: Walk | None = None
+    reason: str | None = None
+
+
+@command(LANE_POP, entries="offsets")
+class DiscardPiece(NamedTuple):
+    """→ RedrivenPiece, without a walk. Discards one piece of a group's dead letters; its fields as of RedrivePiece."""
+
+    group: str
+    offsets: tuple[int, ...] | None = None
+    topic: str = ""
+    start: int = 0
+    stop: int = 0
+    reason: str | None = None
 
 
 class RedrivenPiece(NamedTuple):

@@ -31,6 +31,9 @@ HOW_NAMES = {
     REDRIVEN: "redriven",
 }
 
+#: The reason in the row of a discard, which is DEAD and of no lease: releases that know no discard show it as it is.
+DISCARDED_REASON = "discarded: it is not delivered again"
+
 #: For members of a CheckPoint without a pop: messages sent back, or made dead letters by an operator.
 NO_LEASE = Lease(0, 0)
 #: A row covers at most this many offsets, so a message's rows begin at most this far before it.
@@ -108,6 +111,11 @@ def note(
     for queue, offset in places:
         row = Row(group_id, offset, 1, tx.next("ck_id"), 0, how, 0, 0, tx.now_ms, 0, "", reason, back_ms=back_ms)
         history_rows.add(tx.kv, topic_id, queue, row)
+
+
+def is_discard(row: Row) -> bool:
+    """Whether a row tells that a dead letter was discarded. A row of a message that becomes one has a `sub`."""
+    return row.how == DEAD and not row.sub
 
 
 def rows(kv: Transaction, topic_id: int, queue: int, offset: int) -> list[Row]:

@@ -7,16 +7,16 @@ at a time. The answer of a call ends after PIECES_MAX pieces; the caller goes on
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from popmq_server.clock import pause, stopwatch
 from popmq_server.commands import ReadRow, Search, Searched, bytes_of, queries
-from popmq_server.engine.in_pieces import Run
-from popmq_server.errors import invalid, not_a_page
-from popmq_server.inspect import search
+from popmq_server.commands.inspection import DeadLetterReasons, ReasonNumbers, ReasonsFound
+from popmq_server.errors import Refused, invalid, not_a_page, topic_not_found
+from popmq_server.inspect import dead_reasons, search
 from popmq_server.inspect.search import END, Scope
-from popmq_server.model.message import RETRY_PREFIX
+from popmq_server.model.message import GIVE_UP_TOPIC, RETRY_PREFIX, dead_letter_topic
 from popmq_server.model.records import Topic
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.store import Store, reading
@@ -28,12 +28,14 @@ T = TypeVar("T")
 PIECES_MAX = 100
 #: Calls at a time; further ones wait. Each may hold the messages of a page.
 CALLS_MAX = 4
+#: Reasons of one answer, at most; of a piece a few more.
+REASONS_MAX = 1000
 
 
 class Aside:
     """Long reads of one store. For one event loop. `ask` answers a query of the engine."""
 
-    def __init__(self, store: Store, ask: Run) -> None:
+    def __init__(self, store: Store, ask: Callable[[Any], Awaitable[Any]]) -> None:
         self._store = store
         self._ask = ask
         self._calls = asyncio.Semaphore(CALLS_MAX)
@@ -51,6 +53,29 @@ class Aside:
                 if found.full or at == END:
                     break
         return Searched(rows, looked_at, "" if at == END else f"{_order(scope)}.{at}")
+
+    async def reasons(self, asked: DeadLetterReasons) -> ReasonsFound:
+        """The reasons of the dead letters of a stretch of offsets; it ends early when there are many of them."""
+        name = dead_letter_topic(asked.group) if asked.group else GIVE_UP_TOPIC
+        if asked.group:
+            await self._ask(queries.GroupSettings(name=asked.group))  # refuses a group that does not exist
+        try:
+            (numbers,) = await self._ask(queries.Topics(name=name))
+        except Refused:
+            raise topic_not_found(name, "group") from None  # the request names no topic
+        _, least, stop = numbers.queues[0]
+        topic_id, sums, looked_at, at = numbers.topic.topic_id, dict[str, ReasonNumbers](), 0, least
+        if asked.at:
+            if not (asked.at.isascii() and asked.at.isdecimal() and len(asked.at) < 19):
+                raise not_a_page(asked.at)
+            at = max(at, int(asked.at))
+        async with self._calls:
+            for _ in range(PIECES_MAX):
+                if at >= stop or len(sums) >= REASONS_MAX:
+                    break
+                found = await self._run(dead_reasons.count, topic_id, at, stop, asked.topic, sums)
+                looked_at, at = looked_at + found.looked_at, found.at
+        return ReasonsFound(list(sums.values()), looked_at, str(at) if at < stop else "")
 
     async def _scope(self, asked: Search) -> Scope:
         """Where a search looks. Refuses a retry topic, whose entries are in no queue."""

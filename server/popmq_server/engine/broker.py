@@ -19,8 +19,6 @@ from popmq_server.commands import (
     Popped,
     Pull,
     Pulled,
-    Search,
-    Searched,
     Send,
     Stage,
     queries,
@@ -40,7 +38,6 @@ from popmq_server.commands.sessions import Assignment, Heartbeat
 from popmq_server.commands.store import Piece
 from popmq_server.engine import lists
 from popmq_server.engine.afterwards import AFTERWARDS
-from popmq_server.engine.aside import Aside
 from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.hashes import with_hashes
@@ -85,13 +82,13 @@ class Broker(InPieces):
         self, options: Options, clock: Clock, metrics: Metrics, *, note_faults: bool = False, room: Room | None = None
     ) -> None:
         """`room`: of the answers; None: without limits."""
-        super().__init__()
         self._room = room
         self.clock = clock
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
         named = not isinstance(options.max_size, Unnamed)
         store = Store(options.data, options.max_size, options.sync, named=named, note_faults=note_faults)
+        super().__init__(store)
         self._core = Core(store, clock)
         metrics.watch_jobs(job.name for job in self._core.timetable.jobs)
         #: Pops of all queues: a commit wakes one per group.
@@ -103,7 +100,6 @@ class Broker(InPieces):
         self.pulls = ParkedPulls(clock, self.execute)
         self.consumers: Consumers = Consumers(clock, self)
         self.producers = Producers(self._tell_listened)
-        self._aside = Aside(store, self.execute)
         self._listened: frozenset[str] | None = frozenset()
         self._writer = Writer(self._core, clock, self._deliver, self._failed, self._loop.call_soon)
         self._admitted = Admitted()
@@ -269,10 +265,6 @@ class Broker(InPieces):
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._writer.submit(command, Ticket(future, self._admitted.enter(command), command))
         return future
-
-    async def search(self, asked: Search) -> Searched:
-        """Messages of all queues in the order of their storing, or those with a text; the writer goes on."""
-        return await self._aside.search(asked)
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
         """Returns (ready, Position, topic id) once `min_ready` are there or the wait ends. Takes no wake from a Pop."""

@@ -1,6 +1,7 @@
 """The calls that the embedded engine runs as pieces of some milliseconds, with other commands in between.
 
-    Peek, LookUp, Why, Redrive    a piece says where the next one continues       commands/pieces.py
+    Peek, LookUp, Why, Redrive …  a piece says where the next one continues       commands/pieces.py
+    Search, reasons               beside the writer                               aside.py
     SetConsumeMode, offsets       then Sweep, until nothing of before is left     delivery/sweep.py
     REPEATED                      what one commit left is repeated
 
@@ -17,6 +18,7 @@ from typing import Any
 from popmq_server.commands import (
     ChangeInvisibleTime,
     CloneOffsets,
+    DiscardPiece,
     Failure,
     FindDeadLetters,
     LookedUp,
@@ -37,6 +39,8 @@ from popmq_server.commands import (
     Reset,
     ResetOffsets,
     ResumeMessageGroup,
+    Search,
+    Searched,
     SendBack,
     SetConsumeMode,
     Spotted,
@@ -48,12 +52,14 @@ from popmq_server.commands import (
     WhyPiece,
     bytes_of,
 )
-from popmq_server.commands.inspection import MessageLife
+from popmq_server.commands.inspection import DeadLetterReasons, MessageLife, ReasonsFound
 from popmq_server.commands.numbers import Rows
 from popmq_server.commands.queries import A, Query
 from popmq_server.engine import lists
+from popmq_server.engine.aside import Aside
 from popmq_server.errors import Later, Refused
 from popmq_server.model.records import Subscription
+from popmq_server.storage.store import Store
 
 Run = Callable[[Any], Awaitable[Any]]
 
@@ -82,7 +88,8 @@ FAILURES_MAX = 4096
 class InPieces(ABC):
     """A base class of the embedded engine, which runs one command."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._aside = Aside(store, self.execute)
         #: Changes and send-backs of more than one commit; they go on when their callers leave.
         self._carried_on: set[asyncio.Task[list[Any]]] = set()
 
@@ -98,6 +105,14 @@ class InPieces(ABC):
         """Answers one query, among the commands; joins the pieces of a list."""
         answer: A = await lists.answered(self.execute, query)
         return answer
+
+    async def search(self, asked: Search) -> Searched:
+        """Messages of all queues in the order of their storing, or those with a text; the writer goes on."""
+        return await self._aside.search(asked)
+
+    async def dead_letter_reasons(self, asked: DeadLetterReasons) -> ReasonsFound:
+        """The reasons of a group's dead letters, with their numbers; the writer goes on."""
+        return await self._aside.reasons(asked)
 
     async def finished(self, command: Any, first: Any) -> Any:
         """The whole answer of a command of REPEATED, whose first commit answered with `first`."""
@@ -187,9 +202,17 @@ class InPieces(ABC):
 
     async def redrive(self, asked: Redrive) -> Redriven:
         """Redrives some dead letters, or all up to the one that was last at the start: later ones stay."""
+        return await self._each(asked, RedrivePiece(asked.group, topic=asked.topic, reason=asked.reason))
+
+    async def discard(self, asked: Redrive) -> Redriven:
+        """Discards dead letters, chosen as in `redrive`."""
+        return await self._each(asked, DiscardPiece(asked.group, topic=asked.topic, reason=asked.reason))
+
+    async def _each(self, asked: Redrive, piece: RedrivePiece | DiscardPiece) -> Redriven:
+        """Runs pieces until all dead letters that were asked for are handled."""
         done = Redriven({}, [])
         if not (asked.offsets or asked.message_ids):
-            await self._redrive_all(RedrivePiece(asked.group, None, asked.topic), done)
+            await self._all_letters(piece, done)
             return done
         found = await self._find(asked.group, asked.message_ids)
         unknown = sorted(asked.message_ids - set(found.values()))
@@ -197,7 +220,7 @@ class InPieces(ABC):
         offsets = tuple(dict.fromkeys((*asked.offsets, *sorted(found))))
         run = self.execute
         while offsets:
-            answer = await self._redriven(RedrivePiece(asked.group, offsets, asked.topic), run)
+            answer = await self._redriven(piece._replace(offsets=offsets), run)
             run = self.run_piece
             _add(done, answer.topics, answer.failures)
             offsets = offsets[answer.done :]
@@ -213,7 +236,7 @@ class InPieces(ABC):
             piece = piece._replace(below=below)
         return found
 
-    async def _redrive_all(self, piece: RedrivePiece, done: Redriven) -> None:
+    async def _all_letters(self, piece: RedrivePiece | DiscardPiece, done: Redriven) -> None:
         run = self.execute
         while True:
             answer = await self._redriven(piece, run)
@@ -223,10 +246,10 @@ class InPieces(ABC):
                 return
             piece = piece._replace(start=answer.next, stop=answer.stop)
 
-    async def _redriven(self, piece: RedrivePiece, run: Run) -> RedrivenPiece:
+    async def _redriven(self, piece: RedrivePiece | DiscardPiece, run: Run) -> RedrivenPiece:
         """The answer of one piece, once it is known what is leased. `run`: only the first piece may be refused."""
         answer: RedrivenPiece = await run(piece)
-        while answer.walk is not None:
+        while answer.walk is not None and isinstance(piece, RedrivePiece):
             answer = await self.run_piece(piece._replace(walk=answer.walk))
         return answer
 

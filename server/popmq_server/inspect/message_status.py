@@ -187,6 +187,8 @@ def _passed(tx: Tx, subject: Subject, events: list[Event], last: str) -> Standin
     if last == "acked":
         when = f" at {time_of(events[-1].time_ms)}" if events[-1].time_ms else ""
         return "acked", f"finished by {client_of(events[-1].client)}{when}: this group does not get it again"
+    if last == "discarded":
+        return "dead", f"its dead letter was discarded at {time_of(events[-1].time_ms)}: it is not delivered again"
     if last in ("dead", "rejected"):
         return "dead", f"it went to {dead_letter_topic(subject.group.name)!r}, and is no longer there"
     begun = subscription.begun_at(tx, subject.where, subject.queue)

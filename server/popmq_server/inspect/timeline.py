@@ -82,6 +82,8 @@ def _popped(popped_ms: int, client: str, due_ms: int, attempt: int, renewals: in
 
 
 def _ended(row: Row) -> Event:
+    if history.is_discard(row):
+        return Event(row.ended_ms, "discarded")
     what = "dead" if row.how == history.REJECTED else history.HOW_NAMES[row.how]
     return Event(row.ended_ms, what, row.client, row.back_ms, row.attempt, row.reason)
 
@@ -116,7 +118,7 @@ def _of_dead_letter(dead_letter: DeadLetter, known: list[Event]) -> list[Event]:
     if not any(event.what == "dead" and event.time_ms == origin.dead_ms for event in known):
         found.append(Event(origin.dead_ms, "dead", origin.last_client, 0, origin.attempts, origin.reason))
     if dead_letter.gone_ms and not any(
-        event.what == "redriven" and event.time_ms == dead_letter.gone_ms for event in known
+        event.what in ("redriven", "discarded") and event.time_ms == dead_letter.gone_ms for event in known
     ):
-        found.append(Event(dead_letter.gone_ms, "redriven"))
+        found.append(Event(dead_letter.gone_ms, "redriven", reason="or discarded: its history is gone"))
     return found

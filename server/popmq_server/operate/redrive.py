@@ -19,7 +19,15 @@ With an empty group name, the dead letters are given-up half messages: they are 
 
 from typing import NamedTuple
 
-from popmq_server.commands import Failure, FindDeadLetters, MessagePlace, RedrivenPiece, RedrivePiece, Walk
+from popmq_server.commands import (
+    DiscardPiece,
+    Failure,
+    FindDeadLetters,
+    MessagePlace,
+    RedrivenPiece,
+    RedrivePiece,
+    Walk,
+)
 from popmq_server.delivery import deadletter, fifo, history, sweep
 from popmq_server.delivery.deadletter import Origin
 from popmq_server.delivery.subscription import bind
@@ -74,12 +82,12 @@ def redrive(tx: Tx, command: RedrivePiece) -> RedrivenPiece:
     walk = command.walk
     if walk is not None and not holders.is_done(walk := holders.step(tx, walk)):
         return RedrivenPiece({}, [], 0, command.start, command.stop, walk)
-    group, dead_letters = _dead_letters_of(tx, command.group)
+    group, dead_letters = dead_letters_of(tx, command.group)
     failures: list[Failure] = []
     if command.offsets is None:
-        chosen = _following(tx, dead_letters, command.start, command.stop)
+        chosen = following(tx, dead_letters, command.start, command.stop)
     else:
-        chosen = _named(tx, dead_letters, command.offsets, failures)
+        chosen = named(tx, dead_letters, command.offsets, failures)
     by_origin: dict[int, list[DeadLetter]] = {}
     for unit in chosen.units:
         _sort_in(tx, dead_letters, unit, command, by_origin, failures)
@@ -100,7 +108,7 @@ def redrive(tx: Tx, command: RedrivePiece) -> RedrivenPiece:
     return RedrivenPiece(counts, failures, *chosen[1:])
 
 
-def _dead_letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
+def dead_letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
     """A group and its dead letter topic; for an empty name, the topic of given-up half messages."""
     group = tx.group(name) if name else None
     if name and group is None:
@@ -111,7 +119,7 @@ def _dead_letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
     return group, topic
 
 
-def _following(tx: Tx, dead_letters: Topic, start: int, stop: int) -> Chosen:
+def following(tx: Tx, dead_letters: Topic, start: int, stop: int) -> Chosen:
     """The next dead letters from `start` on, without those that are gone."""
     where = (dead_letters.topic_id, 0)
     at = max(start, tx.state.queue_min.get(where, 0))
@@ -131,7 +139,7 @@ def _following(tx: Tx, dead_letters: Topic, start: int, stop: int) -> Chosen:
     return Chosen(units, 0, at, max(at, stop))
 
 
-def _named(tx: Tx, dead_letters: Topic, offsets: tuple[int, ...], failures: list[Failure]) -> Chosen:
+def named(tx: Tx, dead_letters: Topic, offsets: tuple[int, ...], failures: list[Failure]) -> Chosen:
     """The dead letters at these offsets; a missing one is a failure."""
     where, room, units = (dead_letters.topic_id, 0), PIECE_BYTES, list[tuple[int, int, int]]()
     seen: set[int] = set()
@@ -142,7 +150,7 @@ def _named(tx: Tx, dead_letters: Topic, offsets: tuple[int, ...], failures: list
         found = entries(tx.kv, *where, offset, 1)
         if not found or deadletter.is_gone(tx.kv, *where, offset):
             failures.append(
-                Failure(offset, "", _not_there(dead_letters, offset, "was redriven" if found else "does not exist"))
+                Failure(offset, "", not_there(dead_letters, offset, "was redriven" if found else "does not exist"))
             )
             continue
         room -= found[0][2]
@@ -158,7 +166,7 @@ def _show(dead_letters: Topic) -> str:
     return f"see: popmq dlq show {group}" if dead_letters.is_dead_letter else f"see: popmq export {dead_letters.name} -"
 
 
-def _not_there(dead_letters: Topic, offset: int, how: str) -> Refused:
+def not_there(dead_letters: Topic, offset: int, how: str) -> Refused:
     return Refused(
         "MESSAGE_NOT_FOUND",
         f"the dead letter at offset {offset} of {dead_letters.name!r} {how}",
@@ -181,21 +189,29 @@ def _sort_in(
     opened = deadletter.opened(read[1]) if read else None
     if opened is None:
         failures.append(
-            Failure(offset, "", _not_there(dead_letters, offset, "cannot be read: its stored bytes are damaged"))
+            Failure(offset, "", not_there(dead_letters, offset, "cannot be read: its stored bytes are damaged"))
         )
         return
     dead_letter = DeadLetter(offset, fields.outgoing(opened[0]), opened[1])
-    message_id, origin = dead_letter.message.message_id, dead_letter.origin
-    if command.topic not in ("", origin.topic):
+    message_id = dead_letter.message.message_id
+    if other := other_than(command, dead_letter.origin):
         if command.offsets is not None:
-            why = _not_there(dead_letters, offset, f"came from topic {origin.topic!r}")
-            failures.append(Failure(offset, message_id, why))
+            failures.append(Failure(offset, message_id, not_there(dead_letters, offset, other)))
         return
     found = _origin_of(tx, dead_letter)
     if isinstance(found, Refused):
         failures.append(Failure(offset, message_id, found))
     else:
         by_origin.setdefault(found.topic_id, []).append(dead_letter)
+
+
+def other_than(command: RedrivePiece | DiscardPiece, origin: Origin) -> str:
+    """Why a dead letter is not among those that a command wants; "" if it is."""
+    if command.topic not in ("", origin.topic):
+        return f"came from topic {origin.topic!r}"
+    if command.reason not in (None, found := deadletter.headline(origin.reason)):
+        return f"has the reason {found!r}"
+    return ""
 
 
 def _origin_of(tx: Tx, dead_letter: DeadLetter) -> Topic | Refused:
@@ -342,7 +358,7 @@ def _commit(tx: Tx, origin: Topic, dead_letters: list[DeadLetter]) -> None:
 
 def find(tx: Tx, command: FindDeadLetters) -> tuple[dict[int, str], int]:
     """One piece of the search for dead letters with these ids, and where to continue; 0 = all were searched."""
-    _, dead_letters = _dead_letters_of(tx, command.group)
+    _, dead_letters = dead_letters_of(tx, command.group)
     wanted = {hash8(message_id): message_id for message_id in command.message_ids}
     below = index.end(tx.kv, dead_letters.topic_id) if command.below is None else command.below
     hits, below, _ = index.search(tx.kv, dead_letters.topic_id, frozenset(wanted), below, SEARCH_STEPS)

@@ -68,6 +68,10 @@ CAPABILITIES: dict[str, Capability] = {
     ),
     "filters": Capability("filters of groups", "name the filter in each Pop", (do.SetFilter,)),
     "redrive": Capability("delivering dead letters again", "pop the dead-letter topic, and Send", ("redrive",)),
+    "discard": Capability("removing dead letters", "pop the dead-letter topic, and Ack", ("discard",)),
+    "dead_letter_reasons": Capability(
+        "counts of dead letters by reason", "Browse the dead-letter topic", ("dead_letter_reasons",)
+    ),
     "purge": Capability("emptying a topic", "delete and create it, or shorten its retention", (do.PurgeTopic,)),
     "schedules": Capability(
         "schedules",

@@ -20,7 +20,7 @@ from popmq_server.commands import (
     SetConsumeMode,
     Why,
 )
-from popmq_server.commands.inspection import MessageLife
+from popmq_server.commands.inspection import DeadLetterReasons, MessageLife, ReasonsFound
 from popmq_server.commands.store import Piece
 from popmq_server.model.records import Subscription
 from popmq_server.seam.core import Commands
@@ -48,6 +48,9 @@ class Inspection(Commands, Protocol):
     async def search(self, asked: Search) -> Searched:
         """The messages of all queues of a topic, newest or oldest first, or those with a text."""
 
+    async def dead_letter_reasons(self, asked: DeadLetterReasons) -> ReasonsFound:
+        """The reasons of a group's dead letters, with their numbers."""
+
     async def why(self, asked: Why) -> list[MessageLife]:
         """The histories of all messages with an id, in one consistent view."""
 
@@ -67,6 +70,9 @@ class Admin(Commands, Protocol):
 
     async def redrive(self, asked: Redrive) -> Redriven:
         """Redrives some or all dead letters. After a crash midway the rest is still there: call again."""
+
+    async def discard(self, asked: Redrive) -> Redriven:
+        """Removes some or all dead letters. After a crash midway the rest is still there: call again."""
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
         """Switches between POP and PULL; returns when what was leased or waiting is moved for it."""

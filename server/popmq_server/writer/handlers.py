@@ -21,6 +21,7 @@ from popmq_server.commands import (
     DeleteGroup,
     DeleteSchedule,
     DeleteTopic,
+    DiscardPiece,
     DropStages,
     EndLease,
     EndTransaction,
@@ -60,7 +61,7 @@ from popmq_server.delivery import lease, owner, pop, session_lease, subscription
 from popmq_server.inspect import browse, look_up, peek, stats, trace, why
 from popmq_server.lite import lite_pop, lite_sync
 from popmq_server.model.leased import Leased
-from popmq_server.operate import end_lease, idle_subscriptions, message_groups, purge, redrive
+from popmq_server.operate import discard, end_lease, idle_subscriptions, message_groups, purge, redrive
 from popmq_server.pulling import consume_mode, offsets, pull, send_back
 from popmq_server.schedules import schedules
 from popmq_server.sending import check_back, delay, end_transaction, send, staging, transaction
@@ -115,6 +116,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     CountChecks: check_back.count,
     Listen: check_back.listen,
     RedrivePiece: redrive.redrive,
+    DiscardPiece: discard.discard,
     FindDeadLetters: redrive.find,
     CreateSchedule: schedules.create,
     DeleteSchedule: schedules.delete,

@@ -54,6 +54,20 @@ async def test_browse_reads_all_queues_in_order_and_searches_them(client: Any, p
         await client.browse(TOPIC, order="sideways")
 
 
+async def test_dead_letters_are_counted_by_reason_and_discarded(client: Any) -> None:
+    await client.send(TOPIC, ["a", "b", "c"])
+    for delivery in await client.pop(TOPIC, GROUP):
+        await client.reject(delivery, "timeout" if delivery.text() == "c" else "bad\n  trace")
+    assert [(each.reason, each.messages) for each in await client.dead_letter_reasons(GROUP)] == [
+        ("bad", 2),
+        ("timeout", 1),
+    ]
+    assert (await client.discard(GROUP, reason="bad")).discarded == 2
+    assert (await client.redrive(GROUP, reason="timeout")).redriven == 1
+    done = await client.discard(GROUP, message_ids=["nobody"])
+    assert (done.discarded, [failure.message_id for failure in done.failures]) == (0, ["nobody"])
+
+
 async def test_peek_shows_what_the_next_pop_would_deliver_and_changes_nothing(client: Any) -> None:
     await client.send(TOPIC, ["a", "b"])
     (first,) = await client.pop(TOPIC, GROUP, max_messages=1)

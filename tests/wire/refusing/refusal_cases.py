@@ -65,6 +65,8 @@ def bad_names() -> Iterator[Case]:
         ("Admin/Why", "topic"),
         ("Admin/Why", "group"),
         ("Admin/RedriveDeadLetters", "group"),
+        ("Admin/DiscardDeadLetters", "group"),
+        ("Admin/ListDeadLetterReasons", "group"),
         ("Admin/ListDelayed", "topic"),
         ("Admin/ListTransactions", "topic"),
         ("Broker/AttachOwner", "topic"),
@@ -190,7 +192,7 @@ def bad_looks() -> Iterator[Case]:
         yield from out_of_range(name, "max_messages", 4097, 2**32 - 1)
     yield bad("Broker/Peek", "FILTER_CONFLICT", "filter", filter=pb.Filter(tag="a"))
     yield bad("Broker/Peek", "FILTER_INVALID", "filter.sql92", filter=pb.Filter(sql92="a >"))
-    look, redrive = "Admin/LookUp", "Admin/RedriveDeadLetters"
+    look = "Admin/LookUp"
     yield bad(look, "INVALID_FIELD", "message_id", message_id="")
     yield bad(look, "INVALID_FIELD", "message_id", key="k")
     yield bad(look, "INVALID_FIELD", "message_id", message_id="m" * 129)
@@ -203,13 +205,18 @@ def bad_looks() -> Iterator[Case]:
     yield bad("Admin/Why", "INVALID_FIELD", "message_id", message_id="m" * 129)
     yield bad("Admin/Why", "MESSAGE_NOT_FOUND", "message_id", message_id="nobody")
     yield bad("Admin/Why", "MESSAGE_NOT_FOUND", "message_id", topic="flights")
-    yield bad(redrive, "TOPIC_NOT_FOUND", "group", group="")
-    yield bad(redrive, "INVALID_FIELD", "topic", topic="a b")
-    yield bad(redrive, "INVALID_FIELD", "offsets", offsets=[0] * 4097)
-    yield bad(redrive, "INVALID_FIELD", "offsets[1]", offsets=[0, -1])
-    yield bad(redrive, "INVALID_FIELD", "message_ids", message_ids=["a"] * 4097)
-    yield bad(redrive, "INVALID_FIELD", "message_ids[1]", message_ids=["a", ""])
-    yield bad(redrive, "INVALID_FIELD", "message_ids[0]", message_ids=["m" * 129])
+    for redrive in ("Admin/RedriveDeadLetters", "Admin/DiscardDeadLetters"):
+        yield bad(redrive, "TOPIC_NOT_FOUND", "group", group="")
+        yield bad(redrive, "INVALID_FIELD", "topic", topic="a b")
+        yield bad(redrive, "INVALID_FIELD", "offsets", offsets=[0] * 4097)
+        yield bad(redrive, "INVALID_FIELD", "offsets[1]", offsets=[0, -1])
+        yield bad(redrive, "INVALID_FIELD", "message_ids", message_ids=["a"] * 4097)
+        yield bad(redrive, "INVALID_FIELD", "message_ids[1]", message_ids=["a", ""])
+        yield bad(redrive, "INVALID_FIELD", "message_ids[0]", message_ids=["m" * 129])
+        yield bad(redrive, "INVALID_FIELD", "reason", reason="r" * 4097)
+    yield bad("Admin/ListDeadLetterReasons", "TOPIC_NOT_FOUND", "group", group="")
+    yield bad("Admin/ListDeadLetterReasons", "INVALID_FIELD", "topic", topic="a b")
+    yield bad("Admin/ListDeadLetterReasons", "INVALID_FIELD", "page_token", page_token="x")
     for name, field in (("Admin/GetTopic", "name"), ("Admin/GetStats", "topic")):
         for odd in (f"%RETRY%{GROUP}", f"%RETRY%+{TOPIC}", f"%RETRY%{GROUP}+a b"):
             yield bad(name, "INVALID_FIELD", field, **{field: odd})

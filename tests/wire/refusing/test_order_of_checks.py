@@ -28,7 +28,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "Why": {"message_id": "x"},
 }
 #: Its topic chooses dead letters by their origin, which may be gone.
-NOT_THE_TOPIC_ITSELF = {"RedriveDeadLetters"}
+NOT_THE_TOPIC_ITSELF = {"RedriveDeadLetters", "DiscardDeadLetters", "ListDeadLetterReasons"}
 #: (topic, group) → the code.
 FAULTS = {("nowhere", "nobody"): "TOPIC", ("nowhere", GROUP): "TOPIC", (TOPIC, "nobody"): "GROUP"}
 

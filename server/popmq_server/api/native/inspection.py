@@ -10,9 +10,9 @@ from popmq_server.api.native.native import Service
 from popmq_server.api.native.requests import ENTRIES_MAX, INT64_MAX, POP_BYTES, POP_MESSAGES, read
 from popmq_server.api.native.status import error_info
 from popmq_server.commands import Failure, LookUp, Peek, Redrive, Search, Why, queries
-from popmq_server.commands.inspection import MessageLife
+from popmq_server.commands.inspection import DeadLetterReasons, MessageLife
 from popmq_server.errors import invalid, not_one_of
-from popmq_server.model.message import KEY_BYTES_MAX, MESSAGE_ID_BYTES_MAX, check_range, check_text
+from popmq_server.model.message import KEY_BYTES_MAX, MESSAGE_ID_BYTES_MAX, REASON_BYTES_MAX, check_range, check_text
 
 #: Of a text that is searched.
 SEARCH_BYTES_MAX = 256
@@ -65,7 +65,7 @@ class InspectionService(Service):
         request = read(pb.RedriveDeadLettersRequest, raw)
         group = requests.group_name(request.group) if request.group else ""
         topic = requests.topic_name(request.topic) if request.topic else ""
-        redriven = await self._engine.redrive(Redrive(group, topic, *_named(request)))
+        redriven = await self._engine.redrive(Redrive(group, topic, *_named(request), _reason(request)))
         self._native.served("RedriveDeadLetters", group, topic)
         for origin, messages in redriven.topics.items():
             self._native.moved("RedriveDeadLetters", group, origin, messages)
@@ -73,6 +73,30 @@ class InspectionService(Service):
             self._metrics.refusals.labels(failure.why.code).inc()
         count = sum(redriven.topics.values())
         return pb.RedriveDeadLettersResponse(redriven=count, failures=_failures(redriven.failures))
+
+    async def DiscardDeadLetters(self, raw: bytes) -> Message:
+        """Removes some or all dead letters."""
+        request = read(pb.DiscardDeadLettersRequest, raw)
+        group = requests.group_name(request.group) if request.group else ""
+        topic = requests.topic_name(request.topic) if request.topic else ""
+        discarded = await self._engine.discard(Redrive(group, topic, *_named(request), _reason(request)))
+        self._native.served("DiscardDeadLetters", group, topic)
+        for origin, messages in discarded.topics.items():
+            self._native.moved("DiscardDeadLetters", group, origin, messages)
+        for failure in discarded.failures:
+            self._metrics.refusals.labels(failure.why.code).inc()
+        count = sum(discarded.topics.values())
+        return pb.DiscardDeadLettersResponse(discarded=count, failures=_failures(discarded.failures))
+
+    async def ListDeadLetterReasons(self, raw: bytes) -> Message:
+        """The reasons of dead letters, those of most of them first."""
+        request = read(pb.ListDeadLetterReasonsRequest, raw)
+        group = requests.group_name(request.group) if request.group else ""
+        topic = requests.topic_name(request.topic) if request.topic else ""
+        found = await self._engine.dead_letter_reasons(DeadLetterReasons(group, topic, request.page_token))
+        rows = sorted(found.reasons, key=lambda row: (-row.messages, row.reason))
+        reasons = [pb.DeadLetterReason(**row._asdict()) for row in rows]
+        return pb.ListDeadLetterReasonsResponse(reasons=reasons, looked_at=found.looked_at, next_page_token=found.at)
 
 
 def _check_by_offset(request: pb.BrowseRequest) -> None:
@@ -120,7 +144,13 @@ def _look_up(request: pb.LookUpRequest) -> LookUp:
     )
 
 
-def _named(request: pb.RedriveDeadLettersRequest) -> tuple[tuple[int, ...], frozenset[str]]:
+def _reason(request: pb.RedriveDeadLettersRequest | pb.DiscardDeadLettersRequest) -> str | None:
+    return check_text(request.reason, "reason", REASON_BYTES_MAX) if request.HasField("reason") else None
+
+
+def _named(
+    request: pb.RedriveDeadLettersRequest | pb.DiscardDeadLettersRequest,
+) -> tuple[tuple[int, ...], frozenset[str]]:
     """Offsets and message ids, each validated."""
     check_range(len(request.offsets), "offsets", 0, ENTRIES_MAX)
     check_range(len(request.message_ids), "message_ids", 0, ENTRIES_MAX)
