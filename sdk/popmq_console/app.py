@@ -243,7 +243,10 @@ class Console:
             return RedirectResponse("/login", 303)
         login, status = self._logins.known(self._cookie_of(request)), _status(error)
         heading = {403: "Not allowed", 404: "Not done" if back else "Not found"}.get(status, "Not done")
-        return self._render("failed.html", request, login, status, error=error, back=back, heading=heading)
+        away = isinstance(error, errors.Unavailable | errors.DeadlineExceeded) and not back
+        if away:
+            heading = "The broker does not answer"
+        return self._render("failed.html", request, login, status, error=error, back=back, heading=heading, away=away)
 
     async def _no_page(self, request: Request, _: Exception) -> Response:
         """No page at this address: also at that of an action, which the browser shows after a refusal."""

@@ -35,8 +35,8 @@ class Login:
     """One person at one browser.
 
     `name`: of the access key; "" when the broker asks for none, and then all browsers share one login: there is nothing
-    to tell apart. `open` turns false at the end, which ends the pages that follow the numbers. `admin`: whether pages
-    offer what needs this right; the broker decides about each call.
+    to tell apart. `open` turns false at the end, which ends the pages that follow the numbers. `admin`, `sends`:
+    whether pages offer what needs the right admin, or one to send; the broker decides about each call.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Login:
     redrives: dict[str, Redrive] = field(default_factory=dict)  # by group
     open: bool = True
     admin: bool = True
+    sends: bool = True
     rights_s: float = 0.0  # when the broker was asked for them
 
     def say(self, kind: str, sentence: str) -> None:
@@ -138,6 +139,7 @@ class Logins:
         known = await login.client.access_keys()
         own = next((one.allow for one in known.access_keys if one.name == known.caller), ())
         login.admin = not known.enabled or not {"admin", "*"}.isdisjoint(own)
+        login.sends = not known.enabled or any(right == "*" or right.startswith("send") for right in own)
 
     def known(self, cookie: str) -> Login | None:
         """The login of a cookie, without a call to the broker and without counting as use."""

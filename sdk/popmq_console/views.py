@@ -5,7 +5,7 @@ Bodies come from untrusted senders. They are shown escaped, cut to a size that a
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -167,6 +167,10 @@ def address(path: str, **values: object) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
+def _combined(one: Mapping[str, object], other: Mapping[str, object]) -> dict[str, object]:
+    return {**one, **other}
+
+
 def environment() -> Environment:
     """Jinja2 with our filters.
 
@@ -181,6 +185,7 @@ def environment() -> Environment:
     )
     filters = (count, counted, rate, size, seconds, duration, mebibytes, moment, headline, as_text, as_json, as_hex)
     made.filters.update({function.__name__: function for function in filters} | {"bytes": size})
+    made.filters["combined"] = _combined
     made.globals["address"] = address
     made.globals |= {"TEXT_CHARACTERS": TEXT_CHARACTERS, "JSON_BYTES_MAX": JSON_BYTES_MAX}
     return made

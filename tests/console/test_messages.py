@@ -310,3 +310,31 @@ def test_a_key_that_may_only_read_cannot_deliver_again_or_release(site: Site, re
     assert dead_now(site) == before
     with pytest.raises(errors.NotFound):
         site.client.get_topic("nothing-was-made")
+
+
+def test_a_dead_letter_is_delivered_again_from_its_own_page(site: Site, operator: Browser) -> None:
+    dead(site, 1)
+    before = dead_now(site)
+    page = operator.get("/dead-letters/group?group=packing")
+    place = re.search(r'href="(/message\?[^"]+)"', page.text)
+    assert place
+    letter = operator.get(html.unescape(place[1]))
+    offset = re.search(r'name="offset" value="(\d+)"', letter.text)
+    assert offset
+    done = operator.post("/dead-letters/redrive", group="packing", offset=offset[1])
+    assert "Delivered again: 1 dead letter" in done.plain
+    assert dead_now(site) == before - 1
+
+
+def test_the_button_for_all_that_fit_says_how_many_they_are(site: Site, operator: Browser) -> None:
+    dead(site, 130)
+    every = operator.get("/dead-letters/group?group=packing").plain
+    assert f"Deliver all {dead_now(site)} dead letters again" in every
+    fitting = operator.get("/dead-letters/group?group=packing&reason=no+room")
+    count = sum("no room" in one.dead_letter.reason for one in dead_letters(site))
+    assert f"Deliver all that fit the filter ({count}) again" in fitting.plain
+    assert fitting.text.count('name="offset"') == 50 < count
+
+
+def dead_letters(site: Site) -> list[Any]:
+    return list(site.client.browse("%DLQ%packing", max_messages=1000).deliveries)

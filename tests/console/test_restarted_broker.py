@@ -50,3 +50,17 @@ async def test_numbers_after_a_failed_question_are_not_taken_for_new_ones() -> N
         with pytest.raises(errors.Unauthenticated):
             await numbers.stats()
     await numbers.stop()
+
+
+def test_a_console_starts_without_a_broker_says_so_and_shows_its_page_when_it_is_there(tmp_path: pathlib.Path) -> None:
+    with EmbeddedBroker(tmp_path / "data", sync="none") as broker:
+        port = int(broker.endpoint.rpartition(":")[2])
+    with console(f"127.0.0.1:{port}", every_s=0.01) as url:
+        browser = Browser(url)
+        away = browser.get("/topics")
+        assert (away.status, "The broker does not answer" in away.plain) == (503, True)
+        assert '<meta http-equiv="refresh"' in away.text
+        with EmbeddedBroker(tmp_path / "data", sync="none", port=port):
+            assert browser.get("/topics").status == 200
+        away = browser.get("/topics")
+        assert (away.status, 'aria-label="Pages"' in away.text) == (503, True)

@@ -35,7 +35,7 @@ def test_the_overview_counts_the_groups_that_the_list_shows(site: Site, operator
 
 
 def test_the_list_of_topics_shows_numbers_and_finds_by_a_part_of_the_name(operator: Browser) -> None:
-    assert "orders 5 " in operator.get("/topics?sort=size").plain
+    assert "orders 5 " in operator.get("/topics?sort=-size").plain
     found = operator.get("/topics?q=INVO")
     assert "invoices" in found.plain
     assert "/topic?name=orders" not in found.text

@@ -1,7 +1,7 @@
 """The pages and actions by their paths. A page returns the values of its template, an action an Outcome."""
 
 from popmq_console.asking import Action, Page
-from popmq_console.pages import clients, dead_letters, groups, later, messages, overview, schedules, topics
+from popmq_console.pages import clients, dead_letters, groups, later, messages, overview, schedules, sending, topics
 
 #: The navigation: address, title.
 NAVIGATION = (
@@ -32,6 +32,7 @@ PAGES: dict[str, tuple[Page, str]] = {
     "/messages": (messages.messages, "messages.html"),
     "/message": (messages.message, "message.html"),
     "/messages/why": (messages.why, "why.html"),
+    "/message/new": (sending.form, "send.html"),
     "/dead-letters": (dead_letters.groups, "dead_letters.html"),
     "/dead-letters/group": (dead_letters.of_group, "dead_letters_group.html"),
     "/message-groups": (later.message_groups, "message_groups.html"),
@@ -53,6 +54,7 @@ ACTIONS: dict[str, Action] = {
     "/group/delete": groups.delete,
     "/group/reset": groups.reset,
     "/group/filter": groups.filter,
+    "/messages/send": sending.send,
     "/leases/end": clients.end_lease,
     "/owners/release": clients.release_owner,
     "/dead-letters/redrive": dead_letters.redrive,

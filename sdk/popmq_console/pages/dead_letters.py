@@ -4,12 +4,13 @@ a filter ──▶ the page looks at SCAN_MAX dead letters at most, then offers 
 all      ──▶ redrives.py, in pieces; this page shows how far it is
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import popmq
 from popmq_console.asking import Ask, Outcome, whole, wrong
 from popmq_console.numbers import by_group
 from popmq_console.redrives import PIECE, Redrive, dead_letter_topic, fits
+from popmq_console.sorting import Columns, ordered
 from popmq_console.views import address, counted, paged
 
 SHOWN = 50
@@ -17,12 +18,32 @@ SHOWN = 50
 SCAN_MAX = 5_000
 
 
+GROUPS: Columns[tuple[str, int]] = {
+    "Group": lambda pair: pair[0],
+    "Dead letters#": lambda pair: pair[1],
+    "Being delivered again": None,
+}
+
+
 async def groups(ask: Ask) -> dict[str, Any]:
     """The groups that have dead letters, those with most first."""
     rows = by_group((await ask.login.numbers.stats()).groups)
     counts = [(name, max(row.dead for row in group)) for name, group in rows.items()]
     listed = sorted(((name, dead) for name, dead in counts if dead), key=lambda pair: (-pair[1], pair[0]))
-    return {"rows": paged(listed, ask.value("page")), "redrives": ask.login.redrives}
+    order = ordered(listed, GROUPS, ask.value("sort"))
+    return {"rows": paged(order.items, ask.value("page")), "order": order, "redrives": ask.login.redrives}
+
+
+class Scanned(NamedTuple):
+    """What a page found. `following`: the offset after the last one that it shows, or 0: there are no more.
+
+    `fitting`: how many fit of those that it looked at; `whole`: whether these were all of the group.
+    """
+
+    deliveries: list[popmq.Delivery]
+    following: int
+    fitting: int
+    whole: bool
 
 
 async def of_group(ask: Ask) -> dict[str, Any]:
@@ -31,39 +52,44 @@ async def of_group(ask: Ask) -> dict[str, Any]:
     Its list is made once; only the progress of a redrive is refreshed.
     """
     group, origin, reason = ask.value("group"), ask.value("origin"), ask.value("reason")
-    found, following = ([], 0) if ask.live else await _scan(ask, group, origin, reason)
+    found = Scanned([], 0, 0, True) if ask.live else await _scan(ask, group, origin, reason)
     rows = by_group((await ask.login.numbers.stats()).groups).get(group, [])
+    total = max((row.dead for row in rows), default=0)
     return {
         "group": group,
         "origin": origin,
         "reason": reason,
-        "letters": found,
-        "following": following,
+        "letters": found.deliveries,
+        "following": found.following,
+        "fitting": (found.fitting, found.whole) if origin or reason else (total, True),
         "offset": ask.place("offset"),
-        "total": max((row.dead for row in rows), default=0),
+        "total": total,
         "topic": dead_letter_topic(group),
         "redrive": ask.login.redrives.get(group),
     }
 
 
-async def _scan(ask: Ask, group: str, origin: str, reason: str) -> tuple[list[popmq.Delivery], int]:
-    """(dead letters that fit, the offset after the last one examined, or 0: there are no more)."""
-    topic, offset, looked_at = dead_letter_topic(group), ask.place("offset"), 0
-    found: list[popmq.Delivery] = []
+async def _scan(ask: Ask, group: str, origin: str, reason: str) -> Scanned:
+    """Looks at SCAN_MAX dead letters, to count those that fit a filter; without one, at those that it shows."""
+    topic, begin = dead_letter_topic(group), ask.place("offset")
     piece = PIECE if origin or reason else SHOWN
+    shown: list[popmq.Delivery] = []
+    offset, following, fitting, looked_at = begin, 0, 0, 0
     while True:
         page = await ask.client.browse(topic, 0, offset, piece)
         for one in page.deliveries:
             if fits(one, origin, reason):
-                found.append(one)
-                if len(found) == SHOWN:
-                    return found, one.offset + 1
+                fitting += 1
+                if len(shown) < SHOWN:
+                    shown.append(one)
+                elif not following:
+                    following = shown[-1].offset + 1
         looked_at += piece
         if page.next_offset <= offset or page.next_offset >= page.max_offset:
-            return found, 0
+            return Scanned(shown, following, fitting, not begin)
         offset = page.next_offset
-        if looked_at >= SCAN_MAX:
-            return found, offset
+        if looked_at >= SCAN_MAX or piece == SHOWN:
+            return Scanned(shown, following or offset, fitting, False)
 
 
 def page_of(group: str, origin: str = "", reason: str = "") -> str:

@@ -10,23 +10,43 @@ import popmq
 from popmq.topic import Start
 from popmq_console.asking import Ask, Outcome, moment_of, wrong
 from popmq_console.numbers import backlog, by_group
+from popmq_console.sorting import Columns, ordered
 from popmq_console.views import address, paged
+
+TOPICS: Columns[popmq.GroupStats] = {
+    "Topic": lambda row: row.topic,
+    "Mode": lambda row: row.mode,
+    "Filter": None,
+    "Ready#": lambda row: row.ready,
+    "In flight#": lambda row: row.in_flight,
+    "Retry#": lambda row: row.retry,
+    "Backoff#": lambda row: row.backoff,
+    "Waiting#": lambda row: row.waiting,
+    "Oldest#": lambda row: row.oldest_age,
+    "Popped/s#": lambda row: row.popped_per_s,
+    "Acked/s#": lambda row: row.acked_per_s,
+    "Acked#": lambda row: row.acked,
+}
 
 
 async def groups(ask: Ask) -> dict[str, Any]:
-    """The list, filtered by a part of the name, the oldest work first or by name."""
+    """The list, filtered by a part of the name, by name or by a number."""
     part = ask.value("q")
     settings = [one for one in await ask.client.list_groups() if part.lower() in one.name.lower()]
     rows = by_group((await ask.login.numbers.stats()).groups)
-    if ask.value("sort") == "age":
-        settings.sort(key=lambda one: -max((row.oldest_age for row in rows.get(one.name, ())), default=0.0))
-    shown = paged(settings, ask.value("page"))
-    return {
-        "rows": shown,
-        "sums": {one.name: sums(rows.get(one.name, [])) for one in shown.items},
-        "q": part,
-        "sort": "age" if ask.value("sort") == "age" else "name",
+    totals = {one.name: sums(rows.get(one.name, [])) for one in settings}
+    columns: Columns[popmq.Group] = {
+        "Group": lambda one: one.name,
+        "Backlog#": lambda one: totals[one.name]["backlog"],
+        "In flight#": lambda one: totals[one.name]["in_flight"],
+        "Oldest#": lambda one: totals[one.name]["oldest"],
+        "Acked/s#": lambda one: totals[one.name]["acked_per_s"],
+        "Dead#": lambda one: totals[one.name]["dead"],
+        "Topics#": lambda one: totals[one.name]["topics"],
+        "Sessions#": lambda one: totals[one.name]["sessions"],
     }
+    order = ordered(settings, columns, ask.value("sort"))
+    return {"rows": paged(order.items, ask.value("page")), "order": order, "sums": totals, "q": part}
 
 
 def sums(rows: list[popmq.GroupStats]) -> dict[str, float]:
@@ -47,9 +67,11 @@ async def group(ask: Ask) -> dict[str, Any]:
     name = ask.value("name")
     settings = await ask.client.get_group(name)
     stats = await ask.client.stats(group=name)
+    order = ordered(stats.groups, TOPICS, ask.value("sort"))
     return {
         "group": settings,
-        "rows": [(row, backlog(row)) for row in stats.groups],
+        "order": order,
+        "rows": [(row, backlog(row)) for row in order.items],
         "subscriptions": {one.topic: one for one in await ask.client.subscriptions(name)},
         "dead": max((row.dead for row in stats.groups), default=0),
     }

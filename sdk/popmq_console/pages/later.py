@@ -8,16 +8,35 @@ from typing import Any, cast
 import popmq
 from popmq.transaction import Resolution
 from popmq_console.asking import Ask, Outcome, tried, wrong
+from popmq_console.sorting import Columns, ordered
 from popmq_console.views import address
 
 SHOWN = 100
+
+
+DELAYED: Columns[popmq.DelayedMessage] = {
+    "Message": lambda one: one.message_id,
+    "Topic": lambda one: one.topic,
+    "Due": lambda one: one.due_ms,
+    "Stored": lambda one: one.stored_ms,
+    "": None,
+}
+HALF: Columns[popmq.HalfMessage] = {
+    "Message": lambda one: one.message_id,
+    "Topic": lambda one: one.topic,
+    "Stored": lambda one: one.stored_ms,
+    "Checks#": lambda one: one.checks,
+    "Next check": lambda one: one.next_check_ms,
+    "": None,
+}
 
 
 async def delayed(ask: Ask) -> dict[str, Any]:
     """Delayed messages of a topic, or of all, soonest first. Raises TopicNotFound."""
     topic = ask.value("topic")
     found, refusal = await tried(ask.client.list_delayed(topic, max_messages=SHOWN), popmq.DelayedMessages((), 0))
-    return {"messages": found.messages, "total": found.total, "topic": topic, "refusal": refusal}
+    order = ordered(found.messages, DELAYED, ask.value("sort"))
+    return {"order": order, "total": found.total, "topic": topic, "refusal": refusal}
 
 
 async def recall(ask: Ask) -> Outcome:
@@ -31,7 +50,8 @@ async def transactions(ask: Ask) -> dict[str, Any]:
     """Half messages of a topic, or of all, in each topic oldest first. Raises TopicNotFound."""
     topic = ask.value("topic")
     found, refusal = await tried(ask.client.list_transactions(topic, SHOWN), popmq.HalfMessages((), 0))
-    return {"messages": found.messages, "total": found.total, "topic": topic, "refusal": refusal}
+    order = ordered(found.messages, HALF, ask.value("sort"))
+    return {"order": order, "total": found.total, "topic": topic, "refusal": refusal}
 
 
 async def end(ask: Ask) -> Outcome:

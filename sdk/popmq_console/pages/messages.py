@@ -9,9 +9,13 @@ from typing import Any
 
 import popmq
 from popmq_console.asking import UINT32_MAX, Ask, moment_of, tried, whole
-from popmq_console.views import is_text
+from popmq_console.views import counted, is_text
 
 SHOWN = 50
+#: Begins the names of retries: their entries are read by number only.
+RETRIES = "%RETRY%"
+#: What selects messages; without any the page shows the newest.
+FIELDS = ("q", "id", "key", "at", "queue", "offset")
 #: Queues that are read for a search by time; a topic with more is asked queue by queue.
 QUEUES_MAX = 64
 Found = tuple[list[popmq.Delivery], str, dict[str, str]]
@@ -20,9 +24,10 @@ Found = tuple[list[popmq.Delivery], str, dict[str, str]]
 async def messages(ask: Ask) -> dict[str, Any]:
     """The form, and its results: by key, by id, by time or by place. Raises TopicNotFound, InvalidField.
 
-    Without a word about which, the first queue from its first message on: there is always something to look at.
+    Without a word about which, the newest of all queues: there is always something to look at.
     """
     topic = ask.value("topic")
+    newest = bool(topic) and not any(ask.value(name) for name in (*FIELDS, "after"))
     nothing: Found = ([], "", {})
     (found, more, following), refusal = await tried(_found(ask, topic), nothing) if topic else (nothing, None)
     return {
@@ -31,7 +36,9 @@ async def messages(ask: Ask) -> dict[str, Any]:
         "more": more,
         "following": following,
         "refusal": refusal,
-        "fields": {name: ask.value(name) for name in ("id", "key", "at", "queue", "offset")},
+        "fields": {name: ask.value(name) for name in FIELDS},
+        "newest": newest,
+        "tail": newest and bool(ask.value("live")),
         "names": [one.topic for one in (await ask.login.numbers.stats()).topics[:1000]],
     }
 
@@ -43,12 +50,32 @@ async def _found(ask: Ask, topic: str) -> Found:
         return list(found.deliveries), "There are more, older ones." if found.more else "", {}
     if ask.value("at"):
         return await _since(ask, topic, moment_of(ask.value("at")), ask.value("after"))
+    if not topic.startswith(RETRIES) and not ask.value("queue") and not ask.value("offset"):
+        return await _newest(ask, topic)
     queue = ask.place("queue", UINT32_MAX)
     page = await ask.client.browse(topic, queue, ask.place("offset"), SHOWN)
     more = page.next_offset < page.max_offset
     following = {"topic": topic, "queue": str(queue), "offset": str(page.next_offset)} if more else {}
     sentence = f"Queue {queue}: offsets {page.min_offset:,} to {page.max_offset:,}, the last one not included."
     return list(page.deliveries), sentence, following
+
+
+async def _newest(ask: Ask, topic: str) -> Found:
+    """The newest messages of all queues, or those of them that have a text. One page reads a bounded part of the topic.
+
+    A text is looked for in id, body, tag, key, property, message group and dead-letter reason.
+    """
+    search = ask.value("q")
+    page = await ask.client.browse(
+        topic, max_messages=SHOWN, order="newest", search=search, page_token=ask.value("after")
+    )
+    looked_at = (whole(ask.value("looked_at")) or 0) + page.looked_at
+    following = {"topic": topic, "q": search, "after": page.next_page_token, "looked_at": str(looked_at)}
+    sentence = ""
+    if search:
+        end = "older ones are not looked at yet" if page.next_page_token else "that is all"
+        sentence = f"{search!r} was looked for in {counted(looked_at, 'message')}; {end}."
+    return list(page.deliveries), sentence, following if page.next_page_token else {}
 
 
 async def _since(ask: Ask, topic: str, at: datetime, after: str) -> Found:

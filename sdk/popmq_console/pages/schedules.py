@@ -9,17 +9,33 @@ from zoneinfo import ZoneInfo
 
 from popmq.schedule import Missed, Schedule
 from popmq_console.asking import Ask, Outcome, wrong
+from popmq_console.sorting import Columns, ordered
 from popmq_console.views import address, paged
 
 #: Next occurrences that the page of a schedule shows.
 UPCOMING = 10
 
 
+SCHEDULES: Columns[Schedule] = {
+    "Schedule": lambda one: one.name,
+    "Topic": lambda one: one.topic,
+    "Cron": lambda one: one.cron,
+    "Zone": lambda one: one.tz,
+    "Next": lambda one: one.next_ms,
+    "Last": lambda one: one.last_ms,
+    "Sent#": lambda one: one.sent,
+    "Skipped#": lambda one: one.skipped,
+    "Failed#": lambda one: one.failed,
+}
+
+
 async def schedules(ask: Ask) -> dict[str, Any]:
     """The list, by name, filtered by a part of the name or of the topic; needs the right admin."""
     part = ask.value("q").lower()
     listed = [one for one in await ask.client.list_schedules() if part in one.name.lower() or part in one.topic.lower()]
-    return {"rows": paged(listed, ask.value("page")), "q": ask.value("q"), "missed": get_args(Missed)}
+    order = ordered(listed, SCHEDULES, ask.value("sort"))
+    rows = paged(order.items, ask.value("page"))
+    return {"rows": rows, "order": order, "q": ask.value("q"), "missed": get_args(Missed)}
 
 
 async def schedule(ask: Ask) -> dict[str, Any]:

@@ -4,42 +4,65 @@ Pausing is the permission of the topic: READ_ONLY stops producers, WRITE_ONLY co
 for the name, and the server compares it, not only the script.
 """
 
-from collections.abc import Callable
 from typing import Any, cast, get_args
 
 import popmq
 from popmq.topic import Permission, TopicType
 from popmq_console.asking import INT64_MAX, Ask, Outcome, wrong
 from popmq_console.numbers import backlog, by_topic
+from popmq_console.sorting import Columns, ordered
 from popmq_console.views import address, paged
 
 #: Queues that the page of a topic shows at once.
 QUEUES_SHOWN = 64
 #: Dead-letter topics have a page of their own; a search finds them here, too.
 HIDDEN = "%DLQ%"
-SORTS: dict[str, Callable[[popmq.TopicStats], Any]] = {
-    "name": lambda row: row.topic,
-    "messages": lambda row: -row.messages,
-    "rate": lambda row: -row.sent_per_s,
-    "size": lambda row: -row.bytes,
+QUEUES: Columns[popmq.QueueStats] = {
+    "Queue": lambda one: one.queue,
+    "Messages#": lambda one: one.max_offset - one.min_offset,
+    "First offset#": lambda one: one.min_offset,
+    "Next offset#": lambda one: one.max_offset,
+}
+GROUPS: Columns[popmq.GroupStats] = {
+    "Group": lambda row: row.group,
+    "Backlog#": backlog,
+    "Ready#": lambda row: row.ready,
+    "In flight#": lambda row: row.in_flight,
+    "Retry#": lambda row: row.retry,
+    "Backoff#": lambda row: row.backoff,
+    "Waiting#": lambda row: row.waiting,
+    "Oldest#": lambda row: row.oldest_age,
+    "Acked/s#": lambda row: row.acked_per_s,
 }
 
 
 async def topics(ask: Ask) -> dict[str, Any]:
     """The list, by name or by a number, filtered by a part of the name."""
     stats = await ask.login.numbers.stats()
-    part, sort = ask.value("q"), ask.value("sort") if ask.value("sort") in SORTS else "name"
+    part = ask.value("q")
     listed = [row for row in stats.topics if part or not row.topic.startswith(HIDDEN)]
-    rows = sorted((row for row in listed if part.lower() in row.topic.lower()), key=SORTS[sort])
+    rows = sorted((row for row in listed if part.lower() in row.topic.lower()), key=lambda row: row.topic)
     groups = by_topic(stats.groups)
-    shown = paged(rows, ask.value("page"))
+    backlogs = {row.topic: sum(map(backlog, groups.get(row.topic, ()))) for row in rows}
+    readers = {row.topic: len(groups.get(row.topic, ())) for row in rows}
+    columns: Columns[popmq.TopicStats] = {
+        "Topic": lambda row: row.topic,
+        "Messages#": lambda row: row.messages,
+        "Sent/s#": lambda row: row.sent_per_s,
+        "Backlog#": lambda row: backlogs[row.topic],
+        "Groups#": lambda row: readers[row.topic],
+        "Delayed#": lambda row: row.delayed,
+        "Half#": lambda row: row.half,
+        "Size#": lambda row: row.bytes,
+        "Queues#": lambda row: len(row.queues),
+    }
+    order = ordered(rows, columns, ask.value("sort"))
     return {
-        "rows": shown,
-        "backlogs": {row.topic: sum(map(backlog, groups.get(row.topic, ()))) for row in shown.items},
-        "readers": {row.topic: len(groups.get(row.topic, ())) for row in shown.items},
+        "rows": paged(order.items, ask.value("page")),
+        "order": order,
+        "backlogs": backlogs,
+        "readers": readers,
         "q": part,
-        "sort": sort,
-        "sorts": list(SORTS),
         "types": get_args(TopicType),
     }
 
@@ -50,11 +73,15 @@ async def topic(ask: Ask) -> dict[str, Any]:
     settings = await ask.client.get_topic(name)
     stats = await ask.client.stats(topic=name)
     (numbers,) = stats.topics
+    groups = ordered(stats.groups, GROUPS, ask.value("sort"))
+    queues = ordered(numbers.queues, QUEUES, ask.value("queues"))
     return {
         "topic": settings,
         "numbers": numbers,
-        "queues": numbers.queues[:QUEUES_SHOWN],
-        "groups": [(row, backlog(row)) for row in stats.groups],
+        "queues": queues.items[:QUEUES_SHOWN],
+        "queue_order": queues,
+        "groups": [(row, backlog(row)) for row in groups.items],
+        "group_order": groups,
         "permissions": get_args(Permission),
     }
 
