@@ -137,7 +137,7 @@ class Job:
         if time.monotonic() - max(self._sent.ended, self._stored.ended) > STALLED_SECONDS:
             raise DemoError(f"nothing moved for {STALLED_SECONDS:.0f} s: the machine is too busy, or Spark hangs")
         if not all(self._batches):
-            return False  # a group may be unknown until its query has read something
+            return False  # until its query has read something a group is unknown, or has zeros
         group, windows = (self._client.stats(TOPIC, name).groups[0] for name in (GROUP, delays.GROUP))
         waiting = group.ready + group.retry + group.backoff
         self._news = (

@@ -21,6 +21,11 @@ def test_stats_show_what_groups_have_to_do(run: Cli, client: popmq.Client) -> No
     assert run("stats", "orders", "--topic", "orders").code == 2
 
 
+def test_stats_of_a_group_that_has_not_read_the_topic_are_zeros(run: Cli, client: popmq.Client) -> None:
+    client.create_group("audit")
+    assert run("stats", "orders", "audit").out.splitlines()[1].split("\t")[:8] == ["audit", "orders", *"000000"]
+
+
 def test_stats_watch_shows_the_numbers_repeatedly(run: Cli, client: popmq.Client) -> None:
     shown = run("stats", "--watch", "--every", "1ms", "--times", "3", "--json")
     assert len(shown.objects) == 3

@@ -75,6 +75,11 @@ def test_a_lease_ends_at_its_deadline_or_that_of_its_renewal(shop: Stubs, clock:
     assert bodies(shop.pop()) == []
 
 
+def test_the_numbers_of_a_group_in_a_topic_exist_before_its_first_read(shop: Stubs) -> None:
+    shop.send(b"a")
+    assert shop.stats() == pb.GroupStats(topic=TOPIC, group=GROUP)
+
+
 @pytest.mark.parametrize("form", [pb.FORMAT_ROWS, pb.FORMAT_COLUMNS])
 def test_each_form_of_an_answer_has_handles_that_ack(shop: Stubs, form: pb.Format) -> None:
     shop.send(b"a", b"b")

@@ -40,7 +40,11 @@ class Inspection:
     _wire: Wire
 
     def stats(self, topic: str = "", group: str = "") -> Stats:
-        """Numbers by topic and group, empty for all. Raises TopicNotFound, GroupNotFound."""
+        """Numbers by topic and group, empty for all. Raises TopicNotFound, GroupNotFound.
+
+        `groups` has each group in each topic that it has read. With a topic and a group it has one row, of zeros until
+        the group reads the topic; only `dead` is of all its topics.
+        """
         return self._wire.run(inspection_calls.stats(topic, group))
 
     def browse(

@@ -64,7 +64,10 @@ class TopicNames(Query[dict[int, str]]):
 
 @dataclass(frozen=True)
 class Groups(Listing[GroupNumbers]):
-    """Every group in every topic that it has named, by topic, limited to the requested topic and group."""
+    """Every group in every topic that it has named, by topic, limited to the requested topic and group.
+
+    With both names it is one row, of zeros until the group names the topic.
+    """
 
     topic: str = ""
     group: str = ""

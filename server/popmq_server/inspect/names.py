@@ -65,12 +65,14 @@ class Pair(NamedTuple):
 def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Pair | str]:
     """The pairs of a topic and a group, or of all with an empty name; by topic.
 
-    Steps that find nothing yield the place where the list continues after them. Raises Refused for names that do not
-    exist. A retry topic has one pair: its group and its topic.
+    With both names it is that pair, also when the group has not named the topic yet. Steps that find nothing yield the
+    place where the list continues after them. Raises Refused for names that do not exist. A retry topic has one pair:
+    its group and its topic.
     """
     if topic_name.startswith(RETRY_PREFIX):
         group, topic = retry_topic(tx, topic_name)
-        if (group.group_id, topic.topic_id) in tx.state.stat and group_name in ("", group.name):
+        has_named = (group.group_id, topic.topic_id) in tx.state.stat
+        if group_name == group.name or (has_named and not group_name):
             yield Pair(group, topic, "")
         return
     named_topic, named_group = tx.topic(topic_name), tx.group(group_name)
@@ -80,7 +82,7 @@ def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Pair
         raise group_not_found(group_name)
     last = _Place.of(after)
     if named_topic is not None:
-        yield from _pairs_of(tx, named_topic, named_group, last.group_id)
+        yield from _pairs_of(tx, named_topic, named_group, last.group_id, alone=True)
         return
     if last.topic and (begun := tx.topic(last.topic)) is not None:
         yield from _pairs_of(tx, begun, named_group, last.group_id)
@@ -111,11 +113,11 @@ class _Place(NamedTuple):
         return f"{self.group_id} {self.topic}"
 
 
-def _pairs_of(tx: Tx, topic: Topic, named: Group | None, last_id: int) -> Iterator[Pair | str]:
-    """The pairs of one topic whose group has an id greater than `last_id`."""
+def _pairs_of(tx: Tx, topic: Topic, named: Group | None, last_id: int, alone: bool = False) -> Iterator[Pair | str]:
+    """The pairs of one topic whose group has an id greater than `last_id`. `alone`: of no other topic."""
     readers = tx.state.topic_groups.get(topic.topic_id, ())
     if named is not None:
-        if named.group_id in readers and named.group_id > last_id:
+        if (alone or named.group_id in readers) and named.group_id > last_id:
             yield Pair(named, topic, _Place(topic.name, named.group_id).text)
         return
     for group_id in sorted(readers) if not last_id else sorted(filter(last_id.__lt__, readers)):

@@ -41,14 +41,18 @@ GROUP_ROW_COST, TOPIC_ROW_COST, OWNER_ROW_COST = 20, 3, 2
 
 
 def groups(tx: Tx, query: queries.Groups) -> Rows[GroupNumbers]:
-    """The numbers of groups in topics that they have named, limited to the requested topic and group."""
+    """The numbers of groups in topics that they have named, limited to the requested topic and group.
+
+    With both names it is one row, of zeros until the group names the topic.
+    """
     found, budget = Rows[GroupNumbers](), names.Budget()
     for pair in names.pairs(tx, query.topic, query.group, query.after):
         if isinstance(pair, str):
             if not budget.take():
                 return Rows(found, pair)
             continue
-        found.append(_group_numbers(tx, pair.group, pair.topic))
+        has_named = (pair.group.group_id, pair.topic.topic_id) in tx.state.stat
+        found.append((_group_numbers if has_named else _zeros)(tx, pair.group, pair.topic))
         if not budget.take(_row_cost(tx, pair)) or len(found) == query.rows_max:
             return Rows(found, pair.after)
     return found
@@ -56,7 +60,7 @@ def groups(tx: Tx, query: queries.Groups) -> Rows[GroupNumbers]:
 
 def _row_cost(tx: Tx, pair: names.Pair) -> int:
     """The steps of one row of numbers: it reads the oldest of the retries and of the waiting messages."""
-    stat = tx.state.stat[pair.group.group_id, pair.topic.topic_id]
+    stat = tx.state.stat.get((pair.group.group_id, pair.topic.topic_id), Stat())
     return GROUP_ROW_COST + pair.topic.queues + min(stat.retry, OLDEST_RETRIES) + min(stat.waiting, OLDEST_RETRIES)
 
 
@@ -86,6 +90,25 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
         expires_ms=idle_subscriptions.expires_ms(group, subscription, read_ms),
         bytes_behind=bytes_of(state, topic, ready(state, group.group_id, topic)),
         dead_blocked=state.dead_blocked_count.get(where, 0),
+    )
+
+
+def _zeros(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
+    """A topic that the group has not named: only the numbers of the group or of the topic alone are not 0."""
+    return GroupNumbers(
+        group=group.name,
+        topic=topic.name,
+        ready=0,
+        in_flight=0,
+        retry=0,
+        backoff=0,
+        dead=_dead(tx, group),
+        acked=0,
+        dropped=0,
+        quarantined=0,
+        oldest_ms=0,
+        owners=tx.state.owner_count.get(group.group_id, 0),
+        delayed=tx.state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
     )
 
 

@@ -1,5 +1,6 @@
 """Topics, groups and numbers through the client's words."""
 
+import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
@@ -177,7 +178,20 @@ async def test_browse_reads_by_position_and_leases_nothing(client: Any) -> None:
     page = await client.browse(TOPIC, queue, offset=1, max_messages=1)
     assert [delivery.body for delivery in page.deliveries] == [b"b"]
     assert (page.next_offset, page.min_offset, page.max_offset) == (2, 0, 3)
-    assert (await client.stats(TOPIC, GROUP)).groups == ()
+    assert (await client.stats(topic=TOPIC)).groups == ()
+
+
+async def test_a_group_that_has_not_read_the_topic_has_a_row_of_zeros_when_both_are_named(client: Any) -> None:
+    await client.create_topic("returns")
+    await client.send(TOPIC, [b"a", b"b"])
+    await client.reject((await client.pop(TOPIC, GROUP))[0])
+    await client.send("returns", b"c")
+    row = (await client.stats("returns", GROUP)).groups[0]
+    numbers = {name: value for name, value in dataclasses.asdict(row).items() if value}
+    assert numbers == {"group": GROUP, "topic": "returns", "dead": 1, "mode": "POP"}
+    assert [row.topic for row in (await client.stats(group=GROUP)).groups] == [TOPIC], "lists have only what was read"
+    await client.pop("returns", GROUP)
+    assert (await client.stats("returns", GROUP)).groups[0].in_flight == 1
 
 
 async def test_leases_show_client_messages_and_deadline(client: Any, popmq_clock: Any) -> None:

@@ -273,6 +273,24 @@ def test_leases_come_soonest_first_those_of_owners_included(shop: Stubs, clock: 
     assert leases(shop, max_leases=2).total == 3
 
 
+def test_zeros_of_an_unread_topic_are_one_row_also_in_pages_and_of_a_retry_topic(shop: Stubs) -> None:
+    def page(token: str = "", topic: str = TOPIC) -> pb.GetStatsResponse:
+        asked = pb.GetStatsRequest(topic=topic, group=GROUP, page_size=1, page_token=token)
+        answer: pb.GetStatsResponse = shop.admin.GetStats(asked, timeout=CALL_S)
+        return answer
+
+    first = page()
+    second = page(first.next_page_token)
+    assert (len(first.topics), len(first.groups)) == (1, 0)
+    assert list(second.groups) == [pb.GroupStats(topic=TOPIC, group=GROUP)]
+    third = page(second.next_page_token) if second.next_page_token else pb.GetStatsResponse()
+    assert not third.groups
+    assert not third.next_page_token
+    assert shop.stats() == shop.stats(f"%RETRY%{GROUP}+{TOPIC}") == pb.GroupStats(topic=TOPIC, group=GROUP)
+    shop.create_group("audit")
+    assert [row.group for row in shop.admin.GetStats(pb.GetStatsRequest(topic=TOPIC), timeout=CALL_S).groups] == []
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, 7, 100])
 @pytest.mark.parametrize("group", ["", "audit"])
 def test_the_pages_of_all_numbers_join_to_the_whole_topics_first(shop: Stubs, size: int, group: str) -> None:

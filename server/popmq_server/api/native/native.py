@@ -162,11 +162,11 @@ class NativeService:
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         command = Available(topic, group, upto_asked, requests.wanted(request))
         ready, upto, topic_id = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
-        # Empty when the group was deleted and created again meanwhile: it has not used the topic yet.
-        rows = await self._engine.ask(queries.Groups(topic, group))
+        (row,) = await self._engine.ask(queries.Groups(topic, group))
         self.served("WaitAvailable", group, topic)
-        stats = self.group_stats(rows[0]) if rows else pb.GroupStats(group=group, topic=topic)
-        return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=stats, topic_id=topic_id)
+        return pb.WaitAvailableResponse(
+            ready=ready, upto=responses.position(upto), stats=self.group_stats(row), topic_id=topic_id
+        )
 
     def group_stats(self, row: GroupNumbers) -> pb.GroupStats:
         """The engine's numbers, with the rates of this process."""
