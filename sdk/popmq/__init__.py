@@ -78,7 +78,7 @@ if TYPE_CHECKING:
         TopicStats,
     )
     from popmq.topic import Assignment, Group, LiteTopics, Quota, Retention, Session, Subscription, Topic
-    from popmq.transaction import HalfMessage, HalfMessages, TransactionCheck
+    from popmq.transaction import HalfMessage, HalfMessages, MessagePreview, TransactionCheck
     from popmq.worker import Middleware, Reject, RetryLater, Worker
 else:
 
@@ -122,7 +122,7 @@ _NAMES = {
     "Lease Leases MessageGroups MessageGroupState Owner Page QueueOffsets "
     "QueueStats RedriveFailure Redriven Stats StoreStats TopicStats",
     "popmq.topic": "Assignment Group LiteTopics Quota Retention Session Subscription Topic",
-    "popmq.transaction": "HalfMessage HalfMessages TransactionCheck",
+    "popmq.transaction": "HalfMessage HalfMessages MessagePreview TransactionCheck",
     "popmq.worker": "Middleware Reject RetryLater Worker",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -187,6 +187,7 @@ __all__ = [
     "MessageGroupState",
     "MessageGroups",
     "MessageLife",
+    "MessagePreview",
     "Middleware",
     "Owner",
     "OwnerLease",

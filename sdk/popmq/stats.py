@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from popmq.errors import PopMQError
 from popmq.message import Delivery
+from popmq.transaction import MessagePreview
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +254,7 @@ class DelayedMessage:
     due_ms: int
     recall_handle: str
     stored_ms: int
+    preview: MessagePreview | None = None  # None for an access key that may not read the topic
 
 
 @dataclass(frozen=True, slots=True)

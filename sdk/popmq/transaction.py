@@ -6,6 +6,7 @@ send ──▶ half message ──┬─ commit ────▶ visible, or dela
                            after 15 answers of "not known" the message goes to TRANS_CHECK_MAX_TIME_TOPIC
 """
 
+import codecs
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,6 +33,20 @@ OnCheck = Callable[[TransactionCheck], Any]
 
 
 @dataclass(frozen=True, slots=True)
+class MessagePreview:
+    """What a list shows of a delayed or half message. `body`: its first 256 bytes; `body_bytes`: of the whole."""
+
+    keys: tuple[str, ...]
+    tag: str
+    body: bytes
+    body_bytes: int
+
+    def text(self) -> str:
+        """The body as text, without a last character that was cut. Raises UnicodeDecodeError when it is not UTF-8."""
+        return codecs.getincrementaldecoder("utf-8")().decode(self.body, final=len(self.body) == self.body_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class HalfMessage:
     """A half message that is not ended."""
 
@@ -41,6 +56,7 @@ class HalfMessage:
     stored_ms: int
     checks: int  # counted so far: those that reached a producer
     next_check_ms: int
+    preview: "MessagePreview | None" = None  # None for an access key that may not read the topic
 
 
 @dataclass(frozen=True, slots=True)

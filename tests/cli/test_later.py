@@ -23,7 +23,7 @@ def test_a_delayed_message_is_sent_listed_and_recalled(run: Cli, mail: popmq.Cli
     assert (listed["due_ms"], listed["topic"]) == (popmq_clock.now_ms() + 600_000, "mail")
     assert listed["message_id"] == receipt["message_id"]
     heading, row = run("delayed").out.splitlines()
-    assert heading.split("\t") == ["TOPIC", "MESSAGE", "DUE", "IN", "STORED", "RECALL HANDLE"]
+    assert heading.split("\t") == ["TOPIC", "MESSAGE", "DUE", "IN", "STORED", "RECALL HANDLE", "KEYS", "TAG", "BODY"]
     assert row.split("\t")[:2] == ["mail", receipt["message_id"]]
     recalled = run("recall", "mail", receipt["recall_handle"], "--json")
     assert recalled.objects == [{"message_id": receipt["message_id"]}]
@@ -50,6 +50,20 @@ def test_a_time_may_be_told_and_bounds_the_list(run: Cli, mail: popmq.Client, po
     until = datetime.fromtimestamp(popmq_clock.now() + 61, UTC).isoformat()
     assert len(run("delayed", "--until", until, "--json").objects) == 3
     assert run("delayed", "--max", "1").err == "3 more: raise --max\n"
+
+
+def test_the_lists_show_keys_tags_and_the_beginning_of_bodies(run: Cli, mail: popmq.Client) -> None:
+    long = "é" * 200
+    mail.send("mail", popmq.Message(long, delay=60.0, key="k1", more_keys=["k2"], tag="red"))
+    mail.send("mail", popmq.Message(b"\xff", transaction=True))
+    mail.send("mail", popmq.Message("two\nlines", transaction=True, key="k"))
+    assert run("delayed").out.splitlines()[1].split("\t")[-3:] == ["k1, k2", "red", f"{long[:40]}…"]
+    (delayed,) = run("delayed", "--json").objects
+    assert delayed["preview"] == {"body": "é" * 128, "keys": ["k1", "k2"], "tag": "red", "body_bytes": 400}
+    rows = [line.split("\t")[-3:] for line in run("transactions", "list").out.splitlines()[1:]]
+    assert rows == [["", "", "\\xff"], ["k", "", "two\\nlines"]]
+    first, _ = run("transactions", "list", "--json").objects
+    assert first["preview"] == {"body_base64": "/w==", "keys": [], "tag": "", "body_bytes": 1}
 
 
 def test_half_messages_are_listed_and_ended_by_an_operator(run: Cli, mail: popmq.Client) -> None:

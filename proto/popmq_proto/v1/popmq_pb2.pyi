@@ -1673,18 +1673,32 @@ class ListDelayedResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., total: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DelayedMessage(_message.Message):
-    __slots__ = ("topic", "message_id", "due_ms", "recall_handle", "stored_ms")
+    __slots__ = ("topic", "message_id", "due_ms", "recall_handle", "stored_ms", "preview")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
     STORED_MS_FIELD_NUMBER: _ClassVar[int]
+    PREVIEW_FIELD_NUMBER: _ClassVar[int]
     topic: str
     message_id: str
     due_ms: int
     recall_handle: str
     stored_ms: int
-    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., recall_handle: _Optional[str] = ..., stored_ms: _Optional[int] = ...) -> None: ...
+    preview: MessagePreview
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., recall_handle: _Optional[str] = ..., stored_ms: _Optional[int] = ..., preview: _Optional[_Union[MessagePreview, _Mapping]] = ...) -> None: ...
+
+class MessagePreview(_message.Message):
+    __slots__ = ("keys", "tag", "body", "body_bytes")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    tag: str
+    body: bytes
+    body_bytes: int
+    def __init__(self, keys: _Optional[_Iterable[str]] = ..., tag: _Optional[str] = ..., body: _Optional[bytes] = ..., body_bytes: _Optional[int] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("name", "cron", "time_zone", "topic", "message", "missed", "paused", "created_ms", "next_ms", "last_ms", "sent", "skipped", "failed", "error")
@@ -1855,20 +1869,22 @@ class ListTransactionsResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[HalfMessage, _Mapping]]] = ..., total: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class HalfMessage(_message.Message):
-    __slots__ = ("topic", "message_id", "transaction_id", "stored_ms", "checks", "next_check_ms")
+    __slots__ = ("topic", "message_id", "transaction_id", "stored_ms", "checks", "next_check_ms", "preview")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     STORED_MS_FIELD_NUMBER: _ClassVar[int]
     CHECKS_FIELD_NUMBER: _ClassVar[int]
     NEXT_CHECK_MS_FIELD_NUMBER: _ClassVar[int]
+    PREVIEW_FIELD_NUMBER: _ClassVar[int]
     topic: str
     message_id: str
     transaction_id: str
     stored_ms: int
     checks: int
     next_check_ms: int
-    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., stored_ms: _Optional[int] = ..., checks: _Optional[int] = ..., next_check_ms: _Optional[int] = ...) -> None: ...
+    preview: MessagePreview
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., stored_ms: _Optional[int] = ..., checks: _Optional[int] = ..., next_check_ms: _Optional[int] = ..., preview: _Optional[_Union[MessagePreview, _Mapping]] = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
     __slots__ = ("group", "page_size", "page_token")

@@ -35,7 +35,7 @@ from popmq.stats import (
     StoreStats,
     TopicStats,
 )
-from popmq.transaction import HalfMessage, HalfMessages
+from popmq.transaction import HalfMessage, HalfMessages, MessagePreview
 from popmq_proto.v1 import popmq_pb2 as pb
 
 # ── Numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -312,6 +312,12 @@ def _read_reasons(reply: pb.ListDeadLetterReasonsResponse, _retried: bool) -> li
     return sorted(sums.values(), key=lambda each: (-each.messages, each.reason))
 
 
+def _previewed(kind: Any, row: Any) -> Any:
+    """A row of a list of messages that are not visible yet."""
+    shown = row.preview if row.HasField("preview") else None
+    return same_names(kind, row, preview=shown and same_names(MessagePreview, shown, keys=tuple(shown.keys)))
+
+
 def list_delayed(topic: str, until: datetime | float | None, max_messages: int) -> Call[DelayedMessages]:
     """Delayed messages, soonest first."""
     request = pb.ListDelayedRequest(
@@ -320,7 +326,7 @@ def list_delayed(topic: str, until: datetime | float | None, max_messages: int) 
     return Call(
         "Admin.ListDelayed",
         request,
-        lambda reply, _: DelayedMessages(tuple(same_names(DelayedMessage, row) for row in reply.messages), reply.total),
+        lambda reply, _: DelayedMessages(tuple(_previewed(DelayedMessage, row) for row in reply.messages), reply.total),
         pages=paged("messages", "max_messages", max_messages),
     )
 
@@ -330,6 +336,6 @@ def list_transactions(topic: str, max_messages: int) -> Call[HalfMessages]:
     return Call(
         "Admin.ListTransactions",
         pb.ListTransactionsRequest(topic=topic, max_messages=max_messages),
-        lambda reply, _: HalfMessages(tuple(same_names(HalfMessage, row) for row in reply.messages), reply.total),
+        lambda reply, _: HalfMessages(tuple(_previewed(HalfMessage, row) for row in reply.messages), reply.total),
         pages=paged("messages", "max_messages", max_messages),
     )

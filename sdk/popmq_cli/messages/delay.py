@@ -11,9 +11,9 @@ import popmq
 from popmq_cli.shared.asking import LATER, asks
 from popmq_cli.shared.completing import topics
 from popmq_cli.shared.moments import moment
-from popmq_cli.shared.output import Output, Row, seconds
+from popmq_cli.shared.output import Output, Row, previewed, seconds
 
-COLUMNS = ["TOPIC", "MESSAGE", "DUE", "IN#", "STORED", "RECALL HANDLE"]
+COLUMNS = ["TOPIC", "MESSAGE", "DUE", "IN#", "STORED", "RECALL HANDLE", "KEYS", "TAG", "BODY"]
 
 
 @click.command()
@@ -75,4 +75,5 @@ def _row(message: popmq.DelayedMessage) -> Row:
         seconds(left) if left > 0 else "due",
         moment(message.stored_ms),
         message.recall_handle,
+        *previewed(message.preview),
     )

@@ -10,9 +10,9 @@ from popmq_cli.messages.dlq import Chosen, chooses, redrive_chosen
 from popmq_cli.shared.asking import asks, sure
 from popmq_cli.shared.completing import topics
 from popmq_cli.shared.moments import moment
-from popmq_cli.shared.output import Output, Row
+from popmq_cli.shared.output import Output, Row, previewed
 
-COLUMNS = ["TOPIC", "MESSAGE", "TRANSACTION", "STORED", "CHECKS#", "NEXT CHECK"]
+COLUMNS = ["TOPIC", "MESSAGE", "TRANSACTION", "STORED", "CHECKS#", "NEXT CHECK", "KEYS", "TAG", "BODY"]
 GIVE_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 
@@ -101,4 +101,5 @@ def _row(half: popmq.HalfMessage) -> Row:
         moment(half.stored_ms),
         half.checks,
         moment(half.next_check_ms),
+        *previewed(half.preview),
     )

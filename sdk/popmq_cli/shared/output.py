@@ -23,6 +23,8 @@ from popmq_cli.shared import visible
 Row = Sequence[Any]
 T = TypeVar("T")
 
+#: Characters that a table shows of a body.
+BODY_CHARACTERS = 40
 #: Characters that a narrow table leaves to a column of names, which are folded, before it leaves out a number.
 NAME_WIDTH = 16
 #: Characters at which it is folded where even that is too wide.
@@ -155,6 +157,8 @@ def plain(value: Any) -> Any:
     """A value as JSON knows it. A message's body is text under `body`, or base64 under `body_base64`."""
     if isinstance(value, popmq.Delivery | popmq.Message):
         return _plain_message(value)
+    if isinstance(value, popmq.MessagePreview):
+        return _plain_preview(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, errors.PopMQError):
@@ -182,6 +186,26 @@ def _plain_message(delivery: popmq.Delivery | popmq.Message) -> dict[str, Any]:
     if body is None:
         return {"body_base64": base64.b64encode(raw).decode(), **fields}
     return {"body": body, **fields}
+
+
+def _plain_preview(preview: popmq.MessagePreview) -> dict[str, Any]:
+    fields = {"keys": list(preview.keys), "tag": preview.tag, "body_bytes": preview.body_bytes}
+    try:
+        return {"body": preview.text(), **fields}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(preview.body).decode(), **fields}
+
+
+def previewed(preview: popmq.MessagePreview | None) -> tuple[str, str, str]:
+    """The cells KEYS, TAG and BODY of a message that is not visible yet; empty ones for who may not read it."""
+    if preview is None:
+        return "", "", ""
+    try:
+        text = preview.text()
+    except UnicodeDecodeError:
+        text = preview.body.decode(errors="backslashreplace")
+    whole = len(text) <= BODY_CHARACTERS and len(preview.body) == preview.body_bytes
+    return ", ".join(preview.keys), preview.tag, text if whole else f"{text[:BODY_CHARACTERS]}…"
 
 
 def heading(delivery: popmq.Delivery, *more: str) -> str:

@@ -4,6 +4,7 @@
     commands on owners, EndLease         what it may receive       the key must cover all topics of the owner or lease
     AttachOwner                          whether it names the group, so that no key creates any number of groups
     Leases, Owners                       the same                  they list those that it covers
+    Delayed, Transactions                whether it may read       they show what messages contain
 
 Without access keys nothing is changed, and the defaults of these fields allow everything.
 """
@@ -14,6 +15,7 @@ from typing import Any
 
 from popmq_server import commands
 from popmq_server.access.access_keys import Key, Need
+from popmq_server.access.needs import looks
 from popmq_server.commands import Pop, queries
 
 _ADMIN = Need("admin")
@@ -44,6 +46,10 @@ def _of_list(query: Any, key: Key) -> Any:
     return replace(query, reach=key.reach_or_admin())
 
 
+def _of_unseen(query: Any, key: Key) -> Any:
+    return replace(query, previews=all(map(key.may, looks(query.topic, ""))))
+
+
 #: The commands and queries that are changed before the engine gets them.
 NARROWED: dict[type, Callable[[Any, Key], Any]] = {
     commands.Stage: _of_sink,
@@ -56,4 +62,6 @@ NARROWED: dict[type, Callable[[Any, Key], Any]] = {
     commands.EndLease: _of_reader_or_admin,
     queries.Leases: _of_list,
     queries.Owners: _of_list,
+    queries.Delayed: _of_unseen,
+    queries.Transactions: _of_unseen,
 }

@@ -113,14 +113,24 @@ class MessageGroupNumbers(NamedTuple):
     reason: str
 
 
+class MessagePreview(NamedTuple):
+    """What a list shows of a message. `body`: its first bytes; `body_bytes`: how many the whole body has."""
+
+    keys: tuple[str, ...]
+    tag: str
+    body: bytes
+    body_bytes: int
+
+
 class DelayedMessage(NamedTuple):
-    """One row of a list of delayed messages."""
+    """One row of a list of delayed messages. `preview`: None if it was not asked for."""
 
     topic: str
     message_id: str
     due_ms: int
     recall_handle: str
     stored_ms: int
+    preview: MessagePreview | None = None
 
 
 class HalfMessage(NamedTuple):
@@ -132,6 +142,7 @@ class HalfMessage(NamedTuple):
     stored_ms: int
     checks: int
     next_check_ms: int
+    preview: MessagePreview | None = None
 
 
 class ScheduleRow(NamedTuple):

@@ -152,13 +152,14 @@ class MessageGroups(Listing[MessageGroupNumbers]):
 @dataclass(frozen=True)
 class Delayed(Query[tuple[Rows[DelayedMessage], int]]):
     """Delayed messages due before `until_ms` (0 = no bound), soonest first → (at most `count` rows; the total number, 0
-    after the first page).
+    after the first page). `previews`: with what they contain.
     """
 
     topic: str
     until_ms: int
     count: int
     after: str = ""
+    previews: bool = True
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ class Transactions(Query[tuple[Rows[HalfMessage], int]]):
     topic: str
     count: int
     after: str = ""
+    previews: bool = True
 
 
 @dataclass(frozen=True)

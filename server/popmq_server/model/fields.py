@@ -7,6 +7,7 @@ generated class. The bytes are always a valid message: they were parsed when the
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from popmq_server.model.message import Extra
 from popmq_server.model.outgoing import Outgoing, tag_hash
@@ -15,6 +16,9 @@ from popmq_server.storage.keys import hash8
 #: Field numbers of popmq.v1.Message.
 MESSAGE_ID, BODY, TAG, KEYS, PROPERTIES, MESSAGE_GROUP = 1, 2, 3, 4, 5, 6
 DELIVER_AT_MS, PRIORITY, TRANSACTION, DELAY_MS, DEAD_LETTER, LITE_TOPIC = 7, 8, 9, 13, 15, 17
+
+#: What `preview` shows of a body.
+PREVIEW_BYTES = 256
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -116,6 +120,19 @@ def properties(data: bytes) -> dict[str, str]:
             name, value = pair(data[end - length : end])
             found[name] = value
     return found
+
+
+def preview(data: Any) -> tuple[tuple[str, ...], str, bytes, int]:
+    """(keys, tag, the first PREVIEW_BYTES of the body, bytes of the body), of bytes or a view, without a copy of it."""
+    keys, tag, body, size = list[str](), "", b"", 0
+    for field, length, _, end in fields(data):
+        if field == KEYS:
+            keys.append(bytes(data[end - length : end]).decode())
+        elif field == TAG:
+            tag = bytes(data[end - length : end]).decode()
+        elif field == BODY:
+            body, size = bytes(data[end - length : end - length + min(length, PREVIEW_BYTES)]), length
+    return tuple(keys), tag, body, size
 
 
 def pair(entry: bytes) -> tuple[str, str]:

@@ -73,6 +73,12 @@ def packed_message_id(raw: memoryview) -> str:
     return bytes(raw[start : start + id_length]).decode(errors="replace")
 
 
+def packed_data(raw: memoryview) -> memoryview:
+    """The bytes of the message in a packed message, as a view: for previews."""
+    _, hashes, _, _, _, id_length, group_length = _PACKED.unpack_from(raw)
+    return raw[_PACKED.size + 8 * hashes + id_length + group_length :]
+
+
 def tag_hash(tag: str) -> bytes:
     """Eight bytes for the consume queue; zeros = no tag. The filter compares the exact text."""
     return hash8(tag) if tag else NO_TAG

@@ -32,6 +32,7 @@ from popmq_server.model.handles import RecallHandle, nonce, place_of, read_recal
 from popmq_server.model.outgoing import Outgoing, pack, packed_message_id, unpack
 from popmq_server.model.records import Topic, TopicStat
 from popmq_server.sending import unique
+from popmq_server.sending.preview import preview_of
 from popmq_server.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import SCHED_KEY, TSCHED_KEY, U32, hash8
@@ -201,7 +202,8 @@ def listed(tx: Tx, query: queries.Delayed) -> tuple[Rows[DelayedMessage], int]:
             stored_ms, given = _HEAD.unpack_from(value, _HEAD_AT)
             handle = recall_text(RecallHandle(topic_id, clock, due_ms, number, given))
             message_id = packed_message_id(value[_MESSAGE_AT:])
-            found.append(DelayedMessage(topics[topic_id].name, message_id, due_ms, handle, stored_ms))
+            row = DelayedMessage(topics[topic_id].name, message_id, due_ms, handle, stored_ms)
+            found.append(row._replace(preview=preview_of(value[_MESSAGE_AT:])) if query.previews else row)
     return found, 0 if query.after else total(tx, topic)
 
 

@@ -24,12 +24,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.commands import Ended, Place, queries
-from popmq_server.commands.numbers import HalfMessage, Rows
+from popmq_server.commands.numbers import HalfMessage, MessagePreview, Rows
 from popmq_server.errors import not_a_page, topic_not_found
 from popmq_server.model.handles import TransactionId, nonce, place_of, transaction_text
 from popmq_server.model.message import Extra
 from popmq_server.model.outgoing import Outgoing, pack, packed_message_id, unpack
 from popmq_server.model.records import Topic, TopicStat
+from popmq_server.sending.preview import preview_of
 from popmq_server.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, TDONE_KEY, U32, following
@@ -133,6 +134,12 @@ def message_id_of(tx: Tx, half: Half) -> str:
     """The message id, without copying the message."""
     raw = tx.kv.get("hmsg", half.key)
     return "" if raw is None else packed_message_id(raw[U32.size :])
+
+
+def _preview(tx: Tx, half: Half) -> MessagePreview | None:
+    """What a list shows of the message, without copying it."""
+    raw = tx.kv.get("hmsg", half.key)
+    return None if raw is None else preview_of(raw[U32.size :])
 
 
 def remove(tx: Tx, half: Half) -> None:
@@ -264,7 +271,8 @@ def listed(tx: Tx, query: queries.Transactions) -> tuple[Rows[HalfMessage], int]
         if (of := tx.state.topics.get(topic_id)) is not None:
             half = decode(topic_id, txn_id, value)
             texts = of.name, message_id_of(tx, half), transaction_text(half.transaction)
-            rows.append(HalfMessage(*texts, half.stored_ms, half.checks, half.next_ms))
+            shown = _preview(tx, half) if query.previews else None
+            rows.append(HalfMessage(*texts, half.stored_ms, half.checks, half.next_ms, shown))
     total = tx.state.topic_stat.get(topic.topic_id, TopicStat()).half if topic else tx.state.unseen.get("half", 0)
     return rows, 0 if query.after else total
 

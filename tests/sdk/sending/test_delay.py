@@ -56,6 +56,14 @@ async def test_a_time_may_be_a_datetime_or_seconds(client: Any, advance: Any, po
     assert first.deliver_at_ms == popmq_clock.now_ms()
 
 
+async def test_the_list_of_delayed_messages_shows_what_they_contain(client: Any) -> None:
+    await client.send(MAIL, popmq.Message("ab" + "€" * 100, delay=60.0, key="k", tag="red"))
+    (message,) = (await client.list_delayed(MAIL)).messages
+    shown = message.preview
+    assert (shown.keys, shown.tag, len(shown.body), shown.body_bytes) == (("k",), "red", 256, 302)
+    assert shown.text() == "ab" + "€" * 84, "the last character was cut"
+
+
 async def test_a_time_between_two_milliseconds_is_the_later_one(client: Any, popmq_clock: FakeClock) -> None:
     await client.send(MAIL, popmq.Message("x", deliver_at=popmq_clock.now() + 60.0001))
     (message,) = (await client.list_delayed()).messages

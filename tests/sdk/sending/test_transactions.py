@@ -56,7 +56,13 @@ async def test_messages_of_a_transaction_block_are_visible_after_its_end(client:
         assert (first.queue, first.offset, bool(first.transaction_id)) == (-1, -1, True)
         assert len({first.transaction_id, two.transaction_id, three.transaction_id}) == 3
         assert await bodies(client) == []
-        assert (await client.list_transactions(TOPIC)).total == 3
+        listed = await client.list_transactions(TOPIC)
+        assert listed.total == 3
+        assert [(half.preview.keys, half.preview.text()) for half in listed.messages] == [
+            (("k",), "paid"),
+            ((), "two"),
+            ((), "three"),
+        ]
     assert [receipt.offset >= 0 for receipt in transaction.receipts] == [True] * 3
     assert transaction.receipts[0].message_id == first.message_id
     assert await bodies(client) == ["paid", "three", "two"]

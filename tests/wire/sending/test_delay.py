@@ -66,6 +66,20 @@ def test_a_delayed_message_has_a_recall_handle_and_no_place_until_it_is_due(late
     assert bodies(later.pop(LATER)) == [b"after"]
 
 
+def test_the_list_shows_what_delayed_messages_contain(later: Stubs) -> None:
+    body = b"x" * 300
+    send(
+        later,
+        pb.Message(message_id="a", body=body, keys=["k1", "k2"], tag="red", delay_ms=SECOND, properties={"p": "v"}),
+        pb.Message(message_id="b", body=b"b", delay_ms=2 * SECOND),
+    )
+    assert [row.preview for row in listed(later, topic=LATER).messages] == [
+        pb.MessagePreview(keys=["k1", "k2"], tag="red", body=body[:256], body_bytes=300),
+        pb.MessagePreview(body=b"b", body_bytes=1),
+    ]
+    assert all(row.HasField("preview") for row in listed(later).messages)
+
+
 def test_a_delayed_message_that_fires_wakes_a_parked_pop(later: Stubs, clock: FakeClock, parked: Parked) -> None:
     send(later, message(b"a", delay_ms=SECOND))
     call = later.pop_later(LATER)

@@ -160,6 +160,13 @@ def test_half_messages_are_listed_topic_by_topic_oldest_first_and_counted(deals:
     assert [row.message_id for row in listed(deals, DEALS)] == ["a", "c"]
 
 
+def test_the_list_shows_what_half_messages_contain(deals: Stubs) -> None:
+    half = pb.Message(message_id="a", body=b"y" * 257, keys=["k"], tag="red", transaction=True)
+    deals.broker.Send(pb.SendRequest(topic=DEALS, messages=[half]), timeout=CALL_S)
+    (row,) = listed(deals)
+    assert row.preview == pb.MessagePreview(keys=["k"], tag="red", body=b"y" * 256, body_bytes=257)
+
+
 # ── Check-back ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

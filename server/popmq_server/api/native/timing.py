@@ -7,6 +7,8 @@
 The stream that asks producers for decisions is in sessions.py.
 """
 
+from typing import Any
+
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -25,6 +27,7 @@ from popmq_server.commands import (
     RunSchedule,
     queries,
 )
+from popmq_server.commands.numbers import DelayedMessage, HalfMessage
 from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.model.message import PROPERTIES_MAX, check_name, check_range, check_text
 from popmq_server.model.records import Schedule
@@ -87,7 +90,7 @@ class TimingService:
         until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
         topic = requests.topic_name(request.topic) if request.topic else ""
         rows, total = await self._engine.ask(queries.Delayed(topic, until_ms, count, request.page_token))
-        messages = [pb.DelayedMessage(**row._asdict()) for row in rows]
+        messages = [pb.DelayedMessage(**_previewed(row)) for row in rows]
         return pb.ListDelayedResponse(messages=messages, total=total, next_page_token=rows.after)
 
     async def ListTransactions(self, raw: bytes) -> Message:
@@ -96,8 +99,14 @@ class TimingService:
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         topic = requests.topic_name(request.topic) if request.topic else ""
         rows, total = await self._engine.ask(queries.Transactions(topic, count, request.page_token))
-        messages = [pb.HalfMessage(**row._asdict()) for row in rows]
+        messages = [pb.HalfMessage(**_previewed(row)) for row in rows]
         return pb.ListTransactionsResponse(messages=messages, total=total, next_page_token=rows.after)
+
+
+def _previewed(row: DelayedMessage | HalfMessage) -> dict[str, Any]:
+    """The fields of a row, with its preview as the contract's message."""
+    shown = pb.MessagePreview(**row.preview._asdict()) if row.preview else None
+    return row._asdict() | {"preview": shown}
 
 
 def _end(entry: pb.TransactionEnd, field: str) -> End | Refused:
