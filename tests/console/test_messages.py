@@ -338,3 +338,23 @@ def test_the_button_for_all_that_fit_says_how_many_they_are(site: Site, operator
 
 def dead_letters(site: Site) -> list[Any]:
     return list(site.client.browse("%DLQ%packing", max_messages=1000).deliveries)
+
+
+def test_dead_letters_are_counted_by_reason_and_those_of_one_are_discarded(site: Site, operator: Browser) -> None:
+    dead(site, 6)
+    counts = {one.reason: one.messages for one in site.client.dead_letter_reasons("packing")}
+    page = operator.get("/dead-letters/group?group=packing")
+    assert f"no room {counts['no room']} " in page.plain
+    done = operator.post("/dead-letters/discard", group="packing", reason="no room")
+    assert f"Discarded: {counts['no room']:,} dead letters" in done.plain
+    assert "no room" not in {one.reason for one in site.client.dead_letter_reasons("packing")}
+
+
+def test_ticked_dead_letters_are_discarded(site: Site, operator: Browser, reader: Browser) -> None:
+    dead(site, 4)
+    before = dead_now(site)
+    offset = re.findall(r'name="offset" value="(\d+)"', operator.get("/dead-letters/group?group=packing").text)[0]
+    assert reader.post("/dead-letters/discard", group="packing", offset=offset).status in (403, 404)
+    assert "Discarded: 1 dead letter." in operator.post("/dead-letters/discard", group="packing", offset=offset).plain
+    assert dead_now(site) == before - 1
+    assert operator.post("/dead-letters/discard", group="packing").status == 400

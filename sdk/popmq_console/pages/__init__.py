@@ -57,6 +57,7 @@ ACTIONS: dict[str, Action] = {
     "/messages/send": sending.send,
     "/leases/end": clients.end_lease,
     "/owners/release": clients.release_owner,
+    "/dead-letters/discard": dead_letters.discard,
     "/dead-letters/redrive": dead_letters.redrive,
     "/dead-letters/redrive-all": dead_letters.redrive_all,
     "/dead-letters/stop": dead_letters.stop,

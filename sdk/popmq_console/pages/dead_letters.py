@@ -7,13 +7,14 @@ all      ──▶ redrives.py, in pieces; this page shows how far it is
 from typing import Any, NamedTuple
 
 import popmq
-from popmq_console.asking import Ask, Outcome, whole, wrong
+from popmq_console.asking import Ask, Outcome, tried, whole, wrong
 from popmq_console.numbers import by_group
 from popmq_console.redrives import PIECE, Redrive, dead_letter_topic, fits
 from popmq_console.sorting import Columns, ordered
 from popmq_console.views import address, counted, paged
 
 SHOWN = 50
+REASONS_SHOWN = 20
 #: Dead letters that one page reads to find those that match.
 SCAN_MAX = 5_000
 
@@ -53,6 +54,8 @@ async def of_group(ask: Ask) -> dict[str, Any]:
     """
     group, origin, reason = ask.value("group"), ask.value("origin"), ask.value("reason")
     found = Scanned([], 0, 0, True) if ask.live else await _scan(ask, group, origin, reason)
+    first_page = not (ask.live or origin or reason or ask.place("offset"))
+    reasons = (await tried(ask.client.dead_letter_reasons(group), []))[0] if first_page else []
     rows = by_group((await ask.login.numbers.stats()).groups).get(group, [])
     total = max((row.dead for row in rows), default=0)
     return {
@@ -61,6 +64,8 @@ async def of_group(ask: Ask) -> dict[str, Any]:
         "reason": reason,
         "letters": found.deliveries,
         "following": found.following,
+        "reasons": reasons[:REASONS_SHOWN],
+        "more_reasons": max(len(reasons) - REASONS_SHOWN, 0),
         "fitting": (found.fitting, found.whole) if origin or reason else (total, True),
         "offset": ask.place("offset"),
         "total": total,
@@ -100,12 +105,27 @@ def page_of(group: str, origin: str = "", reason: str = "") -> str:
 async def redrive(ask: Ask) -> Outcome:
     """Delivers the dead letters again whose boxes are ticked. Raises InvalidField, GroupNotFound."""
     group = ask.given("group")
-    offsets = [offset for text in ask.form.get("offset", ()) if (offset := whole(text)) is not None]
-    if not offsets:
-        raise wrong("offset", "tick the dead letters that are to be delivered again")
-    done = await ask.client.redrive(group, offsets[:4096])
+    done = await ask.client.redrive(group, _ticked(ask))
     failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
     return Outcome(f"Delivered again: {counted(done.redriven, 'dead letter')}.{failed}", ask.back(page_of(group)))
+
+
+async def discard(ask: Ask) -> Outcome:
+    """Removes the dead letters whose boxes are ticked, or all of one reason. Raises InvalidField, GroupNotFound."""
+    group, by_reason = ask.given("group"), "reason" in ask.form
+    offsets = [] if by_reason else _ticked(ask)
+    reason = next(iter(ask.form["reason"])) if by_reason else None
+    done = await ask.client.discard(group, offsets, reason=reason)
+    failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
+    return Outcome(f"Discarded: {counted(done.discarded, 'dead letter')}.{failed}", ask.back(page_of(group)))
+
+
+def _ticked(ask: Ask) -> list[int]:
+    """The offsets of the ticked boxes, as many as one call takes. Raises InvalidField."""
+    offsets = [offset for text in ask.form.get("offset", ()) if (offset := whole(text)) is not None]
+    if not offsets:
+        raise wrong("offset", "tick the dead letters that are meant")
+    return offsets[:4096]
 
 
 async def redrive_all(ask: Ask) -> Outcome:
