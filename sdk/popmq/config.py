@@ -4,7 +4,9 @@ import math
 import os
 import random
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from popmq.duration import Duration, in_seconds, seconds_of
 from popmq.errors import InvalidField
 
 DEFAULT_ENDPOINT = "127.0.0.1:8081"
@@ -58,24 +60,49 @@ CHANNEL_OPTIONS = (
 )
 
 
+def time_limit(timeout: Duration | None) -> float | None:
+    """The `timeout` of one call in seconds; None: the client's. Raises InvalidField, also for 0 and less."""
+    if timeout is None:
+        return None
+    seconds = timeout if type(timeout) is float else seconds_of(timeout, "timeout")
+    if seconds > 0:
+        return seconds
+    raise InvalidField(
+        f"timeout is {timeout!r}: a call needs some time",
+        code="INVALID_FIELD",
+        field="timeout",
+        action="give more than 0, or leave it out for the timeout of the client",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """How long a call may take, including its retries.
 
-        Timeouts(send=5.0)      # give up a send after 5 s
-        Timeouts.all(2.0)       # every call within 2 s, as for a command line
+        Timeouts(send="5s")        # give up a send after 5 s
+        Timeouts.all(2.0)          # every call within 2 s, as for a command line
 
-    `pop` is added to the time that the call asked to wait. A send that waits for another send of its client may
-    take up to twice `send`.
+    Each is a duration: seconds, a timedelta, or a text. `timeout=` of a call counts before them. `pop` is added to the
+    time that the call asked to wait. A send that waits for another send of its client may take up to twice `send`.
+    Raises InvalidField.
     """
 
     send: float = 30.0
     pop: float = 10.0
-    settle: float = 30.0  # ack, extend, release, reject, and the calls of owners
-    admin: float = 10.0
+    settle: float = 30.0  # ack, extend, release, reject, recall, send_back, ends of transactions, calls of owners
+    admin: float = 10.0  # all others
+
+    if TYPE_CHECKING:  # what may be given; the fields are seconds
+
+        def __init__(
+            self, send: Duration = 30.0, pop: Duration = 10.0, settle: Duration = 30.0, admin: Duration = 10.0
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        in_seconds(self, "send", "pop", "settle", "admin")
 
     @classmethod
-    def all(cls, seconds: float) -> "Timeouts":
+    def all(cls, seconds: Duration) -> "Timeouts":
         """The same limit for every call."""
         return cls(send=seconds, pop=seconds, settle=seconds, admin=seconds)
 
@@ -87,13 +114,24 @@ class Retry:
     The pause before try n + 1 is drawn evenly from 0 to min(`longest`, `first` × 2ⁿ⁻¹), so that the clients of a broker
     that restarts do not come back in step ("full jitter"), and is never shorter than what the broker asks for.
     `tries` bounds their number; 1 = never try again, 0 = only the timeout does. `reach`: seconds after which a call
-    that no broker answers is given up although its timeout is longer.
+    that no broker answers is given up although its timeout is longer. `first`, `longest`, `reach`: any durations.
     """
 
     first: float = 0.05
     longest: float = 1.0
     tries: int = 0
     reach: float = math.inf
+
+    if TYPE_CHECKING:  # what may be given; the fields are seconds
+
+        def __init__(
+            self, first: Duration = 0.05, longest: Duration = 1.0, tries: int = 0, reach: Duration = math.inf
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        in_seconds(self, "first", "longest")
+        if not (isinstance(self.reach, float) and self.reach == math.inf):
+            in_seconds(self, "reach")
 
     def pause(self, tried: int, retry_after: float = 0.0) -> float:
         """Seconds before the next try, after `tried` ≥ 1 tries."""

@@ -4,6 +4,7 @@ import math
 import re
 from datetime import timedelta
 from numbers import Real
+from typing import Any, cast
 
 from popmq.errors import InvalidField
 
@@ -19,6 +20,9 @@ def seconds_of(duration: Duration, field: str = "") -> float:
     """A duration in seconds. A text without a unit is seconds. Raises InvalidField, which names `field`."""
     if isinstance(duration, timedelta):
         return duration.total_seconds()
+    if type(duration).__name__ == "timedelta64":  # of numpy: a number too, but of any unit
+        given: Any = duration
+        duration = cast(float, given / type(given)(1, "s"))
     if isinstance(duration, str):
         found = _PART.findall(duration)
         if found and "".join(number + unit for number, unit in found) == duration:
@@ -38,3 +42,9 @@ def seconds_of(duration: Duration, field: str = "") -> float:
 def seconds_or_none(duration: Duration | None, field: str = "") -> float | None:
     """The same for a duration that may be left out."""
     return None if duration is None else seconds_of(duration, field)
+
+
+def in_seconds(settings: Any, *names: str) -> None:
+    """Converts these fields of frozen settings, which were given as any durations. Raises InvalidField."""
+    for name in names:
+        object.__setattr__(settings, name, seconds_of(getattr(settings, name), name))

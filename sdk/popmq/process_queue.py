@@ -15,7 +15,9 @@ import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+
+from popmq.duration import Duration, in_seconds
 
 M = TypeVar("M")
 
@@ -47,7 +49,16 @@ class FlowControl:
     count: int = 1000
     bytes: int = 100 * 1024 * 1024
     span: int = 2000
-    pause: float = 0.05
+    pause: float = 0.05  # given as any duration
+
+    if TYPE_CHECKING:  # what may be given; `pause` is seconds
+
+        def __init__(
+            self, count: int = 1000, bytes: int = 100 * 1024 * 1024, span: int = 2000, pause: Duration = 0.05
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        in_seconds(self, "pause")
 
 
 class ProcessQueue(Generic[M]):

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from popmq.duration import Duration, in_seconds
 
 #: Where a new group starts in a topic: at the first message, after the last one, or at the first one stored since a
 #: time; a number is seconds since 1970 UTC.
@@ -32,6 +34,13 @@ class Retention:
     # only what every group is done with: then sends are refused with StorageFull.
     max_bytes: int = 0
 
+    if TYPE_CHECKING:  # what may be given; `keep` is seconds
+
+        def __init__(self, keep: Duration = DEFAULT_KEEP_S, by_age: bool = False, max_bytes: int = 0) -> None: ...
+
+    def __post_init__(self) -> None:
+        in_seconds(self, "keep")
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -49,6 +58,13 @@ class LiteTopics:
 
     topics_max: int = 100_000  # lite topics at most, ≤ 1,000,000
     ttl: float = DEFAULT_KEEP_S  # seconds, ≥ 60: an idle one is removed after this time
+
+    if TYPE_CHECKING:  # what may be given; `ttl` is seconds
+
+        def __init__(self, topics_max: int = 100_000, ttl: Duration = DEFAULT_KEEP_S) -> None: ...
+
+    def __post_init__(self) -> None:
+        in_seconds(self, "ttl")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,19 +47,21 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         type: TopicType = "NORMAL",
         retention: Retention | None = None,
         quota: Quota | None = None,
-        unique_ids: float = 0.0,
+        unique_ids: Duration = 0.0,
         lite: LiteTopics | None = None,
         permission: Permission = "READ_WRITE",
+        *,
+        timeout: Duration | None = None,
     ) -> Topic:
         """Creates a topic of 1–1,024 queues; None: 8, in a PRIORITY topic 10, in a LITE topic 1.
 
         `type`: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or LITE (see Topic); it cannot be changed later. `retention`
-        None: messages are kept for 72 h after every group has finished them. `unique_ids`: seconds, ≤ 24 h, in which a
+        None: messages are kept for 72 h after every group has finished them. `unique_ids`: how long, ≤ 24 h, a
         message id is stored once; 0: ids are not compared. `lite`: limits of a LITE topic; None: the defaults.
         `permission`: see Topic. Raises AlreadyExists, InvalidField.
         """
         call = admin_calls.create_topic(name, queues, type, retention, quota, unique_ids, lite, permission)
-        return await self._wire.run(call)
+        return await self._wire.run(call, timeout=timeout)
 
     async def update_topic(
         self,
@@ -67,32 +69,34 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         queues: int | None = None,
         retention: Retention | None = None,
         quota: Quota | None = None,
-        unique_ids: float | None = None,
+        unique_ids: Duration | None = None,
         lite: LiteTopics | None = None,
         permission: Permission | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Topic:
         """Changes what is given; queues only upwards, and not of FIFO topics. Raises TopicNotFound, InvalidField."""
         call = admin_calls.update_topic(name, queues, retention, quota, unique_ids, lite, permission)
-        return await self._wire.run(call)
+        return await self._wire.run(call, timeout=timeout)
 
-    async def get_topic(self, name: str) -> Topic:
+    async def get_topic(self, name: str, *, timeout: Duration | None = None) -> Topic:
         """One topic. Raises TopicNotFound."""
-        return await self._wire.run(admin_calls.get_topic(name))
+        return await self._wire.run(admin_calls.get_topic(name), timeout=timeout)
 
-    async def list_topics(self, dead_letter_topics: bool = False) -> list[Topic]:
+    async def list_topics(self, dead_letter_topics: bool = False, *, timeout: Duration | None = None) -> list[Topic]:
         """All topics, by name; with the %DLQ% ones when asked for."""
-        return await self._wire.run(admin_calls.list_topics(dead_letter_topics))
+        return await self._wire.run(admin_calls.list_topics(dead_letter_topics), timeout=timeout)
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, name: str, *, timeout: Duration | None = None) -> None:
         """Deletes the topic and everything in it. Raises TopicNotFound."""
-        await self._wire.run(admin_calls.delete_topic(name))
+        await self._wire.run(admin_calls.delete_topic(name), timeout=timeout)
 
-    async def purge_topic(self, name: str) -> int:
+    async def purge_topic(self, name: str, *, timeout: Duration | None = None) -> int:
         """Drops all messages of a topic, also leased, retried, delayed and half ones; returns how many.
 
         Offsets continue, and groups stay, positioned at the end. Raises TopicNotFound, InvalidField.
         """
-        return await self._wire.run(admin_calls.purge_topic(name))
+        return await self._wire.run(admin_calls.purge_topic(name), timeout=timeout)
 
     async def create_group(
         self,
@@ -108,7 +112,9 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         stop_on_failure: bool = False,
         lite_exclusive: bool = False,
         consume_enable: bool = True,
-        subscription_expiry: float = DEFAULT_EXPIRY_S,
+        subscription_expiry: Duration = DEFAULT_EXPIRY_S,
+        *,
+        timeout: Duration | None = None,
     ) -> Group:
         """Creates a group. `backoff`: delays before attempt 2, 3, …, or one for all; empty: 10 s, 30 s, 1 min … 2 h.
 
@@ -131,9 +137,9 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
             stop_on_failure=stop_on_failure,
             lite_exclusive=lite_exclusive,
             consume_enable=consume_enable,
-            subscription_expiry=subscription_expiry,
+            subscription_expiry=seconds_of(subscription_expiry, "subscription_expiry"),
         )
-        return await self._wire.run(admin_calls.create_group(group))
+        return await self._wire.run(admin_calls.create_group(group), timeout=timeout)
 
     async def update_group(
         self,
@@ -149,7 +155,9 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
         stop_on_failure: bool | None = None,
         lite_exclusive: bool | None = None,
         consume_enable: bool | None = None,
-        subscription_expiry: float | None = None,
+        subscription_expiry: Duration | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Group:
         """Changes what is given. Raises GroupNotFound, InvalidField."""
         changes = {
@@ -164,38 +172,38 @@ class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
             "stop_on_failure": stop_on_failure,
             "lite_exclusive": lite_exclusive,
             "consume_enable": consume_enable,
-            "subscription_expiry": subscription_expiry,
+            "subscription_expiry": seconds_or_none(subscription_expiry, "subscription_expiry"),
         }
-        group = admin_calls.changed_group(await self.get_group(name), changes)
-        return await self._wire.run(admin_calls.update_group(group))
+        group = admin_calls.changed_group(await self.get_group(name, timeout=timeout), changes)
+        return await self._wire.run(admin_calls.update_group(group), timeout=timeout)
 
-    async def get_group(self, name: str) -> Group:
+    async def get_group(self, name: str, *, timeout: Duration | None = None) -> Group:
         """One group. Raises GroupNotFound."""
-        return await self._wire.run(admin_calls.get_group(name))
+        return await self._wire.run(admin_calls.get_group(name), timeout=timeout)
 
-    async def list_groups(self) -> list[Group]:
+    async def list_groups(self, *, timeout: Duration | None = None) -> list[Group]:
         """All groups, by name."""
-        return await self._wire.run(admin_calls.list_groups())
+        return await self._wire.run(admin_calls.list_groups(), timeout=timeout)
 
-    async def delete_group(self, name: str) -> None:
+    async def delete_group(self, name: str, *, timeout: Duration | None = None) -> None:
         """Deletes the group, its positions, leases, retries and dead letters. Raises GroupNotFound."""
-        await self._wire.run(admin_calls.delete_group(name))
+        await self._wire.run(admin_calls.delete_group(name), timeout=timeout)
 
-    async def subscriptions(self, group: str) -> list[Subscription]:
+    async def subscriptions(self, group: str, *, timeout: Duration | None = None) -> list[Subscription]:
         """How the group reads each topic that it has named: filter and consume mode. Raises GroupNotFound."""
-        return await self._wire.run(admin_calls.subscriptions(group))
+        return await self._wire.run(admin_calls.subscriptions(group), timeout=timeout)
 
-    async def info(self) -> BrokerInfo:
+    async def info(self, *, timeout: Duration | None = None) -> BrokerInfo:
         """The broker's release and engine, and the parts of the contract that it lacks. Any access key may ask."""
-        return await self._wire.run(inspection_calls.info())
+        return await self._wire.run(inspection_calls.info(), timeout=timeout)
 
-    async def set_max_size(self, size: int) -> StoreStats:
+    async def set_max_size(self, size: int, *, timeout: Duration | None = None) -> StoreStats:
         """Sets the limit of the data file in bytes, 16 MiB – 64 TiB, now and for later starts of the broker.
 
         It applies until the broker starts with another `--max-size` than now. Raises InvalidField (less than the store
         has in use, or no address space for it), StorageFull.
         """
-        return await self._wire.run(inspection_calls.set_max_size(size))
+        return await self._wire.run(inspection_calls.set_max_size(size), timeout=timeout)
 
     async def backup(self, write: Callable[[bytes], object], rate: int = 0, progress: Progress | None = None) -> int:
         """Passes a consistent copy of the broker's store to `write`, piece by piece; returns its size in bytes.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, overload
 
 from popmq._async.admin import AsyncAdmin
 from popmq._async.client_parts import ClientParts
@@ -17,20 +16,20 @@ from popmq._async.inspection import AsyncInspection
 from popmq._async.owners import AsyncOwners
 from popmq._async.pulling import AsyncPulling
 from popmq._async.requests import AsyncRequests
+from popmq._async.settling import AsyncSettling
 from popmq._async.sinks import AsyncSinks
 from popmq._async.transactions import AsyncTransactions
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls
 from popmq._calls.later import Later
-from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise
+from popmq._calls.pop_calls import all_or_raise
 from popmq._consuming.clock import Clock, SystemClock
 from popmq._transport.connection import Transport, connection
-from popmq.config import Retry, Timeouts
+from popmq.config import Retry, Timeouts, time_limit
 from popmq.duration import Duration, seconds_of
 from popmq.topic import Assignment, Session
 
 if TYPE_CHECKING:
-    from popmq import message as _message
     from popmq._async.consuming.consumer import AsyncConsumer
     from popmq._async.consuming.pull_consumer import AsyncPullConsumer
     from popmq._calls import send_calls
@@ -40,15 +39,12 @@ if TYPE_CHECKING:
     from popmq.stats import ClientStats
 else:
     _guarding = Later("popmq._consuming.guard")
-    _message = Later("popmq.message")
     send_calls = Later("popmq._calls.send_calls")
-
-#: What names a delivery: itself, or its handle (then the call needs the group, too).
-Handle: TypeAlias = "Delivery | str"
 
 
 class AsyncClient(
     ClientParts,
+    AsyncSettling,
     AsyncAdmin,
     AsyncTransactions,
     AsyncInspection,
@@ -64,6 +60,9 @@ class AsyncClient(
     the environment in the same way: POPMQ_TLS, POPMQ_ACCESS_KEY, …, as docs/sdk.md lists them.
     `client_id` (≤ 128 bytes) names the client in lists of leases; by default it is made of host, process and a random
     part. docs/sdk.md describes the other parameters. After a fork create a new client. Raises InvalidField.
+
+    `timeout` of a call is how long it may take, its retries included, as a duration; None: what `timeouts` has for its
+    kind. A call that needs several requests has it for each.
     """
 
     def __init__(
@@ -90,6 +89,9 @@ class AsyncClient(
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()
         at_exit(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.endpoint!r}, client_id={self.client_id!r})"
 
     async def close(self) -> None:
         """Closes the consumers, sends outstanding outcomes to the broker, and closes the connection.
@@ -119,13 +121,15 @@ class AsyncClient(
 
     # A str is also an Iterable[str], and so the overloads of this class overlap; the first one wins, as it should.
     @overload
-    async def send(self, topic: str, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
+    async def send(self, topic: str, messages: Message | Body, *, timeout: Duration | None = None) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
 
     @overload
-    async def send(self, topic: str, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
+    async def send(
+        self, topic: str, messages: Iterable[Message | Body], *, timeout: Duration | None = None
+    ) -> list[SendReceipt]: ...
 
     async def send(
-        self, topic: str, messages: Message | Body | Iterable[Message | Body]
+        self, topic: str, messages: Message | Body | Iterable[Message | Body], *, timeout: Duration | None = None
     ) -> SendReceipt | list[SendReceipt]:
         """Stores one message, or many in order; returns when they are on the broker's disk.
 
@@ -139,19 +143,20 @@ class AsyncClient(
         """
         if not isinstance(topic, str):
             raise send_calls.wrong_topic(topic)
+        limit = time_limit(timeout)
         given, one = send_calls.listed(messages)
         rows = send_calls.message_rows(given, self._numbering.message_id)
         with self._wire.telemetry.sending(topic, rows):
-            results = all_or_raise(await self._gatherer.send_all(topic, rows))
+            results = all_or_raise(await self._gatherer.send_all(topic, rows, limit))
         return results[0] if one else results
 
-    async def recall(self, topic: str, recall_handle: str) -> str:
+    async def recall(self, topic: str, recall_handle: str, *, timeout: Duration | None = None) -> str:
         """Recalls a delayed message: it will never be delivered. Returns its id. `recall_handle` is in its receipt.
 
         Raises MessageNotFound if it was delivered or recalled before (perhaps by an earlier try of this call whose
         answer was lost); TopicNotFound, InvalidField.
         """
-        return await self._wire.run(send_calls.recall(topic, recall_handle))
+        return await self._wire.run(send_calls.recall(topic, recall_handle), timeout=timeout)
 
     # ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -169,6 +174,7 @@ class AsyncClient(
         tag: str | None = None,
         sql: str | None = None,
         lite_topics: Sequence[str] = (),
+        timeout: Duration | None = None,
     ) -> list[Delivery]:
         """Leases up to `max_messages` (1–4,096); waits up to `wait` (≤ 60 s) if there are none.
 
@@ -201,7 +207,7 @@ class AsyncClient(
         )
         try:
             with self._wire.telemetry.receiving(topic, group) as received:
-                received.deliveries = (await self._wire.run(call)).deliveries
+                received.deliveries = (await self._wire.run(call, timeout=timeout)).deliveries
         except BaseException as error:
             if not attempt_id and not isinstance(error, Exception):
                 self._parts.settler.release_batch_of(call)
@@ -259,142 +265,23 @@ class AsyncClient(
         self._consumers.add(consumer)
         return consumer
 
-    # ── Ack, ChangeInvisibleTime ─────────────────────────────────────────────────────────────────────────────────────
-
-    async def ack(self, deliveries: Handle | Iterable[Handle], *, group: str = "") -> None:
-        """Acks deliveries: their group does not get them again. Handles that are strings need the `group`.
-
-        Raises HandleLapsed; LeaseLost if it is not known whether it is done; PartlyRefused if some of many are refused.
-        """
-        await self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
-
-    @overload
-    async def extend(  # type: ignore[overload-overlap]  # a str is an iterable too
-        self, deliveries: Handle, invisible: Duration = 60.0, *, group: str = ""
-    ) -> InvisibleTimeResult: ...
-
-    @overload
-    async def extend(
-        self, deliveries: Iterable[Handle], invisible: Duration = 60.0, *, group: str = ""
-    ) -> list[InvisibleTimeResult]: ...
-
-    async def extend(
-        self, deliveries: Handle | Iterable[Handle], invisible: Duration = 60.0, *, group: str = ""
-    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
-        """Moves the deadline of leases to `invisible` seconds from now (1 s – 12 h); handles stay valid.
-
-        Raises HandleLapsed, InvalidField; PartlyRefused if some of many are refused.
-        """
-        result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
-            deliveries, group, "extend", lambda handle: pop_calls.extend(handle, invisible)
-        )
-        return result
-
-    @overload
-    async def release(  # type: ignore[overload-overlap]  # a str is an iterable too
-        self,
-        deliveries: Handle,
-        delay: Duration | None = None,
-        count: bool = True,
-        reason: str = "",
-        *,
-        group: str = "",
-    ) -> InvisibleTimeResult: ...
-
-    @overload
-    async def release(
-        self,
-        deliveries: Iterable[Handle],
-        delay: Duration | None = None,
-        count: bool = True,
-        reason: str = "",
-        *,
-        group: str = "",
-    ) -> list[InvisibleTimeResult]: ...
-
-    async def release(
-        self,
-        deliveries: Handle | Iterable[Handle],
-        delay: Duration | None = None,
-        count: bool = True,
-        reason: str = "",
-        *,
-        group: str = "",
-    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
-        """Releases deliveries: they are delivered again after `delay` seconds (None: the group's backoff).
-
-        With `count` False the attempt does not count. `reason` is stored with the message, cut at 4 KiB.
-        Raises HandleLapsed, InvalidField; LeaseLost as `ack` does; PartlyRefused if some of many are refused.
-        """
-        result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
-            deliveries, group, "release", lambda handle: pop_calls.release(handle, delay, count, reason)
-        )
-        return result
-
-    @overload
-    async def reject(  # type: ignore[overload-overlap]  # a str is an iterable too
-        self, deliveries: Handle, reason: str = "", *, group: str = ""
-    ) -> InvisibleTimeResult: ...
-
-    @overload
-    async def reject(
-        self, deliveries: Iterable[Handle], reason: str = "", *, group: str = ""
-    ) -> list[InvisibleTimeResult]: ...
-
-    async def reject(
-        self, deliveries: Handle | Iterable[Handle], reason: str = "", *, group: str = ""
-    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
-        """Sends deliveries to the dead-letter topic of their group. Raises as `ack` does."""
-        change = functools.partial(pop_calls.reject, reason=reason)
-        result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
-            deliveries, group, "reject", change
-        )
-        return result
-
     # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def query_assignment(self, topic: str, group: str, strategy: str = "") -> Assignment:
+    async def query_assignment(
+        self, topic: str, group: str, strategy: str = "", *, timeout: Duration | None = None
+    ) -> Assignment:
         """Returns the queues that the broker assigns to this client; consumers call this by themselves.
 
         `strategy`, for groups that pull: AVG (also when empty), CIRCLE, CONSISTENT_HASH or MACHINE_ROOM.
         """
-        return await self._wire.run(pop_calls.query_assignment(topic, group, self.client_id, strategy))
+        return await self._wire.run(pop_calls.query_assignment(topic, group, self.client_id, strategy), timeout=timeout)
 
-    async def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
+    async def heartbeat(
+        self, group: str, topics: Sequence[str], *, goodbye: bool = False, timeout: Duration | None = None
+    ) -> Session:
         """Renews this client's session in the group, or ends it with `goodbye`; consumers call this by themselves."""
-        return await self._wire.run(pop_calls.heartbeat(group, self.client_id, topics, goodbye))
+        return await self._wire.run(pop_calls.heartbeat(group, self.client_id, topics, goodbye), timeout=timeout)
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts
         return _guarding.Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now(), self.reply)
-
-    async def _change(
-        self, deliveries: Handle | Iterable[Handle], group: str, name: str, change: Callable[[str], Any]
-    ) -> Any:
-        return await self._settle(deliveries, group, name, change, pop_calls.change)
-
-    async def _settle(
-        self,
-        deliveries: Handle | Iterable[Handle],
-        group: str,
-        name: str,
-        entry: Callable[[str], Any],
-        build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
-    ) -> Any:
-        one = isinstance(deliveries, (_message.Delivery, str))
-        if not (one or hasattr(deliveries, "__iter__")):
-            raise pop_calls.no_delivery(deliveries, "the delivery")
-        rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]  # as `one` tells
-        results: list[Any] = [None] * len(rows)
-        for some_group, indices in pop_calls.by_group(rows, group):
-            handles = [pop_calls.handle_of(rows[index]) for index in indices]
-            with self._wire.telemetry.settling(name, some_group, len(handles)):
-                answers = await self._wire.run(build(some_group, [entry(handle) for handle in handles]))
-            for index, answer in zip(indices, answers, strict=True):
-                results[index] = answer
-                pop_calls.renewed(rows[index], answer)
-                if name != "extend":
-                    self._parts.leases.forget(known := pop_calls.name_of(rows[index]))
-                    self._parts.leases.settled(known, pop_calls.failed(answer))
-        all_or_raise(results)
-        return results[0] if one else results

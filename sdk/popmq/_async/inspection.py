@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from popmq._async.transport.wire import Wire
 from popmq._calls.later import Later
+from popmq.duration import Duration
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,13 +39,13 @@ class AsyncInspection:
 
     _wire: Wire
 
-    async def stats(self, topic: str = "", group: str = "") -> Stats:
+    async def stats(self, topic: str = "", group: str = "", *, timeout: Duration | None = None) -> Stats:
         """Numbers by topic and group, empty for all. Raises TopicNotFound, GroupNotFound.
 
         `groups` has each group in each topic that it has read. With a topic and a group it has one row, of zeros until
         the group reads the topic; only `dead` is of all its topics.
         """
-        return await self._wire.run(inspection_calls.stats(topic, group))
+        return await self._wire.run(inspection_calls.stats(topic, group), timeout=timeout)
 
     async def browse(
         self,
@@ -58,6 +59,7 @@ class AsyncInspection:
         since: datetime | float | None = None,
         until: datetime | float | None = None,
         page_token: str = "",
+        timeout: Duration | None = None,
     ) -> Page:
         """Reads messages with no lease and no effect: of one queue from an offset on, or in an order over all queues.
 
@@ -69,55 +71,66 @@ class AsyncInspection:
         follow: it ends after 100 MiB (`looked_at` says how many messages). Raises TopicNotFound, InvalidField.
         """
         asked = inspection_calls.Browsed(queue, offset, max_messages, order, search, since, until, page_token)
-        return await self._wire.run(inspection_calls.browse(topic, asked))
+        return await self._wire.run(inspection_calls.browse(topic, asked), timeout=timeout)
 
-    async def leases(self, group: str = "", topic: str = "", max_leases: int = 100) -> Leases:
+    async def leases(
+        self, group: str = "", topic: str = "", max_leases: int = 100, *, timeout: Duration | None = None
+    ) -> Leases:
         """Lists leases and backoffs with client and deadline, soonest first. Raises TopicNotFound, GroupNotFound."""
-        return await self._wire.run(inspection_calls.leases(group, topic, max_leases))
+        return await self._wire.run(inspection_calls.leases(group, topic, max_leases), timeout=timeout)
 
-    async def end_lease(self, group: str, lease_id: str | int) -> int:
+    async def end_lease(self, group: str, lease_id: str | int, *, timeout: Duration | None = None) -> int:
         """Ends a lease now, as if its deadline had come; returns how many of its messages were not done.
 
         They are visible again, or dead letters after their last attempt. `lease_id`, or `checkpoint_id`: as
         `leases` returns it. Raises HandleLapsed if it has ended before, GroupNotFound; InvalidField for the lease of an
         owner (use `release_owner`).
         """
-        return await self._wire.run(inspection_calls.end_lease(group, lease_id))
+        return await self._wire.run(inspection_calls.end_lease(group, lease_id), timeout=timeout)
 
-    async def access_keys(self) -> AccessKeys:
+    async def access_keys(self, *, timeout: Duration | None = None) -> AccessKeys:
         """The broker's access keys without their secrets: all for the right admin, else this client's own."""
-        return await self._wire.run(inspection_calls.access_keys())
+        return await self._wire.run(inspection_calls.access_keys(), timeout=timeout)
 
-    async def owners(self, group: str = "") -> list[Owner]:
+    async def owners(self, group: str = "", *, timeout: Duration | None = None) -> list[Owner]:
         """Owners of a group, or of all. Raises GroupNotFound."""
-        return await self._wire.run(inspection_calls.owners(group))
+        return await self._wire.run(inspection_calls.owners(group), timeout=timeout)
 
-    async def sessions(self, group: str = "") -> list[ClientSession]:
+    async def sessions(self, group: str = "", *, timeout: Duration | None = None) -> list[ClientSession]:
         """Clients with a session in a group, or all, with those that answer for transactions. Raises GroupNotFound."""
-        return await self._wire.run(inspection_calls.sessions(group))
+        return await self._wire.run(inspection_calls.sessions(group), timeout=timeout)
 
-    async def client_stack(self, client_id: str) -> ClientAnswer:
+    async def client_stack(self, client_id: str, *, timeout: Duration | None = None) -> ClientAnswer:
         """The stacks of the threads of an official RocketMQ 5 client, as the client reports them.
 
         Raises ClientNotFound; Unavailable without an answer in 5 s.
         """
-        return await self._wire.run(inspection_calls.client_stack(client_id))
+        return await self._wire.run(inspection_calls.client_stack(client_id), timeout=timeout)
 
-    async def verify_message(self, client_id: str, topic: str, queue: int, offset: int) -> ClientAnswer:
+    async def verify_message(
+        self, client_id: str, topic: str, queue: int, offset: int, *, timeout: Duration | None = None
+    ) -> ClientAnswer:
         """Lets an official RocketMQ 5 push consumer handle one stored message once: nothing is leased or acked.
 
         Raises ClientNotFound, TopicNotFound, MessageNotFound, InvalidField; Unavailable without an answer in 5 s.
         """
-        return await self._wire.run(inspection_calls.verify_message(client_id, topic, queue, offset))
+        return await self._wire.run(inspection_calls.verify_message(client_id, topic, queue, offset), timeout=timeout)
 
     async def peek(
-        self, topic: str, group: str, max_messages: int = 32, *, tag: str | None = None, sql: str | None = None
+        self,
+        topic: str,
+        group: str,
+        max_messages: int = 32,
+        *,
+        tag: str | None = None,
+        sql: str | None = None,
+        timeout: Duration | None = None,
     ) -> list[Delivery]:
         """Returns what the group's next pop would deliver, without a lease; `attempt` is the one that it would count.
 
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField.
         """
-        return await self._wire.run(inspection_calls.peek(topic, group, max_messages, tag, sql))
+        return await self._wire.run(inspection_calls.peek(topic, group, max_messages, tag, sql), timeout=timeout)
 
     async def look_up(
         self,
@@ -127,19 +140,25 @@ class AsyncInspection:
         max_messages: int = 32,
         since: datetime | float | None = None,
         until: datetime | float | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Found:
         """Finds messages of a topic, or of %DLQ%group, by id or by key, newest first.
 
         `since`, `until` (both included): limits of the time when they were stored. Raises TopicNotFound, InvalidField.
         """
-        return await self._wire.run(inspection_calls.look_up(topic, message_id, key, max_messages, since, until))
+        return await self._wire.run(
+            inspection_calls.look_up(topic, message_id, key, max_messages, since, until), timeout=timeout
+        )
 
-    async def why(self, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
+    async def why(
+        self, message_id: str, topic: str = "", group: str = "", *, timeout: Duration | None = None
+    ) -> list[MessageLife]:
         """Explains where a message is: the history of each stored message with this id, in each group.
 
         Raises MessageNotFound, TopicNotFound, InvalidField.
         """
-        return await self._wire.run(inspection_calls.why(message_id, topic, group))
+        return await self._wire.run(inspection_calls.why(message_id, topic, group), timeout=timeout)
 
     async def redrive(
         self,
@@ -148,6 +167,8 @@ class AsyncInspection:
         topic: str = "",
         message_ids: Sequence[str] = (),
         reason: str | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Redriven:
         """Delivers dead letters of a group again, from attempt 1: all, or only these (≤ 4,096 of each).
 
@@ -155,7 +176,9 @@ class AsyncInspection:
         reason has this first line (`dead_letter_reasons`). With an empty group it commits half messages that were
         given up. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
         """
-        return await self._wire.run(inspection_calls.redrive(group, offsets, topic, message_ids, reason))
+        return await self._wire.run(
+            inspection_calls.redrive(group, offsets, topic, message_ids, reason), timeout=timeout
+        )
 
     async def discard(
         self,
@@ -164,26 +187,39 @@ class AsyncInspection:
         topic: str = "",
         message_ids: Sequence[str] = (),
         reason: str | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Discarded:
         """Removes dead letters of a group for good: all, or only these, chosen as in `redrive`.
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return await self._wire.run(inspection_calls.discard(group, offsets, topic, message_ids, reason))
+        return await self._wire.run(
+            inspection_calls.discard(group, offsets, topic, message_ids, reason), timeout=timeout
+        )
 
-    async def dead_letter_reasons(self, group: str, topic: str = "") -> list[DeadLetterReason]:
+    async def dead_letter_reasons(
+        self, group: str, topic: str = "", *, timeout: Duration | None = None
+    ) -> list[DeadLetterReason]:
         """Counts the dead letters of a group by reason, the most frequent first; of those from `topic`, or of all.
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return await self._wire.run(inspection_calls.dead_letter_reasons(group, topic))
+        return await self._wire.run(inspection_calls.dead_letter_reasons(group, topic), timeout=timeout)
 
     async def list_delayed(
-        self, topic: str = "", until: datetime | float | None = None, max_messages: int = 100
+        self,
+        topic: str = "",
+        until: datetime | float | None = None,
+        max_messages: int = 100,
+        *,
+        timeout: Duration | None = None,
     ) -> DelayedMessages:
         """Delayed messages of a topic, or of all, that are due before `until`; soonest first. Raises TopicNotFound."""
-        return await self._wire.run(inspection_calls.list_delayed(topic, until, max_messages))
+        return await self._wire.run(inspection_calls.list_delayed(topic, until, max_messages), timeout=timeout)
 
-    async def list_transactions(self, topic: str = "", max_messages: int = 100) -> HalfMessages:
+    async def list_transactions(
+        self, topic: str = "", max_messages: int = 100, *, timeout: Duration | None = None
+    ) -> HalfMessages:
         """Half messages of a topic, or of all, that are not ended; in each topic oldest first. Raises TopicNotFound."""
-        return await self._wire.run(inspection_calls.list_transactions(topic, max_messages))
+        return await self._wire.run(inspection_calls.list_transactions(topic, max_messages), timeout=timeout)

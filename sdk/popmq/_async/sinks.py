@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from popmq._async.transport.wire import Wire
 from popmq._calls.later import Later
+from popmq.duration import Duration
 from popmq.errors import PopMQError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class AsyncSinks:
         batch: int,
         stage_id: str,
         piece: int = 0,
+        timeout: Duration | None = None,
     ) -> list[PopMQError | None]:
         """Stages up to 4,096 messages, 16 MiB in all; returns for each of them None, or the error that refused it.
 
@@ -42,10 +44,10 @@ class AsyncSinks:
         RateLimited, InvalidField.
         """
         rows = send_calls.message_rows(messages, self._numbering.message_id)
-        return await self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece))
+        return await self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece), timeout=timeout)
 
     async def commit_batch(
-        self, sink: str, batch: int, stages: Sequence[StageName], *, origin: str = ""
+        self, sink: str, batch: int, stages: Sequence[StageName], *, origin: str = "", timeout: Duration | None = None
     ) -> BatchCommit:
         """Commits a batch of up to 4,096 stages: their messages become visible soon after, each once.
 
@@ -55,8 +57,8 @@ class AsyncSinks:
         incomplete, AlreadyExists if another origin committed this number or a greater one: nothing is committed then;
         StorageFull.
         """
-        return await self._wire.run(sink_calls.commit_batch(sink, batch, stages, origin))
+        return await self._wire.run(sink_calls.commit_batch(sink, batch, stages, origin), timeout=timeout)
 
-    async def drop_stages(self, sink: str, stages: Sequence[StageName]) -> int:
+    async def drop_stages(self, sink: str, stages: Sequence[StageName], *, timeout: Duration | None = None) -> int:
         """Drops stages that will not be committed; returns how many of them there were."""
-        return await self._wire.run(sink_calls.drop_stages(sink, stages))
+        return await self._wire.run(sink_calls.drop_stages(sink, stages), timeout=timeout)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from popmq._async.transport.wire import Wire
 from popmq._calls.later import Later
 from popmq._calls.pop_calls import all_or_raise
+from popmq.duration import Duration
 from popmq.errors import PartlyRefused, PopMQError
 
 if TYPE_CHECKING:
@@ -46,12 +47,16 @@ class AsyncTransaction:
         self._ended = False
 
     @overload
-    async def send(self, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
+    async def send(self, messages: Message | Body, *, timeout: Duration | None = None) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
 
     @overload
-    async def send(self, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
+    async def send(
+        self, messages: Iterable[Message | Body], *, timeout: Duration | None = None
+    ) -> list[SendReceipt]: ...
 
-    async def send(self, messages: Message | Body | Iterable[Message | Body]) -> SendReceipt | list[SendReceipt]:
+    async def send(
+        self, messages: Message | Body | Iterable[Message | Body], *, timeout: Duration | None = None
+    ) -> SendReceipt | list[SendReceipt]:
         """Stores one half message or many, as `client.send` does; returns the receipt or the receipts.
 
         Raises what `client.send` raises.
@@ -62,20 +67,21 @@ class AsyncTransaction:
             raise RuntimeError("this transaction has not begun: send in its `with` block, which commits at its end")
         given, one = send_calls.listed(messages)
         try:
-            sent: list[SendReceipt] = await self._client.send(self.topic, [_half(message) for message in given])
+            half = [_half(message) for message in given]
+            sent: list[SendReceipt] = await self._client.send(self.topic, half, timeout=timeout)
         except PartlyRefused as error:
             self.receipts += [result for result in error.results if isinstance(result, _message.SendReceipt)]
             raise
         self.receipts += sent
         return sent[0] if one else sent
 
-    async def commit(self) -> None:
+    async def commit(self, *, timeout: Duration | None = None) -> None:
         """Makes its messages visible now. Raises as `client.end_transaction` does."""
-        await self._end("commit")
+        await self._end("commit", timeout)
 
-    async def rollback(self) -> None:
+    async def rollback(self, *, timeout: Duration | None = None) -> None:
         """Drops its messages now."""
-        await self._end("rollback")
+        await self._end("rollback", timeout)
 
     async def __aenter__(self) -> Self:
         self._begun = True
@@ -97,11 +103,11 @@ class AsyncTransaction:
                 "a transaction of %s could not be rolled back; the broker will ask its checker: %s", self.topic, refused
             )
 
-    async def _end(self, resolution: Resolution) -> None:
+    async def _end(self, resolution: Resolution, timeout: Duration | None) -> None:
         self._ended = True
         half = [receipt.transaction_id for receipt in self.receipts if receipt.transaction_id]
         if half:
-            self.receipts = await self._client.end_transaction(half, resolution)
+            self.receipts = await self._client.end_transaction(half, resolution, timeout=timeout)
 
 
 class AsyncTransactions:
@@ -133,13 +139,17 @@ class AsyncTransactions:
         self._checker.answer_for(topic, callback)
 
     @overload
-    async def end_transaction(self, transaction_ids: str, resolution: Resolution) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
+    async def end_transaction(  # type: ignore[overload-overlap]  # a str is an iterable too
+        self, transaction_ids: str, resolution: Resolution, *, timeout: Duration | None = None
+    ) -> SendReceipt: ...
 
     @overload
-    async def end_transaction(self, transaction_ids: Iterable[str], resolution: Resolution) -> list[SendReceipt]: ...
+    async def end_transaction(
+        self, transaction_ids: Iterable[str], resolution: Resolution, *, timeout: Duration | None = None
+    ) -> list[SendReceipt]: ...
 
     async def end_transaction(
-        self, transaction_ids: str | Iterable[str], resolution: Resolution
+        self, transaction_ids: str | Iterable[str], resolution: Resolution, *, timeout: Duration | None = None
     ) -> SendReceipt | list[SendReceipt]:
         """Commits half messages or rolls them back, by `transaction_id`; may be repeated for an hour.
 
@@ -151,7 +161,7 @@ class AsyncTransactions:
         results: list[Any] = []
         for call in send_calls.end_transactions(rows, resolution):
             try:
-                ended = await self._wire.run(call)
+                ended = await self._wire.run(call, timeout=timeout)
             except PopMQError as error:
                 if not results:
                     raise

@@ -32,7 +32,7 @@ def create_topic(
     type: str,
     retention: Retention | None,
     quota: Quota | None,
-    unique_ids: float,
+    unique_ids: Duration,
     lite: LiteTopics | None,
     permission: str,
 ) -> Call[Topic]:
@@ -45,7 +45,7 @@ def create_topic(
         queues=_queues(queues),
         retention=_retention_row(checking.instance(retention, Retention, "retention") or Retention()),
         quota=_quota_row(checking.instance(quota, Quota, "quota") or Quota()),
-        unique_ids_ms=ms(unique_ids),
+        unique_ids_ms=ms(unique_ids, "unique_ids"),
         lite=_lite_row(lite),
         permission=enum_of(pb.Permission, permission, "topic.permission"),
     )
@@ -57,7 +57,7 @@ def update_topic(
     queues: int | None,
     retention: Retention | None,
     quota: Quota | None,
-    unique_ids: float | None,
+    unique_ids: Duration | None,
     lite: LiteTopics | None = None,
     permission: str | None = None,
 ) -> Call[Topic]:
@@ -71,7 +71,7 @@ def update_topic(
         if retention is None
         else _retention_row(checking.instance(retention, Retention, "retention") or Retention()),
         quota=None if quota is None else _quota_row(checking.instance(quota, Quota, "quota") or Quota()),
-        unique_ids_ms=None if unique_ids is None else ms(unique_ids),
+        unique_ids_ms=None if unique_ids is None else ms(unique_ids, "unique_ids"),
         lite=_lite_row(lite),
         permission=None if permission is None else enum_of(pb.Permission, permission, "topic.permission"),
     )

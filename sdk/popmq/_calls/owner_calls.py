@@ -7,19 +7,20 @@ from popmq._calls.admin_calls import start_position
 from popmq._calls.columns import asked, read_columns
 from popmq._calls.inspection_calls import read_group_stats
 from popmq._calls.pop_calls import Call, ms
+from popmq.duration import Duration
 from popmq.owner import Attachment, Availability, Finished, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start
 from popmq_proto.v1 import popmq_pb2 as pb
 
 
 def attach_owner(
-    group: str, owner: str, lease: float, topic: str, start: Start | None, create_group: bool
+    group: str, owner: str, lease: Duration, topic: str, start: Start | None, create_group: bool
 ) -> Call[Attachment]:
     """Creates or takes over an owner; older generations are fenced."""
     request = pb.AttachOwnerRequest(
         group=group,
         owner=owner,
-        lease_ms=ms(lease),
+        lease_ms=ms(lease, "lease"),
         topic=topic,
         start=None if start is None else start_position(start),
         create_group=create_group,
@@ -32,11 +33,11 @@ def attach_owner(
     )
 
 
-def renew_owner(group: str, owner: str, generation: int, lease: float) -> Call[OwnerLease]:
+def renew_owner(group: str, owner: str, generation: int, lease: Duration) -> Call[OwnerLease]:
     """Renews the lease of everything that the owner holds."""
     return Call(
         "Broker.RenewOwner",
-        pb.RenewOwnerRequest(group=group, owner=owner, generation=generation, lease_ms=ms(lease)),
+        pb.RenewOwnerRequest(group=group, owner=owner, generation=generation, lease_ms=ms(lease, "lease")),
         lambda reply, _: OwnerLease(reply.tokens, reply.messages, reply.lease_until_ms),
         "settle",
     )
@@ -69,7 +70,7 @@ def pop_sealed(
     *,
     max_messages: int,
     max_bytes: int,
-    lease: float,
+    lease: Duration,
     client_id: str,
     columns: Collection[str] | None = None,
     filter: pb.Filter | None = None,
@@ -80,7 +81,7 @@ def pop_sealed(
         group=group,
         max_messages=max_messages,
         max_bytes=max_bytes,
-        invisible_ms=ms(lease),
+        invisible_ms=ms(lease, "lease"),
         client_id=client_id,
         token=pb.Token(
             owner=token.owner,

@@ -109,9 +109,9 @@ class Popped:
     replay: bool
 
 
-def ms(duration: Duration) -> int:
-    """A duration as whole milliseconds. Raises InvalidField."""
-    return round((duration if type(duration) is float else seconds_of(duration)) * 1000)
+def ms(duration: Duration, field: str = "") -> int:
+    """A duration as whole milliseconds. Raises InvalidField, which names `field`."""
+    return round((duration if type(duration) is float else seconds_of(duration, field)) * 1000)
 
 
 #: The last millisecond of the year 9999, the last one of a datetime.
@@ -239,12 +239,14 @@ def ack(group: str, handles: Sequence[str]) -> Call[list[Any]]:
 
 def extend(handle: str, invisible: Duration) -> pb.InvisibleTimeChange:
     """The lease ends `invisible` seconds from now."""
-    return pb.InvisibleTimeChange(handle=handle, extend=pb.Extend(invisible_ms=ms(invisible)))
+    return pb.InvisibleTimeChange(handle=handle, extend=pb.Extend(invisible_ms=ms(invisible, "invisible")))
 
 
 def release(handle: str, delay: Duration | None, count: bool, reason: str) -> pb.InvisibleTimeChange:
     """Released: visible after `delay` seconds, None for the group's backoff."""
-    change = pb.Release(uncounted=not count, reason=_reason.clip(reason), delay_ms=None if delay is None else ms(delay))
+    change = pb.Release(
+        uncounted=not count, reason=_reason.clip(reason), delay_ms=None if delay is None else ms(delay, "delay")
+    )
     return pb.InvisibleTimeChange(handle=handle, release=change)
 
 

@@ -8,6 +8,7 @@ from popmq._calls.deliveries import read_delivery
 from popmq._calls.pop_calls import ENTRIES_MAX, Call, InvisibleTimeResult, error_of, ms
 from popmq._consuming.outcome import Outcome, Reject, Release
 from popmq._consuming.reason import clip
+from popmq.duration import Duration
 from popmq.errors import PopMQError
 from popmq.message import Delivery, DeliveryGuard
 from popmq.pull import Pulled, PulledColumns, QueueLocks
@@ -106,14 +107,14 @@ def update_offsets(topic: str, group: str, offsets: Mapping[int, int], topic_cre
 
 
 def sent_back(
-    delivery: Delivery, retry: bool, delay: float | None = None, reason: str = "", reject: bool = False
+    delivery: Delivery, retry: bool, delay: Duration | None = None, reason: str = "", reject: bool = False
 ) -> pb.SentBack:
     """An entry of `send_back`, with the attempts that were made in place too."""
     return pb.SentBack(
         queue=delivery.queue,
         offset=delivery.offset,
         retry=retry,
-        delay_ms=None if delay is None else ms(delay),
+        delay_ms=None if delay is None else ms(delay, "delay"),
         reason=clip(reason),
         reject=reject,
         attempts=delivery.attempt,
@@ -126,7 +127,7 @@ def dropped(queue: int, offset: int, retry: bool, reason: str) -> pb.SentBack:
 
 
 def pulled_back(
-    delivery: Delivery, delay: float | None, reason: str, reject: bool, max_attempts: int | None
+    delivery: Delivery, delay: Duration | None, reason: str, reject: bool, max_attempts: int | None
 ) -> pb.SentBack:
     """A delivery of `client.pull`, which says by its topic whether it came from the retry topic."""
     row = sent_back(delivery, delivery.topic.startswith(RETRY_PREFIX), delay, reason, reject)

@@ -36,6 +36,7 @@ class PendingSend:
     size: int  # bytes
     wake: Any
     message_groups: frozenset[str] = frozenset()
+    limit: float = 0.0  # seconds that its request may take; sends of another limit go into another request
     keeps_time: bool = False  # waits a few ms only, then sends with all others that wait
     results: list[Any] = field(default_factory=list)
     error: BaseException | None = None
@@ -129,6 +130,8 @@ class TopicSends:
                 blocked |= send.message_groups
                 passed.append(self._pending.popleft())
                 continue
+            if sends and send.limit != sends[0].limit:
+                break
             messages += len(send.rows)
             size += send.size
             if sends and (messages > GATHER_MESSAGES_MAX or size > GATHER_BYTES_MAX):

@@ -48,19 +48,21 @@ class Admin(Schedules, Subscriptions):
         type: TopicType = "NORMAL",
         retention: Retention | None = None,
         quota: Quota | None = None,
-        unique_ids: float = 0.0,
+        unique_ids: Duration = 0.0,
         lite: LiteTopics | None = None,
         permission: Permission = "READ_WRITE",
+        *,
+        timeout: Duration | None = None,
     ) -> Topic:
         """Creates a topic of 1–1,024 queues; None: 8, in a PRIORITY topic 10, in a LITE topic 1.
 
         `type`: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or LITE (see Topic); it cannot be changed later. `retention`
-        None: messages are kept for 72 h after every group has finished them. `unique_ids`: seconds, ≤ 24 h, in which a
+        None: messages are kept for 72 h after every group has finished them. `unique_ids`: how long, ≤ 24 h, a
         message id is stored once; 0: ids are not compared. `lite`: limits of a LITE topic; None: the defaults.
         `permission`: see Topic. Raises AlreadyExists, InvalidField.
         """
         call = admin_calls.create_topic(name, queues, type, retention, quota, unique_ids, lite, permission)
-        return self._wire.run(call)
+        return self._wire.run(call, timeout=timeout)
 
     def update_topic(
         self,
@@ -68,32 +70,34 @@ class Admin(Schedules, Subscriptions):
         queues: int | None = None,
         retention: Retention | None = None,
         quota: Quota | None = None,
-        unique_ids: float | None = None,
+        unique_ids: Duration | None = None,
         lite: LiteTopics | None = None,
         permission: Permission | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Topic:
         """Changes what is given; queues only upwards, and not of FIFO topics. Raises TopicNotFound, InvalidField."""
         call = admin_calls.update_topic(name, queues, retention, quota, unique_ids, lite, permission)
-        return self._wire.run(call)
+        return self._wire.run(call, timeout=timeout)
 
-    def get_topic(self, name: str) -> Topic:
+    def get_topic(self, name: str, *, timeout: Duration | None = None) -> Topic:
         """One topic. Raises TopicNotFound."""
-        return self._wire.run(admin_calls.get_topic(name))
+        return self._wire.run(admin_calls.get_topic(name), timeout=timeout)
 
-    def list_topics(self, dead_letter_topics: bool = False) -> list[Topic]:
+    def list_topics(self, dead_letter_topics: bool = False, *, timeout: Duration | None = None) -> list[Topic]:
         """All topics, by name; with the %DLQ% ones when asked for."""
-        return self._wire.run(admin_calls.list_topics(dead_letter_topics))
+        return self._wire.run(admin_calls.list_topics(dead_letter_topics), timeout=timeout)
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, *, timeout: Duration | None = None) -> None:
         """Deletes the topic and everything in it. Raises TopicNotFound."""
-        self._wire.run(admin_calls.delete_topic(name))
+        self._wire.run(admin_calls.delete_topic(name), timeout=timeout)
 
-    def purge_topic(self, name: str) -> int:
+    def purge_topic(self, name: str, *, timeout: Duration | None = None) -> int:
         """Drops all messages of a topic, also leased, retried, delayed and half ones; returns how many.
 
         Offsets continue, and groups stay, positioned at the end. Raises TopicNotFound, InvalidField.
         """
-        return self._wire.run(admin_calls.purge_topic(name))
+        return self._wire.run(admin_calls.purge_topic(name), timeout=timeout)
 
     def create_group(
         self,
@@ -109,7 +113,9 @@ class Admin(Schedules, Subscriptions):
         stop_on_failure: bool = False,
         lite_exclusive: bool = False,
         consume_enable: bool = True,
-        subscription_expiry: float = DEFAULT_EXPIRY_S,
+        subscription_expiry: Duration = DEFAULT_EXPIRY_S,
+        *,
+        timeout: Duration | None = None,
     ) -> Group:
         """Creates a group. `backoff`: delays before attempt 2, 3, …, or one for all; empty: 10 s, 30 s, 1 min … 2 h.
 
@@ -132,9 +138,9 @@ class Admin(Schedules, Subscriptions):
             stop_on_failure=stop_on_failure,
             lite_exclusive=lite_exclusive,
             consume_enable=consume_enable,
-            subscription_expiry=subscription_expiry,
+            subscription_expiry=seconds_of(subscription_expiry, "subscription_expiry"),
         )
-        return self._wire.run(admin_calls.create_group(group))
+        return self._wire.run(admin_calls.create_group(group), timeout=timeout)
 
     def update_group(
         self,
@@ -150,7 +156,9 @@ class Admin(Schedules, Subscriptions):
         stop_on_failure: bool | None = None,
         lite_exclusive: bool | None = None,
         consume_enable: bool | None = None,
-        subscription_expiry: float | None = None,
+        subscription_expiry: Duration | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Group:
         """Changes what is given. Raises GroupNotFound, InvalidField."""
         changes = {
@@ -165,38 +173,38 @@ class Admin(Schedules, Subscriptions):
             "stop_on_failure": stop_on_failure,
             "lite_exclusive": lite_exclusive,
             "consume_enable": consume_enable,
-            "subscription_expiry": subscription_expiry,
+            "subscription_expiry": seconds_or_none(subscription_expiry, "subscription_expiry"),
         }
-        group = admin_calls.changed_group(self.get_group(name), changes)
-        return self._wire.run(admin_calls.update_group(group))
+        group = admin_calls.changed_group(self.get_group(name, timeout=timeout), changes)
+        return self._wire.run(admin_calls.update_group(group), timeout=timeout)
 
-    def get_group(self, name: str) -> Group:
+    def get_group(self, name: str, *, timeout: Duration | None = None) -> Group:
         """One group. Raises GroupNotFound."""
-        return self._wire.run(admin_calls.get_group(name))
+        return self._wire.run(admin_calls.get_group(name), timeout=timeout)
 
-    def list_groups(self) -> list[Group]:
+    def list_groups(self, *, timeout: Duration | None = None) -> list[Group]:
         """All groups, by name."""
-        return self._wire.run(admin_calls.list_groups())
+        return self._wire.run(admin_calls.list_groups(), timeout=timeout)
 
-    def delete_group(self, name: str) -> None:
+    def delete_group(self, name: str, *, timeout: Duration | None = None) -> None:
         """Deletes the group, its positions, leases, retries and dead letters. Raises GroupNotFound."""
-        self._wire.run(admin_calls.delete_group(name))
+        self._wire.run(admin_calls.delete_group(name), timeout=timeout)
 
-    def subscriptions(self, group: str) -> list[Subscription]:
+    def subscriptions(self, group: str, *, timeout: Duration | None = None) -> list[Subscription]:
         """How the group reads each topic that it has named: filter and consume mode. Raises GroupNotFound."""
-        return self._wire.run(admin_calls.subscriptions(group))
+        return self._wire.run(admin_calls.subscriptions(group), timeout=timeout)
 
-    def info(self) -> BrokerInfo:
+    def info(self, *, timeout: Duration | None = None) -> BrokerInfo:
         """The broker's release and engine, and the parts of the contract that it lacks. Any access key may ask."""
-        return self._wire.run(inspection_calls.info())
+        return self._wire.run(inspection_calls.info(), timeout=timeout)
 
-    def set_max_size(self, size: int) -> StoreStats:
+    def set_max_size(self, size: int, *, timeout: Duration | None = None) -> StoreStats:
         """Sets the limit of the data file in bytes, 16 MiB – 64 TiB, now and for later starts of the broker.
 
         It applies until the broker starts with another `--max-size` than now. Raises InvalidField (less than the store
         has in use, or no address space for it), StorageFull.
         """
-        return self._wire.run(inspection_calls.set_max_size(size))
+        return self._wire.run(inspection_calls.set_max_size(size), timeout=timeout)
 
     def backup(self, write: Callable[[bytes], object], rate: int = 0, progress: Progress | None = None) -> int:
         """Passes a consistent copy of the broker's store to `write`, piece by piece; returns its size in bytes.

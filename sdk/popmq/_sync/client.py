@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, overload
 
 from popmq._calls import pop_calls
 from popmq._calls.later import Later
-from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise
+from popmq._calls.pop_calls import all_or_raise
 from popmq._consuming.clock import Clock, SystemClock
 from popmq._sync.admin import Admin
 from popmq._sync.client_parts import ClientParts
@@ -22,16 +21,16 @@ from popmq._sync.inspection import Inspection
 from popmq._sync.owners import Owners
 from popmq._sync.pulling import Pulling
 from popmq._sync.requests import Requests
+from popmq._sync.settling import Settling
 from popmq._sync.sinks import Sinks
 from popmq._sync.transactions import Transactions
 from popmq._sync.transport.wire import Wire
 from popmq._transport.connection import Transport, connection
-from popmq.config import Retry, Timeouts
+from popmq.config import Retry, Timeouts, time_limit
 from popmq.duration import Duration, seconds_of
 from popmq.topic import Assignment, Session
 
 if TYPE_CHECKING:
-    from popmq import message as _message
     from popmq._calls import send_calls
     from popmq._consuming import guard as _guarding
     from popmq._consuming.guard import Guard, OnError
@@ -41,15 +40,12 @@ if TYPE_CHECKING:
     from popmq.stats import ClientStats
 else:
     _guarding = Later("popmq._consuming.guard")
-    _message = Later("popmq.message")
     send_calls = Later("popmq._calls.send_calls")
-
-#: What names a delivery: itself, or its handle (then the call needs the group, too).
-Handle: TypeAlias = "Delivery | str"
 
 
 class Client(
     ClientParts,
+    Settling,
     Admin,
     Transactions,
     Inspection,
@@ -65,6 +61,9 @@ class Client(
     the environment in the same way: POPMQ_TLS, POPMQ_ACCESS_KEY, …, as docs/sdk.md lists them.
     `client_id` (≤ 128 bytes) names the client in lists of leases; by default it is made of host, process and a random
     part. docs/sdk.md describes the other parameters. After a fork create a new client. Raises InvalidField.
+
+    `timeout` of a call is how long it may take, its retries included, as a duration; None: what `timeouts` has for its
+    kind. A call that needs several requests has it for each.
     """
 
     def __init__(
@@ -91,6 +90,9 @@ class Client(
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[PullConsumer] = weakref.WeakSet()
         at_exit(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.endpoint!r}, client_id={self.client_id!r})"
 
     def close(self) -> None:
         """Closes the consumers, sends outstanding outcomes to the broker, and closes the connection.
@@ -120,12 +122,16 @@ class Client(
 
     # A str is also an Iterable[str], and so the overloads of this class overlap; the first one wins, as it should.
     @overload
-    def send(self, topic: str, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
+    def send(self, topic: str, messages: Message | Body, *, timeout: Duration | None = None) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
 
     @overload
-    def send(self, topic: str, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
+    def send(
+        self, topic: str, messages: Iterable[Message | Body], *, timeout: Duration | None = None
+    ) -> list[SendReceipt]: ...
 
-    def send(self, topic: str, messages: Message | Body | Iterable[Message | Body]) -> SendReceipt | list[SendReceipt]:
+    def send(
+        self, topic: str, messages: Message | Body | Iterable[Message | Body], *, timeout: Duration | None = None
+    ) -> SendReceipt | list[SendReceipt]:
         """Stores one message, or many in order; returns when they are on the broker's disk.
 
         Concurrent sends of threads and tasks are combined into one request; a single caller does not wait for others.
@@ -138,19 +144,20 @@ class Client(
         """
         if not isinstance(topic, str):
             raise send_calls.wrong_topic(topic)
+        limit = time_limit(timeout)
         given, one = send_calls.listed(messages)
         rows = send_calls.message_rows(given, self._numbering.message_id)
         with self._wire.telemetry.sending(topic, rows):
-            results = all_or_raise(self._gatherer.send_all(topic, rows))
+            results = all_or_raise(self._gatherer.send_all(topic, rows, limit))
         return results[0] if one else results
 
-    def recall(self, topic: str, recall_handle: str) -> str:
+    def recall(self, topic: str, recall_handle: str, *, timeout: Duration | None = None) -> str:
         """Recalls a delayed message: it will never be delivered. Returns its id. `recall_handle` is in its receipt.
 
         Raises MessageNotFound if it was delivered or recalled before (perhaps by an earlier try of this call whose
         answer was lost); TopicNotFound, InvalidField.
         """
-        return self._wire.run(send_calls.recall(topic, recall_handle))
+        return self._wire.run(send_calls.recall(topic, recall_handle), timeout=timeout)
 
     # ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,6 +175,7 @@ class Client(
         tag: str | None = None,
         sql: str | None = None,
         lite_topics: Sequence[str] = (),
+        timeout: Duration | None = None,
     ) -> list[Delivery]:
         """Leases up to `max_messages` (1–4,096); waits up to `wait` (≤ 60 s) if there are none.
 
@@ -200,7 +208,7 @@ class Client(
         )
         try:
             with self._wire.telemetry.receiving(topic, group) as received:
-                received.deliveries = (self._wire.run(call)).deliveries
+                received.deliveries = (self._wire.run(call, timeout=timeout)).deliveries
         except BaseException as error:
             if not attempt_id and not isinstance(error, Exception):
                 self._parts.settler.release_batch_of(call)
@@ -258,140 +266,23 @@ class Client(
         self._consumers.add(consumer)
         return consumer
 
-    # ── Ack, ChangeInvisibleTime ─────────────────────────────────────────────────────────────────────────────────────
-
-    def ack(self, deliveries: Handle | Iterable[Handle], *, group: str = "") -> None:
-        """Acks deliveries: their group does not get them again. Handles that are strings need the `group`.
-
-        Raises HandleLapsed; LeaseLost if it is not known whether it is done; PartlyRefused if some of many are refused.
-        """
-        self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack)
-
-    @overload
-    def extend(  # type: ignore[overload-overlap]  # a str is an iterable too
-        self, deliveries: Handle, invisible: Duration = 60.0, *, group: str = ""
-    ) -> InvisibleTimeResult: ...
-
-    @overload
-    def extend(
-        self, deliveries: Iterable[Handle], invisible: Duration = 60.0, *, group: str = ""
-    ) -> list[InvisibleTimeResult]: ...
-
-    def extend(
-        self, deliveries: Handle | Iterable[Handle], invisible: Duration = 60.0, *, group: str = ""
-    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
-        """Moves the deadline of leases to `invisible` seconds from now (1 s – 12 h); handles stay valid.
-
-        Raises HandleLapsed, InvalidField; PartlyRefused if some of many are refused.
-        """
-        result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
-            deliveries, group, "extend", lambda handle: pop_calls.extend(handle, invisible)
-        )
-        return result
-
-    @overload
-    def release(  # type: ignore[overload-overlap]  # a str is an iterable too
-        self,
-        deliveries: Handle,
-        delay: Duration | None = None,
-        count: bool = True,
-        reason: str = "",
-        *,
-        group: str = "",
-    ) -> InvisibleTimeResult: ...
-
-    @overload
-    def release(
-        self,
-        deliveries: Iterable[Handle],
-        delay: Duration | None = None,
-        count: bool = True,
-        reason: str = "",
-        *,
-        group: str = "",
-    ) -> list[InvisibleTimeResult]: ...
-
-    def release(
-        self,
-        deliveries: Handle | Iterable[Handle],
-        delay: Duration | None = None,
-        count: bool = True,
-        reason: str = "",
-        *,
-        group: str = "",
-    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
-        """Releases deliveries: they are delivered again after `delay` seconds (None: the group's backoff).
-
-        With `count` False the attempt does not count. `reason` is stored with the message, cut at 4 KiB.
-        Raises HandleLapsed, InvalidField; LeaseLost as `ack` does; PartlyRefused if some of many are refused.
-        """
-        result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
-            deliveries, group, "release", lambda handle: pop_calls.release(handle, delay, count, reason)
-        )
-        return result
-
-    @overload
-    def reject(  # type: ignore[overload-overlap]  # a str is an iterable too
-        self, deliveries: Handle, reason: str = "", *, group: str = ""
-    ) -> InvisibleTimeResult: ...
-
-    @overload
-    def reject(
-        self, deliveries: Iterable[Handle], reason: str = "", *, group: str = ""
-    ) -> list[InvisibleTimeResult]: ...
-
-    def reject(
-        self, deliveries: Handle | Iterable[Handle], reason: str = "", *, group: str = ""
-    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
-        """Sends deliveries to the dead-letter topic of their group. Raises as `ack` does."""
-        change = functools.partial(pop_calls.reject, reason=reason)
-        result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(deliveries, group, "reject", change)
-        return result
-
     # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────
 
-    def query_assignment(self, topic: str, group: str, strategy: str = "") -> Assignment:
+    def query_assignment(
+        self, topic: str, group: str, strategy: str = "", *, timeout: Duration | None = None
+    ) -> Assignment:
         """Returns the queues that the broker assigns to this client; consumers call this by themselves.
 
         `strategy`, for groups that pull: AVG (also when empty), CIRCLE, CONSISTENT_HASH or MACHINE_ROOM.
         """
-        return self._wire.run(pop_calls.query_assignment(topic, group, self.client_id, strategy))
+        return self._wire.run(pop_calls.query_assignment(topic, group, self.client_id, strategy), timeout=timeout)
 
-    def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
+    def heartbeat(
+        self, group: str, topics: Sequence[str], *, goodbye: bool = False, timeout: Duration | None = None
+    ) -> Session:
         """Renews this client's session in the group, or ends it with `goodbye`; consumers call this by themselves."""
-        return self._wire.run(pop_calls.heartbeat(group, self.client_id, topics, goodbye))
+        return self._wire.run(pop_calls.heartbeat(group, self.client_id, topics, goodbye), timeout=timeout)
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts
         return _guarding.Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now(), self.reply)
-
-    def _change(
-        self, deliveries: Handle | Iterable[Handle], group: str, name: str, change: Callable[[str], Any]
-    ) -> Any:
-        return self._settle(deliveries, group, name, change, pop_calls.change)
-
-    def _settle(
-        self,
-        deliveries: Handle | Iterable[Handle],
-        group: str,
-        name: str,
-        entry: Callable[[str], Any],
-        build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
-    ) -> Any:
-        one = isinstance(deliveries, (_message.Delivery, str))
-        if not (one or hasattr(deliveries, "__iter__")):
-            raise pop_calls.no_delivery(deliveries, "the delivery")
-        rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]  # as `one` tells
-        results: list[Any] = [None] * len(rows)
-        for some_group, indices in pop_calls.by_group(rows, group):
-            handles = [pop_calls.handle_of(rows[index]) for index in indices]
-            with self._wire.telemetry.settling(name, some_group, len(handles)):
-                answers = self._wire.run(build(some_group, [entry(handle) for handle in handles]))
-            for index, answer in zip(indices, answers, strict=True):
-                results[index] = answer
-                pop_calls.renewed(rows[index], answer)
-                if name != "extend":
-                    self._parts.leases.forget(known := pop_calls.name_of(rows[index]))
-                    self._parts.leases.settled(known, pop_calls.failed(answer))
-        all_or_raise(results)
-        return results[0] if one else results

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from popmq._calls.later import Later
 from popmq._sync.transport.wire import Wire
+from popmq.duration import Duration
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -39,13 +40,13 @@ class Inspection:
 
     _wire: Wire
 
-    def stats(self, topic: str = "", group: str = "") -> Stats:
+    def stats(self, topic: str = "", group: str = "", *, timeout: Duration | None = None) -> Stats:
         """Numbers by topic and group, empty for all. Raises TopicNotFound, GroupNotFound.
 
         `groups` has each group in each topic that it has read. With a topic and a group it has one row, of zeros until
         the group reads the topic; only `dead` is of all its topics.
         """
-        return self._wire.run(inspection_calls.stats(topic, group))
+        return self._wire.run(inspection_calls.stats(topic, group), timeout=timeout)
 
     def browse(
         self,
@@ -59,6 +60,7 @@ class Inspection:
         since: datetime | float | None = None,
         until: datetime | float | None = None,
         page_token: str = "",
+        timeout: Duration | None = None,
     ) -> Page:
         """Reads messages with no lease and no effect: of one queue from an offset on, or in an order over all queues.
 
@@ -70,55 +72,66 @@ class Inspection:
         follow: it ends after 100 MiB (`looked_at` says how many messages). Raises TopicNotFound, InvalidField.
         """
         asked = inspection_calls.Browsed(queue, offset, max_messages, order, search, since, until, page_token)
-        return self._wire.run(inspection_calls.browse(topic, asked))
+        return self._wire.run(inspection_calls.browse(topic, asked), timeout=timeout)
 
-    def leases(self, group: str = "", topic: str = "", max_leases: int = 100) -> Leases:
+    def leases(
+        self, group: str = "", topic: str = "", max_leases: int = 100, *, timeout: Duration | None = None
+    ) -> Leases:
         """Lists leases and backoffs with client and deadline, soonest first. Raises TopicNotFound, GroupNotFound."""
-        return self._wire.run(inspection_calls.leases(group, topic, max_leases))
+        return self._wire.run(inspection_calls.leases(group, topic, max_leases), timeout=timeout)
 
-    def end_lease(self, group: str, lease_id: str | int) -> int:
+    def end_lease(self, group: str, lease_id: str | int, *, timeout: Duration | None = None) -> int:
         """Ends a lease now, as if its deadline had come; returns how many of its messages were not done.
 
         They are visible again, or dead letters after their last attempt. `lease_id`, or `checkpoint_id`: as
         `leases` returns it. Raises HandleLapsed if it has ended before, GroupNotFound; InvalidField for the lease of an
         owner (use `release_owner`).
         """
-        return self._wire.run(inspection_calls.end_lease(group, lease_id))
+        return self._wire.run(inspection_calls.end_lease(group, lease_id), timeout=timeout)
 
-    def access_keys(self) -> AccessKeys:
+    def access_keys(self, *, timeout: Duration | None = None) -> AccessKeys:
         """The broker's access keys without their secrets: all for the right admin, else this client's own."""
-        return self._wire.run(inspection_calls.access_keys())
+        return self._wire.run(inspection_calls.access_keys(), timeout=timeout)
 
-    def owners(self, group: str = "") -> list[Owner]:
+    def owners(self, group: str = "", *, timeout: Duration | None = None) -> list[Owner]:
         """Owners of a group, or of all. Raises GroupNotFound."""
-        return self._wire.run(inspection_calls.owners(group))
+        return self._wire.run(inspection_calls.owners(group), timeout=timeout)
 
-    def sessions(self, group: str = "") -> list[ClientSession]:
+    def sessions(self, group: str = "", *, timeout: Duration | None = None) -> list[ClientSession]:
         """Clients with a session in a group, or all, with those that answer for transactions. Raises GroupNotFound."""
-        return self._wire.run(inspection_calls.sessions(group))
+        return self._wire.run(inspection_calls.sessions(group), timeout=timeout)
 
-    def client_stack(self, client_id: str) -> ClientAnswer:
+    def client_stack(self, client_id: str, *, timeout: Duration | None = None) -> ClientAnswer:
         """The stacks of the threads of an official RocketMQ 5 client, as the client reports them.
 
         Raises ClientNotFound; Unavailable without an answer in 5 s.
         """
-        return self._wire.run(inspection_calls.client_stack(client_id))
+        return self._wire.run(inspection_calls.client_stack(client_id), timeout=timeout)
 
-    def verify_message(self, client_id: str, topic: str, queue: int, offset: int) -> ClientAnswer:
+    def verify_message(
+        self, client_id: str, topic: str, queue: int, offset: int, *, timeout: Duration | None = None
+    ) -> ClientAnswer:
         """Lets an official RocketMQ 5 push consumer handle one stored message once: nothing is leased or acked.
 
         Raises ClientNotFound, TopicNotFound, MessageNotFound, InvalidField; Unavailable without an answer in 5 s.
         """
-        return self._wire.run(inspection_calls.verify_message(client_id, topic, queue, offset))
+        return self._wire.run(inspection_calls.verify_message(client_id, topic, queue, offset), timeout=timeout)
 
     def peek(
-        self, topic: str, group: str, max_messages: int = 32, *, tag: str | None = None, sql: str | None = None
+        self,
+        topic: str,
+        group: str,
+        max_messages: int = 32,
+        *,
+        tag: str | None = None,
+        sql: str | None = None,
+        timeout: Duration | None = None,
     ) -> list[Delivery]:
         """Returns what the group's next pop would deliver, without a lease; `attempt` is the one that it would count.
 
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField.
         """
-        return self._wire.run(inspection_calls.peek(topic, group, max_messages, tag, sql))
+        return self._wire.run(inspection_calls.peek(topic, group, max_messages, tag, sql), timeout=timeout)
 
     def look_up(
         self,
@@ -128,19 +141,25 @@ class Inspection:
         max_messages: int = 32,
         since: datetime | float | None = None,
         until: datetime | float | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Found:
         """Finds messages of a topic, or of %DLQ%group, by id or by key, newest first.
 
         `since`, `until` (both included): limits of the time when they were stored. Raises TopicNotFound, InvalidField.
         """
-        return self._wire.run(inspection_calls.look_up(topic, message_id, key, max_messages, since, until))
+        return self._wire.run(
+            inspection_calls.look_up(topic, message_id, key, max_messages, since, until), timeout=timeout
+        )
 
-    def why(self, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
+    def why(
+        self, message_id: str, topic: str = "", group: str = "", *, timeout: Duration | None = None
+    ) -> list[MessageLife]:
         """Explains where a message is: the history of each stored message with this id, in each group.
 
         Raises MessageNotFound, TopicNotFound, InvalidField.
         """
-        return self._wire.run(inspection_calls.why(message_id, topic, group))
+        return self._wire.run(inspection_calls.why(message_id, topic, group), timeout=timeout)
 
     def redrive(
         self,
@@ -149,6 +168,8 @@ class Inspection:
         topic: str = "",
         message_ids: Sequence[str] = (),
         reason: str | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Redriven:
         """Delivers dead letters of a group again, from attempt 1: all, or only these (≤ 4,096 of each).
 
@@ -156,7 +177,7 @@ class Inspection:
         reason has this first line (`dead_letter_reasons`). With an empty group it commits half messages that were
         given up. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
         """
-        return self._wire.run(inspection_calls.redrive(group, offsets, topic, message_ids, reason))
+        return self._wire.run(inspection_calls.redrive(group, offsets, topic, message_ids, reason), timeout=timeout)
 
     def discard(
         self,
@@ -165,26 +186,37 @@ class Inspection:
         topic: str = "",
         message_ids: Sequence[str] = (),
         reason: str | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Discarded:
         """Removes dead letters of a group for good: all, or only these, chosen as in `redrive`.
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(inspection_calls.discard(group, offsets, topic, message_ids, reason))
+        return self._wire.run(inspection_calls.discard(group, offsets, topic, message_ids, reason), timeout=timeout)
 
-    def dead_letter_reasons(self, group: str, topic: str = "") -> list[DeadLetterReason]:
+    def dead_letter_reasons(
+        self, group: str, topic: str = "", *, timeout: Duration | None = None
+    ) -> list[DeadLetterReason]:
         """Counts the dead letters of a group by reason, the most frequent first; of those from `topic`, or of all.
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(inspection_calls.dead_letter_reasons(group, topic))
+        return self._wire.run(inspection_calls.dead_letter_reasons(group, topic), timeout=timeout)
 
     def list_delayed(
-        self, topic: str = "", until: datetime | float | None = None, max_messages: int = 100
+        self,
+        topic: str = "",
+        until: datetime | float | None = None,
+        max_messages: int = 100,
+        *,
+        timeout: Duration | None = None,
     ) -> DelayedMessages:
         """Delayed messages of a topic, or of all, that are due before `until`; soonest first. Raises TopicNotFound."""
-        return self._wire.run(inspection_calls.list_delayed(topic, until, max_messages))
+        return self._wire.run(inspection_calls.list_delayed(topic, until, max_messages), timeout=timeout)
 
-    def list_transactions(self, topic: str = "", max_messages: int = 100) -> HalfMessages:
+    def list_transactions(
+        self, topic: str = "", max_messages: int = 100, *, timeout: Duration | None = None
+    ) -> HalfMessages:
         """Half messages of a topic, or of all, that are not ended; in each topic oldest first. Raises TopicNotFound."""
-        return self._wire.run(inspection_calls.list_transactions(topic, max_messages))
+        return self._wire.run(inspection_calls.list_transactions(topic, max_messages), timeout=timeout)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from popmq._calls.later import Later
 from popmq._calls.pop_calls import filter_row
 from popmq._sync.transport.wire import Wire
+from popmq.duration import Duration, seconds_of
 from popmq.topic import Start
 
 if TYPE_CHECKING:
@@ -28,35 +29,43 @@ class Owners:
         self,
         group: str,
         owner: str,
-        lease: float = 60.0,
+        lease: Duration = 60.0,
         topic: str = "",
         start: Start | None = None,
         create_group: bool = False,
+        *,
+        timeout: Duration | None = None,
     ) -> Attachment:
-        """Creates or takes over an owner (1–64 bytes) for `lease` seconds; calls of older generations raise Fenced.
+        """Creates or takes over an owner (1–64 bytes) for `lease`; calls of older generations raise Fenced.
 
         `topic`: a group without a position there gets one now, at `start`. `create_group`: creates a missing group.
         Raises GroupNotFound, TopicNotFound, InvalidField.
         """
-        return self._wire.run(owner_calls.attach_owner(group, owner, lease, topic, start, create_group))
+        return self._wire.run(
+            owner_calls.attach_owner(group, owner, lease, topic, start, create_group), timeout=timeout
+        )
 
-    def renew_owner(self, group: str, owner: str, generation: int, lease: float = 60.0) -> OwnerLease:
-        """Renews everything that the owner holds until `lease` seconds from now. Raises OwnerNotFound, Fenced."""
-        return self._wire.run(owner_calls.renew_owner(group, owner, generation, lease))
+    def renew_owner(
+        self, group: str, owner: str, generation: int, lease: Duration = 60.0, *, timeout: Duration | None = None
+    ) -> OwnerLease:
+        """Renews everything that the owner holds until `lease` from now. Raises OwnerNotFound, Fenced."""
+        return self._wire.run(owner_calls.renew_owner(group, owner, generation, lease), timeout=timeout)
 
-    def ack_up_to(self, group: str, owner: str, generation: int, epoch: int) -> Finished:
+    def ack_up_to(
+        self, group: str, owner: str, generation: int, epoch: int, *, timeout: Duration | None = None
+    ) -> Finished:
         """Acks every token of the epochs up to `epoch`; returns the number of messages done, and of those that other
         clients had popped. Idempotent, also after the lease has expired. Raises OwnerNotFound, Fenced.
         """
-        return self._wire.run(owner_calls.ack_up_to(group, owner, generation, epoch))
+        return self._wire.run(owner_calls.ack_up_to(group, owner, generation, epoch), timeout=timeout)
 
-    def release_owner(self, group: str, owner: str, generation: int = 0) -> int:
+    def release_owner(self, group: str, owner: str, generation: int = 0, *, timeout: Duration | None = None) -> int:
         """Ends the owner's lease now; returns the number of its messages. A token that is popped again leases
         its messages again, except those that other clients have popped.
 
         `generation` 0: of any generation, for operators. Raises OwnerNotFound, Fenced.
         """
-        return self._wire.run(owner_calls.release_owner(group, owner, generation))
+        return self._wire.run(owner_calls.release_owner(group, owner, generation), timeout=timeout)
 
     def pop_sealed(
         self,
@@ -65,11 +74,12 @@ class Owners:
         token: Token,
         max_messages: int = 1000,
         max_bytes: int = 0,
-        lease: float = 60.0,
+        lease: Duration = 60.0,
         *,
         columns: Collection[str] | None = None,
         tag: str | None = None,
         sql: str | None = None,
+        timeout: Duration | None = None,
     ) -> SealedBatch:
         """Pops a token, and returns its messages as columns: sealed at the first pop, the same at each later one.
 
@@ -88,24 +98,27 @@ class Owners:
             columns=columns,
             filter=filter_row(tag, sql),
         )
-        return self._wire.run(call)
+        return self._wire.run(call, timeout=timeout)
 
     def wait_available(
         self,
         topic: str,
         group: str,
         min_ready: int = 1,
-        wait: float = 0.5,
+        wait: Duration = 0.5,
         upto: Position | None = None,
         *,
         tag: str | None = None,
         sql: str | None = None,
+        timeout: Duration | None = None,
     ) -> Availability:
-        """Waits up to `wait` seconds (≤ 60) until `min_ready` messages are deliverable; 0: answers at once. No lease.
+        """Waits up to `wait` (≤ 60 s) until `min_ready` messages are deliverable; 0: answers at once. No lease.
 
         With `upto` only messages before that position count; `upto` of the answer is the position up to which a bounded
         read may go now. `tag`, `sql`: the filter of later pops. It is validated here, and does not affect the count.
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
         """
         filter = filter_row(tag, sql)
-        return self._wire.run(owner_calls.wait_available(topic, group, min_ready, wait, upto, filter))
+        return self._wire.run(
+            owner_calls.wait_available(topic, group, min_ready, seconds_of(wait, "wait"), upto, filter), timeout=timeout
+        )

@@ -12,7 +12,7 @@ from popmq._calls.later import Later
 from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise, filter_row
 from popmq._sync.transport.wire import Wire
 from popmq.config import PULL_MESSAGES
-from popmq.duration import Duration
+from popmq.duration import Duration, seconds_of
 from popmq.topic import Start
 
 if TYPE_CHECKING:
@@ -50,15 +50,16 @@ class Pulling:
         queue: int,
         offset: int,
         max_messages: int = PULL_MESSAGES,
-        wait: float = 0.0,
+        wait: Duration = 0.0,
         *,
         max_bytes: int = 0,
         tag: str | None = None,
         sql: str | None = None,
         commit_offset: int | None = None,
         topic_created_ms: int = 0,
+        timeout: Duration | None = None,
     ) -> Pulled:
-        """Reads a queue from an offset on, waiting up to `wait` seconds (≤ 60) while it is at its end. Takes no lease.
+        """Reads a queue from an offset on, waiting up to `wait` (≤ 60 s) while it is at its end. Takes no lease.
 
         `group` may be "": a reader without a group. `topic` may be %RETRY%group+topic: of its queue 0 the entries are
         read, by their numbers. `commit_offset`: also commits this offset. `topic_created_ms`: that of the answer which
@@ -72,13 +73,13 @@ class Pulling:
             queue,
             offset,
             max_messages=max_messages,
-            wait=wait,
+            wait=seconds_of(wait, "wait"),
             max_bytes=max_bytes,
             filter=filter_row(tag, sql),
             commit_offset=commit_offset,
             topic_created_ms=topic_created_ms,
         )
-        return self._wire.run(call)
+        return self._wire.run(call, timeout=timeout)
 
     def pull_columns(
         self,
@@ -93,6 +94,7 @@ class Pulling:
         sql: str | None = None,
         columns: Collection[str] | None = None,
         topic_created_ms: int = 0,
+        timeout: Duration | None = None,
     ) -> PulledColumns:
         """Reads a queue from an offset on, as columns and without a group: the broker stores nothing about it.
 
@@ -112,26 +114,36 @@ class Pulling:
             columns=columns,
             topic_created_ms=topic_created_ms,
         )
-        return self._wire.run(call)
+        return self._wire.run(call, timeout=timeout)
 
-    def update_offsets(self, topic: str, group: str, offsets: Mapping[int, int], *, topic_created_ms: int = 0) -> None:
+    def update_offsets(
+        self,
+        topic: str,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        topic_created_ms: int = 0,
+        timeout: Duration | None = None,
+    ) -> None:
         """Commits offsets, forwards or backwards: queue → the next offset that the group reads.
 
         For %RETRY%group+topic: entries of queue 0 below the offset are done. `topic_created_ms`: as in `pull`.
         Raises WrongConsumeMode for a group that pops, TopicNotFound, GroupNotFound, InvalidField.
         """
-        self._wire.run(pull_calls.update_offsets(topic, group, offsets, topic_created_ms))
+        self._wire.run(pull_calls.update_offsets(topic, group, offsets, topic_created_ms), timeout=timeout)
 
     def send_back(
         self,
         deliveries: Delivery | Iterable[Delivery],
-        delay: float | None = None,
+        delay: Duration | None = None,
         reason: str = "",
         reject: bool = False,
         max_attempts: int | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> list[InvisibleTimeResult]:
         """Sends messages back that `pull` delivered to a group: they are delivered again through the retry topic after
-        `delay` seconds (None: the group's backoff). After the last attempt, or with `reject`, they are dead letters.
+        `delay` (None: the group's backoff). After the last attempt, or with `reject`, they are dead letters.
 
         `max_attempts`: replaces the group's for this call. The call is not retried when its answer is lost, because a
         repeat would send them back twice: after Unavailable or DeadlineExceeded it may have been done.
@@ -142,21 +154,25 @@ class Pulling:
         for topic, group, indices in pull_calls.by_place(rows):
             entries = [pull_calls.pulled_back(rows[index], delay, reason, reject, max_attempts) for index in indices]
             call = replace(pull_calls.send_back(topic, group, self.client_id, entries), once=True)
-            answers = self._wire.run(call)
+            answers = self._wire.run(call, timeout=timeout)
             for index, answer in zip(indices, answers, strict=True):
                 results[index] = answer
         return all_or_raise(results)
 
-    def lock_queues(self, topic: str, group: str, queues: Sequence[int]) -> QueueLocks:
+    def lock_queues(
+        self, topic: str, group: str, queues: Sequence[int], *, timeout: Duration | None = None
+    ) -> QueueLocks:
         """Locks queues for this client, or renews their locks (60 s); returns the queues that it has locked now.
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(pull_calls.lock_queues(topic, group, self.client_id, queues))
+        return self._wire.run(pull_calls.lock_queues(topic, group, self.client_id, queues), timeout=timeout)
 
-    def unlock_queues(self, topic: str, group: str, queues: Sequence[int] = ()) -> None:
+    def unlock_queues(
+        self, topic: str, group: str, queues: Sequence[int] = (), *, timeout: Duration | None = None
+    ) -> None:
         """Unlocks queues; without names all of this client. Raises TopicNotFound, GroupNotFound, InvalidField."""
-        self._wire.run(pull_calls.unlock_queues(topic, group, self.client_id, queues))
+        self._wire.run(pull_calls.unlock_queues(topic, group, self.client_id, queues), timeout=timeout)
 
     def pull_consume(
         self,

@@ -28,16 +28,17 @@ class Requests:
         A consumer of the topic replies with `reply`; a handler of a `popmq.Worker` by returning a value. The first call
         makes the LITE topic and the group `popmq-replies`; a client without the right `admin` needs both and
         `receive:popmq-replies/popmq-replies`. A reply that comes after `timeout` is dropped with a line in the log.
+        A broker that does not answer has at least a second to take the request.
         Raises DeadlineExceeded if no reply came in time (the request may still be handled), RequestFailed if the
         handler rejected it, ClientClosed if this client is closed meanwhile, and what `send` raises.
         """
         return self._replies.request(self.send, topic, message, seconds_of(timeout, "timeout"))
 
-    def reply(self, delivery: Delivery, message: Message | Body) -> SendReceipt:
+    def reply(self, delivery: Delivery, message: Message | Body, *, timeout: Duration | None = None) -> SendReceipt:
         """Replies to a delivery that was sent by `request`; returns when the reply is on the broker's disk.
 
         It does not settle the delivery. Raises InvalidField if the message is not a request, and what `send` raises.
         """
         topic, answer = requests.reply(delivery, message)
-        receipt: SendReceipt = self.send(topic, answer)
+        receipt: SendReceipt = self.send(topic, answer, timeout=timeout)
         return receipt

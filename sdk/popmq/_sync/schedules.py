@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from popmq._calls.later import Later
 from popmq._sync.transport.wire import Wire
+from popmq.duration import Duration
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -32,6 +33,7 @@ class Schedules:
         *,
         tz: str | ZoneInfo = "UTC",
         missed: Missed = "once",
+        timeout: Duration | None = None,
     ) -> Schedule:
         """Makes the broker send `message` to `topic` at each time of `cron` in the zone `tz`, each time once.
 
@@ -40,30 +42,30 @@ class Schedules:
         none, "once" the latest, "all" the last 100. `message`: ≤ 256 KiB, without an id, a delay or a transaction.
         One that exists with the same settings is returned. Raises AlreadyExists, TopicNotFound, InvalidField.
         """
-        return self._wire.run(schedule_calls.create_schedule(name, cron, topic, message, tz, missed))
+        return self._wire.run(schedule_calls.create_schedule(name, cron, topic, message, tz, missed), timeout=timeout)
 
-    def get_schedule(self, name: str, upcoming: int = 0) -> Schedule:
+    def get_schedule(self, name: str, upcoming: int = 0, *, timeout: Duration | None = None) -> Schedule:
         """One schedule, with its next `upcoming` times (≤ 100). Raises ScheduleNotFound."""
-        return self._wire.run(schedule_calls.get_schedule(name, upcoming))
+        return self._wire.run(schedule_calls.get_schedule(name, upcoming), timeout=timeout)
 
-    def list_schedules(self) -> list[Schedule]:
+    def list_schedules(self, *, timeout: Duration | None = None) -> list[Schedule]:
         """All schedules, by name."""
-        return self._wire.run(schedule_calls.list_schedules())
+        return self._wire.run(schedule_calls.list_schedules(), timeout=timeout)
 
-    def delete_schedule(self, name: str) -> None:
+    def delete_schedule(self, name: str, *, timeout: Duration | None = None) -> None:
         """Deletes a schedule; messages that it has sent stay. Raises ScheduleNotFound."""
-        self._wire.run(schedule_calls.delete_schedule(name))
+        self._wire.run(schedule_calls.delete_schedule(name), timeout=timeout)
 
-    def pause_schedule(self, name: str) -> Schedule:
+    def pause_schedule(self, name: str, *, timeout: Duration | None = None) -> Schedule:
         """Pauses a schedule: no message is sent for its occurrences until it is resumed. Raises ScheduleNotFound."""
-        return self._wire.run(schedule_calls.pause_schedule(name))
+        return self._wire.run(schedule_calls.pause_schedule(name), timeout=timeout)
 
-    def resume_schedule(self, name: str) -> Schedule:
+    def resume_schedule(self, name: str, *, timeout: Duration | None = None) -> Schedule:
         """Resumes a schedule: it continues with the first occurrence after now. Raises ScheduleNotFound."""
-        return self._wire.run(schedule_calls.resume_schedule(name))
+        return self._wire.run(schedule_calls.resume_schedule(name), timeout=timeout)
 
-    def run_schedule(self, name: str) -> str:
+    def run_schedule(self, name: str, *, timeout: Duration | None = None) -> str:
         """Sends its message now, in addition to its occurrences; returns the message id. Raises ScheduleNotFound, and
         what a send to the topic raises. It is not retried when the answer is lost, because that could send it twice.
         """
-        return self._wire.run(schedule_calls.run_schedule(name))
+        return self._wire.run(schedule_calls.run_schedule(name), timeout=timeout)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from popmq._calls.later import Later
 from popmq._sync.transport.wire import Wire
+from popmq.duration import Duration
 from popmq.errors import PopMQError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Sinks:
         batch: int,
         stage_id: str,
         piece: int = 0,
+        timeout: Duration | None = None,
     ) -> list[PopMQError | None]:
         """Stages up to 4,096 messages, 16 MiB in all; returns for each of them None, or the error that refused it.
 
@@ -43,9 +45,11 @@ class Sinks:
         RateLimited, InvalidField.
         """
         rows = send_calls.message_rows(messages, self._numbering.message_id)
-        return self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece))
+        return self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece), timeout=timeout)
 
-    def commit_batch(self, sink: str, batch: int, stages: Sequence[StageName], *, origin: str = "") -> BatchCommit:
+    def commit_batch(
+        self, sink: str, batch: int, stages: Sequence[StageName], *, origin: str = "", timeout: Duration | None = None
+    ) -> BatchCommit:
         """Commits a batch of up to 4,096 stages: their messages become visible soon after, each once.
 
         Other stages of this batch, or of earlier ones, are dropped. The broker remembers the last batch of a sink for
@@ -54,8 +58,8 @@ class Sinks:
         incomplete, AlreadyExists if another origin committed this number or a greater one: nothing is committed then;
         StorageFull.
         """
-        return self._wire.run(sink_calls.commit_batch(sink, batch, stages, origin))
+        return self._wire.run(sink_calls.commit_batch(sink, batch, stages, origin), timeout=timeout)
 
-    def drop_stages(self, sink: str, stages: Sequence[StageName]) -> int:
+    def drop_stages(self, sink: str, stages: Sequence[StageName], *, timeout: Duration | None = None) -> int:
         """Drops stages that will not be committed; returns how many of them there were."""
-        return self._wire.run(sink_calls.drop_stages(sink, stages))
+        return self._wire.run(sink_calls.drop_stages(sink, stages), timeout=timeout)

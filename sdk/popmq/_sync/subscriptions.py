@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from popmq._calls.later import Later
 from popmq._sync.transport.wire import Wire
+from popmq.duration import Duration
 from popmq.topic import Start, Subscription
 
 if TYPE_CHECKING:
@@ -24,15 +25,24 @@ class Subscriptions:
 
     _wire: Wire
 
-    def set_filter(self, topic: str, group: str, *, tag: str | None = None, sql: str | None = None) -> Subscription:
+    def set_filter(
+        self, topic: str, group: str, *, tag: str | None = None, sql: str | None = None, timeout: Duration | None = None
+    ) -> Subscription:
         """Replaces the group's filter in the topic, from the next pop on, retries included; without both: no filter.
 
         Raises TopicNotFound, GroupNotFound, InvalidFilter (its message shows the place), InvalidField.
         """
-        return self._wire.run(subscription_calls.set_filter(topic, group, tag, sql))
+        return self._wire.run(subscription_calls.set_filter(topic, group, tag, sql), timeout=timeout)
 
     def set_consume_mode(
-        self, topic: str, group: str, mode: str, share_number: int = 0, start: Start | None = None
+        self,
+        topic: str,
+        group: str,
+        mode: str,
+        share_number: int = 0,
+        start: Start | None = None,
+        *,
+        timeout: Duration | None = None,
     ) -> Subscription:
         """Switches a group in a topic between "POP" and "PULL" while consumers run.
 
@@ -41,39 +51,57 @@ class Subscriptions:
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
         call = subscription_calls.set_consume_mode(topic, group, mode, share_number, start)
-        switched = self._wire.run(call)
+        switched = self._wire.run(call, timeout=timeout)
         if switched is None:
-            return self.set_consume_mode(topic, group, mode, share_number)
+            return self.set_consume_mode(topic, group, mode, share_number, timeout=timeout)
         return switched
 
-    def query_offsets(self, topic: str, group: str = "", at: datetime | float | None = None) -> list[QueueOffsets]:
+    def query_offsets(
+        self, topic: str, group: str = "", at: datetime | float | None = None, *, timeout: Duration | None = None
+    ) -> list[QueueOffsets]:
         """First and next offset of each queue, the one that the group has committed, and the first stored `at` a time.
 
         `topic` may be %RETRY%group+topic. Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(subscription_calls.query_offsets(topic, group, at))
+        return self._wire.run(subscription_calls.query_offsets(topic, group, at), timeout=timeout)
 
-    def reset_offsets(self, topic: str, group: str, to: Start | Mapping[int, int]) -> dict[int, int]:
+    def reset_offsets(
+        self, topic: str, group: str, to: Start | Mapping[int, int], *, timeout: Duration | None = None
+    ) -> dict[int, int]:
         """Moves a group to "earliest", "latest", a time, or to the offsets of the queues that are named.
 
         Its leases, retries and waiting messages there are dropped. Returns its next offset of each queue.
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(subscription_calls.reset_offsets(topic, group, to))
+        return self._wire.run(subscription_calls.reset_offsets(topic, group, to), timeout=timeout)
 
-    def clone_offsets(self, topic: str, from_group: str, group: str) -> dict[int, int]:
+    def clone_offsets(
+        self, topic: str, from_group: str, group: str, *, timeout: Duration | None = None
+    ) -> dict[int, int]:
         """Gives `group` the offsets of another one, as a reset would. Raises TopicNotFound, GroupNotFound."""
-        return self._wire.run(subscription_calls.clone_offsets(topic, from_group, group))
+        return self._wire.run(subscription_calls.clone_offsets(topic, from_group, group), timeout=timeout)
 
     def list_message_groups(
-        self, topic: str, group: str, max_message_groups: int = 100, stopped_only: bool = False
+        self,
+        topic: str,
+        group: str,
+        max_message_groups: int = 100,
+        stopped_only: bool = False,
+        *,
+        timeout: Duration | None = None,
     ) -> MessageGroups:
         """Message groups of a FIFO topic that wait, are locked or stopped. Raises TopicNotFound, GroupNotFound."""
-        return self._wire.run(subscription_calls.list_message_groups(topic, group, max_message_groups, stopped_only))
+        return self._wire.run(
+            subscription_calls.list_message_groups(topic, group, max_message_groups, stopped_only), timeout=timeout
+        )
 
-    def resume_message_group(self, topic: str, group: str, message_group: str, dead_letter: bool = False) -> None:
+    def resume_message_group(
+        self, topic: str, group: str, message_group: str, dead_letter: bool = False, *, timeout: Duration | None = None
+    ) -> None:
         """Lets a stopped message group continue: its head is tried again, or with `dead_letter` is a dead letter.
 
         Raises MessageNotFound when it is not stopped; TopicNotFound, GroupNotFound, InvalidField.
         """
-        self._wire.run(subscription_calls.resume_message_group(topic, group, message_group, dead_letter))
+        self._wire.run(
+            subscription_calls.resume_message_group(topic, group, message_group, dead_letter), timeout=timeout
+        )

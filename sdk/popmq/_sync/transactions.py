@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from popmq._calls.later import Later
 from popmq._calls.pop_calls import all_or_raise
 from popmq._sync.transport.wire import Wire
+from popmq.duration import Duration
 from popmq.errors import PartlyRefused, PopMQError
 
 if TYPE_CHECKING:
@@ -47,12 +48,14 @@ class Transaction:
         self._ended = False
 
     @overload
-    def send(self, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
+    def send(self, messages: Message | Body, *, timeout: Duration | None = None) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
 
     @overload
-    def send(self, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
+    def send(self, messages: Iterable[Message | Body], *, timeout: Duration | None = None) -> list[SendReceipt]: ...
 
-    def send(self, messages: Message | Body | Iterable[Message | Body]) -> SendReceipt | list[SendReceipt]:
+    def send(
+        self, messages: Message | Body | Iterable[Message | Body], *, timeout: Duration | None = None
+    ) -> SendReceipt | list[SendReceipt]:
         """Stores one half message or many, as `client.send` does; returns the receipt or the receipts.
 
         Raises what `client.send` raises.
@@ -63,20 +66,21 @@ class Transaction:
             raise RuntimeError("this transaction has not begun: send in its `with` block, which commits at its end")
         given, one = send_calls.listed(messages)
         try:
-            sent: list[SendReceipt] = self._client.send(self.topic, [_half(message) for message in given])
+            half = [_half(message) for message in given]
+            sent: list[SendReceipt] = self._client.send(self.topic, half, timeout=timeout)
         except PartlyRefused as error:
             self.receipts += [result for result in error.results if isinstance(result, _message.SendReceipt)]
             raise
         self.receipts += sent
         return sent[0] if one else sent
 
-    def commit(self) -> None:
+    def commit(self, *, timeout: Duration | None = None) -> None:
         """Makes its messages visible now. Raises as `client.end_transaction` does."""
-        self._end("commit")
+        self._end("commit", timeout)
 
-    def rollback(self) -> None:
+    def rollback(self, *, timeout: Duration | None = None) -> None:
         """Drops its messages now."""
-        self._end("rollback")
+        self._end("rollback", timeout)
 
     def __enter__(self) -> Self:
         self._begun = True
@@ -98,11 +102,11 @@ class Transaction:
                 "a transaction of %s could not be rolled back; the broker will ask its checker: %s", self.topic, refused
             )
 
-    def _end(self, resolution: Resolution) -> None:
+    def _end(self, resolution: Resolution, timeout: Duration | None) -> None:
         self._ended = True
         half = [receipt.transaction_id for receipt in self.receipts if receipt.transaction_id]
         if half:
-            self.receipts = self._client.end_transaction(half, resolution)
+            self.receipts = self._client.end_transaction(half, resolution, timeout=timeout)
 
 
 class Transactions:
@@ -134,13 +138,17 @@ class Transactions:
         self._checker.answer_for(topic, callback)
 
     @overload
-    def end_transaction(self, transaction_ids: str, resolution: Resolution) -> SendReceipt: ...  # type: ignore[overload-overlap]  # a str is an iterable too
+    def end_transaction(  # type: ignore[overload-overlap]  # a str is an iterable too
+        self, transaction_ids: str, resolution: Resolution, *, timeout: Duration | None = None
+    ) -> SendReceipt: ...
 
     @overload
-    def end_transaction(self, transaction_ids: Iterable[str], resolution: Resolution) -> list[SendReceipt]: ...
+    def end_transaction(
+        self, transaction_ids: Iterable[str], resolution: Resolution, *, timeout: Duration | None = None
+    ) -> list[SendReceipt]: ...
 
     def end_transaction(
-        self, transaction_ids: str | Iterable[str], resolution: Resolution
+        self, transaction_ids: str | Iterable[str], resolution: Resolution, *, timeout: Duration | None = None
     ) -> SendReceipt | list[SendReceipt]:
         """Commits half messages or rolls them back, by `transaction_id`; may be repeated for an hour.
 
@@ -152,7 +160,7 @@ class Transactions:
         results: list[Any] = []
         for call in send_calls.end_transactions(rows, resolution):
             try:
-                ended = self._wire.run(call)
+                ended = self._wire.run(call, timeout=timeout)
             except PopMQError as error:
                 if not results:
                     raise

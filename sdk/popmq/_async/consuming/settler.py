@@ -95,7 +95,9 @@ class Settler(BackgroundSender):
     async def _release_batch_of(self, interrupted: Call[Popped]) -> None:
         with contextlib.suppress(PopMQError):
             # Not of the time that closing has: the client may live on, and close when its broker is back.
-            popped = await self._wire.run(pop_calls.repeated(interrupted), limit=min(CLOSE_S, self._wire.timeouts.pop))
+            popped = await self._wire.run(
+                pop_calls.repeated(interrupted), timeout=min(CLOSE_S, self._wire.timeouts.pop)
+            )
             if popped.deliveries:
                 in_order = ordered(interrupted.request.topic)
                 self._leases.hold(Batch(popped.deliveries, popped.lease, self._clock.now(), ordered=in_order))

@@ -14,7 +14,8 @@ from popmq._transport.call_retries import CallRetries, Stopped
 from popmq._transport.connection import Connection
 from popmq._transport.rpc_errors import read_rpc_error
 from popmq._transport.telemetry import Telemetry
-from popmq.config import Retry, Timeouts
+from popmq.config import Retry, Timeouts, time_limit
+from popmq.duration import Duration
 from popmq.errors import ClientClosed, DeadlineExceeded, PopMQError, Unavailable
 from popmq_http2.client.call import CallFailed
 
@@ -48,17 +49,17 @@ class Wire:
         self._waits = False  # one of both is set
 
     async def run(
-        self, call: Call[T], stop: Stop | None = None, closing: bool = False, limit: float | None = None
+        self, call: Call[T], stop: Stop | None = None, closing: bool = False, timeout: Duration | None = None
     ) -> T:
         """Runs `call` until it is answered, retrying within its timeout what may be retried.
 
-        `closing`: within the time that closing has left. `limit`: seconds, in place of its timeout. Raises the error of
-        the last try; Stopped once `stop` is set; ClientClosed.
+        `closing`: within the time that closing has left. `timeout`: in place of the client's. Raises the error of
+        the last try; Stopped once `stop` is set; ClientClosed; InvalidField.
         """
+        limit = time_limit(timeout) or getattr(self.timeouts, call.timeout)
         if call.pages is not None:
-            return await self._run_pages(call, call.pages, stop)
+            return await self._run_pages(call, call.pages, stop, limit)
         self.check()
-        limit = limit or getattr(self.timeouts, call.timeout)
         if closing:
             limit = min(limit, self._closing_limit())
         tries = CallRetries(call, limit, self._retry, time.monotonic())
@@ -82,12 +83,12 @@ class Wire:
             await self._pause(pause, stop)
             self.check()
 
-    async def _run_pages(self, call: Call[T], pages: Pages, stop: Stop | None) -> T:
+    async def _run_pages(self, call: Call[T], pages: Pages, stop: Stop | None, limit: float) -> T:
         """Runs a call for each page of its list, each with the timeout and the tries of a call."""
         one: Call[Any] = Call(call.method, call.request, lambda reply, _: reply, call.timeout)
         whole: Any = None
         while pages.next(call.request, whole):
-            page = await self.run(one, stop)
+            page = await self.run(one, stop, timeout=limit)
             if whole is None:
                 whole = page
             else:

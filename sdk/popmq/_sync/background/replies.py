@@ -28,6 +28,9 @@ log = logging.getLogger("popmq.client")
 
 Send = Callable[..., Any]
 
+#: Seconds that the broker has to take a request whose reply is wanted sooner: else a busy one would never get it.
+TAKE_S = 1.0
+
 
 class Asked:
     """One call of `request`, which waits for its reply."""
@@ -56,7 +59,7 @@ class Replies:
         """Sends the message, and waits for its reply. Raises ClientClosed when the client is closed meanwhile."""
         self._wire.check()
         until = time.monotonic() + timeout
-        self._make()
+        self._make(until)
         correlation_id, call = uuid.uuid4().hex, Asked()
         sent = requests.request(message, f"{REPLIES}/{self._lite_topic}", correlation_id)
         with self._changing:
@@ -65,7 +68,7 @@ class Replies:
                 call.come.set()
         try:
             self._worker.bind()
-            send(topic, sent)
+            send(topic, sent, timeout=_left(until))
             self._worker.wake()
             call.come.wait(max(0.0, until - time.monotonic()))
         finally:
@@ -77,16 +80,16 @@ class Replies:
             raise requests.no_answer(topic, timeout)
         return requests.answer(call.reply)
 
-    def _make(self) -> None:
+    def _make(self, until: float) -> None:
         """Makes the topic and the group, once. Without the right to, they have to be there."""
         if self._made:
             return
         lite = LiteTopics(ttl=REPLY_TTL_S)
         topic = admin_calls.create_topic(REPLIES, None, "LITE", None, None, 0.0, lite, "READ_WRITE")
         with contextlib.suppress(AlreadyExists, PermissionDenied):
-            self._wire.run(topic)
+            self._wire.run(topic, timeout=_left(until))
         with contextlib.suppress(AlreadyExists, PermissionDenied):
-            self._wire.run(admin_calls.create_group(Group(REPLIES)))
+            self._wire.run(admin_calls.create_group(Group(REPLIES)), timeout=_left(until))
         self._made = True
 
     def _step(self) -> float | None:
@@ -137,3 +140,8 @@ class Replies:
             for call in self._asked.values():
                 call.come.set()
         self._worker.stop()
+
+
+def _left(until: float) -> float:
+    """Seconds until then for a call that the broker takes at once, but not less than TAKE_S."""
+    return max(TAKE_S, until - time.monotonic())

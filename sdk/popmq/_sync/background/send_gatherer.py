@@ -26,10 +26,14 @@ class SendGatherer:
         self._lock = Lock()
         self._topics: dict[str, TopicSends] = {}
 
-    def send(self, topic: str, rows: Sequence[pb.Message], size: int) -> list[Any]:
-        """Sends rows of `size` bytes, perhaps together with others. A SendReceipt or the error of each, in order."""
+    def send(self, topic: str, rows: Sequence[pb.Message], size: int, limit: float | None = None) -> list[Any]:
+        """Sends rows of `size` bytes, perhaps together with others. A SendReceipt or the error of each, in order.
+
+        `limit`: seconds, in place of the client's timeout; only sends of the same limit share a request.
+        """
         self._wire.check()  # before it meets the sends of others
-        send = PendingSend(rows, size, Event(), frozenset([row.message_group or row.lite_topic for row in rows]) - {""})
+        groups = frozenset([row.message_group or row.lite_topic for row in rows]) - {""}
+        send = PendingSend(rows, size, Event(), groups, limit or self._wire.timeouts.send)
         with self._lock:
             sends = self._topics.setdefault(topic, TopicSends())
             sends.add(send)
@@ -42,7 +46,7 @@ class SendGatherer:
             raise send.error
         return send.results
 
-    def send_all(self, topic: str, rows: Sequence[pb.Message]) -> list[Any]:
+    def send_all(self, topic: str, rows: Sequence[pb.Message], limit: float | None = None) -> list[Any]:
         """Sends any number of rows, in as many requests as it takes. A SendReceipt or the error of each, in order.
 
         Sends nothing after a request that fails: its rows and all later ones get its error. Raises it if that is the
@@ -51,7 +55,7 @@ class SendGatherer:
         results: list[Any] = []
         for run, size in send_calls.cut(rows):
             try:
-                results += self.send(topic, run, size)
+                results += self.send(topic, run, size, limit)
             except PopMQError as error:
                 if not results:
                     raise
@@ -65,7 +69,7 @@ class SendGatherer:
             return sum(sends.waiting for sends in self._topics.values())
 
     def _until_settled(self, topic: str, sends: TopicSends, send: PendingSend) -> None:
-        deadline = time.monotonic() + self._wire.timeouts.send
+        deadline = time.monotonic() + send.limit
         patient = True
         while not send.settled:
             with self._lock:
@@ -87,7 +91,8 @@ class SendGatherer:
             # The number is drawn once: every try of this call is the same request to the broker.
             number = self._numbering.request_number()
             rows = chain.from_iterable(send.rows for send in request)
-            results = self._wire.run(send_calls.send(topic, rows, self._numbering.producer_id, number))
+            call = send_calls.send(topic, rows, self._numbering.producer_id, number)
+            results = self._wire.run(call, timeout=request[0].limit)
         except Exception as error:
             self._settle(request, [], error)
         except BaseException:

@@ -1,0 +1,177 @@
+# Written by sdk/twin.py from popmq/_async/settling.py: change that one.
+"""Calls that settle deliveries: ack, extend, release, reject."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+from popmq._calls import pop_calls
+from popmq._calls.later import Later
+from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise
+from popmq._sync.transport.wire import Wire
+from popmq.duration import Duration
+
+if TYPE_CHECKING:
+    from popmq import message as _message
+    from popmq._sync.consuming.parts import Parts
+    from popmq.message import Delivery
+else:
+    _message = Later("popmq.message")
+
+#: What names a delivery: itself, or its handle (then the call needs the group, too).
+Handle: TypeAlias = "Delivery | str"
+
+
+class Settling:
+    """How deliveries end, and how long their leases are."""
+
+    _wire: Wire
+    _parts: Parts
+
+    def ack(self, deliveries: Handle | Iterable[Handle], *, group: str = "", timeout: Duration | None = None) -> None:
+        """Acks deliveries: their group does not get them again. Handles that are strings need the `group`.
+
+        Raises HandleLapsed; LeaseLost if it is not known whether it is done; PartlyRefused if some of many are refused.
+        """
+        self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack, timeout)
+
+    @overload
+    def extend(  # type: ignore[overload-overlap]  # a str is an iterable too
+        self, deliveries: Handle, invisible: Duration = 60.0, *, group: str = "", timeout: Duration | None = None
+    ) -> InvisibleTimeResult: ...
+
+    @overload
+    def extend(
+        self,
+        deliveries: Iterable[Handle],
+        invisible: Duration = 60.0,
+        *,
+        group: str = "",
+        timeout: Duration | None = None,
+    ) -> list[InvisibleTimeResult]: ...
+
+    def extend(
+        self,
+        deliveries: Handle | Iterable[Handle],
+        invisible: Duration = 60.0,
+        *,
+        group: str = "",
+        timeout: Duration | None = None,
+    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
+        """Moves the deadline of leases to `invisible` seconds from now (1 s – 12 h); handles stay valid.
+
+        Raises HandleLapsed, InvalidField; PartlyRefused if some of many are refused.
+        """
+        result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
+            deliveries, group, "extend", lambda handle: pop_calls.extend(handle, invisible), timeout
+        )
+        return result
+
+    @overload
+    def release(  # type: ignore[overload-overlap]  # a str is an iterable too
+        self,
+        deliveries: Handle,
+        delay: Duration | None = None,
+        count: bool = True,
+        reason: str = "",
+        *,
+        group: str = "",
+        timeout: Duration | None = None,
+    ) -> InvisibleTimeResult: ...
+
+    @overload
+    def release(
+        self,
+        deliveries: Iterable[Handle],
+        delay: Duration | None = None,
+        count: bool = True,
+        reason: str = "",
+        *,
+        group: str = "",
+        timeout: Duration | None = None,
+    ) -> list[InvisibleTimeResult]: ...
+
+    def release(
+        self,
+        deliveries: Handle | Iterable[Handle],
+        delay: Duration | None = None,
+        count: bool = True,
+        reason: str = "",
+        *,
+        group: str = "",
+        timeout: Duration | None = None,
+    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
+        """Releases deliveries: they are delivered again after `delay` seconds (None: the group's backoff).
+
+        With `count` False the attempt does not count. `reason` is stored with the message, cut at 4 KiB.
+        Raises HandleLapsed, InvalidField; LeaseLost as `ack` does; PartlyRefused if some of many are refused.
+        """
+        result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
+            deliveries, group, "release", lambda handle: pop_calls.release(handle, delay, count, reason), timeout
+        )
+        return result
+
+    @overload
+    def reject(  # type: ignore[overload-overlap]  # a str is an iterable too
+        self, deliveries: Handle, reason: str = "", *, group: str = "", timeout: Duration | None = None
+    ) -> InvisibleTimeResult: ...
+
+    @overload
+    def reject(
+        self, deliveries: Iterable[Handle], reason: str = "", *, group: str = "", timeout: Duration | None = None
+    ) -> list[InvisibleTimeResult]: ...
+
+    def reject(
+        self,
+        deliveries: Handle | Iterable[Handle],
+        reason: str = "",
+        *,
+        group: str = "",
+        timeout: Duration | None = None,
+    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
+        """Sends deliveries to the dead-letter topic of their group. Raises as `ack` does."""
+        change = functools.partial(pop_calls.reject, reason=reason)
+        result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
+            deliveries, group, "reject", change, timeout
+        )
+        return result
+
+    def _change(
+        self,
+        deliveries: Handle | Iterable[Handle],
+        group: str,
+        name: str,
+        change: Callable[[str], Any],
+        timeout: Duration | None,
+    ) -> Any:
+        return self._settle(deliveries, group, name, change, pop_calls.change, timeout)
+
+    def _settle(
+        self,
+        deliveries: Handle | Iterable[Handle],
+        group: str,
+        name: str,
+        entry: Callable[[str], Any],
+        build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
+        timeout: Duration | None,
+    ) -> Any:
+        one = isinstance(deliveries, (_message.Delivery, str))
+        if not (one or hasattr(deliveries, "__iter__")):
+            raise pop_calls.no_delivery(deliveries, "the delivery")
+        rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]  # as `one` tells
+        results: list[Any] = [None] * len(rows)
+        for some_group, indices in pop_calls.by_group(rows, group):
+            handles = [pop_calls.handle_of(rows[index]) for index in indices]
+            with self._wire.telemetry.settling(name, some_group, len(handles)):
+                call = build(some_group, [entry(handle) for handle in handles])
+                answers = self._wire.run(call, timeout=timeout)
+            for index, answer in zip(indices, answers, strict=True):
+                results[index] = answer
+                pop_calls.renewed(rows[index], answer)
+                if name != "extend":
+                    self._parts.leases.forget(known := pop_calls.name_of(rows[index]))
+                    self._parts.leases.settled(known, pop_calls.failed(answer))
+        all_or_raise(results)
+        return results[0] if one else results
