@@ -1,7 +1,9 @@
 """The port of a console: how many connections there are, and how long a request may take to arrive.
 
-    accept ──▶ Port        one connection too many, of its address or of all: closed at once, before TLS
+    accept ──▶ Port        one connection too many, of its address or of all: ends the oldest silent one, or itself
            ──▶ Connection  a request that is not complete after REQUEST_S, an answer that is not read: closed
+
+A connection is silent until its first request has come whole. So those that send nothing keep no visitor out.
 
 uvicorn itself ends only a connection that is idle after an answer. Its own limit of connections counts all addresses
 together, answers 503 to everybody beyond it, and does not count TLS handshakes that are under way.
@@ -23,18 +25,33 @@ from popmq_console.attempts import counted
 CONNECTIONS_MAX = 500
 #: A browser opens up to six.
 CONNECTIONS_PER_ADDRESS = 100
+#: Connections that have been told to end and are not closed yet.
+ENDING_MAX = 50
 #: Seconds for a request from its first byte to its last, for the next one to begin, and for a reader to read on.
 REQUEST_S = 20.0
 
 
 class Accepted(socket.socket):
-    """A connection that says when it is closed."""
+    """A connection that calls `left` once, when it ends, and `closed` when it is closed."""
 
     left: Callable[[], None] | None = None
+    closed: Callable[[], None] | None = None
+
+    def end(self) -> None:
+        """From here on it has no place; the event loop reads its end, and closes it."""
+        self._leave()
+        with contextlib.suppress(OSError):  # the client was faster
+            self.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Also when it was closed before."""
         super().close()
+        self._leave()
+        closed, self.closed = self.closed, None
+        if closed:
+            closed()
+
+    def _leave(self) -> None:
         left, self.left = self.left, None
         if left:
             left()
@@ -47,6 +64,9 @@ class Port(socket.socket):
         super().__init__(opened.family, opened.type, opened.proto, opened.detach())
         self._per_address = per_address
         self._open: Counter[str] = Counter()
+        #: The silent connections by their client's name, the oldest first, each with its address.
+        self._silent: dict[Any, tuple[str, Accepted]] = {}
+        self._ending = 0
 
     def accept(self) -> tuple[Accepted, Any]:
         """A new connection. Raises ConnectionAbortedError for one too many, which it closes: asyncio then goes on."""
@@ -55,21 +75,52 @@ class Port(socket.socket):
         address = ""
         with contextlib.suppress(ValueError):
             address = counted(name[0])
-        if self._open[address] >= self._per_address or self._open.total() >= CONNECTIONS_MAX:
+        if not self._has_place(address):
             taken.close()
             raise ConnectionAbortedError("too many connections")
         self._open[address] += 1
-        taken.left = lambda: self._leave(address)
+        self._silent[name] = address, taken
+        taken.left = lambda: self._leave(address, name)
         return taken, name
 
-    def _leave(self, address: str) -> None:
+    def asked(self, name: Any) -> None:
+        """A request of this client has come."""
+        self._silent.pop(name, None)
+
+    def _has_place(self, address: str) -> bool:
+        """Whether there is a place for another connection of the address; ends a silent one for it."""
+        of_address = self._open[address] >= self._per_address
+        if not of_address and self._open.total() < CONNECTIONS_MAX:
+            return True
+        if self._ending >= ENDING_MAX:
+            return False
+        for whose, silent in self._silent.values():
+            if whose == address or not of_address:
+                self._end(silent)
+                return True
+        return False
+
+    def _end(self, silent: Accepted) -> None:
+        self._ending += 1
+        silent.closed = self._ended
+        silent.end()
+
+    def _ended(self) -> None:
+        self._ending -= 1
+
+    def _leave(self, address: str, name: Any) -> None:
+        self.asked(name)
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, with times."""
+    """uvicorn's connection, with times, on a port that is told of its requests."""
+
+    def __init__(self, port: Port, **given: Any) -> None:
+        super().__init__(**given)
+        self._port = port
 
     _arriving: asyncio.TimerHandle | None = None  # while a request is awaited
     _leaving: asyncio.TimerHandle | None = None  # while the client does not read the answer
@@ -94,6 +145,8 @@ class Connection(H11Protocol):
     def handle_events(self) -> None:
         """After each piece of a request, and after each answer."""
         super().handle_events()
+        if self.cycle is not None:
+            self._port.asked(self.transport.get_extra_info("peername"))
         answering = self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
         if answering:
             _stop(self._arriving)

@@ -5,6 +5,7 @@ change with the key that made it. It does not read the headers of proxies: guard
 """
 
 import asyncio
+import functools
 import os
 import socket
 import ssl
@@ -40,7 +41,7 @@ class Serving:
         self._options = options
         self._socket = _listening(options)
         self.port: int = self._socket.getsockname()[1]
-        self._server = Server(_config(options, Console(options, clock)))
+        self._server = Server(_config(options, Console(options, clock), self._socket))
 
     @property
     def url(self) -> str:
@@ -58,10 +59,10 @@ class Serving:
         self._server.should_exit = True
 
 
-def _config(options: Options, console: Console) -> uvicorn.Config:
+def _config(options: Options, console: Console, port: Port) -> uvicorn.Config:
     config = uvicorn.Config(
         console.app,
-        http=Connection,
+        http=functools.partial(Connection, port),  # type: ignore[arg-type]  # uvicorn only calls it
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -77,11 +77,23 @@ def test_an_open_page_outlives_the_time_of_a_request(short: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="one address of the loopback only")
 def test_a_stranger_with_many_connections_keeps_no_other_address_out(site: Site) -> None:
     with console(site.broker.endpoint) as url:
-        held = [opened(url, HALF) for _ in range(CONNECTIONS_PER_ADDRESS)]
+        held = [opened(url, WHOLE) for _ in range(CONNECTIONS_PER_ADDRESS)]
+        assert {one.recv(12) for one in held} == {b"HTTP/1.1 200"}
         with opened(url, WHOLE) as further:
             assert read(further) == b""
         with opened(url, WHOLE, source="127.0.0.2") as other:
             assert other.recv(12) == b"HTTP/1.1 200"
+        for one in held:
+            one.close()
+
+
+@pytest.mark.parametrize("sent", [b"", HALF], ids=["nothing", "half"])
+def test_silent_connections_keep_no_visitor_of_their_address_out(site: Site, sent: bytes) -> None:
+    with console(site.broker.endpoint) as url:
+        held = [opened(url, sent) for _ in range(2 * CONNECTIONS_PER_ADDRESS)]
+        for _ in range(3):
+            with opened(url, WHOLE) as visitor:
+                assert visitor.recv(12) == b"HTTP/1.1 200"
         for one in held:
             one.close()
 
@@ -93,7 +105,8 @@ def port(per_address: int) -> Port:
 def test_a_closed_connection_makes_room_for_the_next() -> None:
     with port(1) as listens:
         first, second = (socket.create_connection(listens.getsockname()) for _ in range(2))
-        taken, _ = listens.accept()
+        taken, name = listens.accept()
+        listens.asked(name)
         with pytest.raises(ConnectionAbortedError):
             listens.accept()
         assert second.recv(1) == b""
@@ -110,10 +123,41 @@ def test_a_closed_connection_makes_room_for_the_next() -> None:
 def test_all_addresses_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "CONNECTIONS_MAX", 3)
     with port(9) as listens:
-        held = []
+        held: list[socket.socket] = []
         for _ in range(3):
-            held += [socket.create_connection(listens.getsockname()), listens.accept()[0]]
+            held.append(socket.create_connection(listens.getsockname()))
+            taken, name = listens.accept()
+            held.append(taken)
+            listens.asked(name)
         with socket.create_connection(listens.getsockname()), pytest.raises(ConnectionAbortedError):
             listens.accept()
         for one in held:
+            one.close()
+
+
+def test_the_oldest_silent_connection_of_the_address_ends_for_a_new_one() -> None:
+    with port(2) as listens:
+        clients, taken = [], []
+        for _ in range(3):
+            clients.append(socket.create_connection(listens.getsockname()))
+            taken.append(listens.accept()[0])
+        assert clients[0].recv(1) == b""
+        clients[1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            clients[1].recv(1)
+        for one in (*clients, *taken):
+            one.close()
+
+
+def test_connections_that_are_told_to_end_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They still hold their file: a burst that ended one after the other would use up the files of the process."""
+    monkeypatch.setattr(listening, "ENDING_MAX", 1)
+    with port(1) as listens:
+        clients = [socket.create_connection(listens.getsockname()) for _ in range(4)]
+        first, second = listens.accept()[0], listens.accept()[0]
+        with pytest.raises(ConnectionAbortedError):
+            listens.accept()
+        first.close()
+        third = listens.accept()[0]
+        for one in (*clients, second, third):
             one.close()
