@@ -25,15 +25,16 @@ import math
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from popmq._async.client import AsyncClient
 from popmq._sync.client import Client
+from popmq._worker.declaring import declare_missing
 from popmq._worker.recording import Handled, work_until_idle
 from popmq.worker import Worker
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "FakeClock", "Handled", "broker"]
 
+
+T = TypeVar("T")
 
 _NEEDS_SERVER = 'popmq.testing needs the broker: pip install "popmq[server]"'
 
@@ -112,6 +115,12 @@ def _kept_port() -> socket.socket:
     return kept
 
 
+def _in_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine in an event loop of its own, also beside one that runs in this thread."""
+    with ThreadPoolExecutor(1, thread_name_prefix="popmq-work") as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
 class Broker:
     """A broker for one test; made by `broker()`. `endpoint` is "127.0.0.1:PORT", `clock` the fake one or None."""
 
@@ -138,13 +147,12 @@ class Broker:
 
     def declare(self, worker: Worker) -> None:
         """Creates the topics and groups of a worker's handlers that are not there, with default settings."""
-        client = self.client()
-        topics, groups = ({each.name for each in found} for found in (client.list_topics(), client.list_groups()))
-        for handler in worker.handlers:
-            if handler.topic not in topics:
-                client.create_topic(handler.topic)
-            if handler.group not in groups:
-                client.create_group(handler.group)
+
+        async def declare() -> None:
+            async with self.async_client() as client:
+                await declare_missing(client, worker.handlers)
+
+        _in_thread(declare())
 
     def work(self, worker: Worker) -> list[Handled]:
         """Runs a worker until it finds no message that is due, also of those that its handlers send.
@@ -153,8 +161,7 @@ class Broker:
         their backoff: `clock.advance`, and call this again. The worker's handlers and middleware run as in production,
         on a client of this broker. May be called beside a running event loop, which it blocks.
         """
-        with ThreadPoolExecutor(1, thread_name_prefix="popmq-work") as thread:
-            return thread.submit(asyncio.run, work_until_idle(worker, self.async_client())).result()
+        return _in_thread(work_until_idle(worker, self.async_client()))
 
     def start(self) -> None:
         """Starts it on its folder and on the port that it had before."""

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from popmq._async.client import AsyncClient
 from popmq._async.concurrency import finished
 from popmq._worker.converting import BadPayload
+from popmq._worker.declaring import declare_missing
 from popmq._worker.handlers import Handler, handler_of
 from popmq._worker.middleware import checked_middleware
 from popmq._worker.outcomes import Reject, RetryLater
@@ -128,7 +129,7 @@ class Worker:
         try:
             async with client or self.client() as client, self.ready():
                 if declare:
-                    await self._declare(client)
+                    await declare_missing(client, self.handlers)
                 self._run = Run(client, self.handlers, self.middleware)
                 if self._stops:  # by one of `started`, or by a signal meanwhile
                     self._run.stop()
@@ -137,16 +138,6 @@ class Worker:
             self._run = None  # not before: a second stop also ends the closing of the client
             self._stops = 0
 
-    async def _declare(self, client: AsyncClient) -> None:
-        topics = {each.name for each in await client.list_topics()}
-        groups = {each.name for each in await client.list_groups()}
-        for topic in dict.fromkeys(each.topic for each in self.handlers if each.topic not in topics):
-            await client.create_topic(topic)
-            log.info("topic %s was created", topic)
-        for group in dict.fromkeys(each.group for each in self.handlers if each.group not in groups):
-            await client.create_group(group)
-            log.info("group %s was created", group)
-
     def run(self, client: AsyncClient | None = None, drain: Duration | None = None, *, declare: bool = False) -> bool:
         """Handles messages until SIGTERM, SIGINT or SIGHUP: the first signal drains, the second one stops at once.
 
@@ -154,6 +145,15 @@ class Worker:
         False leaves threads running in which handlers still work. Call it in the main thread.
         """
         return asyncio.run(self._run_by_signals(client, seconds_or_none(drain, "drain"), declare))
+
+    def unready(self) -> str:
+        """Why this worker does not handle the messages of all its handlers now, as a sentence; "" if it does.
+
+        For a readiness probe of a program that runs `serve`; `popmq work --health-port` answers its probe so.
+        """
+        if self._stops:
+            return "draining"
+        return self._run.unready() if self._run is not None else "not started"
 
     def stop(self) -> None:
         """Drains: begins no further message, finishes what runs. The second call stops at once. From any thread.

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import popmq
+from harness.broker_process import own_port
 from popmq.testing import Broker
 from tests.cli.conftest import PROGRAM, Cli
 
@@ -220,3 +222,37 @@ def test_a_missing_group_ends_it_with_the_command_that_makes_it(broker: Broker, 
     for more in ([], ["--processes", "2"]):
         done = subprocess.run([*PROGRAM, "work", "app:worker", *more], cwd=folder, capture_output=True, text=True)
         assert (done.returncode, "popmq group create billing" in done.stderr) == (1, True)
+
+
+def probe(port: int, path: str) -> tuple[int, str]:
+    with socket.create_connection(("127.0.0.1", port), 30) as asking:
+        asking.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head, _, body = asking.makefile("rb").read().decode().partition("\r\n\r\n")
+    return int(head.split()[1]), body.strip()
+
+
+@pytest.mark.process
+def test_probes_tell_whether_all_processes_are_at_work(start: Start, client: popmq.Client) -> None:
+    port = own_port()
+    program = start("--processes", "2", "--health-port", str(port))
+    until(program, "probes are answered on port")
+    assert probe(port, "/healthz") == (200, "ok")
+    while probe(port, "/readyz") != (200, "ok"):
+        assert program.poll() is None
+    client.send("orders", ["slow"])
+    assert seen(client) == ["begins slow"]
+    program.terminate()
+    while "draining" not in probe(port, "/readyz")[1]:
+        assert program.poll() is None
+    program.terminate()
+    assert program.wait(30) == 130
+
+
+def test_a_health_port_that_is_taken_is_one_sentence(
+    broker: Broker, run: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    port = broker.endpoint.partition(":")[2]
+    done = run("work", "app:worker", "--health-port", port)
+    assert done.code == 2
+    assert f"health port {port} on 127.0.0.1 cannot be opened: Address already in use; name another" in done.err

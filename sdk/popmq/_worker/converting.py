@@ -52,14 +52,27 @@ def converter(kind: Any) -> Callable[[bytes], Any]:
 
 
 def named_type(kind: Any) -> Any:
-    """The type itself: without Annotated, and in place of a NewType."""
-    while True:
-        if typing.get_origin(kind) is typing.Annotated:
-            kind = typing.get_args(kind)[0]
-        elif isinstance(kind, typing.NewType):
-            kind = kind.__supertype__
-        else:
-            return kind
+    """The type itself: without Annotated, and in place of a NewType or of an alias (`type X = …`)."""
+    while (inner := _inside(kind)) is not None:
+        kind = inner
+    return kind
+
+
+def _inside(kind: Any) -> Any:
+    """What an Annotated, a NewType or an alias stands for; None for the type itself."""
+    origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        return typing.get_args(kind)[0]
+    if isinstance(kind, typing.NewType):
+        return kind.__supertype__
+    if _is_alias(origin):  # one with parameters
+        return origin.__value__[typing.get_args(kind)]
+    return kind.__value__ if _is_alias(kind) else None
+
+
+def _is_alias(kind: Any) -> bool:
+    """Python 3.11 has no class for them; that of typing_extensions has the same name."""
+    return type(kind).__name__ == "TypeAliasType"
 
 
 def _by_library(kind: Any) -> Callable[[bytes], Any] | None:
@@ -103,9 +116,12 @@ def _json(body: bytes) -> Any:
 def checked(kind: Any, known: dict[Any, Check]) -> Check:
     """The check of a type, with those of the types in it. Raises TypeError.
 
-    `known`: the checks of records; one that has itself in it calls its own.
+    `known`: the checks of records and aliases; one that has itself in it calls its own.
     """
-    kind = named_type(kind)
+    while (inside := _inside(kind)) is not None:
+        if _is_alias(kind):
+            return _aliased(kind, inside, known)
+        kind = inside
     if kind in (Any, object):
         return lambda value, _: value
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
@@ -118,6 +134,13 @@ def checked(kind: Any, known: dict[Any, Check]) -> Check:
     if origin in (dict, Mapping) or kind in (dict, Mapping):
         return _mapping(inner, known)
     return _plain(kind) or _record(kind, known) or _unknown(kind)
+
+
+def _aliased(kind: Any, inside: Any, known: dict[Any, Check]) -> Check:
+    if kind not in known:
+        known[kind] = lambda value, place: check(value, place)
+        check = known[kind] = checked(inside, known)
+    return known[kind]
 
 
 def _plain(kind: Any) -> Check | None:

@@ -80,6 +80,17 @@ class Run:
                 raise error
         return not self._stopped_now
 
+    def unready(self) -> str:
+        """Why not every handler is at work, as a sentence; "" if all are."""
+        for handler in self._handlers:
+            if id(handler) in self._filtered_out:
+                return f"{handler.name} has stopped: the group {handler.group} has another filter in {handler.topic}"
+        if self._client._wire.away():
+            return "the broker does not answer"
+        if not all(consumer._started for consumer in self._consumers):
+            return "not connected yet"
+        return ""
+
     def stop(self) -> None:
         """Drains. From any thread."""
         for consumer in self._consumers:

@@ -1,4 +1,4 @@
-"""The processes of `popmq work --processes N` and `--reload`: started, stopped by signals, started again when they die.
+"""The processes of `popmq work --processes N`, `--reload` and `--health-port`: started, and again when they die.
 
 terminal ─ SIGTERM, SIGINT ─▶ supervisor ─ SIGTERM ─▶ process 1 … N, each in a process group of its own: Ctrl-C in a
                                   │                   terminal would reach them twice, which means "at once"
@@ -6,14 +6,16 @@ terminal ─ SIGTERM, SIGINT ─▶ supervisor ─ SIGTERM ─▶ process 1 … 
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from popmq_cli.shared import exits
+from popmq_cli.shared import exits, health
 
 log = logging.getLogger("popmq.worker")
 
@@ -29,12 +31,18 @@ HOPELESS = 64
 
 
 class Supervisor:
-    """Runs `popmq ARGUMENTS` in `count` processes. `watched`: a change of a Python file in it restarts them."""
+    """Runs `popmq ARGUMENTS` in `count` processes. `watched`: a change of a Python file in it restarts them.
 
-    def __init__(self, arguments: Sequence[str], count: int, watched: Path | None) -> None:
+    `probed`: a port that listens, for probes.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], count: int, watched: Path | None, probed: socket.socket | None = None
+    ) -> None:
         self._command = [sys.executable, "-c", "from popmq_cli.main import main; main()", *arguments]
-        self._count = count
+        self._reported = [health.Reported() for _ in range(count)]
         self._watched = watched
+        self._probed = probed
         self._running: set[asyncio.subprocess.Process] = set()
         self._stops = 0
 
@@ -51,16 +59,26 @@ class Supervisor:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
                 loop.add_signal_handler(number, self._stop)
         looking = asyncio.create_task(self._look()) if self._watched else None
-        codes = await asyncio.gather(*(self._keep() for _ in range(self._count)))
+        port = await self._serve_probes(self._probed) if self._probed is not None else None
+        codes = await asyncio.gather(*map(self._keep, self._reported))
+        if port:
+            port.close()
         if looking:
             looking.cancel()
         return max(codes, key=abs)
 
-    async def _keep(self) -> int:
+    async def _serve_probes(self, probed: socket.socket) -> asyncio.Server:
+        probes = {"/healthz": lambda: health.healthy(self._reported), "/readyz": lambda: health.ready(self._reported)}
+        log.info("probes are answered on port %d: %s", probed.getsockname()[1], ", ".join(probes))
+        return await health.HealthPort(probes).serve(probed)
+
+    async def _keep(self, reported: health.Reported) -> int:
         """One process, started again and again."""
         while True:
             changed = self._changed
-            code = await self._once()
+            reported.begin("starting")
+            code = await self._once(reported)
+            reported.begin("ended")
             hopeless = code in (HOPELESS + exits.REFUSED, HOPELESS + exits.USAGE)
             if hopeless:
                 code -= HOPELESS
@@ -74,25 +92,43 @@ class Supervisor:
                 self._stop()
                 return code
             log.warning("a process ended with %s and is started again", _ending(code))
+            reported.begin(f"it ended with {_ending(code)} and is started again")
             await self._pause(changed)
             if self._stops:  # what this process had in work is with others by now
                 return code if self._watched else 0
 
-    async def _once(self) -> int:
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, PARENT: str(self._pipe)},
-            pass_fds=[self._pipe],
-            process_group=0,
-        )
-        self._running.add(process)
-        if self._stops:  # the signal came while it was started
-            process.terminate()
+    async def _once(self, reported: health.Reported) -> int:
+        with self._reports(reported) as pipes:
+            ends = zip((PARENT, health.REPORTS), map(str, (self._pipe, *pipes)), strict=False)
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**os.environ, **dict(ends)},
+                pass_fds=[self._pipe, *pipes],
+                process_group=0,
+            )
+            self._running.add(process)
+            if self._stops:  # the signal came while it was started
+                process.terminate()
+            try:
+                return await process.wait()
+            finally:
+                self._running.discard(process)
+
+    @contextlib.contextmanager
+    def _reports(self, reported: health.Reported) -> Iterator[list[int]]:
+        """The end of a pipe for the reports of a process; none without a port of probes."""
+        if self._probed is None:
+            yield []
+            return
+        loop, (end, given) = asyncio.get_running_loop(), os.pipe()
+        loop.add_reader(end, lambda: reported.take(os.read(end, 4096)))
         try:
-            return await process.wait()
+            yield [given]  # open here, too, so that the pipe does not end before this does
         finally:
-            self._running.discard(process)
+            loop.remove_reader(end)
+            os.close(end)
+            os.close(given)
 
     async def _pause(self, changed: asyncio.Event) -> None:
         """Waits before the next start: if files are watched, until one of them has changed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import socket
 import sys
 import threading
 import traceback
@@ -17,7 +18,7 @@ import click
 import popmq
 from popmq import errors
 from popmq_cli.messages.supervising import HOPELESS, PARENT, Supervisor
-from popmq_cli.shared import exits, logs, visible
+from popmq_cli.shared import exits, health, logs, visible
 from popmq_cli.shared.asking import DURATION, connection_of
 from popmq_cli.shared.connection import CONNECTION, connection_options
 
@@ -45,6 +46,10 @@ class _Hopeless(click.UsageError):
     "--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True, help="json: an object a line."
 )
 @click.option("--declare", is_flag=True, help="First create the topics and groups of the handlers that are not there.")
+@click.option(
+    "--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer probes on it: /healthz and /readyz."
+)
+@click.option("--health-host", default="127.0.0.1", metavar="HOST", show_default=True, help="Address of that port.")
 @connection_options
 def work(
     target: str,
@@ -54,6 +59,8 @@ def work(
     log_level: str,
     log_format: str,
     declare: bool,
+    health_port: int | None,
+    health_host: str,
     **given: Any,
 ) -> None:
     """Run the handlers of a popmq.Worker.
@@ -67,12 +74,14 @@ def work(
       popmq work app:worker
       popmq work app:worker --processes 4 --drain 25s
       popmq work app:worker --declare --log-format json
+      popmq work app:worker --health-port 8085 --health-host 0.0.0.0
       popmq work app:worker --reload --endpoint 127.0.0.1:8081
     """
     logs.start(log_level, log_format)
     inherited = os.environ.pop(PARENT, None)
-    if inherited is None and (processes > 1 or reload):
-        sys.exit(Supervisor(sys.argv[1:], processes, Path.cwd() if reload else None).run())
+    if inherited is None and (processes > 1 or reload or health_port):
+        probed = _listening(health_host, health_port) if health_port else None
+        sys.exit(Supervisor(sys.argv[1:], processes, Path.cwd() if reload else None, probed).run())
     hopeless = HOPELESS if inherited is not None else 0
     try:
         worker = _worker(target)
@@ -83,6 +92,8 @@ def work(
         sys.exit(hopeless + exits.REFUSED)
     if inherited is not None:
         _end_with_parent(worker, int(inherited))
+        if reports := os.environ.pop(health.REPORTS, ""):
+            worker.use(health.Reports(int(reports)))
     try:
         drained = worker.run(_client(worker, given), drain, declare=declare)
     except errors.PopMQError as error:
@@ -96,6 +107,16 @@ def work(
         logging.shutdown()
         sys.stdout.flush()
         os._exit(exits.INTERRUPTED)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        return health.listening(host, port)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # < 0: of a look-up
+        raise click.UsageError(
+            f"health port {port} on {host} cannot be opened: {reason}; name another with --health-port or --health-host"
+        ) from error
 
 
 def _below(error: Exception) -> TracebackType | None:

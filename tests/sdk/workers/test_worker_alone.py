@@ -2,10 +2,13 @@
 
 import asyncio
 import gzip
+from typing import Any, TypeVar
 
 import pytest
+from typing_extensions import TypeAliasType
 
 import popmq
+from popmq._worker.converting import BadPayload, converter
 from popmq.testing import Broker
 from tests.sdk.workers.workers import sent_to
 
@@ -52,3 +55,33 @@ def test_a_worker_creates_what_is_missing_when_it_is_told_to(popmq_broker: Broke
     assert sorted((topic.name, topic.queues) for topic in client.list_topics())[0] == ("orders", 3)
     assert "parcels" in [topic.name for topic in client.list_topics()]
     assert [group.name for group in client.list_groups()] == ["billing"]
+
+
+T = TypeVar("T")
+Pair = TypeAliasType("Pair", tuple[T, T], type_params=(T,))
+# As `type Tree = dict[str, Tree]` of Python 3.12, which 3.11 cannot parse.
+Tree = TypeAliasType("Tree", dict[str, Any])
+object.__setattr__(Tree, "__value__", dict[str, Tree])
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (TypeAliasType("Text", str), b"x", b"\xff"),
+        (TypeAliasType("Numbers", list[int]), b"[1, 2]", b'["1"]'),
+        (list[TypeAliasType("Number", int)], b"[1, 2]", b'["1"]'),  # type: ignore[misc]
+        (Pair[int], b"[1, 2]", b"[1, 2, 3]"),
+    ],
+)
+def test_an_alias_is_read_as_what_it_stands_for(kind: Any, good: bytes, bad: bytes) -> None:
+    read = converter(kind)
+    read(good)
+    with pytest.raises(BadPayload):
+        read(bad)
+
+
+def test_an_alias_may_name_itself() -> None:
+    read = converter(Tree)
+    assert read(b'{"a": {"b": {}}}') == {"a": {"b": {}}}
+    with pytest.raises(BadPayload, match=r"the body\.a\.b is 1"):
+        read(b'{"a": {"b": 1}}')

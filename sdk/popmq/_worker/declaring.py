@@ -1,0 +1,21 @@
+"""Creates the topics and groups of handlers."""
+
+import logging
+from collections.abc import Sequence
+
+from popmq._async.client import AsyncClient
+from popmq._worker.handlers import Handler
+
+log = logging.getLogger("popmq.worker")
+
+
+async def declare_missing(client: AsyncClient, handlers: Sequence[Handler]) -> None:
+    """Creates those that are not there, with default settings."""
+    topics = {each.name for each in await client.list_topics()}
+    groups = {each.name for each in await client.list_groups()}
+    for topic in dict.fromkeys(each.topic for each in handlers if each.topic not in topics):
+        await client.create_topic(topic)
+        log.info("topic %s was created", topic)
+    for group in dict.fromkeys(each.group for each in handlers if each.group not in groups):
+        await client.create_group(group)
+        log.info("group %s was created", group)
