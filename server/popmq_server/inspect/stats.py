@@ -257,6 +257,8 @@ def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, str]
         for place in range(listed if key == begin else 0, len(parts)):
             if query.leases_max and len(shown) == query.leases_max:
                 return shown, met, (key + U32.pack(place)).hex()
+            if parts[place] not in tx.state.leases:
+                continue  # done by a command of the same commit batch; its key in the store is removed with the batch
             pair = tx.state.ck.pair(parts[place][0])
             if _is_of(tx, pair, topic, group) and _reaches(tx, query.reach, pair):
                 met += 1

@@ -295,3 +295,15 @@ def test_a_page_token_of_another_topics_half_messages_is_refused(make_rig: MakeR
     with pytest.raises(Refused) as refused:
         rig.do(queries.Transactions("h1", 1, token))
     assert (refused.value.code, refused.value.field) == ("INVALID_FIELD", "page_token")
+
+
+def test_a_list_of_leases_in_the_commit_batch_that_ends_one_shows_the_others(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a", "b")
+    first = rig.pop(1)
+    gone = {row.lease_id for row in rig.do(queries.Leases("t", "g", 10))[0]}
+    rig.pop(1)
+    left = [row.lease_id for row in rig.do(queries.Leases("t", "g", 10))[0] if row.lease_id not in gone]
+    acked = ask.Ack("g", tuple(row.handle for row in first))
+    _, (rows, total, _) = rig.run(acked, queries.Leases("t", "g", 10))
+    assert ([row.lease_id for row in rows], total) == (left, 1)
