@@ -64,7 +64,8 @@ class OwnerLease:
 class Columns:
     """Messages as lists of one length, one per field: for readers that want arrays, not objects.
 
-    Those that were not asked for are empty; `offset` always comes, `dead_letter` only when it is named.
+    Those that were not asked for are empty; `offset` always comes, those from `dead_letter` on only when they are
+    named.
     """
 
     message_id: Sequence[str]
@@ -77,10 +78,23 @@ class Columns:
     stored_ms: Sequence[int]
     attempt: Sequence[int]
     properties: Sequence[Mapping[str, str]]
-    dead_letter: Sequence[DeadLetter | None] = ()  # only if asked for by name
+    dead_letter: Sequence[DeadLetter | None] = ()
+    keys: Sequence[Sequence[str]] = ()  # all keys of each message
+    message_group: Sequence[str] = ()
+    priority: Sequence[int] = ()
+    encoding: Sequence[str] = ()  # as in Message: "" or a name like "GZIP"
 
     def __len__(self) -> int:
         return len(self.offset)
+
+    def unpacked(self, row: int) -> bytes:
+        """The body of a row before it was compressed, if its `encoding` was asked for and is GZIP or ZLIB.
+
+        Raises ValueError for one that is damaged, or larger than 32 MiB when it is unpacked.
+        """
+        from popmq._given.unpacking import unpacked  # which few messages need
+
+        return unpacked(self.body[row], self.encoding[row] if self.encoding else "")
 
 
 @dataclass(frozen=True, slots=True)

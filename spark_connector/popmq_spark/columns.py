@@ -1,6 +1,7 @@
 """Turns an answer of the broker into an Arrow batch with the types that Spark expects."""
 
-from collections.abc import Callable, Collection, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -9,10 +10,17 @@ from pyspark.sql.types import StructType
 
 import popmq
 
+_log = logging.getLogger("popmq_spark")
+
+#: Encodings that the SDK unpacks.
+UNPACKED = ("GZIP", "ZLIB")
 _TIME = pa.timestamp("us", tz="UTC")
 #: The end of 9999-12-30: in every time zone it is a date of Spark and of Python.
 TIME_MS_MAX = 253_402_214_399_999
 _MAP = pa.map_(pa.string(), pa.string())
+_TEXTS = pa.list_(pa.string())
+#: Unpacked bodies of one Arrow batch, beside its last one: a small answer may unpack to gigabytes.
+UNPACKED_BYTES = 32 << 20
 
 _DEAD_LETTER = pa.struct(
     [
@@ -36,6 +44,10 @@ _TYPES: dict[str, pa.DataType] = {
     "body": pa.binary(),
     "tag": pa.string(),
     "properties": _MAP,
+    "keys": _TEXTS,
+    "message_group": pa.string(),
+    "priority": pa.int32(),
+    "encoding": pa.string(),
     "dead_letter": _DEAD_LETTER,
     "born_ts": _TIME,
     "store_ts": _TIME,
@@ -52,6 +64,10 @@ _FIELDS = {
     "body": "body",
     "tag": "tag",
     "properties": "properties",
+    "keys": "keys",
+    "message_group": "message_group",
+    "priority": "priority",
+    "encoding": "encoding",
     "dead_letter": "dead_letter",
     "born_ts": "born_ms",
     "store_ts": "stored_ms",
@@ -59,9 +75,15 @@ _FIELDS = {
 }
 
 
-def fields_of(schema: pa.Schema, keys: bool = False) -> frozenset[str]:
-    """The fields that the broker has to send for the columns of `schema`. `keys`: also the keys, to select rows by."""
-    return frozenset(_FIELDS[name] for name in schema.names if name in _FIELDS) | ({"key"} if keys else frozenset())
+def fields_of(schema: pa.Schema, decode: bool, keys: bool = False) -> frozenset[str]:
+    """The fields that the broker has to send for the columns of `schema`.
+
+    `decode`: also the encodings of bodies. `keys`: also the keys, to select rows by.
+    """
+    wanted = {_FIELDS[name] for name in schema.names if name in _FIELDS}
+    if decode and "body" in wanted:
+        wanted.add("encoding")
+    return frozenset(wanted | {"key"} if keys else wanted)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -69,13 +91,67 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([pa.field(field.name, _TYPES[field.name], field.nullable) for field in schema.fields])
 
 
-def to_arrow(
-    columns: popmq.Columns, topic: str, epoch: int | None, schema: pa.Schema, keys: Collection[str] | None = None
-) -> pa.RecordBatch:
-    """One batch of the columns that `schema` names, in its order.
+def to_batches(
+    columns: popmq.Columns,
+    topic: str,
+    epoch: int | None,
+    schema: pa.Schema,
+    keys: Collection[str] | None = None,
+    decode: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """An answer as batches; several where bodies that are unpacked (`decode`) grow large.
+
+    `keys`: only rows that have one of them.
+    """
+    batch = to_arrow(columns, topic, epoch, schema)
+    chosen = None if keys is None else pa.array([key in keys for key in columns.key])
+    packed = decode and "body" in schema.names and any(columns.encoding)
+    for first, piece in _unpacked(batch, columns) if packed else [(0, batch)]:
+        yield piece if chosen is None else piece.filter(chosen.slice(first, len(piece)))
+
+
+def _unpacked(batch: pa.RecordBatch, columns: popmq.Columns) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Pieces of the batch with bodies as they were before they were compressed, and the first row of each.
+
+    A body that is damaged, too large or in an encoding that is not known stays as it is, with its encoding: it ends no
+    query.
+    """
+    first, size, bodies, encodings = 0, 0, list[bytes](), list[str | None]()
+    for row, encoding in enumerate(columns.encoding):
+        body, left = _body(columns, row, encoding)
+        bodies.append(body)
+        encodings.append(left)
+        size += len(body)
+        if size >= UNPACKED_BYTES or row + 1 == len(columns):
+            piece = batch.slice(first, len(bodies))
+            yield first, _replaced(piece, {"body": bodies, "encoding": encodings})
+            first, size, bodies, encodings = row + 1, 0, [], []
+
+
+def _body(columns: popmq.Columns, row: int, encoding: str) -> tuple[bytes, str | None]:
+    """A body, and the encoding in which it still is."""
+    if encoding in UNPACKED:
+        try:
+            return columns.unpacked(row), None
+        except ValueError as error:
+            _log.warning("a body at offset %d stays in its encoding %s: %s", columns.offset[row], encoding, error)
+    return columns.body[row], encoding or None
+
+
+def _replaced(batch: pa.RecordBatch, values: Mapping[str, Sequence[Any]]) -> pa.RecordBatch:
+    """The batch with these columns, where it has them."""
+    arrays = [
+        pa.array(values[field.name], field.type) if field.name in values else batch.column(field.name)
+        for field in batch.schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def to_arrow(columns: popmq.Columns, topic: str, epoch: int | None, schema: pa.Schema) -> pa.RecordBatch:
+    """One batch of the columns that `schema` names, in its order; bodies are as they were sent.
 
     Built against the schema every time: Spark checks the first batch of a task only and trusts the others. `epoch`
-    None: nothing was leased. `keys`: only rows that have one of them.
+    None: nothing was leased.
     """
     rows = len(columns)
     arrays: dict[str, Callable[[], Any]] = {
@@ -87,6 +163,10 @@ def to_arrow(
         "body": lambda: pa.array(columns.body, pa.binary()),
         "tag": lambda: _texts(columns.tag),
         "properties": lambda: pa.array([[*entries.items()] for entries in columns.properties], _MAP),
+        "keys": lambda: pa.array(columns.keys, _TEXTS),
+        "message_group": lambda: _texts(columns.message_group),
+        "priority": lambda: pa.array(columns.priority, pa.int32()),
+        "encoding": lambda: _texts(columns.encoding),
         "dead_letter": lambda: pa.array([_origin(letter) for letter in columns.dead_letter], _DEAD_LETTER),
         "born_ts": lambda: _times(columns.born_ms),
         "store_ts": lambda: _times(columns.stored_ms),
@@ -95,8 +175,7 @@ def to_arrow(
         ),
         "popmq_epoch": lambda: pa.nulls(rows, pa.int64()) if epoch is None else pa.repeat(epoch, rows),
     }
-    batch = pa.RecordBatch.from_arrays([arrays[name]() for name in schema.names], schema=schema)
-    return batch if keys is None else batch.filter(pa.array([key in keys for key in columns.key]))
+    return pa.RecordBatch.from_arrays([arrays[name]() for name in schema.names], schema=schema)
 
 
 def _origin(letter: popmq.DeadLetter | None) -> tuple[Any, ...] | None:

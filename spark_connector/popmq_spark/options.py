@@ -33,6 +33,12 @@ def word(text: str) -> str:
     return text.strip()
 
 
+def _endpoint(text: str) -> str:
+    if "," in text:
+        raise ValueError("one host:port: a broker has one address; read several brokers by a query each")
+    return word(text)
+
+
 def secret(text: str) -> str:
     """Any text. Error texts never contain it."""
     return text
@@ -146,7 +152,7 @@ class Option:
 
 
 CONNECTION = (
-    Option("endpoint", word, None, "host:port of the broker"),
+    Option("endpoint", _endpoint, None, "host:port of the broker"),
     Option("tls", _flag, "false", "connect with TLS"),
     Option("tlsCa", word, "", "with TLS, trusting this certificate: a PEM file that every machine has"),
     Option("clientCert", word, "", "with TLS, the client certificate to show: a PEM file that every machine has"),
@@ -192,6 +198,8 @@ OPTIONS = (
     Option("failOnLeaseLoss", _flag, "false", "fail when others popped messages of a batch whose lease had expired"),
     Option("exclusiveOwner", _flag, "false", "others never pop what this query holds, not even after its lease"),
     Option("includeProperties", _flag, "false", "adds the column properties"),
+    Option("includeKeys", _flag, "false", "adds the column keys: all keys of a message, not its first alone"),
+    Option("decode", _flag, "true", "unpacks bodies whose encoding is GZIP or ZLIB, up to 32 MiB each"),
     Option("includeDeadLetter", _flag, "false", "adds the column dead_letter, of messages of a dead-letter topic"),
     Option("longPollTimeout", duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),
     Option("brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a broker may be away"),
@@ -200,15 +208,35 @@ OPTIONS = (
 )
 
 
-#: Option names of other sources, and their names here.
-ELSEWHERE = {
+_TIMES = "a time such as 2026-01-31T12:00:00Z"
+#: Options of Kafka's client, and their names here, or what to do instead.
+KAFKA = {
+    "kafka.bootstrap.servers": "endpoint",
+    "kafka.security.protocol": "tls",
+    "kafka.sasl.mechanism": "use accessKey and secret",
+    "kafka.sasl.jaas.config": "use accessKey and secret",
+    "kafka.ssl.truststore.location": "tlsCa",
+    "kafka.ssl.keystore.location": "use clientCert and clientKey",
+    "kafka.request.timeout.ms": "brokerUnavailableTimeout",
+    "kafka.acks": "leave it out: every OK is on disk",
+    "kafka.compression.type": "compress the body, and name its encoding in the column encoding",
+    "kafka.transactional.id": "use txnAppId in the sink",
+}
+#: Option names of other sources, likewise.
+ELSEWHERE = KAFKA | {
     "subscribe": "topic",
     "subscribepattern": "topicPattern",
     "assign": "topics",
     "filter": "tag",
-    "kafka.bootstrap.servers": "endpoint",
     "kafka.group.id": "group",
+    "kafka.auto.offset.reset": "startingOffsets",
+    "kafka.isolation.level": "leave it out: no message of an open transaction is read",
     "groupid": "group",
+    "groupidprefix": "group",
+    "startingoffsetsbytimestamp": f"use startingOffsets with {_TIMES}",
+    "startingtimestamp": f"use startingOffsets with {_TIMES}",
+    "endingoffsetsbytimestamp": f"use endingOffsets with {_TIMES}",
+    "endingtimestamp": f"use endingOffsets with {_TIMES}",
     "includeheaders": "includeProperties",
     "path": "topic",
 }
@@ -267,6 +295,8 @@ class Reading(Connecting):
     max_partitions: int
     fail_on_data_loss: bool
     include_properties: bool
+    include_keys: bool
+    decode: bool
     include_dead_letter: bool
     broker_unavailable_timeout: float
     topic: str = ""
@@ -358,8 +388,10 @@ def _refuse_unknown(table: Sequence[Option], texts: Mapping[str, str], elsewhere
     wrong = []
     for name in sorted(set(texts) - set(names)):
         near = [names[key] for key in difflib.get_close_matches(name, names, n=1, cutoff=0.7)]
-        meant = elsewhere.get(name) or (near[0] if near else "")
-        wrong.append(f"{name!r}" + (f" (did you mean {meant}?)" if meant else ""))
+        kafkas = "leave it out: it is of Kafka's client" if name.startswith("kafka.") else ""
+        meant = elsewhere.get(name) or kafkas or (near[0] if near else "")
+        hint = meant if " " in meant else f"did you mean {meant}?"
+        wrong.append(f"{name!r}" + (f" ({hint})" if meant else ""))
     if wrong:
         known = ", ".join(option.name for option in table if option.text)
         raise OptionError(f"popmq: unknown option {', '.join(wrong)}; the options are {known}")

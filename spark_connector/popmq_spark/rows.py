@@ -3,18 +3,23 @@
 body     BINARY or STRING   required; `value` is understood too
 topic    STRING             null: the option topic
 key, tag, message_id, message_group    STRING
+keys     ARRAY<STRING>      all keys
+encoding STRING             of a body that is compressed: GZIP, ZLIB, ZSTD or LZ4
 delay    number             seconds after which it is delivered
 deliver_at  TIMESTAMP       not before this time
 priority    integer
 properties  MAP<STRING, STRING>
+
+Other columns of a read are the broker's to set: queue_id, queue_offset, born_ts, store_ts … are passed over.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     ByteType,
     DataType,
@@ -32,7 +37,7 @@ from pyspark.sql.types import (
 )
 
 import popmq
-from popmq_spark.schema import SchemaError
+from popmq_spark.schema import COLUMNS, SchemaError
 
 # Of the contract. What is greater would fail the whole request, not its row alone.
 BODY_BYTES_MAX = 4 << 20
@@ -58,7 +63,12 @@ TYPES: dict[str, tuple[type[DataType], ...]] = {
     "deliver_at": (TimestampType,),
     "priority": _WHOLE,
     "properties": (MapType,),
+    "keys": (ArrayType,),
+    "encoding": (StringType,),
 }
+#: Columns of a read that no sender sets.
+PASSED_OVER = frozenset(COLUMNS) - frozenset(TYPES)
+ENCODINGS = ("GZIP", "ZLIB", "ZSTD", "LZ4")
 
 
 class Row(NamedTuple):
@@ -77,11 +87,12 @@ def check_columns(schema: StructType, has_topic: bool) -> None:
     bodies = [name for name in _BODIES if name in names]
     if len(bodies) != 1:
         raise SchemaError("popmq: the rows need one column body (or value), of type binary or string")
-    if "topic" not in names and not has_topic:
-        raise SchemaError("popmq: name the topic: with the option topic, or in a column topic")
+    _check_topic(names, has_topic)
     if {"delay", "deliver_at"} <= set(names):
         raise SchemaError("popmq: the columns delay and deliver_at exclude each other; leave one of them out")
     for field in schema.fields:
+        if field.name in PASSED_OVER:
+            continue
         if field.name not in TYPES:
             raise SchemaError(f"popmq: a sink does not use the column {field.name!r}; it knows {', '.join(TYPES)}")
         if not isinstance(field.dataType, TYPES[field.name]):
@@ -89,6 +100,18 @@ def check_columns(schema: StructType, has_topic: bool) -> None:
             raise _wrong_type(field, expected)
         if isinstance(field.dataType, MapType) and not _is_of_texts(field.dataType):
             raise _wrong_type(field, "map<string,string>")
+        if isinstance(field.dataType, ArrayType) and not isinstance(field.dataType.elementType, StringType):
+            raise _wrong_type(field, "array<string>")
+
+
+def _check_topic(names: Collection[str], has_topic: bool) -> None:
+    if "topic" not in names and not has_topic:
+        raise SchemaError("popmq: name the topic: with the option topic, or in a column topic")
+    if {"topic", "queue_offset"} <= set(names) and has_topic:
+        raise SchemaError(
+            "popmq: the rows were read and name in the column topic where they come from, and the option topic is set, "
+            "too: drop the column to write to the option's topic, or leave the option out to write them back"
+        )
 
 
 def _is_of_texts(kind: MapType) -> bool:
@@ -102,7 +125,7 @@ def _wrong_type(field: StructField, expected: str) -> SchemaError:
 
 def rows(batch: pa.RecordBatch, topic: str) -> Iterator[Row]:
     """The rows of an Arrow batch, in order."""
-    columns = {name: _values(name, batch.column(name)) for name in batch.schema.names}
+    columns = {name: _values(name, batch.column(name)) for name in batch.schema.names if name in TYPES}
     if "value" in columns:
         columns["body"] = columns.pop("value")
     topics = columns.pop("topic", None) or [None] * batch.num_rows
@@ -128,6 +151,9 @@ def _row(topic: str, values: dict[str, Any]) -> Row:
         fields["properties"] = dict(fields["properties"])
     if "delay" in fields:
         fields["delay"] = float(fields["delay"])
+    if keys := fields.pop("keys", None):
+        first = fields.setdefault("key", keys[0])
+        fields["more_keys"] = keys[1:] if first == keys[0] else keys
     reason = _fault(topic, body, fields)
     if body is None or reason:
         return Row(topic, None, reason, body, ROW_BYTES + len(body or b""))
@@ -142,6 +168,7 @@ def _texts_of(fields: dict[str, Any]) -> Iterator[str]:
     for name, value in fields.get("properties", {}).items():
         yield name
         yield value
+    yield from fields.get("more_keys", ())
 
 
 def _bytes_of(text: str) -> int:
@@ -180,6 +207,10 @@ def _fault_of_texts(fields: dict[str, Any]) -> str:
     properties = fields.get("properties", {})
     if None in properties.values():
         return "a property is null"
+    if None in (fields.get("key", ""), *fields.get("more_keys", ())):
+        return "a key is null"
+    if fields.get("encoding", ENCODINGS[0]) not in ENCODINGS:
+        return f"the encoding is {fields['encoding'][:40]!r}, it must be one of {', '.join(ENCODINGS)}"
     size = sum(_bytes_of(name) + _bytes_of(value) for name, value in properties.items())
     if size > PROPERTIES_BYTES_MAX:
         size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())

@@ -1,16 +1,19 @@
 """The columns of the source as Spark sees them.
 
     topic STRING, queue_id INT, queue_offset BIGINT     the message's position
-    message_id STRING, key STRING, body BINARY, tag STRING, [properties MAP<STRING, STRING>]
+    message_id STRING, key STRING, body BINARY, tag STRING, [properties MAP<STRING, STRING>], [keys ARRAY<STRING>]
+    message_group STRING, priority INT
+    encoding STRING                                     of a body that is still compressed
     born_ts TIMESTAMP, store_ts TIMESTAMP               by the producer's clock, by the broker's
     [dead_letter STRUCT<…>]                             where a dead letter came from, and why; null for others
     delivery_attempt INT                                from 1; a re-read does not count
     popmq_epoch BIGINT                                  the epoch of the micro-batch; both null when nothing is leased
 
-`key` is the message's first key. Fields that the sender left out (key, tag, born time) are null.
+`key` is the message's first key. Fields that the sender left out (key, tag, message group, born time) are null.
 """
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -45,6 +48,10 @@ COLUMNS: dict[str, DataType] = {
     "body": BinaryType(),
     "tag": StringType(),
     "properties": MapType(StringType(), StringType()),
+    "keys": ArrayType(StringType()),
+    "message_group": StringType(),
+    "priority": IntegerType(),
+    "encoding": StringType(),
     "dead_letter": DEAD_LETTER,
     "born_ts": TimestampType(),
     "store_ts": TimestampType(),
@@ -57,9 +64,9 @@ class SchemaError(ValueError):
     """The schema given to Spark names a column that the source does not have, or gives it another type."""
 
 
-def full_schema(include_properties: bool, include_dead_letter: bool) -> StructType:
-    """Every column; two on demand: `properties`, because a map costs more than all the others, and `dead_letter`."""
-    left_out = {"properties": not include_properties, "dead_letter": not include_dead_letter}
+def full_schema(include_properties: bool, include_dead_letter: bool, include_keys: bool) -> StructType:
+    """Every column; on demand `dead_letter`, and `properties` and `keys`: maps and lists cost more than the others."""
+    left_out = {"properties": not include_properties, "dead_letter": not include_dead_letter, "keys": not include_keys}
     names = [name for name in COLUMNS if not left_out.get(name)]
     return StructType([StructField(name, COLUMNS[name]) for name in names])
 

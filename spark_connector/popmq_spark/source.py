@@ -53,7 +53,7 @@ class PopMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         given = self._reading()
-        schema = full_schema(given.include_properties, given.include_dead_letter)
+        schema = full_schema(given.include_properties, given.include_dead_letter, given.include_keys)
         return schema if self._of_table is None else with_options(schema, self._of_table)
 
     def _of(self, schema: StructType) -> "PopMQDataSource":

@@ -111,6 +111,24 @@ def test_an_unknown_name_is_answered_with_the_name_that_was_meant(name: str, mea
         parse(**{name: "1"})
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("startingOffsetsByTimestamp", "use startingOffsets with a time"),
+        ("kafka.sasl.jaas.config", "use accessKey and secret"),
+        ("kafka.session.timeout.ms", "leave it out: it is of Kafka's client"),
+    ],
+)
+def test_each_option_of_kafkas_source_is_answered_with_what_to_do(name: str, instead: str) -> None:
+    with pytest.raises(OptionError, match=rf"unknown option '{name.lower()}' \({instead}"):
+        parse(**{name: "1"})
+
+
+def test_a_list_of_endpoints_is_refused_with_the_reason() -> None:
+    with pytest.raises(OptionError, match="expected one host:port: a broker has one address"):
+        parse(endpoint="one:8081,two:8081")
+
+
 def test_all_unknown_names_are_reported_at_once() -> None:
     with pytest.raises(OptionError, match="'colour', 'shape'"):
         parse(colour="red", shape="round")

@@ -35,6 +35,9 @@ ROWS = popmq.Columns(
     stored_ms=[1_700_000_000_456, 1_700_000_000_789],
     attempt=[1, 2],
     properties=[{"colour": "blue", "size": "9"}, {}],
+    message_group=["", "g"],
+    priority=[0, 5],
+    encoding=["", "ZSTD"],
 )
 
 
@@ -76,15 +79,16 @@ def test_wrong_options_beside_a_schema_of_the_user_and_no_mode_end_the_query_ins
 
 def test_the_columns_are_the_documented_ones_and_properties_come_on_demand() -> None:
     places = ["topic", "queue_id", "queue_offset"]
-    message = ["message_id", "key", "body", "tag", "born_ts", "store_ts"]
-    names = [*places, *message, "delivery_attempt", "popmq_epoch"]
-    assert source().schema().names == names
+    message = ["message_id", "key", "body", "tag", "message_group", "priority", "encoding"]
+    message += ["born_ts", "store_ts"]
+    assert source().schema().names == [*places, *message, "delivery_attempt", "popmq_epoch"]
     assert "properties" in source(includeproperties="true").schema().names
+    assert "keys" in source(includekeys="true").schema().names
 
 
 def test_the_arrow_types_are_those_that_spark_checks_for() -> None:
-    schema = source(includeproperties="true", includedeadletter="true").schema()
-    assert {"properties", "dead_letter"} < {*schema.names}
+    schema = source(includeproperties="true", includedeadletter="true", includekeys="true").schema()
+    assert {"properties", "dead_letter", "keys"} < {*schema.names}
     assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
 
 
@@ -100,6 +104,9 @@ def test_an_answer_becomes_a_batch_with_nulls_for_what_was_left_out() -> None:
         "body": b"\x00\xff",
         "tag": "red",
         "properties": [("colour", "blue"), ("size", "9")],
+        "message_group": None,
+        "priority": 0,
+        "encoding": None,
         "born_ts": datetime(2023, 11, 14, 22, 13, 20, 123000, UTC),
         "store_ts": datetime(2023, 11, 14, 22, 13, 20, 456000, UTC),
         "delivery_attempt": 1,

@@ -429,7 +429,7 @@ class Delivery(_message.Message):
     def __init__(self, message: _Optional[_Union[Message, _Mapping]] = ..., handle: _Optional[str] = ..., attempt: _Optional[int] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., stored_ms: _Optional[int] = ...) -> None: ...
 
 class Columns(_message.Message):
-    __slots__ = ("message_id", "body", "tag", "key", "queue", "offset", "born_ms", "stored_ms", "attempt", "handle", "properties", "dead_letter")
+    __slots__ = ("message_id", "body", "tag", "key", "queue", "offset", "born_ms", "stored_ms", "attempt", "handle", "properties", "dead_letter", "keys", "message_group", "priority", "encoding")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
@@ -442,6 +442,10 @@ class Columns(_message.Message):
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
     message_id: _containers.RepeatedScalarFieldContainer[str]
     body: _containers.RepeatedScalarFieldContainer[bytes]
     tag: _containers.RepeatedScalarFieldContainer[str]
@@ -454,7 +458,17 @@ class Columns(_message.Message):
     handle: _containers.RepeatedScalarFieldContainer[str]
     properties: _containers.RepeatedCompositeFieldContainer[Properties]
     dead_letter: _containers.RepeatedCompositeFieldContainer[DeadLetter]
-    def __init__(self, message_id: _Optional[_Iterable[str]] = ..., body: _Optional[_Iterable[bytes]] = ..., tag: _Optional[_Iterable[str]] = ..., key: _Optional[_Iterable[str]] = ..., queue: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., born_ms: _Optional[_Iterable[int]] = ..., stored_ms: _Optional[_Iterable[int]] = ..., attempt: _Optional[_Iterable[int]] = ..., handle: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[Properties, _Mapping]]] = ..., dead_letter: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...
+    keys: _containers.RepeatedCompositeFieldContainer[Keys]
+    message_group: _containers.RepeatedScalarFieldContainer[str]
+    priority: _containers.RepeatedScalarFieldContainer[int]
+    encoding: _containers.RepeatedScalarFieldContainer[Encoding]
+    def __init__(self, message_id: _Optional[_Iterable[str]] = ..., body: _Optional[_Iterable[bytes]] = ..., tag: _Optional[_Iterable[str]] = ..., key: _Optional[_Iterable[str]] = ..., queue: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., born_ms: _Optional[_Iterable[int]] = ..., stored_ms: _Optional[_Iterable[int]] = ..., attempt: _Optional[_Iterable[int]] = ..., handle: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[Properties, _Mapping]]] = ..., dead_letter: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[Keys, _Mapping]]] = ..., message_group: _Optional[_Iterable[str]] = ..., priority: _Optional[_Iterable[int]] = ..., encoding: _Optional[_Iterable[_Union[Encoding, str]]] = ...) -> None: ...
+
+class Keys(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Properties(_message.Message):
     __slots__ = ("entries",)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from popmq._calls.deliveries import read_dead_letter
+from popmq._calls.deliveries import encoding_name, read_dead_letter
 from popmq.owner import Columns
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -28,4 +28,8 @@ def read_columns(rows: pb.Columns) -> Columns:
         rows.attempt[:],
         [dict(row.entries) if row.entries else none for row in rows.properties],
         [read_dead_letter(row) if row.topic else None for row in rows.dead_letter],
+        [tuple(row.keys) for row in rows.keys],
+        rows.message_group[:],
+        rows.priority[:],
+        [encoding_name(number) for number in rows.encoding],
     )

@@ -39,7 +39,7 @@ def read_delivery(
         message.message_group,
         message.priority,
         message.deliver_at_ms,
-        pb.Encoding.Name(message.encoding).removeprefix("ENCODING_") if message.encoding else "",
+        encoding_name(message.encoding),
         _read_trace(message) if message.HasField("trace_context") else None,
         read_dead_letter(message.dead_letter) if message.HasField("dead_letter") else None,
         message.lite_topic,
@@ -49,6 +49,11 @@ def read_delivery(
     delivery.__class__ = Delivery
     frozen: Delivery = delivery
     return frozen
+
+
+def encoding_name(number: int) -> str:
+    """As in Message: "GZIP"; "" for bytes as they are."""
+    return pb.Encoding.Name(number).removeprefix("ENCODING_") if number else ""
 
 
 def _read_trace(message: pb.Message) -> TraceContext:

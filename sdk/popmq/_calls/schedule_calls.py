@@ -5,6 +5,7 @@ from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from popmq._calls.admin_calls import enum_of
+from popmq._calls.deliveries import encoding_name
 from popmq._calls.pop_calls import Call, Pages
 from popmq._calls.send_calls import message_rows
 from popmq._given.checking import built
@@ -110,7 +111,7 @@ def _message(row: pb.Message) -> Message:
         more_keys=tuple(more),
         message_group=row.message_group,
         priority=row.priority,
-        encoding=pb.Encoding.Name(row.encoding).removeprefix("ENCODING_") if row.encoding else "",
+        encoding=encoding_name(row.encoding),
         trace_context=TraceContext(trace.traceparent, trace.tracestate) if row.HasField("trace_context") else None,
         lite_topic=row.lite_topic,
     )

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 import popmq
-from popmq_spark.columns import fields_of, to_arrow
+from popmq_spark.columns import fields_of, to_batches
 from popmq_spark.lease.plan import Plan, Slice
 from popmq_spark.options import Broker, Options
 from popmq_spark.queue_ends import DataLoss, lose
@@ -50,6 +50,7 @@ class Part(InputPartition):
     fail_on_data_loss: bool
     fail_on_lease_loss: bool
     schema: pa.Schema
+    decode: bool = True
     drains: bool = False  # of a drain: it is read in its block only
 
     @classmethod
@@ -70,6 +71,7 @@ class Part(InputPartition):
             fail_on_data_loss=options.fail_on_data_loss,
             fail_on_lease_loss=options.fail_on_lease_loss,
             schema=schema,
+            decode=options.decode,
             drains=options.drain_plan is not None,
         )
 
@@ -89,7 +91,7 @@ def read_part(part: Part) -> Iterator[pa.RecordBatch]:
             for sealed in _chunks(part, of):
                 _check(part, sealed)
                 if len(sealed.columns):
-                    yield to_arrow(sealed.columns, of.topic, part.epoch, part.schema)
+                    yield from to_batches(sealed.columns, of.topic, part.epoch, part.schema, None, part.decode)
     except popmq.errors.EpochAlreadyAcked as error:
         if part.drains:
             raise DataLoss(
@@ -133,7 +135,7 @@ def _pop(part: Part, of: Slice, chunk: int) -> popmq.SealedBatch:
         lease=part.lease,
         tag=part.tag,
         sql=part.sql,
-        columns=fields_of(part.schema),
+        columns=fields_of(part.schema, part.decode),
     )
 
 

@@ -37,6 +37,8 @@ _TASKS = tuple(_SAME[name] for name in ("minPartitions", "maxRecordsPerPartition
 _TOLERANCE = (
     Option("failOnDataLoss", _SAME["failOnDataLoss"].parse, "true", "fail when messages of a range no longer exist"),
     _SAME["includeProperties"],
+    _SAME["includeKeys"],
+    _SAME["decode"],
     _SAME["includeDeadLetter"],
     _SAME["brokerUnavailableTimeout"],
 )

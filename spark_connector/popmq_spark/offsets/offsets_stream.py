@@ -94,6 +94,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
                 patience=options.broker_unavailable_timeout,
                 fail_on_data_loss=options.fail_on_data_loss,
                 schema=self._schema,
+                decode=options.decode,
                 created=plan.created,
             )
             for spans in plan.shares()

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 import popmq
 from popmq.pull import PulledColumns
-from popmq_spark.columns import fields_of, to_arrow
+from popmq_spark.columns import fields_of, to_batches
 from popmq_spark.lease.part import client_of
 from popmq_spark.options import Broker
 from popmq_spark.queue_ends import lose
@@ -39,6 +39,7 @@ class RangePart(InputPartition):
     fail_on_data_loss: bool
     schema: pa.Schema
     keys: frozenset[str] | None = None  # drops other keys before rows are made
+    decode: bool = True
     created: Mapping[str, int] = field(default_factory=dict)  # of the plan: topic → ms since 1970
 
 
@@ -50,7 +51,7 @@ def read_ranges(part: RangePart) -> Iterator[pa.RecordBatch]:
     with ThreadPoolExecutor(1, "popmq-ahead") as ahead:
         for span, columns in _pages(part, lambda span, at: ahead.submit(_pull, part, span, at)):
             if len(columns):
-                yield to_arrow(columns, span.topic, None, part.schema, part.keys)
+                yield from to_batches(columns, span.topic, None, part.schema, part.keys, part.decode)
 
 
 def _pages(part: RangePart, ask: Callable[[Span, int], Future[PulledColumns]]) -> Iterator[tuple[Span, popmq.Columns]]:
@@ -87,7 +88,7 @@ def _arrived(part: RangePart, span: Span, coming: Future[PulledColumns]) -> Pull
 
 def _pull(part: RangePart, span: Span, at: int) -> PulledColumns:
     """One request, repeated by the client while the broker does not answer. Only requested columns are sent."""
-    columns = fields_of(part.schema, part.keys is not None)
+    columns = fields_of(part.schema, part.decode, part.keys is not None)
     return client_of(part.broker, part.patience).pull_columns(
         span.topic,
         span.queue,

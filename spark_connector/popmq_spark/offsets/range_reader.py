@@ -144,6 +144,7 @@ class RangeReader(DataSourceReader):
             fail_on_data_loss=options.fail_on_data_loss,
             schema=self._schema,
             keys=self._wanted.keys,
+            decode=options.decode,
             created=created,
         )
 

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from popmq_spark.options import CONNECTION, Connecting, Option, OptionError, duration, parse_values, whole, word
+from popmq_spark.options import CONNECTION, KAFKA, Connecting, Option, OptionError, duration, parse_values, whole, word
 
 # A sink is not a reader: it has no group and no limits of a trigger, and it takes rows for several topics at once.
 #: Options that Spark hands to every sink among its own.
 _SPARKS = frozenset({"checkpointlocation", "queryname", "path", "outputmode"})
 #: Option names of other sinks, and their names here.
-_ELSEWHERE = {"kafka.bootstrap.servers": "endpoint", "subscribe": "topic", "bootstrap.servers": "endpoint"}
+_ELSEWHERE = KAFKA | {"subscribe": "topic", "bootstrap.servers": "endpoint"}
 _BATCH_MAX = (1 << 63) - 1
 
 

@@ -1,12 +1,17 @@
 """What of a message arrives in a row, and what is not sent for it; message groups keep their order: both modes."""
 
+import dataclasses
+import gzip
+import zlib
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import popmq
+from popmq_spark import columns as columns_of_spark
 from tests.spark.conftest import TOPIC, Broker
 from tests.spark.reading.microbatch import CRASH_POINTS, Crash, MicroBatches, ids
 
@@ -49,6 +54,64 @@ def test_the_broker_sends_only_the_columns_of_the_users_schema(
         assert len(stream.rows()) == 1
         assert set(stream.rows()[0]) >= {"message_id", "tag"}
         assert {(len(each.body), len(each.tag), len(each.key)) for each in answers if len(each)} == {sent}
+
+
+BOMB = gzip.compress(bytes(40 << 20))
+
+
+def test_bodies_are_unpacked_and_what_cannot_be_keeps_its_encoding(broker: Broker, query: Make) -> None:
+    broker.client.send(
+        TOPIC,
+        [
+            popmq.Message(gzip.compress(b"packed"), encoding="GZIP"),
+            popmq.Message(zlib.compress(b"deflated"), encoding="ZLIB"),
+            popmq.Message(b"plain"),
+            popmq.Message(b"damaged", encoding="GZIP"),
+            popmq.Message(b"another", encoding="LZ4"),
+            popmq.Message(BOMB, encoding="GZIP"),
+        ],
+    )
+    stream = query()
+    stream.run()
+    assert {(row["body"], row["encoding"]) for row in stream.rows()} == {
+        *((b"packed", None), (b"deflated", None), (b"plain", None)),
+        *((b"damaged", "GZIP"), (b"another", "LZ4"), (BOMB, "GZIP")),
+    }
+
+
+def test_bodies_stay_as_they_were_sent_with_decode_false(broker: Broker, query: Make) -> None:
+    packed = gzip.compress(b"packed")
+    broker.client.send(TOPIC, popmq.Message(packed, encoding="GZIP"))
+    stream = query(decode="false")
+    stream.run()
+    assert [(row["body"], row["encoding"]) for row in stream.rows()] == [(packed, "GZIP")]
+
+
+def test_unpacked_bodies_come_in_batches_that_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns_of_spark, "UNPACKED_BYTES", 1000)
+    schema = pa.schema([("body", pa.binary()), ("queue_offset", pa.int64())])
+    body = gzip.compress(bytes(400))
+    answer = popmq.Columns(*([],) * 11, (), (), (), ())
+    answer = dataclasses.replace(
+        answer, body=[body] * 7, key=["a", "b"] * 3 + ["a"], offset=[*range(7)], encoding=["GZIP"] * 7
+    )
+    found = [*columns_of_spark.to_batches(answer, "orders", None, schema)]
+    assert [len(batch) for batch in found] == [3, 3, 1]
+    assert {each for batch in found for each in batch["body"].to_pylist()} == {bytes(400)}
+    chosen = columns_of_spark.to_batches(answer, "orders", None, schema, {"b"})
+    assert [batch["queue_offset"].to_pylist() for batch in chosen] == [[1], [3, 5], []]
+
+
+def test_all_keys_the_message_group_and_the_priority_have_columns(broker: Broker, query: Make) -> None:
+    broker.client.create_topic("urgent", type="PRIORITY")
+    broker.client.create_topic("ledger", type="FIFO")
+    broker.client.send("urgent", popmq.Message(b"x", key="a", more_keys=("b",), priority=3))
+    broker.client.send("ledger", popmq.Message(b"y", message_group="g"))
+    stream = query(topic="", topics="urgent, ledger", includeKeys="true")
+    del stream.options["topic"]
+    stream.run()
+    found = {row["body"]: (row["keys"], row["priority"], row["message_group"]) for row in stream.rows()}
+    assert found == {b"x": (["a", "b"], 3, None), b"y": ([], 0, "g")}
 
 
 def test_properties_are_rows_of_a_map_when_they_are_asked_for(

@@ -34,6 +34,7 @@ WRITTEN = {
     "a body as long as a length of one byte allows": ID + b"\x12\x7f" + b"\x12" * 127 + KEYS,
     "a body as long as a length of two bytes allows": ID + b"\x12\xff\x7f" + b"\x12" * 16383 + KEYS,
     "an id of two bytes' length": b"\x0a\x80\x01" + b"i" * 128 + BODY + KEYS,
+    "a message group, a priority and an encoding": ID + BODY + KEYS + b"\x32\x01g" + b"\x40\x09" + b"\x50\x04",
     "a dead letter": ID + BODY + KEYS + b"\x7a\x05\x0a\x01t\x20\x02",
     "a field that is not known": ID + BODY + b"\xf8\x07\x01" + KEYS,
 }
@@ -50,6 +51,10 @@ def decoded(data: bytes, names: Collection[str]) -> pb.Columns:
         "born_ms": [message.born_ms],
         "properties": [pb.Properties(entries=message.properties)],
         "dead_letter": [message.dead_letter],
+        "keys": [pb.Keys(keys=message.keys)],
+        "message_group": [message.message_group],
+        "priority": [message.priority],
+        "encoding": [message.encoding],
         "queue": [3],
         "offset": [7],
         "stored_ms": [8],
@@ -83,6 +88,8 @@ def test_a_damaged_body_is_found_even_when_only_the_head_is_read() -> None:
     assert read_head(memoryview(raw[:10]), 9) is None
 
 
-def test_a_request_that_names_no_columns_is_sent_all_but_the_origin_of_dead_letters() -> None:
-    assert columns_of(pb.PullRequest(format=pb.FORMAT_COLUMNS)) == COLUMNS - {"dead_letter"}
+def test_a_request_that_names_no_columns_is_sent_none_that_its_client_may_not_know() -> None:
+    assert columns_of(pb.PullRequest(format=pb.FORMAT_COLUMNS)) == COLUMNS - {
+        *("dead_letter", "keys", "message_group", "priority", "encoding")
+    }
     assert columns_of(pb.PullRequest(format=pb.FORMAT_COLUMNS, columns=["dead_letter"])) == {"dead_letter"}

@@ -18,13 +18,15 @@ from popmq_server.commands import ReadRow
 from popmq_server.errors import invalid, not_one_of
 from popmq_server.model.message import message_parts
 
+#: Of a request that names no columns, these are not sent: readers may be older than they are.
+_ON_DEMAND = frozenset(("dead_letter", "keys", "message_group", "priority", "encoding"))
 #: Columns that are fields of the message.
-_OF_MESSAGES = frozenset(("message_id", "body", "tag", "key", "born_ms", "properties", "dead_letter"))
+_OF_MESSAGES = _ON_DEMAND | {"message_id", "body", "tag", "key", "born_ms", "properties"}
 
 #: All columns that can be asked for. Handles are not among them: without one a message cannot be acked.
 COLUMNS = frozenset(field.name for field in pb.Columns.DESCRIPTOR.fields) - {"handle"}
 #: Those of a request that names none: readers that are older than a column are not sent it.
-USUAL_COLUMNS = COLUMNS - {"dead_letter"}
+USUAL_COLUMNS = COLUMNS - _ON_DEMAND
 
 
 def check_format(request: pb.PopRequest | pb.PullRequest) -> None:
@@ -41,7 +43,7 @@ def check_format(request: pb.PopRequest | pb.PullRequest) -> None:
 
 
 def columns_of(request: pb.PopRequest | pb.PullRequest) -> frozenset[str]:
-    """The columns that a request asks for; without names, all but `dead_letter`. Raises Refused."""
+    """The columns that a request asks for; without names, the usual ones. Raises Refused."""
     unknown = sorted(set(request.columns) - COLUMNS)
     if unknown:
         raise not_one_of("columns", repr(unknown[0][:40]), sorted(COLUMNS))
@@ -97,5 +99,9 @@ def _piece(message: pb.Message, names: Collection[str]) -> bytes:
         "born_ms": message.born_ms,
         "properties": pb.Properties(entries=message.properties),
         "dead_letter": message.dead_letter,
+        "keys": pb.Keys(keys=message.keys),
+        "message_group": message.message_group,
+        "priority": message.priority,
+        "encoding": message.encoding,
     }
     return pb.Columns(**{name: [value] for name, value in fields.items() if name in names}).SerializeToString()
