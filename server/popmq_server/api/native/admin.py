@@ -107,7 +107,7 @@ class AdminService:
         shown = [
             responses.topic(row.topic) for row in rows if request.dead_letter_topics or not row.topic.is_dead_letter
         ]
-        return pb.ListTopicsResponse(topics=shown, next_page_token=rows.after)
+        return pb.ListTopicsResponse(topics=shown, next_page_token=pages.token(request, rows.after))
 
     async def DeleteTopic(self, raw: bytes) -> Message:
         """Frees the name at once; the topic's data is removed later, between clients' commands (purge.py)."""
@@ -143,8 +143,10 @@ class AdminService:
 
     async def ListGroups(self, raw: bytes) -> Message:
         """Groups by name, all or a page."""
-        rows = await self._engine.ask(queries.GroupSettings(**pages.asked(read(pb.ListGroupsRequest, raw))))
-        return pb.ListGroupsResponse(groups=[responses.group(group) for group in rows], next_page_token=rows.after)
+        request = read(pb.ListGroupsRequest, raw)
+        rows = await self._engine.ask(queries.GroupSettings(**pages.asked(request)))
+        shown = [responses.group(group) for group in rows]
+        return pb.ListGroupsResponse(groups=shown, next_page_token=pages.token(request, rows.after))
 
     async def SetFilter(self, raw: bytes) -> Message:
         """Sets a group's filter, from the next Pop on: docs/filters.md.
@@ -178,17 +180,18 @@ class AdminService:
         page, topic = pages.asked(request), requests.browsed_name(request.topic) if request.topic else ""
         group = requests.group_name(request.group) if request.group else ""
         kind, _, after = page["after"].partition(" ")
-        answer, left = pb.GetStatsResponse(), page["rows_max"]
+        answer, left, more = pb.GetStatsResponse(), page["rows_max"], ""
         if kind != "g":
             topics = await self._engine.ask(queries.Topics(name=topic, after=after, rows_max=left))
             await pages.in_turns(topics, lambda row: answer.topics.append(self._topic_stats(row)))
             after, left = "", left and left - len(topics)
-            answer.next_page_token = f"t {topics.after}" if topics.after else "g "
-        if not page["rows_max"] or (left and not answer.next_page_token.startswith("t")):
+            more = f"t {topics.after}" if topics.after else "g "
+        if not page["rows_max"] or (left and not more.startswith("t")):
             groups = await self._engine.ask(queries.Groups(topic=topic, group=group, after=after, rows_max=left))
             groups.sort(key=lambda row: (row.group, row.topic))
             await pages.in_turns(groups, lambda row: answer.groups.append(self._native.group_stats(row)))
-            answer.next_page_token = f"g {groups.after}" if groups.after else ""
+            more = f"g {groups.after}" if groups.after else ""
+        answer.next_page_token = pages.token(request, more)
         answer.store.CopyFrom(await self._store_stats())
         return answer
 
@@ -227,7 +230,7 @@ class AdminService:
         request = read(pb.ListLeasesRequest, raw)
         count = check_range(request.max_leases, "max_leases", 1, requests.ENTRIES_MAX, LEASES_DEFAULT)
         topic, group = _optional_names(request)
-        asked = queries.Leases(topic, group, count, request.page_token)
+        asked = queries.Leases(topic, group, count, pages.begin(request))
         rows, total, page = await self._engine.ask(asked)
         leases = [
             pb.Lease(
@@ -245,7 +248,7 @@ class AdminService:
             )
             for row in rows
         ]
-        return pb.ListLeasesResponse(leases=leases, total=total, next_page_token=page)
+        return pb.ListLeasesResponse(leases=leases, total=total, next_page_token=pages.token(request, page))
 
     async def ListOwners(self, raw: bytes) -> Message:
         """Owners and what they hold; an operator releases one by ReleaseOwner with generation 0."""
@@ -253,7 +256,7 @@ class AdminService:
         group = requests.group_name(request.group) if request.group else ""
         rows = await self._engine.ask(queries.Owners(group, **pages.asked(request)))
         owners = [pb.OwnerStats(**row._asdict()) for row in sorted(rows)]
-        return pb.ListOwnersResponse(owners=owners, next_page_token=rows.after)
+        return pb.ListOwnersResponse(owners=owners, next_page_token=pages.token(request, rows.after))
 
 
 def _type(kind: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native import requests, responses
+from popmq_server.api.native import pages, requests, responses
 from popmq_server.api.native.native import Service
 from popmq_server.api.native.requests import ENTRIES_MAX, INT64_MAX, POP_BYTES, POP_MESSAGES, read
 from popmq_server.api.native.status import error_info
@@ -37,7 +37,7 @@ class InspectionService(Service):
         count = check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES)
         if request.order:
             found = await self._engine.search(_search(request, name, count))
-            end = pb.BrowseResponse(looked_at=found.looked_at, next_page_token=found.at)
+            end = pb.BrowseResponse(looked_at=found.looked_at, next_page_token=pages.token(request, found.at))
             return b"".join([*await responses.delivered(b"\x0a", found.rows), end.SerializeToString()])
         _check_by_offset(request)
         offset = check_range(request.offset, "offset", 0, INT64_MAX)
@@ -93,10 +93,11 @@ class InspectionService(Service):
         request = read(pb.ListDeadLetterReasonsRequest, raw)
         group = requests.group_name(request.group) if request.group else ""
         topic = requests.topic_name(request.topic) if request.topic else ""
-        found = await self._engine.dead_letter_reasons(DeadLetterReasons(group, topic, request.page_token))
+        found = await self._engine.dead_letter_reasons(DeadLetterReasons(group, topic, pages.begin(request)))
         rows = sorted(found.reasons, key=lambda row: (-row.messages, row.reason))
         reasons = [pb.DeadLetterReason(**row._asdict()) for row in rows]
-        return pb.ListDeadLetterReasonsResponse(reasons=reasons, looked_at=found.looked_at, next_page_token=found.at)
+        more = pages.token(request, found.at)
+        return pb.ListDeadLetterReasonsResponse(reasons=reasons, looked_at=found.looked_at, next_page_token=more)
 
 
 def _check_by_offset(request: pb.BrowseRequest) -> None:
@@ -125,7 +126,7 @@ def _search(request: pb.BrowseRequest, name: str, count: int) -> Search:
     until_ms = check_range(request.until_ms, "until_ms", from_ms, INT64_MAX, 0)
     text = check_text(request.search, "search", SEARCH_BYTES_MAX)
     newest = request.order == pb.NEWEST_FIRST
-    return Search(name, newest, text, count, POP_BYTES, from_ms, until_ms, request.page_token)
+    return Search(name, newest, text, count, POP_BYTES, from_ms, until_ms, pages.begin(request))
 
 
 def _look_up(request: pb.LookUpRequest) -> LookUp:

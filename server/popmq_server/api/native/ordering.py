@@ -3,7 +3,7 @@
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native import requests
+from popmq_server.api.native import pages, requests
 from popmq_server.api.native.requests import read
 from popmq_server.commands import EndLease, ResumeMessageGroup, queries
 from popmq_server.model.message import MESSAGE_GROUP_BYTES_MAX, check_range, check_text
@@ -40,7 +40,7 @@ class OrderingService:
             request.max_message_groups, "max_message_groups", 1, requests.ENTRIES_MAX, MESSAGE_GROUPS_DEFAULT
         )
         rows = await self._engine.ask(
-            queries.MessageGroups(topic, group, request.stopped_only, rows_max=count, after=request.page_token)
+            queries.MessageGroups(topic, group, request.stopped_only, rows_max=count, after=pages.begin(request))
         )
         numbers = await self._engine.ask(queries.Groups(topic, group))
         shown = [
@@ -53,7 +53,7 @@ class OrderingService:
             message_groups=shown,
             waiting=sum(row.waiting for row in numbers),
             stopped=sum(row.stopped for row in numbers),
-            next_page_token=rows.after,
+            next_page_token=pages.token(request, rows.after),
         )
 
     async def ResumeMessageGroup(self, raw: bytes) -> Message:

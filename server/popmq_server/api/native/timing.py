@@ -89,18 +89,19 @@ class TimingService:
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
         topic = requests.topic_name(request.topic) if request.topic else ""
-        rows, total = await self._engine.ask(queries.Delayed(topic, until_ms, count, request.page_token))
+        rows, total = await self._engine.ask(queries.Delayed(topic, until_ms, count, pages.begin(request)))
         messages = [pb.DelayedMessage(**_previewed(row)) for row in rows]
-        return pb.ListDelayedResponse(messages=messages, total=total, next_page_token=rows.after)
+        return pb.ListDelayedResponse(messages=messages, total=total, next_page_token=pages.token(request, rows.after))
 
     async def ListTransactions(self, raw: bytes) -> Message:
         """Half messages whose transaction is not ended, topic by topic, in each oldest first."""
         request = read(pb.ListTransactionsRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         topic = requests.topic_name(request.topic) if request.topic else ""
-        rows, total = await self._engine.ask(queries.Transactions(topic, count, request.page_token))
+        rows, total = await self._engine.ask(queries.Transactions(topic, count, pages.begin(request)))
         messages = [pb.HalfMessage(**_previewed(row)) for row in rows]
-        return pb.ListTransactionsResponse(messages=messages, total=total, next_page_token=rows.after)
+        more = pages.token(request, rows.after)
+        return pb.ListTransactionsResponse(messages=messages, total=total, next_page_token=more)
 
 
 def _previewed(row: DelayedMessage | HalfMessage) -> dict[str, Any]:
@@ -153,9 +154,10 @@ class ScheduleService:
 
     async def ListSchedules(self, raw: bytes) -> Message:
         """Schedules by name, all or a page."""
-        rows = await self._engine.ask(queries.Schedules(**pages.asked(read(pb.ListSchedulesRequest, raw))))
+        request = read(pb.ListSchedulesRequest, raw)
+        rows = await self._engine.ask(queries.Schedules(**pages.asked(request)))
         shown = [_shown(row.schedule, row.data) for row in rows]
-        return pb.ListSchedulesResponse(schedules=shown, next_page_token=rows.after)
+        return pb.ListSchedulesResponse(schedules=shown, next_page_token=pages.token(request, rows.after))
 
     async def DeleteSchedule(self, raw: bytes) -> Message:
         """Removes a schedule; what it has sent stays."""
