@@ -169,11 +169,17 @@ def no_windows(path: bytes) -> Pieces:
     yield from streams(path, lambda number: frame(DATA, END_STREAM, number, MESSAGE))
 
 
+def unfinished(path: bytes) -> Pieces:
+    """Calls with large headers, all different, that the client never ends."""
+    for number in count(1, 2):
+        yield frame(HEADERS, END_HEADERS, number, head(path) + encode([(b"x", b"%d " % number + b"v" * 10_000)]))
+
+
 ATTACKS: dict[str, Callable[[bytes], Pieces]] = {
     attack.__name__: attack
     for attack in (
         rapid_reset, made_to_reset, continuations, hpack_bomb, header_flood, huffman_flood, pings, empty_settings,
         full_settings, priorities, empty_data, tiny_data, byte_windows, giant_frames, compression_bomb, deflate_bomb,
-        no_windows,
+        no_windows, unfinished,
     )
 }  # fmt: skip

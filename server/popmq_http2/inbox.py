@@ -2,8 +2,9 @@
 
     message    compressed [1] · length [4] · bytes         any number of them, split into frames anywhere
 
-`Buffered` counts bytes that no handler has taken, on all connections, and `Budget.held` those of one connection. Before
-all exceed their limit, the server ends what the largest connection holds (server.py:Server.relieve).
+`Buffered` counts bytes that no handler has taken, on all connections, and `Budget.held` those of one connection; both
+also count each open call of a server (`own_bytes`). Before all exceed their limit, the server ends what the largest
+connection holds (server.py:Server.relieve).
 Server and client use it: the server for requests, the client for answers.
 """
 
@@ -46,15 +47,18 @@ class Inbox:
     """
 
     __slots__ = (
-        "_budget", "_buffered", "_headers_bytes", "_limits", "_need", "_pieces", "_size", "encoding", "ended",
-        "messages", "received", "waiting",
+        "_budget", "_buffered", "_limits", "_need", "_pieces", "_size", "encoding", "ended", "messages", "own_bytes",
+        "received", "waiting",
     )  # fmt: skip
 
-    def __init__(self, limits: Limits, buffered: Buffered, encoding: bytes, budget: Budget) -> None:
+    def __init__(self, limits: Limits, buffered: Buffered, encoding: bytes, budget: Budget, own_bytes: int = 0) -> None:
+        """`own_bytes`: what the call takes besides its messages, until `clear`."""
         self._limits = limits
         self._budget = budget
         self._buffered = buffered
-        self._headers_bytes = 0
+        self.own_bytes = own_bytes
+        buffered.bytes += own_bytes
+        budget.held += own_bytes
         #: grpc-encoding: a client learns it with the head of the answer.
         self.encoding = encoding
         #: Pieces of the incomplete message, their size, and the size that is needed to continue.
@@ -69,13 +73,11 @@ class Inbox:
         self.received = 0
         self.ended = False
 
-    def add_headers(self, size: int) -> None:
-        """Counts the headers of the request until `clear`: a call keeps them to its end. Raises Aborted as `add`."""
-        self._headers_bytes = size
+    def grow(self, size: int) -> None:
+        """Adds to what the call itself takes."""
+        self.own_bytes += size
         self._buffered.bytes += size
         self._budget.held += size
-        if self._buffered.bytes > self._limits.requests_bytes:
-            raise Aborted(Code.RESOURCE_EXHAUSTED, _FULL)
 
     def add(self, data: bytes) -> None:
         """Takes bytes of a DATA frame. Raises Aborted for a message that is too large or unreadable, or a full buffer.
@@ -112,8 +114,8 @@ class Inbox:
 
     @property
     def held(self) -> int:
-        """Bytes of the messages that no handler has taken, the incomplete one included, and of large headers."""
-        return self._size + self.waiting + self._headers_bytes
+        """Bytes of the messages that no handler has taken, the incomplete one included, and of the call itself."""
+        return self._size + self.waiting + self.own_bytes
 
     @property
     def is_partial(self) -> bool:
@@ -134,13 +136,19 @@ class Inbox:
         self._budget.held -= len(message) + _MESSAGE_BYTES
         return message
 
+    def drop(self) -> None:
+        """Drops the remaining messages and bytes; the call itself still counts, until its client has read its end."""
+        own_bytes, self.own_bytes = self.own_bytes, 0
+        self.clear()
+        self.own_bytes = own_bytes
+
     def clear(self) -> None:
-        """Drops the remaining messages and bytes."""
+        """Drops the remaining messages and bytes: the call is over."""
         while self.messages:
             self.take()
-        self._buffered.bytes -= self._size + self._headers_bytes
-        self._budget.held -= self._size + self._headers_bytes
-        self._pieces, self._size, self._need, self._headers_bytes = [], 0, PREFIX_BYTES, 0
+        self._buffered.bytes -= self._size + self.own_bytes
+        self._budget.held -= self._size + self.own_bytes
+        self._pieces, self._size, self._need, self.own_bytes = [], 0, PREFIX_BYTES, 0
 
     def _cut(self, joined: bytes) -> None:
         """Cuts all whole messages off the joined bytes; copies the rest once, not for each message."""

@@ -15,13 +15,13 @@ class Limits:
 
     #: A request message, unpacked. Larger ones end with RESOURCE_EXHAUSTED.
     message_bytes: int = 20 << 20
-    #: Bytes of requests that handlers have not taken yet, on all connections. Before there are more, the largest
-    #: requests of the address and connection that hold most end with RESOURCE_EXHAUSTED.
+    #: Bytes of requests that handlers have not taken yet, and of all open calls with their headers, on all connections.
+    #: Before there are more, the largest requests of the address and connection that hold most end with
+    #: RESOURCE_EXHAUSTED.
     requests_bytes: int = 256 << 20
-    #: Such bytes of one connection beyond which each call has to prove its caller before its handler begins.
+    #: Such bytes of one connection beyond which each call has to prove its caller before its handler begins: 43 calls
+    #: have as many.
     unproved_bytes: int = 64 << 10
-    #: Open calls of one connection beyond which each has to prove its caller with its headers.
-    unproved_calls: int = 100
     #: By how much an unfinished request has to grow from one look at its connection to the next (keepalive_s).
     progress_bytes: int = 16 << 10
     #: Answers that a client has not taken from its connection; above this, new calls end with RESOURCE_EXHAUSTED.
@@ -32,8 +32,6 @@ class Limits:
     streams: int = 10_000
     #: The names and values of one request, plus 32 bytes for each pair, as HTTP/2 counts them.
     headers_bytes: int = 32 << 10
-    #: Of these, what does not count as bytes of the request (requests_bytes): clients of gRPC send less.
-    free_headers_bytes: int = 2 << 10
     #: Headers of a request that cost no points; four further ones cost one. Clients of gRPC send 10 to 20.
     free_headers: int = 64
     #: The encoded header block, and its number of frames: a client cannot make us collect frames forever.

@@ -222,7 +222,8 @@ class Call:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it waits for bytes of its client: the rest of its request, or of a message of its stream.
+        """Whether it waits for bytes of its client: the rest of its request, or of a message of its stream; or for the
+        first message of a stream.
 
         A stream whose handler has not taken the messages before gets no window for the rest: that is not its client's
         fault.
@@ -231,7 +232,7 @@ class Call:
         if inbox.ended or self.ending is not None:
             return False
         streams_in = self.method is not None and self.method.streams_in
-        return not streams_in or (inbox.is_partial and not inbox.waiting)
+        return not streams_in or not inbox.received or (inbox.is_partial and not inbox.waiting)
 
     @property
     def has_trailing(self) -> bool:

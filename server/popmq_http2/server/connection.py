@@ -55,7 +55,6 @@ class Connection(asyncio.BufferedProtocol):
         self._budget = Budget(self._limits)
         self._outlet = Outlet(self._limits, self._budget, self._closed)
         self._streams = Streams(server, self._budget, self._outlet)
-        self.relieve = self._streams.relieve
         take = {
             frames.DATA: self._streams.on_data,
             frames.HEADERS: self._on_headers,
@@ -324,6 +323,18 @@ class Connection(asyncio.BufferedProtocol):
         """Ends the calls that are still open after the grace period, and closes the connection."""
         self._streams.end_all(Code.UNAVAILABLE, "the server is stopping")
         self._end()
+
+    def relieve(self) -> None:
+        """Ends the largest requests, until half of the bytes are left; all, if the client does not read their ends.
+
+        Half, so that a client that holds many small ones causes this seldom, and not at each frame.
+        """
+        enough = self._budget.held // 2
+        self._streams.relieve(enough)
+        self._outlet.flush()
+        if self._budget.held > enough:
+            self._streams.drop_all()
+            self.abort()
 
     def abort(self) -> None:
         """Closes the socket at once."""

@@ -37,6 +37,8 @@ log = logging.getLogger("popmq_http2")
 #: Connections that the operating system queues until we accept them, and those accepted in one turn of the event loop:
 #: asyncio has one number for both, and a thousand new connections at once hold up the open ones for 0.1 s.
 _BACKLOG, _ACCEPTED_AT_ONCE = 1024, 32
+#: Memory of the task and the handler of a stream, which runs from the start; other calls wait for their request.
+STREAM_BYTES = 4_000
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Server:
         """`find`: returns the method of a path, or None.
 
         `check`: raises Aborted for a call of a caller that may make none. It is asked before the handler begins, and
-        only about calls whose requests are large (Limits.unproved_bytes).
+        only about calls of connections that take much room (Limits.unproved_bytes).
         """
         self.limits = limits or Limits()
         self.buffered = Buffered()
@@ -178,6 +180,7 @@ class Server:
         if call.head.timeout_s is not None:
             call.deadline = self._deadlines.add(call, call.head.timeout_s)
         if method.streams_in:
+            call.inbox.grow(STREAM_BYTES)
             self._start(call, method)
         elif call.inbox.ended:
             self.fed(call)

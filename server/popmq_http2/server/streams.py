@@ -62,6 +62,8 @@ _HEADERS_PER_POINT = 4
 #: To decode this many bytes of Huffman strings costs as much, some 25 µs: a call of a usual client has a few hundred,
 #: most of them only once, and pays with the points that its answer returns.
 _HUFFMAN_PER_POINT = 64
+#: Memory of an open call besides its messages and headers.
+CALL_BYTES = 1_500
 _NO_ROOM = "the memory for requests is full, and this client holds most of it: send less at a time, and try again later"
 
 
@@ -159,16 +161,13 @@ class Streams:
         else:
             self._server.fed(call)
 
-    def _keep(self, call: Call, data: bytes, headers_bytes: int = 0) -> None:
+    def _keep(self, call: Call, data: bytes) -> None:
         """Keeps bytes of a request that is not whole yet. Raises Aborted, also when it had to make room for others."""
-        if self._server.buffered.bytes + len(data) + headers_bytes > self._limits.requests_bytes:
+        if self._server.buffered.bytes + len(data) > self._limits.requests_bytes:
             self._server.relieve()
             if call.ending is not None:
                 raise Aborted(Code.RESOURCE_EXHAUSTED, _NO_ROOM)
-        if headers_bytes:
-            call.inbox.add_headers(headers_bytes)
-        else:
-            call.inbox.add(data)
+        call.inbox.add(data)
         if self._budget.held > self._limits.unproved_bytes:
             self._prove(call)
 
@@ -179,15 +178,13 @@ class Streams:
             if self._server.check is not None:
                 self._server.check(call)
 
-    def relieve(self) -> None:
-        """Ends the largest requests, until those that are left hold half of the bytes.
-
-        Half, so that a client that holds many small ones causes this seldom, and not at each frame.
-        """
-        enough = self._budget.held // 2
+    def relieve(self, enough: int) -> None:
+        """Ends the largest requests, until those that are left hold `enough` bytes."""
+        left = self._budget.held
         for call in sorted(self.calls.values(), key=lambda call: call.inbox.held, reverse=True):
-            if self._budget.held <= enough:
+            if left <= enough:
                 break
+            left -= call.inbox.held
             self._end_early(call, Aborted(Code.RESOURCE_EXHAUSTED, _NO_ROOM))
 
     def end_stuck(self) -> None:
@@ -202,7 +199,7 @@ class Streams:
 
     def _end_early(self, call: Call, why: Aborted) -> None:
         """Ends a call and frees its messages."""
-        call.inbox.clear()
+        call.inbox.drop()
         self._outlet.end(call, why.code, why.message, why.metadata)
         _cancel(call)
 
@@ -275,21 +272,15 @@ class Streams:
     def _open(self, stream_id: int, read: Head, ends: bool) -> None:
         """Opens a call: starts its handler, or answers at once with the reason of the refusal."""
         limits, outlet = self._limits, self._outlet
-        inbox = Inbox(limits, self._server.buffered, read.encoding, self._budget)
+        own_bytes = CALL_BYTES + self._own_headers
+        inbox = Inbox(limits, self._server.buffered, read.encoding, self._budget, own_bytes)
         call = self.calls[stream_id] = Call(outlet, stream_id, read, inbox, limits.stream_window, outlet.call_window)
         inbox.ended = ends
         if ends and call.body_left > 0:
             raise StreamFault(stream_id, PROTOCOL_ERROR, "the DATA are not as long as content-length says")
-        many = len(self.calls) > limits.unproved_calls and self._server.check is not None
-        if many or self._own_headers > limits.free_headers_bytes:
-            try:
-                if many:
-                    self._prove(call)
-                if self._own_headers > limits.free_headers_bytes:
-                    self._keep(call, b"", self._own_headers)
-            except Aborted as aborted:
-                self._end_early(call, aborted)
-                return
+        much = self._budget.held > limits.unproved_bytes or self._server.buffered.bytes > limits.requests_bytes
+        if much and not self._may_stay(call):
+            return
         if outlet.unsent > limits.unsent_bytes:
             self._budget.spend("calls whose answers are not taken")
             outlet.end(call, Code.RESOURCE_EXHAUSTED, "the client does not take the answers that it has asked for")
@@ -297,6 +288,18 @@ class Streams:
             self._refuse(call)
         else:
             self._server.opened(self, call)
+
+    def _may_stay(self, call: Call) -> bool:
+        """Whether a new call stays open although much room is taken; it is ended otherwise. Raises StreamFault."""
+        try:
+            self._prove(call)
+        except Aborted as aborted:
+            self._end_early(call, aborted)
+        if self._server.buffered.bytes > self._limits.requests_bytes:
+            self._server.relieve()
+        if self._server.buffered.bytes > self._limits.requests_bytes and not call.is_over:
+            raise StreamFault(call.stream_id, REFUSED_STREAM, _NO_ROOM)
+        return call.ending is None
 
     def _refuse(self, call: Call) -> None:
         """Answers an invalid request once the client has sent all of it."""

@@ -36,12 +36,14 @@ ENDS = {
     "deflate_bomb": 3,
 }
 #: Attacks that are calls like any other: nothing ends them, and nothing of them is kept.
-GO_ON = {"no_windows": 2_000, "compression_bomb": 10}
+GO_ON = {"no_windows": 2_000, "compression_bomb": 10, "unfinished": 2_000}
 #: Answers that a client does not take.
 UNSENT_BYTES = 8 * MIB
+#: What open calls may hold: an attack that may hold more would take long.
+REQUESTS_BYTES = {"unfinished": 4 * MIB}
 #: All that a connection may hold at a time: these and its calls; three messages (20 MiB), which use up its budget, and
 #: the buffer that one grew from.
-HELD_BYTES = {"no_windows": 16 * MIB, "compression_bomb": 100 * MIB}
+HELD_BYTES = {"no_windows": 16 * MIB, "compression_bomb": 100 * MIB, "unfinished": 16 * MIB}
 
 
 def test_every_attack_has_its_bound() -> None:
@@ -70,7 +72,8 @@ async def test_an_attack_ends_its_connection_after_a_counted_number_of_pieces(ec
 
 @pytest.mark.parametrize("name", GO_ON)
 async def test_an_attack_by_calls_like_any_other_holds_a_bounded_number_of_bytes(echo: Echo, name: str) -> None:
-    wire = Wire(Server(echo.methods().get, Limits(unsent_bytes=UNSENT_BYTES)))
+    requests_bytes = REQUESTS_BYTES.get(name, Limits().requests_bytes)
+    wire = Wire(Server(echo.methods().get, Limits(unsent_bytes=UNSENT_BYTES, requests_bytes=requests_bytes)))
     wire.feed(GREETING)
     tracemalloc.start()
     try:

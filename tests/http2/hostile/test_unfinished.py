@@ -11,6 +11,8 @@ from harness.attacks import GREETING, head
 from popmq_http2 import Aborted, Call, Code, Limits, Server
 from popmq_http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, U32, frame
 from popmq_http2.hpack import Decoder, encode
+from popmq_http2.server.server import STREAM_BYTES
+from popmq_http2.server.streams import CALL_BYTES
 from tests.http2.conftest import Echo
 from tests.http2.wire import Wire
 
@@ -115,7 +117,7 @@ async def test_a_client_that_holds_most_of_the_memory_itself_is_refused(echo: Ec
     greedy.begin(1, size=ALL * 2)
     greedy.more(1, ALL)
     assert (greedy.ended, other.ended) == ({1: Code.RESOURCE_EXHAUSTED}, {})
-    assert served.buffered.bytes == 5, "what the other one sent"
+    assert served.buffered.bytes == 5 + CALL_BYTES, "the other one's call, and what it sent"
 
 
 async def test_messages_that_a_handler_does_not_take_make_room_too(echo: Echo) -> None:
@@ -162,13 +164,52 @@ async def test_large_headers_of_a_call_that_waits_make_room_too(echo: Echo) -> N
     await echo.cancelled.acquire()
 
 
-async def test_headers_of_the_usual_size_are_free_and_equal_ones_count_once(echo: Echo) -> None:
+async def test_open_calls_count_until_their_ends_and_equal_headers_count_once(echo: Echo) -> None:
     served = server(echo)
     client = Client(served)
-    for number in range(1, 2001, 2):
+    client.open(1, "say")
+    first = served.buffered.bytes
+    for number in range(3, 101, 2):
         client.open(number, "say")
-        client.open_large(number + 2000, size=1_500)
-    assert (client.ended, served.buffered.bytes) == ({}, 0)
+    assert served.buffered.bytes == first + 49 * CALL_BYTES
+    client.more(1, 5, END_STREAM)
+    assert await answer(client, 1) == Code.OK
+    assert served.buffered.bytes == 49 * CALL_BYTES
+    client.wire.close()
+    assert served.buffered.bytes == 0
+
+
+@pytest.mark.parametrize("method", ["say", "deaf"])
+async def test_calls_that_are_only_opened_are_bounded_on_all_connections_of_an_address(echo: Echo, method: str) -> None:
+    served = server(echo)
+    greedy, other = [Client(served) for _ in range(10)], Client(served, "192.0.2.2")
+    other.open(1, "say")
+    for number in range(1, 101, 2):
+        for client in greedy:
+            client.open(number, method)
+            assert served.buffered.bytes <= ALL + 2 * STREAM_BYTES
+    for client in greedy:
+        client.read()
+        assert client.ended
+        assert set(client.ended.values()) == {Code.RESOURCE_EXHAUSTED}
+    other.more(1, 5, END_STREAM)
+    assert await answer(other, 1) == Code.OK
+
+
+async def test_a_client_that_reads_no_ends_of_its_calls_loses_its_connection(echo: Echo) -> None:
+    """Else the calls that the server has ended would stay: their ends are not written."""
+    served = server(echo)
+    greedy, other = Client(served), Client(served, "192.0.2.2")
+    greedy.wire.connection.pause_writing()
+    for number in range(1, 1001, 2):
+        greedy.open(number, "say")
+        assert served.buffered.bytes <= ALL
+        if greedy.wire.closing:
+            break
+    assert greedy.wire.closing
+    other.begin(1, size=50_000)
+    other.more(1, 50_000, END_STREAM)
+    assert await answer(other, 1) == Code.OK
 
 
 # ── How long ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -198,14 +239,17 @@ async def test_a_slow_request_that_grows_steadily_is_taken_whole(echo: Echo) -> 
     assert client.ended == {}
 
 
-@pytest.mark.parametrize(("method", "sent", "stays"), [("count", 5, True), ("count", 4, False), ("deaf", 7, True)])
-async def test_a_stream_may_rest_between_messages_and_not_in_one(
+@pytest.mark.parametrize(
+    ("method", "sent", "stays"), [("count", 5, True), ("count", 4, False), ("deaf", 7, True), ("count", 0, False)]
+)
+async def test_a_stream_may_rest_between_messages_and_not_in_one_or_before_the_first(
     echo: Echo, method: str, sent: int, stays: bool
 ) -> None:
     """A handler that takes no messages keeps its client from sending more, so that is not the client's fault."""
     client = Client(server(echo))
     client.open(1, method)
-    client.wire.feed(frame(DATA, 0, 1, bytes(sent)))
+    if sent:
+        client.wire.feed(frame(DATA, 0, 1, bytes(sent)))
     await asyncio.sleep(0)
     looks = [client.look() for _ in range(3)]
     assert (looks == [{}] * 3) is stays
@@ -225,9 +269,10 @@ async def test_a_caller_that_proves_nothing_is_refused_before_its_request_is_lar
     served = server(echo, check)
     stranger, known = Client(served), Client(served)
     stranger.begin(1, "wait")
-    stranger.more(1, 19_000)
+    stranger.more(1, 18_000)
     assert (asked, stranger.ended) == ([], {}), "small requests are asked about when they are whole"
-    stranger.more(1, 2_000)
+    stranger.more(1, 3_000)
+    stranger.read()
     assert (stranger.ended, served.buffered.bytes) == ({1: Code.UNAUTHENTICATED}, 0)
     known.begin(1, size=50_000)
     known.more(1, 50_000, END_STREAM)
@@ -256,7 +301,7 @@ async def test_many_small_requests_of_a_caller_that_proves_nothing_are_refused_t
     for number in range(1, 101, 2):
         stranger.begin(number)
         stranger.more(number, 1_000)
-    assert len(stranger.ended) == 31
+    assert len(stranger.ended) == 43
     assert served.buffered.bytes < 20_000
 
 
@@ -266,7 +311,7 @@ async def test_many_open_calls_of_a_caller_that_proves_nothing_are_refused(echo:
     def check(call: Call) -> None:
         raise Aborted(Code.UNAUTHENTICATED, "no key")
 
-    client = Client(Server(echo.methods().get, Limits(unproved_calls=10), check))
+    client = Client(Server(echo.methods().get, Limits(unproved_bytes=10 * CALL_BYTES), check))
     for number in range(1, 101, 2):
         client.open(number, "say")
     client.read()
