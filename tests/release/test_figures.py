@@ -104,7 +104,7 @@ FIGURES = {
     ),
     "sdk.md": (
         f"within {CLIENT.keepalive_s + CLIENT.keepalive_timeout_s:.0f} seconds",
-        "only five seconds" if wire.CLOSE_S == 5 else "",
+        "at most five seconds" if wire.CLOSE_S == 5 else "",
     ),
     "security.md": (
         f"a budget of {BOUNDS.budget:,} points, {BOUNDS.budget_per_s:,} come back each second",
