@@ -121,15 +121,19 @@ LAST_MS = 253_402_300_799_999
 def moment_ms(moment: datetime | float) -> int:
     """A time, or seconds since 1970 UTC, as whole milliseconds, rounded up so that it is not too early.
 
-    A datetime without a zone is local time, as everywhere in Python. Raises InvalidField for anything else.
+    A datetime before 1970 counts as 1970; one without a zone is local time, as everywhere in Python. Raises
+    InvalidField for anything else.
     """
-    seconds = moment.timestamp() if isinstance(moment, datetime) else moment
+    try:
+        seconds = moment.timestamp() if isinstance(moment, datetime) else moment
+    except (ValueError, OverflowError):  # local time of the first or last day that there is, beyond it in UTC
+        return 0 if isinstance(moment, datetime) and moment.year == 1 else LAST_MS
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not math.isfinite(seconds):
         raise InvalidField(
             f"{moment!r} is not a time", code="INVALID_FIELD", action="give a datetime, or seconds since 1970"
         )
     found = -(-round((int(seconds) if isinstance(seconds, Integral) else float(seconds)) * 1_000_000) // 1000)
-    return min(found, LAST_MS) if isinstance(moment, datetime) else found
+    return max(0, min(found, LAST_MS)) if isinstance(moment, datetime) else found
 
 
 def filter_row(tag: str | None, sql: str | None) -> pb.Filter | None:

@@ -7,7 +7,7 @@ import re
 import time
 import typing
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy
@@ -164,3 +164,11 @@ async def test_what_a_client_shows_of_itself_has_its_endpoint_and_no_secret(conn
     assert "broker.example:8081" in shown
     assert "me" in shown
     assert "hush" not in shown
+
+
+async def test_the_first_datetime_of_python_is_a_time_that_has_passed(connect: Connect) -> None:
+    client = connect()
+    await client.create_topic("later", type="DELAY")
+    for first in (datetime.min, datetime.min.replace(tzinfo=UTC), datetime(1969, 1, 1, tzinfo=UTC)):
+        receipt = await client.send("later", popmq.Message("x", deliver_at=first))
+        assert receipt.offset >= 0  # stored at once
