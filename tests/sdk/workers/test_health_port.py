@@ -167,6 +167,11 @@ async def test_both_families_are_answered() -> None:
             assert (await asked(number, b"GET /healthz HTTP/1.1\r\n\r\n", host))[0] == "200"
 
 
+async def test_an_address_may_stand_in_brackets() -> None:
+    async with port("[::1]") as number:
+        assert (await asked(number, b"GET /healthz HTTP/1.1\r\n\r\n", "::1"))[0] == "200"
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\n"], ids=["nothing", "half"])
 async def test_probes_are_answered_beside_silent_connections(sent: bytes) -> None:
     async with port() as number:
