@@ -224,10 +224,10 @@ def test_the_focus_stays_on_the_link_of_a_row_that_moves(site: Site, chromium: C
     for name in ("moves-a", "moves-b"):
         site.client.create_topic(name)
     site.client.send("moves-a", "one")
-    chromium.open("/topics?q=moves&sort=messages")
-    chromium.driver.execute_script("document.querySelectorAll('tbody a')[1].focus()")
+    chromium.open("/topics?q=moves&sort=-messages")
+    chromium.driver.execute_script("document.querySelectorAll('tbody td:first-child a')[1].focus()")
     site.client.send("moves-b", ["one", "two"])
-    shown = "return [...document.querySelectorAll('tbody a')].map(one => one.textContent).join()"
+    shown = "return [...document.querySelectorAll('tbody td:first-child a')].map(one => one.textContent).join()"
     WebDriverWait(chromium.driver, 20).until(lambda _: chromium.driver.execute_script(shown) == "moves-b,moves-a")
     assert chromium.driver.switch_to.active_element.text == "moves-b"
 
@@ -330,7 +330,7 @@ def test_dead_letters_are_ticked_and_delivered_again(chromium: Chromium) -> None
     chromium.find('button[form="redrive"]').click()
     chromium.until("Delivered again: 1 dead letter.")
     chromium.find('button[form="redrive-all"]').click()
-    assert chromium.answer(yes=True) == "Deliver all dead letters of packing again?"
+    assert chromium.answer(yes=True) == "Deliver all 21 dead letters of packing again?"
     chromium.until("21 delivered again")
     chromium.driver.find_element(By.LINK_TEXT, "Show what is left").click()
     chromium.until("No dead letter is here.")
