@@ -268,8 +268,9 @@ def test_keys_are_shown_with_their_rights(operator: Browser, reader: Browser) ->
 
 
 def test_a_delayed_message_is_recalled(site: Site, operator: Browser) -> None:
-    site.client.send("later", popmq.Message("x", delay=3600, message_id="d-1"))
+    site.client.send("later", popmq.Message("remind", delay=3600, message_id="d-1", key="k-1"))
     page = operator.get("/delayed?topic=later")
+    assert "later k-1 remind" in page.plain
     handle = re.search(r'name="handle" value="([^"]+)"', page.text)
     assert handle
     assert "d-1 is recalled" in operator.post("/delayed/recall", topic="later", handle=handle[1]).plain

@@ -17,6 +17,8 @@ SHOWN = 100
 DELAYED: Columns[popmq.DelayedMessage] = {
     "Message": lambda one: one.message_id,
     "Topic": lambda one: one.topic,
+    "Key": lambda one: tuple(one.preview.keys) if one.preview else (),
+    "Body": None,
     "Due": lambda one: one.due_ms,
     "Stored": lambda one: one.stored_ms,
     "": None,
@@ -24,6 +26,8 @@ DELAYED: Columns[popmq.DelayedMessage] = {
 HALF: Columns[popmq.HalfMessage] = {
     "Message": lambda one: one.message_id,
     "Topic": lambda one: one.topic,
+    "Key": lambda one: tuple(one.preview.keys) if one.preview else (),
+    "Body": None,
     "Stored": lambda one: one.stored_ms,
     "Checks#": lambda one: one.checks,
     "Next check": lambda one: one.next_check_ms,
