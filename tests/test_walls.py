@@ -100,7 +100,7 @@ ORDER = (
     "model",
     "storage",
     "datafile",
-    "settings logs options clock errors",
+    "settings logs line_writer options clock errors",
 )
 
 # What stands above the seam, and what it may import of the server: the seam, and the values that cross it.

@@ -196,7 +196,7 @@ def _signer(access_key: str | None, secret: str | None) -> Signer | None:
             f"access_key {name!r} has signs that no access key has",
             code="INVALID_FIELD",
             field="access_key",
-            action="give its name without blanks, line ends and letters beyond ASCII",
+            action="give its name in ASCII, without blanks and line ends",
         )
     return Signer(name, secret) if name else None
 

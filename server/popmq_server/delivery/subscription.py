@@ -109,8 +109,8 @@ def _replacing(group: str, topic: str, wanted: Filter) -> str:
 def subscribe(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None, *, replace: bool = False) -> Filter:
     """Like `filter_for`, but fixes the filter if the group has none, or if `replace` is set and it differs.
 
-    Binds the group, too. Refuses before it writes. Parked Pops with a replaced filter are not woken: they would replace
-    it back.
+    Binds the group, too. Refuses before it writes. Parked Pops with a replaced filter are not woken here: they would
+    replace it back.
     """
     fixed = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
     if replace and asked is not None:

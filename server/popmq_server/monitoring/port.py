@@ -42,7 +42,7 @@ class _Handler(WSGIRequestHandler):
     def parse_request(self) -> bool:
         """From here on the connection is not silent."""
         if good := super().parse_request():
-            self.server.asked(self.request)  # type: ignore[attr-defined]
+            self.server.asked(self.request)  # type: ignore[attr-defined]  # always a MonitoringPort
         return good
 
     def log_message(self, *_: Any) -> None:

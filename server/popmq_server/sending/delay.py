@@ -52,7 +52,7 @@ _HEAD_AT, _MESSAGE_AT = U32.size, U32.size + _HEAD.size
 #: due, id, T: a key of `sched` without its clock.
 _BY_DUE = struct.Struct(">QQI")
 #: Delayed messages that one piece of a list reads.
-ROWS_AT_ONCE = 500
+ROWS_AT_ONCE = 100
 #: (key, value) in `sched`.
 Entry = tuple[bytes, memoryview]
 

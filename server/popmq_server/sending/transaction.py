@@ -41,7 +41,7 @@ FIRST_CHECK_MS = 6_000
 CHECK_EVERY_MS = 30_000
 CHECKS_MAX = 15
 #: Half messages that one piece of a list reads.
-ROWS_AT_ONCE = 500
+ROWS_AT_ONCE = 100
 #: How long the outcome of a transaction is remembered.
 DONE_KEEP_MS = 3_600_000
 #: Outcomes that one piece of housekeeping drops.

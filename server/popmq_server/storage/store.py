@@ -83,8 +83,8 @@ class Store:
         not a PopMQ folder, another format, damaged, not readable.
         """
         self.folder = folder
-        self._map_size = map_bytes
-        self._file_max = largest_file()
+        self._limit(map_bytes, largest_file())
+        self.still = threading.Lock()  # held by other threads that read the map, and to move or close it
         self.sync = sync
         self._named = map_bytes if named else 0
         self._set_size: max_size.SetSize | None = None
@@ -120,7 +120,6 @@ class Store:
             raise
         #: Running copies: they prevent the reuse of freed pages.
         self.copies: list[Reader] = []
-        self.still = threading.Lock()  # held by other threads that read the map, and to move or close it
         self.reserve = Reserve(folder, wanted=sync != "none")
 
     def _check_pages(self) -> None:
@@ -226,12 +225,12 @@ class Store:
             if self._own_readers():
                 raise RuntimeError("the map cannot be moved under an open transaction")
             self._env.set_mapsize(size)
-        self._map_size, self._file_max = size, largest_file()
+        self._limit(size, largest_file())
 
-    @property
-    def map_bytes(self) -> int:
-        """The limit of the data file: that of the map, or a lower one of the system for files."""
-        return min(self._map_size, self._file_max)
+    def _limit(self, map_size: int, file_max: int) -> None:
+        """Sets `map_bytes`, the limit of the data file: that of the map, or a lower one of the system for files."""
+        self._map_size, self._file_max = map_size, file_max
+        self.map_bytes = min(map_size, file_max)  # an attribute: each commit batch reads it several times
 
     @property
     def limited_by(self) -> str:
@@ -305,7 +304,7 @@ class Store:
         """
         size = os.fstat(self._file).st_size
         if not can_grow(self.folder, size):  # a write that the limit cuts short says nothing about it
-            self._file_max = min(self._file_max, self.pages_reached * self.page_bytes)
+            self._limit(self._map_size, min(self._file_max, self.pages_reached * self.page_bytes))
             return True
         return self.disk_free() < DISK_FREE_SEND if fault.full is None else fault.full
 

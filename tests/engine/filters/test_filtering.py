@@ -182,12 +182,6 @@ def test_set_filter_keeps_how_else_the_group_reads_the_topic(rig: Rig) -> None:
     assert set_filter(rig, *RED) == Subscription("tag", "red", "PULL", 3)
 
 
-def test_set_filter_wakes_pops_that_wait_with_the_old_filter(rig: Rig) -> None:
-    shop(rig)
-    rig.pop(filter=RED)
-    assert ("g", "t") in rig.commit(ask.SetFilter("t", "g", BLUE)).woken
-
-
 @pytest.mark.parametrize(("topic", "group", "code"), [("no", "g", "TOPIC_NOT_FOUND"), ("t", "no", "GROUP_NOT_FOUND")])
 def test_set_filter_needs_its_topic_and_its_group(rig: Rig, topic: str, group: str, code: str) -> None:
     shop(rig)

@@ -353,7 +353,7 @@ def test_pauses_grow_to_their_limit_and_begin_again() -> None:
 # ── A process without threads or descriptors ─────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("missing", ["os.pipe", "threading.Thread.start"])
+@pytest.mark.parametrize("missing", ["socket.socketpair", "threading.Thread.start"])
 def test_a_connection_that_cannot_start_is_unavailable_and_the_next_call_makes_another(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:

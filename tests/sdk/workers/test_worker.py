@@ -376,30 +376,3 @@ def test_fast_handlers_pop_many_messages_at_a_time(fresh: Broker) -> None:
     client = sent_to(fresh, worker, *map(str, range(2000)))
     assert len(fresh.work(worker)) == 2000
     assert client.stats("orders").groups[0].acked == 2000
-
-
-def bad(delivery: popmq.Delivery) -> None:
-    raise ValueError("bad")
-
-
-async def bad_too(delivery: popmq.Delivery) -> None:
-    raise ValueError("bad")
-
-
-@pytest.mark.parametrize("function", [bad, bad_too])
-def test_the_reason_and_the_log_of_a_failure_begin_with_the_frame_of_the_handler(
-    popmq_broker: Broker, caplog: pytest.LogCaptureFixture, function: Any
-) -> None:
-    worker = popmq.Worker()
-    worker.on("orders", group="billing")(function)
-    client = popmq_broker.client()
-    client.create_group("billing", max_attempts=1)
-    sent_to(popmq_broker, worker, "x")
-    popmq_broker.work(worker)
-    (dead,) = client.browse("%DLQ%billing").deliveries
-    assert dead.dead_letter is not None
-    assert dead.dead_letter.reason.splitlines()[1].endswith(f"in {function.__name__}")
-    (logged,) = [record for record in caplog.records if record.name == "popmq.consumer"]
-    assert logged.exc_info is not None
-    assert logged.exc_info[2] is not None
-    assert logged.exc_info[2].tb_frame.f_code is function.__code__

@@ -44,7 +44,7 @@ def test_a_worker_with_no_other_handler_ends_by_a_changed_filter(popmq_broker: B
         popmq_broker.work(worker)
 
 
-def test_a_worker_creates_what_is_missing_when_it_is_told_to(popmq_broker: Broker) -> None:
+def test_a_worker_creates_missing_topics_and_groups_on_request(popmq_broker: Broker) -> None:
     worker = popmq.Worker(popmq_broker.endpoint)
     client = popmq_broker.client()
     client.create_topic("orders", queues=3)
@@ -85,3 +85,30 @@ def test_an_alias_may_name_itself() -> None:
     assert read(b'{"a": {"b": {}}}') == {"a": {"b": {}}}
     with pytest.raises(BadPayload, match=r"the body\.a\.b is 1"):
         read(b'{"a": {"b": 1}}')
+
+
+def bad(delivery: popmq.Delivery) -> None:
+    raise ValueError("bad")
+
+
+async def bad_too(delivery: popmq.Delivery) -> None:
+    raise ValueError("bad")
+
+
+@pytest.mark.parametrize("function", [bad, bad_too])
+def test_the_reason_and_the_log_of_a_failure_begin_with_the_frame_of_the_handler(
+    popmq_broker: Broker, caplog: pytest.LogCaptureFixture, function: Any
+) -> None:
+    worker = popmq.Worker()
+    worker.on("orders", group="billing")(function)
+    client = popmq_broker.client()
+    client.create_group("billing", max_attempts=1)
+    sent_to(popmq_broker, worker, "x")
+    popmq_broker.work(worker)
+    (dead,) = client.browse("%DLQ%billing").deliveries
+    assert dead.dead_letter is not None
+    assert dead.dead_letter.reason.splitlines()[1].endswith(f"in {function.__name__}")
+    (logged,) = [record for record in caplog.records if record.name == "popmq.consumer"]
+    assert logged.exc_info is not None
+    assert logged.exc_info[2] is not None
+    assert logged.exc_info[2].tb_frame.f_code is function.__code__

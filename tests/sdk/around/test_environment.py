@@ -1,12 +1,11 @@
 """Variables of the environment: one rule for all clients, and for yes and no, white space and byte order marks."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import popmq
-from popmq.config import switch, variable
+from popmq.config import switch
 
 BOM = "\ufeff"
 
@@ -48,22 +47,3 @@ def test_a_switch_with_another_value_is_refused_by_its_name(monkeypatch: pytest.
     with pytest.raises(popmq.errors.InvalidField, match="POPMQ_TLS is 'maybe'"):
         popmq.Client()
     popmq.Client(tls=False).close()  # what is given counts first
-
-
-@pytest.mark.parametrize("around", [("", "\n"), ("", "\r\n"), (" ", ""), (BOM, "\n")])
-def test_a_secret_is_taken_without_what_editors_and_shells_put_around_it(
-    around: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    text = around[0] + "s3cret-s3cret" + around[1]
-    monkeypatch.setenv("POPMQ_SECRET", text)
-    assert variable("secret") == "s3cret-s3cret"
-    file = tmp_path / "secret"
-    file.write_text(text, encoding="utf-8", newline="")
-    monkeypatch.delenv("POPMQ_SECRET")
-    monkeypatch.setenv("POPMQ_SECRET_FILE", f"{file}\n")
-    monkeypatch.setenv("POPMQ_ACCESS_KEY", "ops\n")
-    from popmq._transport.connection import connection
-
-    signer = connection(None, None, None, None, None, None, None, None).signer
-    assert signer is not None
-    assert (signer.access_key, signer._secret) == ("ops", b"s3cret-s3cret")
