@@ -85,7 +85,7 @@ class Reader:
         if number := re.fullmatch(r"HANDLE-(\d)", word):
             return str(handles[int(number[1]) - 1])
         if word == "RECALL-HANDLE":
-            return self._printed.split()[-1]
+            return self._printed.splitlines()[-1].split("\t")[5]
         if word == "MESSAGE-ID":
             return self._printed.split()[0]
         return word

@@ -25,7 +25,7 @@ from popmq_console.attempts import counted
 CONNECTIONS_MAX = 500
 #: A browser opens up to six.
 CONNECTIONS_PER_ADDRESS = 100
-#: Connections that have been told to end and are not closed yet.
+#: Connections that were asked to end and are not closed yet.
 ENDING_MAX = 50
 #: Seconds for a request from its first byte to its last, for the next one to begin, and for a reader to read on.
 REQUEST_S = 20.0
@@ -116,7 +116,7 @@ class Port(socket.socket):
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, with times, on a port that is told of its requests."""
+    """uvicorn's connection, with times, which reports its requests to its port."""
 
     def __init__(self, port: Port, **given: Any) -> None:
         super().__init__(**given)

@@ -149,7 +149,7 @@ def test_the_oldest_silent_connection_of_the_address_ends_for_a_new_one() -> Non
             one.close()
 
 
-def test_connections_that_are_told_to_end_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_that_were_asked_to_end_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """They still hold their file: a burst that ended one after the other would use up the files of the process."""
     monkeypatch.setattr(listening, "ENDING_MAX", 1)
     with port(1) as listens:

@@ -144,6 +144,6 @@ def test_a_job_that_spark_gave_up_is_done_again_and_no_other() -> None:
         patience.repeated(job)
 
 
-def test_an_error_is_told_in_one_line_without_what_java_called() -> None:
+def test_an_error_is_shown_in_one_line_without_what_java_called() -> None:
     assert patience.sentence(LATE) == "Job aborted: Python worker failed to connect back."
     assert patience.sentence(ConnectionResetError()) == "ConnectionResetError"

@@ -26,7 +26,7 @@ EVERY = {
 #: The embedded engine's own.
 OWN = {
     *(ask.Sweep, ask.CountChecks, ask.Attend, ask.Listen, ask.Trace, ask.FindDeadLetters),
-    *(ask.PeekPiece, ask.LookUpPiece, ask.WhyPiece, ask.RedrivePiece, queries.TopicNames),
+    *(ask.PeekPiece, ask.LookUpPiece, ask.WhyPiece, ask.RedrivePiece, ask.DiscardPiece, queries.TopicNames),
 }
 
 

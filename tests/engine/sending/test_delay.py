@@ -9,6 +9,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.commands import Place, queries
+from popmq_server.commands.numbers import MessagePreview
 from popmq_server.errors import Refused
 from popmq_server.sending import placing
 from popmq_server.sending.release_delayed import WALL_LOOK_MS
@@ -273,6 +274,7 @@ def test_lists_are_soonest_first_bounded_and_say_how_many_there_are(rig: Rig) ->
         "due_ms": now + 15,
         "recall_handle": places[0].recall_handle,
         "stored_ms": now,
+        "preview": MessagePreview((), "", b"u15", 3),
     }
     assert rig.look(queries.Delayed("", 0, 1))[1] == 5
     with pytest.raises(Refused):

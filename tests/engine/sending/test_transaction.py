@@ -11,6 +11,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.commands import Ended, Place, queries
+from popmq_server.commands.numbers import MessagePreview
 from popmq_server.model.handles import read_transaction, transaction_text
 from popmq_server.operate.purge import PURGE_KEYS_MAX
 from popmq_server.sending import placing
@@ -318,6 +319,7 @@ def test_half_messages_are_listed_topic_by_topic_oldest_first(rig: Rig, open_one
         "stored_ms": rig.now,
         "checks": 0,
         "next_check_ms": rig.now + FIRST_CHECK_MS,
+        "preview": MessagePreview((), "", b"a", 1),
     }
 
 

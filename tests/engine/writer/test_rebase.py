@@ -252,7 +252,7 @@ def days_pass(ahead: Ahead, days: int) -> None:
 
 
 def subscribed(rig: Rig) -> bool:
-    return bool(rig.look(queries.Groups("t", "g")))
+    return bool(rig.look(queries.Groups("t")))
 
 
 def test_dead_letters_that_were_redriven_by_the_wrong_clock_go_in_time(ahead: Ahead) -> None:

@@ -2,14 +2,15 @@
 
 import asyncio
 import gzip
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 import pytest
 from typing_extensions import TypeAliasType
 
 import popmq
-from popmq._worker.converting import BadPayload, converter
 from popmq.testing import Broker
+from popmq.worker import BadPayload
 from tests.sdk.workers.workers import sent_to
 
 
@@ -57,6 +58,7 @@ def test_a_worker_creates_missing_topics_and_groups_on_request(popmq_broker: Bro
     assert [group.name for group in client.list_groups()] == ["billing"]
 
 
+converter: Any = resolve_name("popmq._worker.converting:converter")  # a handler's payload, without a broker
 T = TypeVar("T")
 Pair = TypeAliasType("Pair", tuple[T, T], type_params=(T,))
 # As `type Tree = dict[str, Tree]` of Python 3.12, which 3.11 cannot parse.

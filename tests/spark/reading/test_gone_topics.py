@@ -171,7 +171,7 @@ def stream(broker: Broker) -> MicroBatches:
     return stream
 
 
-def test_a_longer_topic_of_the_same_name_is_a_data_loss_and_is_read_from_its_first_message_if_told_to(
+def test_a_longer_topic_of_the_same_name_is_a_data_loss_and_is_read_from_its_first_message_on_request(
     broker: Broker, stream: MicroBatches
 ) -> None:
     again = create_again(broker, 40)

@@ -110,7 +110,7 @@ def test_an_older_copy_of_a_checkpoint_fails_before_anything_is_popped(broker: B
     assert (broker.group().ready, broker.group().in_flight) == (5, 0)
 
 
-def test_an_older_copy_of_a_checkpoint_goes_on_without_the_lost_batches_if_told_to(
+def test_an_older_copy_of_a_checkpoint_goes_on_without_the_lost_batches_on_request(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.send(20)

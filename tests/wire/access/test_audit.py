@@ -44,7 +44,7 @@ def test_every_call_of_admin_is_audited_but_for_polls() -> None:
     left_out = {method for method in methods if not auditing.is_audited(method)}
     assert left_out == {
         "GetTopic", "ListTopics", "GetGroup", "ListGroups", "GetStats", "ListLeases", "ListOwners", "ListSessions",
-        "ListMessageGroups", "ListDelayed", "ListTransactions", "GetInfo", "ListAccessKeys",
+        "ListMessageGroups", "ListDeadLetterReasons", "ListDelayed", "ListTransactions", "GetInfo", "ListAccessKeys",
     }  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def _numbers() -> Iterator[Case]:
     yield bad(pull, "INVALID_FIELD", "format", format=2)
     yield bad(pull, "INVALID_FIELD", "without_body", without_body=True)
     yield bad(pull, "INVALID_FIELD", "columns", columns=["key"])
-    yield bad(pull, "INVALID_FIELD", "columns", columns=["keys"], format=pb.FORMAT_COLUMNS)
+    yield bad(pull, "INVALID_FIELD", "columns", columns=["body_bytes"], format=pb.FORMAT_COLUMNS)
     for end in (-1, 1, 2, INT64[0]):
         yield bad(pull, "INVALID_FIELD", "end_offset", end_offset=end)
     yield bad(pull, "INVALID_FIELD", "wait_ms", end_offset=3, wait_ms=1)

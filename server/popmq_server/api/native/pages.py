@@ -48,7 +48,7 @@ def asked(request: Sized) -> Page:
 
 
 def begin(request: Paged) -> str:
-    """Where a page begins, as `token` was told; "" = at the first row. Raises Refused for a token of another list."""
+    """Where a page begins, as `token` was given; "" = at the first row. Raises Refused for a token of another list."""
     check, _, after = request.page_token.partition(".")
     if request.page_token and check != _check(request, after):
         raise not_a_page(request.page_token)
