@@ -267,7 +267,10 @@ class DelayedMessages:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterReason:
-    """The dead letters of a group with one reason (its first line): how many, and when the first and the last came."""
+    """The dead letters of a group with one reason: how many, and when the first and the last came.
+
+    `reason` is the first line of the reason, of a Python traceback the last one.
+    """
 
     reason: str
     messages: int

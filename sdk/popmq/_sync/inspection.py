@@ -174,7 +174,7 @@ class Inspection:
         """Delivers dead letters of a group again, from attempt 1: all, or only these (≤ 4,096 of each).
 
         `offsets`: in the dead-letter topic. `topic`: only those that came from this topic. `reason`: only those whose
-        reason has this first line (`dead_letter_reasons`). With an empty group it commits half messages that were
+        reason is counted under this one (`dead_letter_reasons`). With an empty group it commits half messages that were
         given up. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
         """
         return self._wire.run(inspection_calls.redrive(group, offsets, topic, message_ids, reason), timeout=timeout)

@@ -80,7 +80,7 @@ class Redrive(NamedTuple):
     """Delivers dead letters of a group again; group "": commits given-up half messages. A discard removes them.
 
     `offsets`, `message_ids`: these; both empty: all that are there now. `topic`: only those from this topic; "" = all.
-    `reason`: only those with this first line of a reason; None = all.
+    `reason`: only those with this line of a reason (deadletter.headline); None = all.
     """
 
     group: str

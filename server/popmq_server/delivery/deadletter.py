@@ -173,8 +173,11 @@ def opened(data: bytes) -> tuple[bytes, Origin] | None:
 
 
 def headline(reason: str) -> str:
-    """The first line of a reason, by which dead letters are counted and chosen: a traceback may follow."""
-    return reason.split("\n", 1)[0].rstrip()[:HEADLINE_CHARACTERS]
+    """The line of a reason by which dead letters are counted and chosen: of a Python traceback the last one, which has
+    the error, else the first.
+    """
+    lines = [line for line in reason.splitlines() if line.strip()] or [""]
+    return (lines[-1] if lines[0].startswith("Traceback") else lines[0]).rstrip()[:HEADLINE_CHARACTERS]
 
 
 def has_gone(tx: Tx, topic_id: int) -> bool:

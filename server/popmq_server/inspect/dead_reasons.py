@@ -1,7 +1,7 @@
 """The reasons of dead letters: how many have each, when the first and the last came.
 
-Reasons are counted by their first line (deadletter.headline). A piece reads PIECE_LETTERS dead letters and no state in
-memory, so it may run in any thread (engine/aside.py).
+Reasons are counted by one line of theirs (deadletter.headline). A piece reads PIECE_LETTERS dead letters and no state
+in memory, so it may run in any thread (engine/aside.py).
 """
 
 from typing import NamedTuple

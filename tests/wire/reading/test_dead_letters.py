@@ -56,6 +56,13 @@ def test_reasons_are_counted_by_their_first_line_the_most_frequent_first(shop: S
     assert reasons(shop).looked_at == 3
 
 
+def test_a_traceback_is_counted_by_its_last_line(shop: Stubs) -> None:
+    for line in (1, 2):
+        frame = f'  File "orders.py", line {line}, in book'
+        reject(shop, f"Traceback (most recent call last):\n{frame}\nKeyError: 'price'\n", b"x")
+    assert [(row.reason, row.messages) for row in reasons(shop).reasons] == [("KeyError: 'price'", 2)]
+
+
 def test_reasons_of_one_origin_leave_out_others_and_what_was_redriven(shop: Stubs) -> None:
     shop.create_topic("other")
     reject(shop, "mine", b"a", b"b")
