@@ -2,8 +2,8 @@
 
 from popmq_server.errors import Refused
 
-#: Limit for both kinds of filter.
-TEXT_BYTES_MAX = 8 << 10
+#: Limit for both kinds of filter: the longest tag that a RocketMQ client may send can be subscribed to.
+TEXT_BYTES_MAX = 16 << 10
 
 
 def check_bytes(kind: str, text: str) -> None:

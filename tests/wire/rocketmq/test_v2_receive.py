@@ -11,6 +11,7 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
+from popmq_server.api.rocketmq.messages import PROPERTIES_BYTES_MAX
 from popmq_server.api.rocketmq.receiving import ReceiveService
 from popmq_server.clock import FakeClock
 from popmq_server.engine.broker import Broker
@@ -144,6 +145,13 @@ def test_a_named_queue_of_a_fifo_topic_is_ignored_where_queues_are_shared(stubs:
 def test_a_filter_without_a_type_is_one_of_tags(shop: Stubs, v2: V2) -> None:
     v2.send(message(b"1", tag="a"), message(b"2", tag="b"), message(b"3", tag="c"))
     assert bodies(v2.receive(filter_expression=expression(pb.FILTER_TYPE_UNSPECIFIED, "a || c"))) == [b"1", b"3"]
+
+
+def test_the_longest_tag_that_can_be_sent_can_be_subscribed_to(shop: Stubs, v2: V2) -> None:
+    longest = "t" * PROPERTIES_BYTES_MAX
+    assert v2.send(message(b"1", tag=longest)).status.code == pb.OK
+    assert bodies(v2.receive(filter_expression=expression(pb.TAG, longest))) == [b"1"]
+    assert v2.send(message(b"2", tag=longest + "t")).status.code == pb.MESSAGE_PROPERTIES_TOO_LARGE
 
 
 def test_a_time_that_is_too_long_is_refused_in_the_words_of_the_reference(shop: Stubs, v2: V2) -> None:
