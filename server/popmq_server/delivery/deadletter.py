@@ -176,8 +176,8 @@ def headline(reason: str) -> str:
     """The line of a reason by which dead letters are counted and chosen: of a Python traceback the last one, which has
     the error, else the first.
     """
-    lines = [line for line in reason.splitlines() if line.strip()] or [""]
-    return (lines[-1] if lines[0].startswith("Traceback") else lines[0]).rstrip()[:HEADLINE_CHARACTERS]
+    said = [text for text in reason.splitlines() if text.strip()] or [""]
+    return (said[-1] if said[0].startswith("Traceback") else said[0]).rstrip()[:HEADLINE_CHARACTERS]
 
 
 def has_gone(tx: Tx, topic_id: int) -> bool:

@@ -165,6 +165,7 @@ class Consumer(DeliveryLoop):
 
     def _refill(self) -> bool:
         """Pops a batch. False: the consumer was idle for `until_idle` seconds."""
+        self._parts.leases.forget_dropped()  # a loop without `with delivery` is warned of before its next pop
         room = self._room()
         queues = self._options.queues or self._session.queues()
         if not room or queues is None:

@@ -1,0 +1,35 @@
+"""A loop whose body settles nothing: its deliveries come again when their leases end, which a log line says at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from popmq.testing import Broker
+
+
+@pytest.fixture
+def filled(popmq_broker: Broker) -> Broker:
+    client = popmq_broker.client()
+    client.create_topic("orders", queues=1)
+    client.create_group("billing")
+    client.send("orders", ["one", "two", "three"])
+    return popmq_broker
+
+
+def test_a_loop_without_a_guard_warns_before_its_next_pop(filled: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    for delivery in filled.client().consume("orders", "billing", until_idle=0.05):
+        delivery.text()
+    assert "2 deliveries of group billing were dropped without ack, release or reject" in caplog.text
+
+
+def test_a_loop_with_a_guard_does_not_warn(filled: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    for delivery in filled.client().consume("orders", "billing", until_idle=0.05):
+        with delivery:
+            delivery.text()
+    assert "dropped without" not in caplog.text
+
+
+def test_deliveries_that_handlers_hold_are_not_warned_of(filled: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    held = list(filled.client().consume("orders", "billing", until_idle=0.05))
+    assert len(held) == 3
+    assert "dropped without" not in caplog.text
