@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
+import popmq
 from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded import EmbeddedBroker
 from tests.command_lines import commands_of, understand
@@ -63,6 +64,13 @@ class Reader:
 
     def read(self, path: pathlib.Path) -> None:
         names: dict[str, object] = {"__name__": "__main__"}
+        try:
+            self._run(path, names)
+        finally:  # a page leaves its clients to the end of its program: their threads would outlive the broker here
+            for left in [each for each in names.values() if isinstance(each, popmq.Client)]:
+                left.close()
+
+    def _run(self, path: pathlib.Path, names: dict[str, object]) -> None:
         blocks = re.findall(r"^```(python|console)\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
         for kind, block in blocks:
             if kind == "python":

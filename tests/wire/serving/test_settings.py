@@ -203,7 +203,7 @@ class Reloaded:
         self.path.write_text(text)
         self._caplog.clear()
         self._reload()
-        return "\n".join(self._caplog.messages)
+        return "\n".join(each.getMessage() for each in self._caplog.records if each.name == "popmq.reload")
 
 
 @pytest.fixture
