@@ -136,7 +136,8 @@ class Option:
     """One row of the table: the name as users write it, the parser of its text, its default, and its effect.
 
     `parse` raises ValueError with the valid forms. `default` is a text like a user's; None =
-    required, "" = the option is absent unless given.
+    required, "" = the option is absent unless given. `variable`: where it is not given, the environment's POPMQ_FIELD
+    counts before the default.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Option:
     default: str | None
     text: str
     alias: str = ""
+    variable: bool = False
 
     @property
     def field(self) -> str:
@@ -151,12 +153,32 @@ class Option:
         return re.sub(r"[A-Z]", lambda letter: "_" + letter[0].lower(), self.name)
 
 
+# The variables are those of the driver, and what they say goes with the tasks: a task that looked for itself could
+# reach another broker. The key and its secret are looked up in each process instead, so that no secret travels.
 CONNECTION = (
-    Option("endpoint", _endpoint, None, "host:port of the broker"),
-    Option("tls", _flag, "false", "connect with TLS"),
-    Option("tlsCa", word, "", "with TLS, trusting this certificate: a PEM file that every machine has"),
-    Option("clientCert", word, "", "with TLS, the client certificate to show: a PEM file that every machine has"),
-    Option("clientKey", word, "", "its private key: a PEM file that every machine has; both are given or none"),
+    Option("endpoint", _endpoint, None, "host:port of the broker; else POPMQ_ENDPOINT", variable=True),
+    Option("tls", _flag, "false", "connect with TLS; else POPMQ_TLS", variable=True),
+    Option(
+        "tlsCa",
+        word,
+        "",
+        "with TLS, trusting this certificate: a PEM file that every machine has; else POPMQ_TLS_CA",
+        variable=True,
+    ),
+    Option(
+        "clientCert",
+        word,
+        "",
+        "with TLS, the client certificate to show: a PEM file that every machine has; else POPMQ_CLIENT_CERT",
+        variable=True,
+    ),
+    Option(
+        "clientKey",
+        word,
+        "",
+        "its private key: a PEM file that every machine has; both are given or none; else POPMQ_CLIENT_KEY",
+        variable=True,
+    ),
     Option("accessKey", word, "", "the access key of a broker that asks for one; else POPMQ_ACCESS_KEY"),
     Option("secret", secret, "", "its secret; better POPMQ_SECRET or POPMQ_SECRET_FILE, on driver and executors"),
 )
@@ -367,20 +389,39 @@ def parse_values(table: Sequence[Option], given: Mapping[str, str], elsewhere: M
 
 
 def _is_wanted(option: Option, texts: Mapping[str, str]) -> bool:
-    return option.default != "" or not texts.keys().isdisjoint((option.name.lower(), option.alias.lower()))
+    named = not texts.keys().isdisjoint((option.name.lower(), option.alias.lower()))
+    return named or option.default != "" or bool(_from_environment(option))
 
 
 def _value(option: Option, texts: Mapping[str, str]) -> Any:
     given = [name for name in (option.name, option.alias) if name and name.lower() in texts]
     if len(given) > 1:
         raise OptionError(f"popmq: {option.alias} is another name of {option.name}, and both are given: leave one out")
-    text = texts[given[0].lower()] if given else option.default
+    variable = "" if given else _from_environment(option)
+    text = texts[given[0].lower()] if given else variable or option.default
     if text is None:
         raise OptionError(f"popmq: the option {option.name} is missing: {option.text}")
     try:
         return option.parse(text)
     except ValueError as expected:
-        raise OptionError(f"popmq: option {option.name} = {text!r}; expected {expected}") from None
+        name = f"POPMQ_{option.field.upper()}" if variable else f"option {option.name}"
+        raise OptionError(f"popmq: {name} = {text!r}; expected {expected}") from None
+
+
+def _from_environment(option: Option) -> str:
+    """What the option's variable says, as a client of the SDK reads it; "" without one."""
+    if not option.variable:
+        return ""
+    import popmq  # late: Spark imports this module in Python processes of queries that use no broker, too
+    from popmq.config import switch, variable
+
+    text = variable(option.field)
+    if option.parse is not _flag or not text:
+        return text
+    try:
+        return str(switch(option.field)).lower()
+    except popmq.errors.InvalidField as error:
+        raise OptionError(f"popmq: {error}") from None
 
 
 def _refuse_unknown(table: Sequence[Option], texts: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:

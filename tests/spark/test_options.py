@@ -1,11 +1,13 @@
 """Options arrive as strings with lower-case names; what is wrong with them is said in one sentence."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from popmq_spark.options import OPTIONS, OptionError, Options
+from popmq_spark.offsets.offsets_options import OffsetsOptions
+from popmq_spark.options import OPTIONS, Broker, Connecting, OptionError, Options
 from popmq_spark.writing.write_options import WriteOptions
 
 REQUIRED = {"endpoint": "127.0.0.1:8081", "topic": "orders", "group": "spark"}
@@ -91,8 +93,70 @@ def test_offsets_with_a_lease_are_refused_with_the_way_to_have_them(name: str, w
         parse(**{name: '{"orders": {"0": 4711}}'})
 
 
+Parse = Callable[[dict[str, str]], Connecting]
+EVERY_PARSER = pytest.mark.parametrize(
+    "parser",
+    [
+        lambda given: Options.parse(given | {"group": "spark"}),
+        OffsetsOptions.stream,
+        OffsetsOptions.batch,
+        lambda given: WriteOptions.parse(given, streaming=True),
+    ],
+    ids=["lease", "stream by offsets", "batch read", "sink"],
+)
+
+
+@EVERY_PARSER
+def test_what_reaches_the_broker_may_come_from_the_environment(parser: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POPMQ_ENDPOINT", "\ufeff queue.example:8082\n")
+    monkeypatch.setenv("POPMQ_TLS", "yes")
+    monkeypatch.setenv("POPMQ_TLS_CA", "/etc/ca.pem")
+    monkeypatch.setenv("POPMQ_CLIENT_CERT", "/etc/cert.pem")
+    monkeypatch.setenv("POPMQ_CLIENT_KEY", "/etc/key.pem")
+    assert parser({"topic": "orders"}).broker == Broker(
+        endpoint="queue.example:8082",
+        tls=True,
+        tls_ca="/etc/ca.pem",
+        client_cert="/etc/cert.pem",
+        client_key="/etc/key.pem",
+    )
+
+
+@EVERY_PARSER
+def test_an_option_counts_before_its_variable(parser: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POPMQ_ENDPOINT", "queue.example:8082")
+    monkeypatch.setenv("POPMQ_TLS", "1")
+    assert parser({"topic": "orders", "endpoint": "other:1", "tls": "false"}).broker == Broker("other:1")
+
+
+@EVERY_PARSER
+def test_the_secret_of_the_environment_does_not_travel_with_the_options(
+    parser: Parse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POPMQ_ACCESS_KEY", "billing")
+    monkeypatch.setenv("POPMQ_SECRET", "hidden")
+    assert parser({"topic": "orders", "endpoint": "other:1"}).broker == Broker("other:1")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "said"),
+    [
+        ("POPMQ_ENDPOINT", "a:1,b:2", "POPMQ_ENDPOINT = 'a:1,b:2'; expected one host:port"),
+        ("POPMQ_TLS", "maybe", "POPMQ_TLS is 'maybe': neither true nor false"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_named(
+    variable: str, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POPMQ_ENDPOINT", "queue.example:8082")
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(OptionError, match=said):
+        Options.parse({"topic": "orders", "group": "spark"})
+
+
 @pytest.mark.parametrize("missing", ["endpoint", "group"])
-def test_a_missing_option_is_named(missing: str) -> None:
+def test_a_missing_option_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POPMQ_ENDPOINT", raising=False)
     with pytest.raises(OptionError, match=f"the option {missing} is missing"):
         Options.parse({name: value for name, value in REQUIRED.items() if name != missing})
 
