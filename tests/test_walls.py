@@ -100,7 +100,7 @@ ORDER = (
     "model",
     "storage",
     "datafile",
-    "settings logs line_writer options clock errors",
+    "settings logs line_writer ports options clock errors",
 )
 
 # What stands above the seam, and what it may import of the server: the seam, and the values that cross it.
@@ -117,7 +117,7 @@ SEAM = [
             "monitoring",
         ),
         *("model.limits", "model.message", "model.permission", "model.reach", "model.records"),
-        *("clock", "errors", "logs", "line_writer", "options", "settings"),
+        *("clock", "errors", "logs", "line_writer", "options", "ports", "settings"),
     )
 ]
 

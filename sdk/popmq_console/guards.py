@@ -47,7 +47,7 @@ class Guards:
     def __init__(self, app: ASGIApp, options: Options) -> None:
         self._app = app
         self._options = options
-        self._names = {"localhost", platform.node().lower(), options.host.lower(), options.public_host} - {""}
+        self._names = {"localhost", platform.node().lower(), options.public_host, *map(str.lower, options.hosts)} - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""

@@ -58,34 +58,45 @@ class Accepted(socket.socket):
 
 
 class Port(socket.socket):
-    """A socket that listens, with at most `per_address` connections of an address."""
+    """A socket that listens; it shares the places with those of other hosts."""
 
-    def __init__(self, opened: socket.socket, per_address: int = CONNECTIONS_PER_ADDRESS) -> None:
+    def __init__(self, opened: socket.socket, places: "Places") -> None:
         super().__init__(opened.family, opened.type, opened.proto, opened.detach())
-        self._per_address = per_address
-        self._open: Counter[str] = Counter()
-        #: The silent connections by their client's name, the oldest first, each with its address.
-        self._silent: dict[Any, tuple[str, Accepted]] = {}
-        self._ending = 0
+        self._places = places
 
     def accept(self) -> tuple[Accepted, Any]:
         """A new connection. Raises ConnectionAbortedError for one too many, which it closes: asyncio then goes on."""
         connection, name = super().accept()
         taken = Accepted(connection.family, connection.type, connection.proto, connection.detach())
-        address = ""
+        self._places.take(taken, name[0])
+        return taken, name
+
+
+class Places:
+    """At most `per_address` connections of an address, over all hosts of the console."""
+
+    def __init__(self, per_address: int = CONNECTIONS_PER_ADDRESS) -> None:
+        self._per_address = per_address
+        self._open: Counter[str] = Counter()
+        #: The silent connections by the number of their file, the oldest first, each with its address.
+        self._silent: dict[int, tuple[str, Accepted]] = {}
+        self._ending = 0
+
+    def take(self, taken: Accepted, client: str) -> None:
+        """Counts a connection. Raises ConnectionAbortedError for one too many, which it closes."""
+        address, number = "", taken.fileno()
         with contextlib.suppress(ValueError):
-            address = counted(name[0])
+            address = counted(client)
         if not self._has_place(address):
             taken.close()
             raise ConnectionAbortedError("too many connections")
         self._open[address] += 1
-        self._silent[name] = address, taken
-        taken.left = lambda: self._leave(address, name)
-        return taken, name
+        self._silent[number] = address, taken
+        taken.left = lambda: self._leave(address, number)
 
-    def asked(self, name: Any) -> None:
-        """A request of this client has come."""
-        self._silent.pop(name, None)
+    def asked(self, number: int) -> None:
+        """A request has come on the connection with this number of its file."""
+        self._silent.pop(number, None)
 
     def _has_place(self, address: str) -> bool:
         """Whether there is a place for another connection of the address; ends a silent one for it."""
@@ -108,19 +119,19 @@ class Port(socket.socket):
     def _ended(self) -> None:
         self._ending -= 1
 
-    def _leave(self, address: str, name: Any) -> None:
-        self.asked(name)
+    def _leave(self, address: str, number: int) -> None:
+        self.asked(number)
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, with times, which reports its requests to its port."""
+    """uvicorn's connection, with times, which reports its requests to the places."""
 
-    def __init__(self, port: Port, **given: Any) -> None:
+    def __init__(self, places: Places, **given: Any) -> None:
         super().__init__(**given)
-        self._port = port
+        self._places = places
 
     _arriving: asyncio.TimerHandle | None = None  # while a request is awaited
     _leaving: asyncio.TimerHandle | None = None  # while the client does not read the answer
@@ -146,7 +157,7 @@ class Connection(H11Protocol):
         """After each piece of a request, and after each answer."""
         super().handle_events()
         if self.cycle is not None:
-            self._port.asked(self.transport.get_extra_info("peername"))
+            self._places.asked(self.transport.get_extra_info("socket").fileno())
         answering = self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
         if answering:
             _stop(self._arriving)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-HOST = "127.0.0.1"
+HOSTS = ("127.0.0.1",)
 PORT = 8090
 
 
@@ -23,7 +23,7 @@ class Options:
     endpoint: str
     tls: bool = False
     tls_ca: str | None = None
-    host: str = HOST
+    hosts: tuple[str, ...] = HOSTS  # without the brackets of IPv6
     port: int = PORT  # 0 = any free one
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -46,16 +46,16 @@ class Options:
             raise OptionError("--tls-cert and --tls-key belong together: name both files, or neither")
         if self.public_url and not self.public_url.startswith(("http://", "https://")):
             raise OptionError(f"--public-url {self.public_url} is not an address: write https://console.example")
-        if not (self.tls_cert or self.public_url or is_loopback(self.host)):
+        if not (self.tls_cert or self.public_url or all(map(is_loopback, self.hosts))):
             raise OptionError(
-                f"on {self.host} secrets would travel in clear: name --tls-cert and --tls-key, or the --public-url "
-                "under which a proxy serves this console"
+                f"on {', '.join(self.hosts)} secrets would travel in clear: name --tls-cert and --tls-key, or the "
+                "--public-url under which a proxy serves this console"
             )
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches the address."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"

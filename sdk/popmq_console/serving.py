@@ -16,7 +16,7 @@ from collections.abc import Callable
 import uvicorn
 
 from popmq_console.app import Console
-from popmq_console.listening import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS, REQUEST_S, Connection, Port
+from popmq_console.listening import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS, REQUEST_S, Connection, Places, Port
 from popmq_console.options import OptionError, Options
 
 #: Seconds that a stopping console lets running requests end; pages that follow the numbers never end by themselves.
@@ -39,30 +39,33 @@ class Serving:
     def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
         options.verify()
         self._options = options
-        self._socket = _listening(options)
-        self.port: int = self._socket.getsockname()[1]
-        self._server = Server(_config(options, Console(options, clock), self._socket))
+        # A proxy has one address for all browsers.
+        places = Places(CONNECTIONS_MAX if options.public_url else CONNECTIONS_PER_ADDRESS)
+        self._sockets: list[socket.socket] = [Port(opened, places) for opened in _opened(options)]
+        self.port: int = self._sockets[0].getsockname()[1]
+        self._server = Server(_config(options, Console(options, clock), places))
 
     @property
-    def url(self) -> str:
-        """Where a browser finds it."""
-        host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
-        return f"{'https' if self._options.tls_cert else 'http'}://{host}:{self.port}/"
+    def urls(self) -> list[str]:
+        """Where a browser finds it, on each host."""
+        scheme = "https" if self._options.tls_cert else "http"
+        hosts = (f"[{host}]" if ":" in host else host for host in self._options.hosts)
+        return [f"{scheme}://{host}:{self.port}/" for host in hosts]
 
     async def run(self, ready: Callable[[str], None] = lambda _: None) -> None:
-        """Serves until `stop`, or a signal when this is the main thread; calls `ready` with the address."""
-        self._server.ready = lambda: ready(self.url)
-        await self._server.serve([self._socket])
+        """Serves until `stop`, or a signal when this is the main thread; calls `ready` with the addresses."""
+        self._server.ready = lambda: ready(", ".join(self.urls))
+        await self._server.serve(self._sockets)
 
     def stop(self) -> None:
         """From any thread."""
         self._server.should_exit = True
 
 
-def _config(options: Options, console: Console, port: Port) -> uvicorn.Config:
+def _config(options: Options, console: Console, places: Places) -> uvicorn.Config:
     config = uvicorn.Config(
         console.app,
-        http=functools.partial(Connection, port),  # type: ignore[arg-type]  # uvicorn only calls it
+        http=functools.partial(Connection, places),  # type: ignore[arg-type]  # uvicorn only calls it
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -83,21 +86,22 @@ def _config(options: Options, console: Console, port: Port) -> uvicorn.Config:
     return config
 
 
-def _listening(options: Options) -> Port:
-    # A proxy has one address for all browsers.
-    per_address = CONNECTIONS_MAX if options.public_url else CONNECTIONS_PER_ADDRESS
-    try:
-        family, both = _family(options.host), options.host == "::"
-        return Port(socket.create_server((options.host, options.port), family=family, dualstack_ipv6=both), per_address)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # < 0: of a look-up
-        raise OptionError(
-            f"port {options.port} on {options.host} cannot be opened: {reason}; name another with --port or --host"
-        ) from error
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+def _opened(options: Options) -> list[socket.socket]:
+    """The port on all hosts; port 0 is any free one of the first. Raises OptionError, and then none stays open."""
+    opened: list[socket.socket] = []
+    for host in options.hosts:
+        port = opened[0].getsockname()[1] if opened else options.port
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            opened.append(socket.create_server((host, port), family=family, dualstack_ipv6=host == "::"))
+        except OSError as error:
+            for one in opened:
+                one.close()
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # < 0: of a look-up
+            raise OptionError(
+                f"port {port} on {host} cannot be opened: {why}; name another with --port or --host"
+            ) from error
+    return opened
 
 
 def run(options: Options, ready: Callable[[str], None], until_stdin_ends: bool = False) -> None:

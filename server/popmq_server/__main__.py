@@ -17,7 +17,7 @@ from popmq_server.clock import SystemClock
 from popmq_server.console_process import ConsoleProcess, arguments, refuse_taken
 from popmq_server.errors import CommitFailed, StartError
 from popmq_server.line_writer import LineWriter
-from popmq_server.options import Options, address
+from popmq_server.options import Options, addresses
 from popmq_server.settings import Settings, parse
 from popmq_server.supervision import Supervisor
 
@@ -149,14 +149,14 @@ def _settle() -> None:
 
 def _said(options: Options, serving: "Serving") -> str:
     """The lines that report the open ports. One text: a reader may close the pipe after the first line."""
-    lines = [f"ready on {address(options.host, serving.port)}"]
+    lines = [f"ready on {addresses(options.host, serving.port)}"]
     if serving.certificate is not None:
         made = "" if options.tls_cert else ", made for development"
         only = " only" if options.tls_only else ""
-        lines += [f"TLS{only} on {address(options.host, options.tls_port)}: {serving.certificate}{made}"]
+        lines += [f"TLS{only} on {addresses(options.host, options.tls_port)}: {serving.certificate}{made}"]
     left_out = [flag for _, flag, _ in serving.left_out]
     if options.metrics_port and "--metrics-port" not in left_out:
-        lines += [f"metrics on {address(options.metrics_host, options.metrics_port)}"]
+        lines += [f"metrics on {addresses(options.metrics_host, options.metrics_port)}"]
     lines += [f"no {what}: port {port} is taken; {flag} names another" for what, flag, port in serving.left_out]
     if options.access_keys:
         lines += [f"every call needs an access key: {options.access_keys}"]

@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import logging
 import pathlib
-import socket
 import sys
 from collections.abc import Callable
 
+from popmq_server import ports
 from popmq_server.errors import StartError
 from popmq_server.options import Options, address, is_any, is_loopback
 
@@ -37,27 +37,26 @@ END_S = 5.0
 def arguments(options: Options, port: int, certificate: pathlib.Path | None) -> list[str]:
     """The arguments of PROGRAM. `port`: where the broker serves; `certificate`: of its TLS port."""
     given = [options.log_level, options.log_format, "console", "--until-stdin-ends"]
-    given += ["--endpoint", address("127.0.0.1" if is_any(options.host) else options.host, port)]
+    first = options.host[0]
+    given += ["--endpoint", address("127.0.0.1" if is_any(first) else first, port)]
     if options.tls_only:
         given += ["--tls-ca", str(certificate)]
-    given += ["--host", options.console_host.strip("[]"), "--port", str(options.console_port)]
+    given += [word for host in options.console_host for word in ("--host", host)]
+    given += ["--port", str(options.console_port)]
     if options.tls_cert and not is_loopback(options.console_host):
         given += ["--tls-cert", str(options.tls_cert), "--tls-key", str(options.tls_key)]
     return given
 
 
-def refuse_taken(host: str, port: int) -> None:
+def refuse_taken(hosts: tuple[str, ...], port: int) -> None:
     """Raises StartError if the port cannot be opened. The console itself opens it seconds later."""
-    host = host.strip("[]")
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        both = family == socket.AF_INET6 and is_any(host)
-        socket.create_server((host, port), family=family, dualstack_ipv6=both).close()
-    except OSError as error:
+        ports.close(ports.opened(hosts, port))
+    except ports.NotOpened as error:
         raise StartError(
-            f"console port {port} on {host} cannot be opened: {error.strerror}; name another with --console-port or "
-            "--console-host, or --console-port 0 for none"
-        ) from error
+            f"console port {port} on {error.host} cannot be opened: {error}; name another with "
+            "--console-port or --console-host, or --console-port 0 for none"
+        ) from error.why
 
 
 class ConsoleProcess:

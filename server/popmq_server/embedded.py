@@ -3,10 +3,11 @@
 import asyncio
 import pathlib
 import threading
+from collections.abc import Iterable
 from types import TracebackType
 
 from popmq_server.clock import Clock, SystemClock
-from popmq_server.options import HOST, TRANSPORT, Options, Unnamed, address
+from popmq_server.options import HOST, TRANSPORT, Options, Unnamed, address, hosts, overlap
 from popmq_server.serving import Serving
 
 #: Bytes of the data file, for tests and small programs.
@@ -17,14 +18,15 @@ class EmbeddedBroker:
     """`with EmbeddedBroker(folder) as broker: Client(broker.endpoint)`.
 
     `data`: the data folder. `clock`: a FakeClock for tests. The others are the flags of `popmq serve`, with defaults of
-    their own: any free port, no TLS, no metrics. Raises StartError from `start`.
+    their own: any free port, no TLS, no metrics. `host`, `metrics_host`: one, or several; ValueError if two overlap.
+    Raises StartError from `start`.
     """
 
     def __init__(
         self,
         data: pathlib.Path,
         *,
-        host: str = HOST,
+        host: str | Iterable[str] = HOST,
         port: int = 0,
         clock: Clock | None = None,
         sync: str = "full",
@@ -37,12 +39,12 @@ class EmbeddedBroker:
         tls_client_ca: pathlib.Path | None = None,
         tls_client_required: bool = False,
         access_keys: pathlib.Path | None = None,
-        metrics_host: str = HOST,
+        metrics_host: str | Iterable[str] = HOST,
         transport: str = TRANSPORT,
     ) -> None:
         self._options = Options(
             data=pathlib.Path(data),
-            host=host,
+            host=_hosts(host),
             port=port,
             metrics_port=metrics_port,
             max_size=max_size,
@@ -54,7 +56,7 @@ class EmbeddedBroker:
             tls_client_ca=tls_client_ca,
             tls_client_required=tls_client_required,
             access_keys=access_keys,
-            metrics_host=metrics_host,
+            metrics_host=_hosts(metrics_host),
             transport=transport,
         )
         self.clock = clock or SystemClock()
@@ -66,13 +68,13 @@ class EmbeddedBroker:
 
     @property
     def endpoint(self) -> str:
-        """host:port, once started; the TLS port's when it is the only one."""
-        return address(self._options.host, self.port)
+        """host:port, once started, of the first host; the TLS port's when it is the only one."""
+        return address(self._options.host[0], self.port)
 
     @property
     def tls_endpoint(self) -> str:
-        """host:port of the TLS port."""
-        return address(self._options.host, self._options.tls_port)
+        """host:port of the TLS port, of the first host."""
+        return address(self._options.host[0], self._options.tls_port)
 
     def start(self) -> "EmbeddedBroker":
         """Returns when the port is open."""
@@ -117,3 +119,10 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _hosts(given: str | Iterable[str]) -> tuple[str, ...]:
+    found = hosts(given)
+    if why := overlap(found):
+        raise ValueError(why)
+    return found

@@ -19,6 +19,7 @@
     Damaged                     delivery/revive.py      a log line; the entry belongs to no lease, and is passed over
     Damaged                     datafile/walk.py        a finding of `popmq check`, or a damaged page
     CronError, ZoneError        schedules/cron.py       INVALID_FIELD
+    NotOpened                   ports.py                StartError, or a default port that is left out
     SettingError                settings.py             a sentence, and exit code 2
     Unsound                     fsck/compact.py         a sentence of `popmq compact`; nothing is changed
 

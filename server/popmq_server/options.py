@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -15,6 +16,7 @@ class Unnamed(int):
 
 
 HOST = "127.0.0.1"
+HOSTS = (HOST,)
 PORT = 8081
 #: Some official clients use TLS unless configured otherwise, so it is on by default.
 TLS_PORT = Unnamed(8082)
@@ -46,7 +48,7 @@ class Options(NamedTuple):
     """
 
     data: pathlib.Path = DATA
-    host: str = HOST
+    host: tuple[str, ...] = HOSTS  # the first one decides what port 0 is, and is advertised
     port: int = PORT
     metrics_port: int = METRICS_PORT  # 0 = off
     max_size: int = MAX_SIZE  # bytes of the data file
@@ -62,26 +64,66 @@ class Options(NamedTuple):
     connections_per_address: int = CONNECTIONS_PER_ADDRESS  # with PopMQ's own transport
     log_level: str = "info"
     log_format: str = "text"
-    metrics_host: str = HOST
+    metrics_host: tuple[str, ...] = HOSTS
     console_port: int = 0  # 0 = no console
-    console_host: str = HOST
+    console_host: tuple[str, ...] = HOSTS
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+def hosts(given: str | Iterable[str]) -> tuple[str, ...]:
+    """The hosts of a text, with commas between them, or of several: without the brackets of IPv6. Raises ValueError."""
+    texts = [text.strip() for one in ([given] if isinstance(given, str) else given) for text in one.split(",")]
+    if not texts or not all(texts):
+        raise ValueError("a host is empty: name an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all")
+    return tuple(text.removeprefix("[").removesuffix("]") for text in texts)
+
+
+def overlap(hosts: tuple[str, ...]) -> str:
+    """What is wrong with hosts of which two are one address, or one covers another; "" = nothing."""
+    for number, host in enumerate(hosts):
+        for other in hosts[:number]:
+            if _parsed(host) == _parsed(other):
+                return f"{host} is named twice: leave one of them out"
+            for wide, narrow in ((host, other), (other, host)):
+                if _parsed(wide) == "::" or (_parsed(wide) == "0.0.0.0" and _is_ipv4(narrow)):
+                    return f"{wide} covers {narrow} too: leave {narrow} out"
+    return ""
+
+
+def _parsed(host: str) -> str:
+    """The same text for all spellings of an address, or of a name."""
     import ipaddress  # here: few settings need it, and the command line reads this module at each start
 
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        found = ipaddress.ip_address(host)
     except ValueError:
-        return host == "localhost"
+        return host.lower()
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
+def _is_ipv4(host: str) -> bool:
+    return _parsed(host).replace(".", "").isdecimal()
+
+
+def is_loopback(hosts: tuple[str, ...]) -> bool:
+    """Whether only this machine reaches the addresses."""
+    import ipaddress
+
+    try:
+        return all(host == "localhost" or ipaddress.ip_address(host).is_loopback for host in hosts)
+    except ValueError:
+        return False
 
 
 def is_any(host: str) -> bool:
     """Whether the host means all addresses of this machine; `::` those of both families."""
-    return host.strip("[]") in ("0.0.0.0", "::", "")
+    return _parsed(host) in ("0.0.0.0", "::")
 
 
 def address(host: str, port: int) -> str:
     """host:port, with the brackets that an IPv6 host needs."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def addresses(hosts: tuple[str, ...], port: int) -> str:
+    """The addresses of a port, for people."""
+    return ", ".join(address(host, port) for host in hosts)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from popmq_server import logs
 from popmq_server.serving import Serving
-from popmq_server.settings import SETTINGS, SettingError, Settings, load
+from popmq_server.settings import SETTINGS, SettingError, Settings, load, shown
 
 log = logging.getLogger("popmq.reload")
 
@@ -44,4 +44,4 @@ class Reload:
                 self._options = self._options._replace(**{setting.name: after})
                 yield f"{setting.name} is {after}, it was {before}"
             else:
-                yield f"{setting.name} stays {before}: {after} needs a restart"
+                yield f"{setting.name} stays {shown(before)}: {shown(after)} needs a restart"

@@ -10,7 +10,7 @@ from concurrent import futures
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from popmq_server import logs
+from popmq_server import logs, ports
 from popmq_server.access.known_keys import Keys
 from popmq_server.api.answer_room import AnswerRoom
 from popmq_server.api.server import Server
@@ -124,21 +124,22 @@ class Serving:
         certificate = self._served.reload() if self._served else ""
         return [change for change in (keys, certificate) if change]
 
-    def _open_monitoring(self, host: str, port: int) -> None:
+    def _open_monitoring(self, hosts: tuple[str, ...], port: int) -> None:
         """Opens the HTTP port before the store is read, which may take long: probes are answered meanwhile."""
         self._loop = asyncio.get_running_loop()
         probes = {"/healthz": self._healthy, "/readyz": self._ready}
         try:
-            monitoring = MonitoringPort(host, int(port), self._metrics.app(), probes)
-        except OSError as error:
-            if isinstance(port, Unnamed) and error.errno == errno.EADDRINUSE:
+            opened = ports.opened(hosts, port)
+        except ports.NotOpened as error:
+            if isinstance(port, Unnamed) and error.is_taken:
                 self.left_out.append(("metrics", "--metrics-port", port))
                 return
             raise StartError(
-                f"metrics port {port} on {host} cannot be opened: {error.strerror}; "
+                f"metrics port {port} on {error.host} cannot be opened: {error}; "
                 "name another with --metrics-port or --metrics-host, or --metrics-port 0 for none"
-            ) from error
-        self._closing.callback(monitoring.close)
+            ) from error.why
+        for one in opened:
+            self._closing.callback(MonitoringPort(one, self._metrics.app(), probes).close)
 
     def _watch(self) -> None:
         """From here on a scrape also has the engine's numbers."""

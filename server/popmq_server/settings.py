@@ -25,7 +25,9 @@ from popmq_server.options import (
     TLS_PORT,
     TRANSPORTS,
     Options,
+    hosts,
     is_loopback,
+    overlap,
 )
 
 PREFIX = "POPMQ_"
@@ -73,6 +75,14 @@ def _connections(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= CONNECTIONS_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of connections: 1–{CONNECTIONS_MAX:,}")
     return int(text)
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    """A host, or several with commas between them."""
+    try:
+        return hosts(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -124,6 +134,11 @@ class Setting(NamedTuple):
     def is_switch(self) -> bool:
         return self.read is _switch
 
+    @property
+    def is_list(self) -> bool:
+        """Whether it has several values: its flag is repeated, its key in the file may be a list."""
+        return self.read is _hosts
+
 
 def _choice(name: str, choices: tuple[str, ...], help: str, shown: str, reload: str = "") -> Setting:
     return Setting(name, _one_of(*choices), f"{{{','.join(choices)}}}", shown, help, reload)
@@ -131,7 +146,14 @@ def _choice(name: str, choices: tuple[str, ...], help: str, shown: str, reload: 
 
 SETTINGS = (
     Setting("data", pathlib.Path, "DIR", "./popmq-data", "data folder, made when missing: one folder, one broker"),
-    Setting("host", str, "HOST", HOST, "address to listen on; 0.0.0.0: all of IPv4, `::`: also all of IPv6"),
+    Setting(
+        "host",
+        _hosts,
+        "HOST",
+        HOST,
+        "address to listen on, several by repeating the flag or with commas; 0.0.0.0: all of IPv4, `::`: also all of "
+        "IPv6",
+    ),
     Setting("port", _port, "PORT", "8081", "gRPC port without TLS, 0 = any free one"),
     Setting("tls_port", _port, "PORT", "8082, or none when that is taken", "gRPC port with TLS, 0 = none"),
     Setting("tls_only", _switch, "", "no", "leave the port without TLS closed"),
@@ -169,9 +191,17 @@ SETTINGS = (
         "9464, or none when that is taken",
         "HTTP port of /metrics, /healthz and /readyz, 0 = off",
     ),
-    Setting("metrics_host", str, "HOST", HOST, "address of that port; it asks for no key and has no TLS"),
+    Setting(
+        "metrics_host", _hosts, "HOST", HOST, "address of that port, or several; it asks for no key and has no TLS"
+    ),
     Setting("console_port", _port, "PORT", "0", "HTTP port of the web console, a process of its own, 0 = none"),
-    Setting("console_host", str, "HOST", HOST, "address of that port; other than the loopback it needs --tls-cert"),
+    Setting(
+        "console_host",
+        _hosts,
+        "HOST",
+        HOST,
+        "address of that port, or several; other than the loopback it needs --tls-cert",
+    ),
     Setting(
         "max_size",
         _max_size,
@@ -216,8 +246,13 @@ class Settings(NamedTuple):
     sources: dict[str, str]
 
     def __str__(self) -> str:
-        named = (f"{name} = {getattr(self.options, name)} ({source})" for name, source in self.sources.items())
+        named = (f"{name} = {shown(getattr(self.options, name))} ({source})" for name, source in self.sources.items())
         return ", ".join(named) or "all defaults"
+
+
+def shown(value: Any) -> str:
+    """A value as its variable would name it."""
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 class _Given(NamedTuple):
@@ -231,7 +266,8 @@ def load(argv: list[str] | None, environ: Mapping[str, str]) -> Settings:
     path = flags.pop(CONFIG, None) or _trimmed(environ.get(f"{PREFIX}{CONFIG.upper()}", ""))
     given = _from_file(pathlib.Path(path)) if path else {}
     given |= _from_variables(environ)
-    given |= {name: _Given(value, BY_NAME[name].flag) for name, value in flags.items()}
+    for name, value in flags.items():
+        given[name] = _Given(tuple(value) if BY_NAME[name].is_list else value, BY_NAME[name].flag)
     defaults = {setting.name: setting.default for setting in SETTINGS}
     options = Options(**{**defaults, **{name: one.value for name, one in given.items()}})
     if why := _fault(options):
@@ -273,7 +309,8 @@ def _parser() -> argparse.ArgumentParser:
         if setting.is_switch:
             parser.add_argument(setting.flag, action=argparse.BooleanOptionalAction, help=text)
         else:
-            parser.add_argument(setting.flag, type=setting.read, metavar=setting.metavar, help=text)
+            action = "extend" if setting.is_list else "store"
+            parser.add_argument(setting.flag, type=setting.read, action=action, metavar=setting.metavar, help=text)
     return parser
 
 
@@ -305,14 +342,24 @@ def _from_file(path: pathlib.Path) -> dict[str, _Given]:
         setting = BY_NAME.get(key)
         if setting is None:
             raise SettingError(f"{path}: there is no setting {key!r}{nearest(key, BY_NAME)}")
-        if setting.is_switch != isinstance(value, bool) or not isinstance(value, bool | int | str):
-            kind = "true or false" if setting.is_switch else "a text or a whole number"
+        if kind := _wrong_kind(setting, value):
             raise SettingError(f"{path}: {key} has to be {kind}")
-        if value == "" or "\0" in str(value):
+        text = ",".join(value) if isinstance(value, list) else str(value)
+        if text == "" or "\0" in text:
             raise SettingError(f"{path}: {key} is empty, or has a zero byte: name a value, or leave the line out")
-        read = _read(setting, str(value), f"{path}: {key}")
+        read = _read(setting, text, f"{path}: {key}")
         given[key] = _Given(path.parent / read if isinstance(read, pathlib.Path) else read, str(path))
     return given
+
+
+def _wrong_kind(setting: Setting, value: Any) -> str:
+    """What a value of the file has to be; "" if it is."""
+    if setting.is_switch:
+        return "" if isinstance(value, bool) else "true or false"
+    if setting.is_list:
+        texts = value if isinstance(value, list) else [value]
+        return "" if all(isinstance(one, str) for one in texts) else "a text, or a list of texts"
+    return "" if isinstance(value, int | str) and not isinstance(value, bool) else "a text or a whole number"
 
 
 def _tables(path: pathlib.Path) -> dict[str, Any]:
@@ -341,8 +388,12 @@ def _fault(options: Options) -> str:
         return "--tls-port 0 serves no TLS: name a port, or leave out --tls-only, --tls-cert and --tls-key"
     if why := _client_certificates_fault(options):
         return why
+    for setting in SETTINGS:
+        if setting.is_list and (why := overlap(getattr(options, setting.name))):
+            return f"{setting.flag}: {why}"
     if options.console_port and not options.tls_cert and not is_loopback(options.console_host):
-        return f"--console-host {options.console_host} would send secrets in clear: name --tls-cert and --tls-key too"
+        hosts = shown(options.console_host)
+        return f"--console-host {hosts} would send secrets in clear: name --tls-cert and --tls-key too"
     if options.console_port and options.tls_only and options.tls_cert:
         return "--console-port cannot name the host of --tls-cert: use `popmq console --tls --endpoint HOST:PORT`"
     return ""

@@ -224,8 +224,8 @@ def test_a_missing_group_ends_it_with_the_command_that_makes_it(broker: Broker, 
         assert (done.returncode, "popmq group create billing" in done.stderr) == (1, True)
 
 
-def probe(port: int, path: str) -> tuple[int, str]:
-    with socket.create_connection(("127.0.0.1", port), 30) as asking:
+def probe(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
+    with socket.create_connection((host, port), 30) as asking:
         asking.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         head, _, body = asking.makefile("rb").read().decode().partition("\r\n\r\n")
     return int(head.split()[1]), body.strip()
@@ -234,9 +234,11 @@ def probe(port: int, path: str) -> tuple[int, str]:
 @pytest.mark.process
 def test_probes_tell_whether_all_processes_are_at_work(start: Start, client: popmq.Client) -> None:
     port = own_port()
-    program = start("--processes", "2", "--health-port", str(port))
-    until(program, "probes are answered on port")
-    assert probe(port, "/healthz") == (200, "ok")
+    hosts = ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
+    flags = [word for host in hosts for word in ("--health-host", host)]
+    program = start("--processes", "2", "--health-port", str(port), *flags)
+    until(program, f"probes are answered on port {port} of {hosts[-1]}")
+    assert [probe(port, "/healthz", host) for host in hosts] == [(200, "ok")] * len(hosts)
     while probe(port, "/readyz") != (200, "ok"):
         assert program.poll() is None
     client.send("orders", ["slow"])

@@ -158,7 +158,7 @@ def console(endpoint: str, clock: Callable[[], float] = time.monotonic, **option
     thread.start()
     assert ready.wait(30)
     try:
-        yield made[0].url
+        yield made[0].urls[0]
     finally:
         made[0].stop()
         thread.join(30)

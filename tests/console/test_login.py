@@ -142,8 +142,8 @@ def test_many_failed_attempts_make_the_login_wait(site: Site) -> None:
 
 def test_secrets_in_clear_over_a_network_need_a_word_of_the_operator() -> None:
     with pytest.raises(OptionError, match="secrets would travel in clear"):
-        Console(Options("127.0.0.1:8081", host="0.0.0.0"))
-    Console(Options("127.0.0.1:8081", host="0.0.0.0", public_url="https://console.example"))
+        Console(Options("127.0.0.1:8081", hosts=("0.0.0.0",)))
+    Console(Options("127.0.0.1:8081", hosts=("0.0.0.0",), public_url="https://console.example"))
 
 
 def test_no_page_and_no_cookie_holds_a_secret(operator: Browser, reader: Browser) -> None:

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.broker_process import own_port
 from popmq_console import listening
-from popmq_console.listening import CONNECTIONS_PER_ADDRESS, Port
+from popmq_console.listening import CONNECTIONS_PER_ADDRESS, Places, Port
+from popmq_console.options import OptionError, Options
+from popmq_console.serving import Serving
 from tests.console.conftest import SECRET, Browser, Site, console
 
 HALF = b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -98,15 +101,45 @@ def test_silent_connections_keep_no_visitor_of_their_address_out(site: Site, sen
             one.close()
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_console_on_several_hosts_serves_each_and_counts_connections_together(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "CONNECTIONS_MAX", 2)
+    made = Serving(Options(site.broker.endpoint, hosts=("127.0.0.1", "::1"), port=0))
+    assert made.urls == [f"http://127.0.0.1:{made.port}/", f"http://[::1]:{made.port}/"]
+    for one in made._sockets:
+        one.close()
+    with console(site.broker.endpoint, hosts=("127.0.0.1", "::1")) as url:
+        number = int(Browser(url).netloc.rpartition(":")[2])
+        held = [socket.create_connection((host, number), 30) for host in ("127.0.0.1", "::1")]
+        for one in held:
+            one.sendall(b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert one.recv(15) == b"HTTP/1.1 200 OK"
+        with opened(url, WHOLE) as further:
+            assert read(further) == b""
+        for one in held:
+            one.close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_console_that_lacks_one_host_opens_none() -> None:
+    number = own_port()
+    with socket.create_server(("::1", number), family=socket.AF_INET6):
+        with pytest.raises(OptionError, match=rf"port {number} on ::1 cannot be opened: Address already in use; name "):
+            Serving(Options("127.0.0.1:1", hosts=("127.0.0.1", "::1"), port=number))
+        socket.create_server(("127.0.0.1", number)).close()
+
+
 def port(per_address: int) -> Port:
-    return Port(socket.create_server(("127.0.0.1", 0)), per_address)
+    return Port(socket.create_server(("127.0.0.1", 0)), Places(per_address))
 
 
 def test_a_closed_connection_makes_room_for_the_next() -> None:
     with port(1) as listens:
         first, second = (socket.create_connection(listens.getsockname()) for _ in range(2))
-        taken, name = listens.accept()
-        listens.asked(name)
+        taken, _ = listens.accept()
+        listens._places.asked(taken.fileno())
         with pytest.raises(ConnectionAbortedError):
             listens.accept()
         assert second.recv(1) == b""
@@ -126,9 +159,9 @@ def test_all_addresses_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) ->
         held: list[socket.socket] = []
         for _ in range(3):
             held.append(socket.create_connection(listens.getsockname()))
-            taken, name = listens.accept()
+            taken, _ = listens.accept()
             held.append(taken)
-            listens.asked(name)
+            listens._places.asked(taken.fileno())
         with socket.create_connection(listens.getsockname()), pytest.raises(ConnectionAbortedError):
             listens.accept()
         for one in held:

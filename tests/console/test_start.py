@@ -150,6 +150,8 @@ def test_a_console_on_a_network_needs_the_certificate_of_its_broker() -> None:
         load(flags, {})
     assert load([*flags, "--tls-cert", "c.pem", "--tls-key", "k.pem"], {}).options.console_port == 8090
     assert load([*flags[:2], "--console-host", "[::1]"], {}).options.console_port == 8090
+    with pytest.raises(SettingError, match=r"--console-host ::1,192\.0\.2\.7 would send secrets in clear"):
+        load([*flags[:2], "--console-host", "::1", "--console-host", "192.0.2.7"], {})
 
 
 @pytest.mark.process
@@ -165,10 +167,13 @@ def test_ctrl_c_ends_a_console_with_0_and_without_a_word() -> None:
 
 
 def test_the_console_of_a_broker_gets_its_endpoint_and_its_certificate() -> None:
-    tls = Options(host="0.0.0.0", tls_port=8082, tls_only=True, console_port=8090)
+    tls = Options(host=("0.0.0.0",), tls_port=8082, tls_only=True, console_port=8090)
     assert arguments(tls, 8082, Path("made.pem"))[4:8] == ["--endpoint", "127.0.0.1:8082", "--tls-ca", "made.pem"]
-    away = Options(console_port=8090, console_host="0.0.0.0", tls_cert=Path("c.pem"), tls_key=Path("k.pem"))
+    away = Options(console_port=8090, console_host=("0.0.0.0",), tls_cert=Path("c.pem"), tls_key=Path("k.pem"))
     assert arguments(away, 8081, None)[-4:] == ["--tls-cert", "c.pem", "--tls-key", "k.pem"]
+    several = Options(host=("::1", "127.0.0.1"), console_port=8090, console_host=("127.0.0.1", "::1"))
+    given = ["--endpoint", "[::1]:8081", "--host", "127.0.0.1", "--host", "::1", "--port", "8090"]
+    assert arguments(several, 8081, None)[4:] == given
 
 
 def test_a_console_that_could_not_verify_its_broker_is_refused() -> None:

@@ -61,7 +61,7 @@ def test_the_file_of_the_manifest_is_understood(tmp_path: Path) -> None:
     assert found
     (tmp_path / "popmq.toml").write_text(re.sub(r"^    ", "", found[1], flags=re.MULTILINE))
     options = load(["--config", str(tmp_path / "popmq.toml")], {}).options
-    assert (str(options.data), options.host, options.metrics_host) == ("/data", "0.0.0.0", "0.0.0.0")
+    assert (str(options.data), options.host, options.metrics_host) == ("/data", ("0.0.0.0",), ("0.0.0.0",))
     claimed = re.search(r"storage: (\d+)Gi", MANIFEST.read_text())
     assert claimed
     assert options.max_size < int(claimed[1]) << 30, "the store is full before its volume is"

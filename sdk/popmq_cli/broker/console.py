@@ -20,7 +20,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command()
 @connection_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--host", "hosts", default=["127.0.0.1"], multiple=True, show_default=True, help="Address to listen on, or several."
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="0: any free one.")
 @click.option("--tls-cert", type=FILE, help="Serve HTTPS with this certificate chain (PEM).")
 @click.option("--tls-key", type=FILE, help="The private key of the certificate (PEM).")
@@ -29,7 +31,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--until-stdin-ends", is_flag=True, hidden=True)
 def console(
-    host: str,
+    hosts: tuple[str, ...],
     port: int,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -68,7 +70,7 @@ def console(
         reach.get("endpoint", DEFAULT_ENDPOINT),
         reach.get("tls", False),
         reach.get("tls_ca"),
-        host=host,
+        hosts=tuple(host.removeprefix("[").removesuffix("]") for host in hosts),
         port=port,
         tls_cert=tls_cert,
         tls_key=tls_key,

@@ -17,7 +17,7 @@ class _Serve(click.Command):
             flag, text = setting.flag, f"{setting.help}.  [default: {setting.shown}]"
             if setting.is_switch:
                 return click.Option([f"{flag}/--no-{flag[2:]}"], default=None, help=text)
-            return click.Option([flag], metavar=setting.metavar, help=text)
+            return click.Option([flag], metavar=setting.metavar, multiple=setting.is_list, help=text)
 
         config = click.Option([f"--{CONFIG}"], metavar="FILE", help="Settings in TOML, a key for each option.")
         return [config, *map(option, SETTINGS), *super().get_params(ctx)]
@@ -37,6 +37,7 @@ def serve(**given: Any) -> None:
     Examples:
       popmq serve
       popmq serve --data /var/lib/popmq --host 0.0.0.0 --max-size 200GiB
+      popmq serve --host 10.0.0.5 --host ::1
       popmq serve --tls-cert cert.pem --tls-key key.pem --tls-only --access-keys keys.toml
       popmq serve --config /etc/popmq/popmq.toml
       popmq serve --data /tmp/try --port 0 --tls-port 0 --sync none
@@ -58,4 +59,6 @@ def _words(flag: str, value: Any) -> list[str]:
     """An option as the broker's own flags; nothing for one that was not given."""
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]
+    if isinstance(value, tuple):
+        return [word for one in value for word in (f"--{flag}", one)]
     return [] if value is None else [f"--{flag}", value]

@@ -37,7 +37,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, arguments: Sequence[str], count: int, watched: Path | None, probed: socket.socket | None = None
+        self, arguments: Sequence[str], count: int, watched: Path | None, probed: Sequence[socket.socket] = ()
     ) -> None:
         self._command = [sys.executable, "-c", "from popmq_cli.main import main; main()", *arguments]
         self._reported = [health.Reported() for _ in range(count)]
@@ -59,18 +59,21 @@ class Supervisor:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
                 loop.add_signal_handler(number, self._stop)
         looking = asyncio.create_task(self._look()) if self._watched else None
-        port = await self._serve_probes(self._probed) if self._probed is not None else None
+        ports = await self._serve_probes()
         codes = await asyncio.gather(*map(self._keep, self._reported))
-        if port:
+        for port in ports:
             port.close()
         if looking:
             looking.cancel()
         return max(codes, key=abs)
 
-    async def _serve_probes(self, probed: socket.socket) -> asyncio.Server:
+    async def _serve_probes(self) -> list[asyncio.Server]:
         probes = {"/healthz": lambda: health.healthy(self._reported), "/readyz": lambda: health.ready(self._reported)}
-        log.info("probes are answered on port %d: %s", probed.getsockname()[1], ", ".join(probes))
-        return await health.HealthPort(probes).serve(probed)
+        port = health.HealthPort(probes)
+        for probed in self._probed:
+            host, number = probed.getsockname()[:2]
+            log.info("probes are answered on port %d of %s: %s", number, host, ", ".join(probes))
+        return [await port.serve(probed) for probed in self._probed]
 
     async def _keep(self, reported: health.Reported) -> int:
         """One process, started again and again."""

@@ -49,7 +49,15 @@ class _Hopeless(click.UsageError):
 @click.option(
     "--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer probes on it: /healthz and /readyz."
 )
-@click.option("--health-host", default="127.0.0.1", metavar="HOST", show_default=True, help="Address of that port.")
+@click.option(
+    "--health-host",
+    "health_hosts",
+    default=["127.0.0.1"],
+    multiple=True,
+    metavar="HOST",
+    show_default=True,
+    help="Address of that port, or several.",
+)
 @connection_options
 def work(
     target: str,
@@ -60,7 +68,7 @@ def work(
     log_format: str,
     declare: bool,
     health_port: int | None,
-    health_host: str,
+    health_hosts: tuple[str, ...],
     **given: Any,
 ) -> None:
     """Run the handlers of a popmq.Worker.
@@ -80,7 +88,7 @@ def work(
     logs.start(log_level, log_format)
     inherited = os.environ.pop(PARENT, None)
     if inherited is None and (processes > 1 or reload or health_port):
-        probed = _listening(health_host, health_port) if health_port else None
+        probed = _listening(health_hosts, health_port) if health_port else []
         sys.exit(Supervisor(sys.argv[1:], processes, Path.cwd() if reload else None, probed).run())
     hopeless = HOPELESS if inherited is not None else 0
     try:
@@ -109,14 +117,18 @@ def work(
         os._exit(exits.INTERRUPTED)
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        return health.listening(host, port)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # < 0: of a look-up
-        raise click.UsageError(
-            f"health port {port} on {host} cannot be opened: {reason}; name another with --health-port or --health-host"
-        ) from error
+def _listening(hosts: tuple[str, ...], port: int) -> list[socket.socket]:
+    opened = []
+    for host in hosts:
+        try:
+            opened.append(health.listening(host, port))
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # < 0: of a look-up
+            raise click.UsageError(
+                f"health port {port} on {host} cannot be opened: {why}; name another with --health-port or "
+                "--health-host"
+            ) from error
+    return opened
 
 
 def _below(error: Exception) -> TracebackType | None:

@@ -15,6 +15,7 @@ import pathlib
 import socket
 import tempfile
 import threading
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -129,10 +130,12 @@ class Certificate:
         return tuple(map(version, filter(None, (self.cert, self._key, self._client_ca))))
 
 
-def development(folder: pathlib.Path, host: str, clock: Clock, client_ca: pathlib.Path | None = None) -> Certificate:
+def development(
+    folder: pathlib.Path, hosts: tuple[str, ...], clock: Clock, client_ca: pathlib.Path | None = None
+) -> Certificate:
     """The development certificate in `folder`; made when it is missing, or when one that was made is no longer valid.
 
-    Files of others under these names are used, and never replaced. `host` is the broker's listen address. Raises
+    Files of others under these names are used, and never replaced. `hosts`: where the broker listens. Raises
     StartError.
     """
     cert, key = folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY
@@ -141,8 +144,10 @@ def development(folder: pathlib.Path, host: str, clock: Clock, client_ca: pathli
             # The key of an interrupted start is used: whose it is cannot be seen. The certificate is written last.
             if not key.exists():
                 _write(key, _new_key())
-            _write(cert, _make(_names(host), _now(clock), key.read_bytes()))
+            texts = ["localhost", "127.0.0.1", "::1", *hosts, socket.gethostname()]
+            _write(cert, _make(_names(texts), _now(clock), key.read_bytes()))
         _read(cert, key)
+        _warn_unnamed(cert, hosts)
     except FAULTS as error:
         raise StartError(
             f"the development certificate {cert} cannot be used: {_why(error)}; remove {cert.name} and {key.name}, and "
@@ -181,9 +186,23 @@ def _now(clock: Clock) -> datetime:
     return datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
 
 
-def _names(host: str) -> list[x509.GeneralName]:
+def _warn_unnamed(cert: pathlib.Path, hosts: tuple[str, ...]) -> None:
+    """Logs a warning about hosts that a certificate of an earlier start does not name. Raises one of FAULTS."""
+    if not _is_ours(cert):
+        return
+    made = x509.load_pem_x509_certificate(cert.read_bytes()).extensions
+    named = {name for each in made if isinstance(each.value, x509.SubjectAlternativeName) for name in each.value}
+    if missing := [host for host in hosts if not named.issuperset(_names([host]))]:
+        log.warning(
+            "the development certificate %s does not name %s: remove it, and the next start makes another, or clients "
+            "that verify it will not connect there",
+            cert,
+            ", ".join(missing),
+        )
+
+
+def _names(texts: Iterable[str]) -> list[x509.GeneralName]:
     """The names by which clients may call this machine."""
-    texts = ["localhost", "127.0.0.1", "::1", host.strip("[]"), socket.gethostname()]
     names: list[x509.GeneralName] = []
     for text in dict.fromkeys(texts):
         try:

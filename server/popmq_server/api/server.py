@@ -6,11 +6,9 @@ would seem to vanish.
 
 import asyncio
 import contextlib
-import errno
 import functools
 import logging
-import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -24,7 +22,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_g
 from popmq_http2 import Limits
 from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import logs
+from popmq_server import logs, ports
 from popmq_server.access.admission import admit
 from popmq_server.access.authorization import Guarded
 from popmq_server.access.known_keys import Keys
@@ -78,6 +76,8 @@ _SERVICES = ("Broker", "Admin")
 _STREAMS_S = 0.25
 
 Method = Callable[[bytes], Awaitable[Message | bytes]]
+#: Binds a port on several hosts; returns the port bound. Raises ports.NotOpened.
+Bind = Callable[[Sequence[str], int], int]
 StreamMethod = Callable[[AsyncIterator[bytes]], AsyncGenerator[Message, None]]
 
 
@@ -106,7 +106,7 @@ class Server:
         served: Engine = Guarded(whole, keys) if keys else whole
         self._streams = OpenStreams(keys)
         self._health = Health(self._streams, metrics)
-        self._running = 0
+        self._running, self._started = 0, False
         self._idle = asyncio.Event()
         self._idle.set()
         rates = Rates(clock)
@@ -244,45 +244,39 @@ class Server:
 
         return handle
 
-    def open(self, host: str, port: int) -> int:
-        """Binds the port without TLS; returns the port bound. Serves no client before `start`."""
+    def open(self, hosts: Sequence[str], port: int) -> int:
+        """Binds the port without TLS on all hosts; returns the port bound. Serves no client before `start`."""
         python = isinstance(self._server, PythonTransport)
-        add = self._server.open if python else _by_address(self._server.add_insecure_port)
-        bound = self._bound(add, (host, port), "port", "--port or --host")
-        self._rocketmq.routes.advertise(host, bound)
+        bind: Bind = self._server.open if python else _by_address(self._server.add_insecure_port)
+        bound = _bound(bind, hosts, port, "port", "--port or --host")
+        self._rocketmq.routes.advertise(hosts[0], bound)
         return bound
 
-    def open_tls(self, host: str, port: int, certificate: "Certificate", client_required: bool = False) -> None:
+    def open_tls(
+        self, hosts: Sequence[str], port: int, certificate: "Certificate", client_required: bool = False
+    ) -> None:
         """Binds the port with TLS. Each new connection asks for the certificate, with grpcio on a thread of its own.
 
         `client_required`: no client connects without a certificate; grpcio asks for one only then.
         """
-        add: Callable[[str, int], int]
+        bind: Bind
         if isinstance(self._server, PythonTransport):
-            add = functools.partial(self._server.open, tls=tls_context(certificate, client_required))
+            bind = functools.partial(self._server.open, tls=tls_context(certificate, client_required))
         else:
-            first, later = _configuration(certificate.pair), _replaced(certificate)
-            credentials = grpc.dynamic_ssl_server_credentials(first, later, client_required)
-            add = _by_address(functools.partial(self._server.add_secure_port, server_credentials=credentials))
-        self._bound(add, (host, port), "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
 
-    def _bound(self, add: Callable[[str, int], int], where: tuple[str, int], what: str, cure: str) -> int:
-        """Binds a port. grpcio reports failure as 0 or as RuntimeError, depending on the version; raises StartError.
-
-        The error's cause is an OSError if the transport says what failed.
-        """
-        reason: Exception | None = None
-        try:
-            if bound := add(*where):
+            def add(where: str) -> int:
+                # Credentials of its own for each address: they give their first configuration to one only.
+                first, later = _configuration(certificate.pair), _replaced(certificate)
+                credentials = grpc.dynamic_ssl_server_credentials(first, later, client_required)
+                bound: int = self._server.add_secure_port(where, credentials)
                 return bound
-        except (OSError, RuntimeError) as error:
-            reason = error
-        host, port = where
-        why = _unbound(reason)
-        raise StartError(f"{what} {port} on {host} cannot be opened: {why} name another with {cure}") from reason
+
+            bind = _by_address(add)
+        _bound(bind, hosts, port, "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
 
     async def start(self) -> None:
         """Serves on the open ports; the last step of a start."""
+        self._started = True
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         for name in _SERVICES:
@@ -293,6 +287,9 @@ class Server:
 
         Does not wait for streams that stay open (a health watch lasts as long as its client).
         """
+        if not self._started and not isinstance(self._server, PythonTransport):
+            await self._server.start()  # grpcio closes no port of a server that was not started
+            grace_s = 0.0
         await self._health.enter_graceful_shutdown()
         self._rocketmq.close()
         stopped = asyncio.ensure_future(self._server.stop(grace_s))
@@ -309,19 +306,42 @@ def _transport(name: str, interceptors: list[Authentication], limits: Limits) ->
     return PythonTransport(interceptors, limits)
 
 
-def _unbound(reason: Exception | None) -> str:
+def _bound(bind: Bind, hosts: Sequence[str], port: int, what: str, cure: str) -> int:
+    """Binds a port. Raises StartError, whose cause is an OSError if it is known what failed."""
+    try:
+        return bind(hosts, port)
+    except ports.NotOpened as error:
+        why = f"{_unbound(error)} name another with {cure}"
+        raise StartError(f"{what} {port} on {error.host} cannot be opened: {why}") from error.why
+
+
+def _unbound(error: ports.NotOpened) -> str:
     """Why a port was not bound, as the beginning of a sentence; grpcio does not say."""
-    if isinstance(reason, OSError) and reason.errno != errno.EADDRINUSE:
-        # Those of name look-ups are negative; asyncio and socket add the address, which the sentence has already.
-        number = reason.errno or 0
-        return f"{os.strerror(number) if number > 0 else reason.strerror or reason};"
-    elsewhere = "" if isinstance(reason, OSError) else ", or the host is not an address of this machine"
+    if isinstance(error.why, OSError) and not error.is_taken:
+        return f"{error};"
+    elsewhere = "" if error.is_taken else ", or the host is not an address of this machine"
     return f"it is in use, perhaps by another PopMQ{elsewhere}; stop that one, or"
 
 
-def _by_address(add: Callable[[str], int]) -> Callable[[str, int], int]:
-    """Adapts grpcio, which takes host and port as one text."""
-    return lambda host, port: add(address(host, port))
+def _by_address(add: Callable[[str], int]) -> Bind:
+    """Adapts grpcio, which takes host and port as one text, does not say why it fails, and gives no port back.
+
+    So a named port is tried on all hosts first. It reports failure as 0 or as RuntimeError, depending on the version.
+    """
+
+    def bind(hosts: Sequence[str], port: int) -> int:
+        if port:
+            ports.close(ports.opened(hosts, port))
+        for host in hosts:
+            try:
+                port = add(address(host, port))
+            except RuntimeError as error:
+                raise ports.NotOpened(host, error) from error
+            if not port:
+                raise ports.NotOpened(host)
+        return port
+
+    return bind
 
 
 def _described() -> DescriptorPool:

@@ -21,13 +21,12 @@ import popmq_http2
 from popmq_http2 import Aborted, Call, Code, Limits, Method
 from popmq_server.api.native.status import ending
 from popmq_server.errors import Refused, StartError
-from popmq_server.options import is_any
+from popmq_server.ports import opened
 
 if TYPE_CHECKING:
     from popmq_server.access.certificate import Certificate, Pair
 
 _ALPN = ["h2"]
-_BACKLOG = 1024
 
 
 class Details(NamedTuple):
@@ -55,11 +54,11 @@ class PythonTransport:
     def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
         """Does nothing: grpcio registers these methods as generic handlers as well."""
 
-    def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Binds a port, served from `start` on; returns the port bound. Raises OSError."""
-        bound = _bound(host.strip("[]"), port)
-        self._sockets.append((bound, tls))
-        found: int = bound.getsockname()[1]
+    def open(self, hosts: Sequence[str], port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Binds a port on all hosts, served from `start` on; returns the port bound. Raises NotOpened."""
+        bound = opened(hosts, port)
+        self._sockets += [(one, tls) for one in bound]
+        found: int = bound[0].getsockname()[1]
         return found
 
     async def start(self) -> None:
@@ -162,16 +161,6 @@ class _Encoding:
 
     async def write(self, message: Any) -> None:
         await self._call.write(self._encode(message))
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    """A listening socket, with `::` of both families; raises OSError. `reuse_port` stays off: a second broker must not
-    bind the same port.
-    """
-    port = int(port)  # from Python 3.13 on getaddrinfo refuses subclasses of int
-    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    both = family == socket.AF_INET6 and is_any(host)
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
 
 
 class _Listening(ssl.SSLContext):

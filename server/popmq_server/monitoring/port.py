@@ -50,33 +50,24 @@ class _Handler(WSGIRequestHandler):
 
 
 class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
-    """Serves from the constructor on until `close`. Raises OSError when the port cannot be opened."""
+    """Serves on a listening socket from the constructor on until `close`."""
 
     daemon_threads = True
-    #: Connections that the system queues: with the 5 of socketserver a burst makes a probe wait for a second.
-    request_queue_size = 128
 
-    def __init__(self, host: str, port: int, metrics: App, probes: dict[str, Probe]) -> None:
-        host = host.strip("[]")
-        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    def __init__(self, opened: socket.socket, metrics: App, probes: dict[str, Probe]) -> None:
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
         #: Connections without a request, the oldest first.
         self._silent: dict[socket.socket, None] = {}
         self._metrics, self._probes = metrics, probes
-        super().__init__((host, port), _Handler)
+        name = opened.getsockname()
+        super().__init__(name[:2], _Handler, bind_and_activate=False)
+        self.socket.close()  # its own, which is not bound
+        # Without a file in reserve, a connection at the limit of open files would keep a thread busy.
+        self.socket = Listening(opened)
+        self.server_name, self.server_port = str(name[0]), int(name[1])
+        self.setup_environ()
         self.set_app(self._answer)
         threading.Thread(target=self.serve_forever, name="popmq-monitoring", daemon=True).start()
-
-    def server_bind(self) -> None:
-        """Skips the look-up of the host's name in http.server, which may wait for a name server."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-        self.setup_environ()
-
-    def server_activate(self) -> None:
-        """Without a file in reserve, a connection at the limit of open files would keep a thread busy."""
-        super().server_activate()
-        self.socket = Listening(self.socket)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
@@ -131,5 +122,7 @@ class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
     def close(self) -> None:
         """Closes the port; returns before running answers have ended."""
         threading.Thread(target=self.shutdown, daemon=True).start()
+        with contextlib.suppress(OSError):  # the thread that waits for connections would keep the port for a moment
+            self.socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             self.server_close()

@@ -273,7 +273,7 @@ class Tls:
     """A certificate for this machine, and servers with it."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        certificate = development(folder, "127.0.0.1", SystemClock())
+        certificate = development(folder, ("127.0.0.1",), SystemClock())
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.files = certificate.cert, folder / DEVELOPMENT_KEY
         self.context.load_cert_chain(*self.files)

@@ -65,7 +65,7 @@ def shown(port: int) -> tuple[str, str | None]:
 def made(folder: Path) -> Pair:
     """Another certificate for this machine."""
     folder.mkdir(exist_ok=True)
-    return development(folder, "127.0.0.1", FakeClock()).pair
+    return development(folder, ("127.0.0.1",), FakeClock()).pair
 
 
 def put(pair: Pair, cert: Path, key: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_pair_of_others_under_the_development_names_is_used_and_never_replaced
         pair = made(folder)
     later = FakeClock()
     later.advance(11 * YEAR_MS)
-    assert development(folder, "127.0.0.1", later).pair == pair
+    assert development(folder, ("127.0.0.1",), later).pair == pair
     assert {path.name for path in folder.iterdir()} == {DEVELOPMENT_CERT, DEVELOPMENT_KEY}
 
 
@@ -92,7 +92,7 @@ def test_a_certificate_that_ends_within_a_week_is_in_the_log(folder: Path, caplo
     made(folder)
     clock = FakeClock()
     clock.advance(10 * YEAR_MS - 8 * 86_400_000)
-    served = development(folder, "127.0.0.1", clock)
+    served = development(folder, ("127.0.0.1",), clock)
     assert caplog.text == ""
     clock.advance(2 * 86_400_000)
     served.warn()
@@ -102,7 +102,7 @@ def test_a_certificate_that_ends_within_a_week_is_in_the_log(folder: Path, caplo
 def test_a_development_certificate_that_is_no_longer_valid_is_made_again_with_the_same_key(folder: Path) -> None:
     pair, later = made(folder), FakeClock()
     later.advance(11 * YEAR_MS)
-    again = development(folder, "127.0.0.1", later)
+    again = development(folder, ("127.0.0.1",), later)
     assert again.pair.key == pair.key
     assert again.left_s() > 0
 
@@ -156,35 +156,46 @@ def test_a_broker_without_a_tls_port_makes_no_certificate(stubs: Stubs, folder: 
 
 def test_an_outdated_development_certificate_is_replaced(tmp_path: Path) -> None:
     clock = FakeClock()
-    first = development(tmp_path, "127.0.0.1", clock).pair
+    first = development(tmp_path, ("127.0.0.1",), clock).pair
     clock.advance(9 * YEAR_MS)
-    assert development(tmp_path, "127.0.0.1", clock).pair == first
+    assert development(tmp_path, ("127.0.0.1",), clock).pair == first
     clock.advance(2 * YEAR_MS)
-    assert development(tmp_path, "127.0.0.1", clock).pair != first
+    assert development(tmp_path, ("127.0.0.1",), clock).pair != first
 
 
 @pytest.mark.parametrize("lost", [DEVELOPMENT_CERT, DEVELOPMENT_KEY])
 def test_half_a_development_certificate_is_replaced(tmp_path: Path, lost: str) -> None:
-    first = development(tmp_path, "127.0.0.1", FakeClock()).pair
+    first = development(tmp_path, ("127.0.0.1",), FakeClock()).pair
     (tmp_path / lost).unlink()
-    assert development(tmp_path, "127.0.0.1", FakeClock()).pair != first
+    assert development(tmp_path, ("127.0.0.1",), FakeClock()).pair != first
 
 
 def test_the_address_that_it_listens_on_is_in_the_certificate(tmp_path: Path) -> None:
     for host, entry in (
         ("192.0.2.7", "192.0.2.7"),
-        ("[2001:db8::7]", "2001:db8::7"),
+        ("2001:db8::7", "2001:db8::7"),
         ("queue.example", "queue.example"),
     ):
         folder = tmp_path / entry.replace(":", "-")
         folder.mkdir()
-        development(folder, host, FakeClock())
+        development(folder, (host,), FakeClock())
         assert entry in names_in(folder / DEVELOPMENT_CERT)
     folder = tmp_path / "any"
     folder.mkdir()
-    development(folder, "0.0.0.0", FakeClock())
+    development(folder, ("0.0.0.0",), FakeClock())
     assert "0.0.0.0" not in names_in(folder / DEVELOPMENT_CERT)
     assert {"localhost", "127.0.0.1", "::1"} <= names_in(folder / DEVELOPMENT_CERT)
+
+
+def test_a_certificate_of_an_earlier_start_that_lacks_a_host_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    development(tmp_path, ("127.0.0.1",), FakeClock())
+    development(tmp_path, ("0.0.0.0", "::1", "localhost"), FakeClock())
+    assert caplog.messages == []
+    development(tmp_path, ("127.0.0.1", "192.0.2.7", "2001:db8::7"), FakeClock())
+    assert caplog.messages[0].startswith(f"the development certificate {tmp_path / DEVELOPMENT_CERT} does not name ")
+    assert "does not name 192.0.2.7, 2001:db8::7: remove it" in caplog.messages[0]
 
 
 def names_in(cert: Path) -> set[str]:
@@ -220,7 +231,7 @@ def test_the_time_that_is_left_of_the_certificate_is_gauged_and_follows_a_replac
         clock.step_wall(10 * YEAR_MS + 60_000)
         assert left_s() == -60
         (tmp_path / "new").mkdir()
-        later = development(tmp_path / "new", "127.0.0.1", FakeClock(clock.wall_ms())).pair
+        later = development(tmp_path / "new", ("127.0.0.1",), FakeClock(clock.wall_ms())).pair
         put(later, folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY)
         assert left_s() == 10 * YEAR_MS / 1000
 
@@ -309,7 +320,7 @@ def test_a_certificate_that_has_run_out_is_served_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    development(tmp_path, "127.0.0.1", clock)
+    development(tmp_path, ("127.0.0.1",), clock)
     clock.advance(11 * YEAR_MS)
     Certificate(tmp_path / DEVELOPMENT_CERT, tmp_path / DEVELOPMENT_KEY, clock)
     assert "no longer valid" in caplog.text

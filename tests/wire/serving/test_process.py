@@ -52,7 +52,7 @@ def running_pops(stubs: Stubs, count: int, group: str = GROUP) -> list[Any]:
 
 def test_flags_have_the_defaults_that_the_readme_names() -> None:
     options = parse([]).options
-    assert (str(options.data), options.host) == ("popmq-data", "127.0.0.1")
+    assert (str(options.data), options.host) == ("popmq-data", ("127.0.0.1",))
     assert (options.port, options.tls_port, options.metrics_port) == (8081, 8082, 9464)
     assert (options.tls_only, options.tls_cert, options.tls_key, options.access_keys) == (False, None, None, None)
     assert (options.max_size, options.sync) == (MAX_SIZE, "full")
@@ -347,7 +347,7 @@ async def test_a_default_port_that_cannot_be_opened_for_another_reason_is_an_err
 
 
 async def test_a_host_of_another_machine_is_named_as_the_reason(tmp_path: Path) -> None:
-    options = Options(tmp_path / "data", host="203.0.113.1", port=0, metrics_port=0, sync="none", transport="python")
+    options = Options(tmp_path / "data", host=("203.0.113.1",), port=0, metrics_port=0, sync="none", transport="python")
     with pytest.raises(StartError, match=r"on 203\.0\.113\.1 cannot be opened: Cannot assign requested address; name "):
         await started(options)
 

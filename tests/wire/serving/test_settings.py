@@ -29,7 +29,7 @@ OTHER_TRANSPORT = "python" if TRANSPORT == "grpcio" else "grpcio"
 #: For each setting a value that is not its default, as a flag and a variable name it, and in the file.
 VALUES = {
     "data": ("elsewhere", '"elsewhere"'),
-    "host": ("::1", '"::1"'),
+    "host": ("10.0.0.5,[::1]", '["10.0.0.5", "::1"]'),
     "port": ("9000", "9000"),
     "tls_port": ("9001", "9001"),
     "tls_only": ("true", "true"),
@@ -39,7 +39,7 @@ VALUES = {
     "tls_client_required": ("true", "true"),
     "access_keys": ("keys.toml", '"keys.toml"'),
     "metrics_port": ("9002", "9002"),
-    "metrics_host": ("::1", '"::1"'),
+    "metrics_host": ("::1,127.0.0.2", '["::1", "127.0.0.2"]'),
     "console_port": ("8090", "8090"),
     "console_host": ("::1", '"::1"'),
     "max_size": ("20GiB", '"20GiB"'),
@@ -110,6 +110,19 @@ def test_a_flag_turns_off_what_the_file_turns_on(tmp_path: Path) -> None:
     assert not load(config, {"POPMQ_TLS_ONLY": "false"}).options.tls_only
 
 
+def test_hosts_are_a_repeated_flag_a_text_with_commas_or_a_list(tmp_path: Path) -> None:
+    hosts = ("10.0.0.5", "::1", "queue.example")
+    assert load(["--host", "10.0.0.5", "--host", "[::1], queue.example"], {}).options.host == hosts
+    assert load([], {"POPMQ_HOST": "10.0.0.5,[::1],queue.example"}).options.host == hosts
+    path = tmp_path / "popmq.toml"
+    for text in ('["10.0.0.5", "::1", "queue.example"]', '"10.0.0.5, ::1, queue.example"'):
+        path.write_text(f"host = {text}\n")
+        assert load(["--config", str(path)], {}).options.host == hosts
+    replaced = load(["--config", str(path), "--host", "::1"], {})
+    assert replaced.options.host == ("::1",), "a flag replaces the list, and adds nothing to it"
+    assert str(load(["--host", "10.0.0.5", "--host", "::1"], {})) == "host = 10.0.0.5,::1 (--host)"
+
+
 def test_paths_in_the_file_are_relative_to_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "popmq.toml"
     path.write_text('data = "store"\naccess_keys = "/etc/keys.toml"\n')
@@ -131,6 +144,13 @@ def test_paths_in_the_file_are_relative_to_its_folder(tmp_path: Path) -> None:
         ("data = ''", "data is empty, or has a zero byte: name a value, or leave the line out"),
         ("access_keys = ''", "access_keys is empty"),
         ("host = ''", "host is empty"),
+        ("host = []", "host is empty"),
+        ("host = 5", "host has to be a text, or a list of texts"),
+        ("host = ['::1', 5]", "host has to be a text, or a list of texts"),
+        ("host = ['::1', '']", "host: a host is empty: name an address of this machine"),
+        ("host = ['0.0.0.0', '10.0.0.5']", "--host: 0.0.0.0 covers 10.0.0.5 too: leave 10.0.0.5 out"),
+        ("metrics_host = '::1, ::1'", "--metrics-host: ::1 is named twice"),
+        ("console_host = ['::', '::1']", "--console-host: :: covers ::1 too"),
         ('data = "d\\u0000x"', "data is empty, or has a zero byte"),
         ("tls_only = 'yes'", "tls_only has to be true or false"),
         ("port = 65536", "port: '65536' is not a port"),
@@ -224,6 +244,11 @@ def test_a_reload_applies_the_log_level_and_says_so_once(reloaded: Reloaded) -> 
 
 def test_a_reload_says_which_setting_needs_a_restart(reloaded: Reloaded) -> None:
     assert reloaded("port = 9000\n") == "reload: port stays 8081: 9000 needs a restart"
+
+
+def test_a_reload_names_hosts_as_a_variable_does(reloaded: Reloaded) -> None:
+    said = reloaded('host = ["10.0.0.5", "::1"]\n')
+    assert said == "reload: host stays 127.0.0.1: 10.0.0.5,::1 needs a restart"
 
 
 def test_a_reload_of_a_file_that_cannot_be_used_changes_nothing(reloaded: Reloaded) -> None:

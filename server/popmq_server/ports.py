@@ -1,0 +1,54 @@
+"""Opens one port on several hosts: on all, or on none."""
+
+import errno
+import os
+import socket
+from collections.abc import Iterable
+
+from popmq_server.options import is_any
+
+#: Connections that the system queues: clients that come together wait less than a second.
+_BACKLOG = 1024
+
+
+class NotOpened(Exception):
+    """`host`: where the port could not be opened. `why`: None if that is not known."""
+
+    def __init__(self, host: str, why: Exception | None = None) -> None:
+        super().__init__(_said(why))
+        self.host, self.why = host, why
+        #: Whether somebody else has the port.
+        self.is_taken = isinstance(why, OSError) and why.errno == errno.EADDRINUSE
+
+
+def _said(why: Exception | None) -> str:
+    """What the system says, without the address that socket adds. Numbers of name look-ups are negative."""
+    if not isinstance(why, OSError):
+        return str(why or "")
+    return os.strerror(why.errno) if why.errno and why.errno > 0 else why.strerror or str(why)
+
+
+def opened(hosts: Iterable[str], port: int) -> list[socket.socket]:
+    """Listening sockets. Port 0 is any free one, of the first host; the others get the same. Raises NotOpened."""
+    found: list[socket.socket] = []
+    for host in hosts:
+        try:
+            found.append(_opened(host, found[0].getsockname()[1] if found else port))
+        except OSError as error:
+            close(found)
+            raise NotOpened(host, error) from error
+    return found
+
+
+def close(sockets: Iterable[socket.socket]) -> None:
+    """Gives the port back."""
+    for one in sockets:
+        one.close()
+
+
+def _opened(host: str, port: int) -> socket.socket:
+    """`::` is of both families. `reuse_port` stays off: a second broker must not open the same port."""
+    port = int(port)  # from Python 3.13 on getaddrinfo refuses subclasses of int
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    both = family == socket.AF_INET6 and is_any(host)
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
