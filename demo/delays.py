@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.flights import Carrier
-from demo.table import FLIGHT, ROWS_PER_TRIGGER
+from demo.table import FLIGHT
 
 GROUP, SINK = "windows", "delays"
 
@@ -24,15 +24,17 @@ WINDOW = "carrier STRING, hour INT, start TIMESTAMP, flights BIGINT, delayed BIG
 Cells = Mapping[tuple[str, int], Carrier]
 
 
-def aggregate(spark: SparkSession, folder: Path, endpoint: str, topic: str, **trigger: Any) -> StreamingQuery:
-    """Starts the query; a later one goes on where it was killed."""
+def aggregate(
+    spark: SparkSession, folder: Path, endpoint: str, topic: str, table_rows: int, **trigger: Any
+) -> StreamingQuery:
+    """Starts the query, of 2 × `table_rows` a micro-batch; a later one goes on where it was killed."""
     source = (
         spark.readStream.format("popmq")
         .option("endpoint", endpoint)
         .option("mode", "offsets")
         .option("topic", topic)
         .option("group", GROUP)
-        .option("maxRowsPerTrigger", 2 * ROWS_PER_TRIGGER)
+        .option("maxRowsPerTrigger", 2 * table_rows)
         .option("minPartitions", 2)
         .load()
     )

@@ -1,5 +1,6 @@
 """Spark on two cores, which may be killed and started again."""
 
+import logging
 import os
 import signal
 import sys
@@ -16,12 +17,15 @@ from pyspark.sql import SparkSession
 from harness.processes import descendants
 from popmq_spark.java import java_environment
 
+#: A short run is over before the second compiler of Java has paid for its work, which takes a core from all others.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 #: Errors of Spark, and of the connection to its Java process when that dies.
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 
 class Driver:
-    """A quiet local session on the loopback: its files in `folder`, its output in `folder/spark.log`."""
+    """A quiet local session on the loopback: its files in `folder`, its output and py4j's in `folder/spark.log`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -39,6 +43,7 @@ class Driver:
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
             "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
             # A busy machine is slow, not gone.
             "spark.network.timeout": "600s",
             "spark.python.authenticate.socketTimeout": "120s",
@@ -61,6 +66,8 @@ class Driver:
 
     def kill(self) -> None:
         """Kills Java with -9, and its Python processes with it. `start` makes a new session."""
+        if SparkContext._gateway is None:
+            return
         below = descendants(self._java, b"")
         for pid in (self._java, *below):
             with suppress(ProcessLookupError):
@@ -83,13 +90,28 @@ class Driver:
 
 @contextmanager
 def quiet_spark(folder: Path) -> Iterator[Driver]:
-    """A driver that is stopped at the end."""
+    """A driver that is stopped at the end, and killed after an error: a Spark that hangs does not stop."""
     driver = Driver(folder)
-    driver.start()
-    try:
-        yield driver
-    finally:
+    with _logs_into(folder / "spark.log"):
+        try:
+            driver.start()
+            yield driver
+        except BaseException:
+            driver.kill()
+            raise
         driver.stop()
+
+
+@contextmanager
+def _logs_into(log: Path) -> Iterator[None]:
+    """What py4j logs, partly by the root logger, is of interest after a failure only: each killed Java is an error."""
+    root, handler = logging.getLogger(), logging.FileHandler(log)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
 
 
 @contextmanager

@@ -10,20 +10,23 @@ from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
+from rich.markup import escape
 
 import popmq
 from demo import delays, picture
 from demo.driver import SPARK_ERRORS, quiet_spark
 from demo.flights import Flights, by_carrier
 from demo.outcome import Outcome
-from demo.patience import LOOK_SECONDS, Query, repeated, sentence
+from demo.patience import LOOK_SECONDS, GivenUpError, Queries, repeated, sentence
 from demo.screen import Leg, Screen, carrier_table
 from demo.sender import TIMEOUTS, Sender
 from demo.table import FlightTable
 from harness.broker_process import BrokerError, BrokerProcess
 
 TOPIC, GROUP = "flights", "spark"
-STALLED_SECONDS = 300.0
+#: No program sends, stores or adds up anything for so long: one of them hangs.
+STALLED_SECONDS = 900.0
+LIMIT_MINUTES = 90.0
 
 #: With --chaos: the share of flights in the table at which each program is killed.
 KILLS = ((0.1, "broker"), (0.25, "worker"), (0.45, "driver"))
@@ -35,6 +38,10 @@ LOG = Path("build/demo/spark.log")
 
 class DemoError(RuntimeError):
     """The job cannot go on; the message says why."""
+
+
+class LateError(BaseException):
+    """The time is over. Not an Exception: py4j takes those that end one of its calls for errors of Java."""
 
 
 class Job:
@@ -65,6 +72,7 @@ class Job:
         self._sent, self._stored = Leg("sent to the broker", total), Leg("in the Spark table", total)
         self._news = "Spark starts its queries"
         self._batches: tuple[dict[int, int], ...] = ({}, {})  # number → rows, of each query
+        self._moved = time.monotonic()
         self._kills: list[tuple[float, str]] = []  # still to come
 
     def move(self, chaos: bool) -> None:
@@ -80,16 +88,14 @@ class Job:
                         queries = self._start() if kills.pop(0)[1] == "driver" else queries
                     screen.tick()
                     time.sleep(LOOK_SECONDS)
-            for query in queries:
-                query.stop()
+            queries.stop()
         finally:
             sender.stop()
 
     def settle(self) -> None:
         """Runs the queries once more without new messages, which acks their last micro-batches."""
         with self._console.status("an empty run of the queries"):
-            for query in self._start(availableNow=True):
-                query.finish()
+            self._start(availableNow=True).finish(self._lost)
 
     def judge(self, chaos: bool) -> bool:
         """Compares the table, the broker and the CSV; prints the result. True when all agree and all kills happened."""
@@ -120,22 +126,23 @@ class Job:
         self._console.print(outcome.line)
         return not outcome.faults()
 
-    def _start(self, **trigger: bool) -> list[Query]:
+    def _start(self, **trigger: bool) -> Queries:
         """Both queries: the first fills the table, the second adds up the windows."""
         session, endpoint = self._driver.session, self._broker.endpoint
-        self._table = table = FlightTable(session, self._folder)
-        return [
-            Query(lambda: table.fill(endpoint, TOPIC, GROUP, **trigger)),
-            Query(lambda: delays.aggregate(session, self._folder, endpoint, TOPIC, **trigger)),
-        ]
+        self._table = table = FlightTable(session, self._folder, self._sent.total)
+        return Queries(
+            lambda: table.fill(endpoint, TOPIC, GROUP, **trigger),
+            lambda: delays.aggregate(session, self._folder, endpoint, TOPIC, table.rows_per_trigger, **trigger),
+        )
 
-    def _is_over(self, queries: list[Query], sender: Sender) -> bool:
+    def _is_over(self, queries: Queries, sender: Sender) -> bool:
         """True when all is sent and both groups have nothing left. Raises DemoError when it cannot finish."""
         if sender.error:
             raise DemoError(sentence(sender.error))
         self._follow(queries)
-        if time.monotonic() - max(self._sent.ended, self._stored.ended) > STALLED_SECONDS:
-            raise DemoError(f"nothing moved for {STALLED_SECONDS:.0f} s: the machine is too busy, or Spark hangs")
+        if time.monotonic() - max(self._sent.ended, self._moved) > STALLED_SECONDS:
+            minutes = STALLED_SECONDS / 60
+            raise DemoError(f"nothing moved for {minutes:.0f} minutes: the machine is too busy, or Spark hangs")
         if not all(self._batches):
             return False  # until its query has read something a group is unknown, or has zeros
         group, windows = (self._client.stats(TOPIC, name).groups[0] for name in (GROUP, delays.GROUP))
@@ -146,15 +153,21 @@ class Job:
         )
         return self._sent.done == self._sent.total and waiting + group.in_flight + windows.ready == 0
 
-    def _follow(self, queries: list[Query]) -> None:
+    def _follow(self, queries: Queries) -> None:
         """Counts what the queries have done; starts again what Spark has given up."""
         self._stored.begin()
-        for query, known in zip(queries, self._batches, strict=True):
-            known |= query.batches
-            if query.revive():
-                self._console.print("[yellow]✗[/] Spark lost a Python process; the query goes on at its checkpoint")
+        for text in queries.look():
+            self._lost(text)
+        for batches, known in zip(queries.batches, self._batches, strict=True):
+            if batches.keys() - known.keys():
+                self._moved = time.monotonic()
+            known |= batches
         if (rows := sum(self._batches[0].values())) > self._stored.done:
             self._stored.reach(rows)
+
+    def _lost(self, error: str) -> None:
+        text = f"[yellow]✗[/] Spark lost a Python process; the query goes on at its checkpoint: {escape(error)}"
+        self._console.print(text, soft_wrap=True)
 
     def _killed(self, what: str) -> bool:
         """Kills the broker, a Python worker or the driver, and starts it again; False if it does not run just now."""
@@ -170,8 +183,11 @@ class Job:
             self._driver.start()
         self._console.print(
             f"[yellow]✗[/] kill -9 of the {what} after {self._sent.done:,} sends, {self._stored.done:,} stored; "
-            f"it is back after {time.monotonic() - began:.2f} s"
+            f"it is back after {time.monotonic() - began:.2f} s",
+            soft_wrap=True,
         )
+        self._moved = time.monotonic()
+        self._news = f"the {what} was killed, the queries go on"
         return True
 
     @property
@@ -179,7 +195,7 @@ class Job:
         return time.monotonic() - self._began
 
     def _did(self, text: str) -> None:
-        self._console.print(f"[green]✓[/] {text}")
+        self._console.print(f"[green]✓[/] {text}", soft_wrap=True)
 
 
 def run(console: Console, chaos: bool, first: int | None) -> bool:
@@ -190,7 +206,7 @@ def run(console: Console, chaos: bool, first: int | None) -> bool:
                 job.move(chaos)
                 job.settle()
                 return job.judge(chaos)
-        except Exception:
+        except (Exception, LateError):
             _keep_log(console, Path(name, "spark.log"))
             raise
 
@@ -206,18 +222,33 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _late(number: int, frame: FrameType | None) -> None:
+    raise LateError
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="336,776 flights through the broker into a Spark table and windows")
     parser.add_argument("--chaos", action="store_true", help="kill broker, driver and a Python worker with -9")
     parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights")
+    parser.add_argument(
+        "--minutes", type=float, default=LIMIT_MINUTES, metavar="M", help=f"give up after M ({LIMIT_MINUTES:.0f})"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGALRM, _late)
+    signal.setitimer(signal.ITIMER_REAL, 60 * options.minutes)
     console = Console(highlight=False)
     try:
         return 0 if run(console, options.chaos, options.flights) else 1
     except KeyboardInterrupt:
         console.print("[yellow]stopped[/]")
         return 130
-    except (DemoError, BrokerError, FileNotFoundError, popmq.PopMQError, *SPARK_ERRORS) as error:
-        console.print(f"[red]✗[/] {sentence(error)}", soft_wrap=True)
+    except LateError:
+        console.print(
+            f"[red]✗[/] not done after {options.minutes:g} minutes: the machine is too busy, or a program hangs",
+            soft_wrap=True,
+        )
+        return 1
+    except (DemoError, GivenUpError, BrokerError, FileNotFoundError, popmq.PopMQError, *SPARK_ERRORS) as error:
+        console.print(f"[red]✗[/] {escape(sentence(error))}", soft_wrap=True)
         return 1

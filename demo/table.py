@@ -14,15 +14,17 @@ FLIGHT = """row BIGINT, year INT, month INT, day INT, dep_time INT, sched_dep_ti
     sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING,
     air_time INT, distance INT, hour INT, minute INT, time_hour TIMESTAMP"""
 
-ROWS_PER_TRIGGER = 40_000
+#: A run has some eight micro-batches, between which programs can be killed; fewer, if they would be small.
+BATCHES, ROWS_MIN = 8, 5_000
 #: The lease of what Spark has popped. A driver that was killed comes back for it; on a busy machine that takes minutes.
 INVISIBLE_TIME = "15m"
 
 
 class FlightTable:
-    """A Parquet table in `folder` that a streaming query fills from a topic."""
+    """A Parquet table in `folder` that a streaming query fills from a topic with `total` messages."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, total: int) -> None:
+        self.rows_per_trigger = max(ROWS_MIN, total // BATCHES + 1)
         self._spark = spark
         self._path = str(folder / "table")
         self._checkpoint = str(folder / "checkpoint")
@@ -34,7 +36,7 @@ class FlightTable:
             .option("endpoint", endpoint)
             .option("topic", topic)
             .option("group", group)
-            .option("maxRowsPerTrigger", ROWS_PER_TRIGGER)
+            .option("maxRowsPerTrigger", self.rows_per_trigger)
             .option("minPartitions", 2)
             .option("invisibleTime", INVISIBLE_TIME)
             .load()

@@ -1,13 +1,12 @@
-"""The demo's verdict: only what was sent, all of it, and nothing twice is a success."""
+"""The demo's verdict: only what was sent, all of it, and nothing twice is a success; and its picture."""
 
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from demo import patience, picture
+from demo import picture
 from demo.flights import Carrier
 from demo.outcome import Outcome
 
@@ -80,70 +79,3 @@ def test_a_missing_matplotlib_is_reported_in_a_line(monkeypatch: pytest.MonkeyPa
         "no picture of the delays: matplotlib is not installed"
     )
     assert not (tmp_path / "delays.png").exists()
-
-
-LATE = RuntimeError("Job aborted: Python worker failed to connect back.\n\tat org.apache.spark.api.python")
-
-
-class Started:
-    """A query as Spark starts it; it ends at once, by an error or at its end."""
-
-    isActive, recentProgress = False, ()
-
-    def __init__(self, error: Exception | None) -> None:
-        self._error = error
-
-    def exception(self) -> Exception | None:
-        return self._error
-
-
-def starting(*ends: Exception | None) -> tuple[Any, list[Any]]:
-    """A function that starts queries with these ends, one after the other, and the queries that it has started."""
-    coming, started = iter(ends), list[Any]()
-
-    def start() -> Any:
-        started.append(Started(next(coming)))
-        return started[-1]
-
-    return start, started
-
-
-def test_a_query_that_spark_gave_up_is_started_again() -> None:
-    start, started = starting(LATE, LATE, None)
-    patience.Query(start).finish()
-    assert len(started) == 3
-
-
-def test_a_query_that_is_given_up_each_time_ends_with_the_error_after_ten_tries() -> None:
-    start, started = starting(*[LATE] * 20)
-    with pytest.raises(RuntimeError, match="failed to connect back"):
-        patience.Query(start).finish()
-    assert len(started) == patience.TRIES == 10
-
-
-def test_a_query_with_any_other_error_is_not_started_again() -> None:
-    start, started = starting(ValueError("the table is gone"), None)
-    with pytest.raises(ValueError, match="the table is gone"):
-        patience.Query(start).finish()
-    assert len(started) == 1
-
-
-def test_a_job_that_spark_gave_up_is_done_again_and_no_other() -> None:
-    answers: list[Exception | int] = [LATE, 7]
-
-    def job() -> int:
-        match answers.pop(0):
-            case Exception() as error:
-                raise error
-            case answer:
-                return answer
-
-    assert patience.repeated(job) == 7
-    answers = [ValueError("a fault"), 7]
-    with pytest.raises(ValueError, match="a fault"):
-        patience.repeated(job)
-
-
-def test_an_error_is_shown_in_one_line_without_what_java_called() -> None:
-    assert patience.sentence(LATE) == "Job aborted: Python worker failed to connect back."
-    assert patience.sentence(ConnectionResetError()) == "ConnectionResetError"
