@@ -162,7 +162,7 @@ CONNECTION = (
         "tlsCa",
         word,
         "",
-        "with TLS, trusting this certificate: a PEM file that every machine has; else POPMQ_TLS_CA",
+        "with TLS, the certificate to trust: a PEM file that every machine has; else POPMQ_TLS_CA",
         variable=True,
     ),
     Option(
@@ -176,16 +176,24 @@ CONNECTION = (
         "clientKey",
         word,
         "",
-        "its private key: a PEM file that every machine has; both are given or none; else POPMQ_CLIENT_KEY",
+        "the private key of clientCert: a PEM file that every machine has; else POPMQ_CLIENT_KEY",
         variable=True,
     ),
-    Option("accessKey", word, "", "the access key of a broker that asks for one; else POPMQ_ACCESS_KEY"),
-    Option("secret", secret, "", "its secret; better POPMQ_SECRET or POPMQ_SECRET_FILE, on driver and executors"),
+    Option("accessKey", word, "", "the name of the access key, if the broker has access keys; else POPMQ_ACCESS_KEY"),
+    Option(
+        "secret",
+        secret,
+        "",
+        "the secret of accessKey; better POPMQ_SECRET or POPMQ_SECRET_FILE, on driver and executors",
+    ),
 )
 
 #: The mode decides which table the other options are looked up in.
 MODE = Option(
-    "mode", mode("lease", "offsets"), "lease", "`lease`, or `offsets` (or `browse`): reads by offset, leases nothing"
+    "mode",
+    mode("lease", "offsets"),
+    "lease",
+    "`lease`; or `offsets` (or `browse`), which reads by offset and leases nothing",
 )
 
 #: Options that select topics and messages, in both modes.
@@ -193,7 +201,7 @@ TOPICS = (
     Option("topic", word, "", "the topic to read; or topics, or topicPattern"),
     Option("topics", _words, "", "several topics, with commas between them", alias="subscribe"),
     Option("topicPattern", _pattern, "", "every topic whose whole name matches", alias="subscribePattern"),
-    Option("tag", word, "", "only messages with this tag, or with one of several that have two bars between them"),
+    Option("tag", word, "", "only messages with this tag, or with one of several tags with two bars between them"),
     Option("sql", word, "", "only messages that this SQL92 condition selects"),
 )
 
@@ -205,7 +213,7 @@ OPTIONS = (
         "group",
         word,
         None,
-        "the group to read as; of one application only one query may, applications share its messages",
+        "the group to read as. Only one query of an application may read as it; applications share its messages",
     ),
     Option("startingOffsets", start, "earliest", "where a group new to the topic starts: earliest, latest, a time"),
     Option("maxRowsPerTrigger", whole(1, ROWS_MAX), "100000", "rows of a micro-batch", alias="maxOffsetsPerTrigger"),
@@ -215,16 +223,30 @@ OPTIONS = (
     Option("minPartitions", whole(1, 1024), "1", "tasks of one micro-batch at least"),
     Option("maxRecordsPerPartition", whole(1, ROWS_MAX), "20000", "rows of one task, up to maxPartitions tasks"),
     Option("maxPartitions", whole(1, 1024), "64", "tasks of one micro-batch at most"),
-    Option("invisibleTime", duration("1s", "12h"), "60s", "the lease on what was popped; renewed three times in it"),
+    Option(
+        "invisibleTime",
+        duration("1s", "12h"),
+        "60s",
+        "the lease on popped messages; the query renews it three times in this time",
+    ),
     Option("failOnDataLoss", _flag, "true", "fail when a message of a re-read batch is gone for good"),
-    Option("failOnLeaseLoss", _flag, "false", "fail when others popped messages of a batch whose lease had expired"),
-    Option("exclusiveOwner", _flag, "false", "others never pop what this query holds, not even after its lease"),
+    Option(
+        "failOnLeaseLoss", _flag, "false", "fail if other consumers popped messages of a batch after its lease expired"
+    ),
+    Option(
+        "exclusiveOwner",
+        _flag,
+        "false",
+        "other consumers never pop messages that this query holds, even after its lease",
+    ),
     Option("includeProperties", _flag, "false", "adds the column properties"),
-    Option("includeKeys", _flag, "false", "adds the column keys: all keys of a message, not its first alone"),
+    Option("includeKeys", _flag, "false", "adds the column keys: all keys of a message, not only the first"),
     Option("decode", _flag, "true", "unpacks bodies whose encoding is GZIP or ZLIB, up to 32 MiB each"),
-    Option("includeDeadLetter", _flag, "false", "adds the column dead_letter, of messages of a dead-letter topic"),
+    Option("includeDeadLetter", _flag, "false", "adds the column dead_letter for messages of a dead-letter topic"),
     Option("longPollTimeout", duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),
-    Option("brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a broker may be away"),
+    Option(
+        "brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long the query waits for a broker that is down"
+    ),
     Option("drainPlan", json.loads, "", ""),  # passes the plan of a drain to its readers: draining.py
     Option("endingOffsets", _offsets_only, "", ""),
 )

@@ -28,10 +28,13 @@ from popmq_spark.positions import Place, place
 # Options that mean the same in both modes are those of the other table: one text, one default, one parser.
 _SAME = {option.name: option for option in OPTIONS}
 # Without a group the broker stores nothing about the query. A batch read has none: it would have nothing to commit.
-_GROUP = Option("group", word, "", "commits its progress as this group, for lag displays and retention")
+_GROUP = Option("group", word, "", "commits the query's progress as this group, for lag displays and retention")
 _START = Option("startingOffsets", place, "earliest", "where to begin: earliest, latest, a time, or offsets as JSON")
 _END = Option(
-    "endingOffsets", place, "latest", "where to end; the message there is not read. latest: a stream has no end"
+    "endingOffsets",
+    place,
+    "latest",
+    "where to end; the message at this offset is not read. With latest a stream has no end",
 )
 _TASKS = tuple(_SAME[name] for name in ("minPartitions", "maxRecordsPerPartition", "maxPartitions"))
 _TOLERANCE = (

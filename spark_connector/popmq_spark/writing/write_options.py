@@ -24,15 +24,24 @@ def _delivery(text: str) -> bool:
 
 WRITE_OPTIONS = (
     *CONNECTION,
-    Option("topic", word, "", "the topic of rows whose column topic is null, or that have no such column"),
-    Option("delivery", _delivery, "at-least-once", "or exactly-once: a batch that Spark repeats is in the topic once"),
-    Option("badRowTopic", word, "", "rows that cannot be sent go to this topic, with the reason; unset: they fail"),
+    Option("topic", word, "", "the topic of rows whose column topic is null or missing"),
+    Option(
+        "delivery",
+        _delivery,
+        "at-least-once",
+        "at-least-once; or exactly-once, so that a batch that Spark repeats is in the topic once",
+    ),
+    Option(
+        "badRowTopic", word, "", "the topic for rows that cannot be sent, with the reason; unset: they fail the query"
+    ),
     Option("txnAppId", word, "", "the name under which batches are committed; unset: the id of the streaming query"),
     Option(
         "txnVersion", whole(0, _BATCH_MAX), "", "with txnAppId: the number of this batch, for write in foreachBatch"
     ),
     Option("maxRowsPerRequest", whole(1, 4096), "1000", "rows of one request to the broker"),
-    Option("brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a broker may be away"),
+    Option(
+        "brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a write waits for a broker that is down"
+    ),
 )
 
 
