@@ -192,14 +192,24 @@ class AccessKeys:
 
 @dataclass(frozen=True, slots=True)
 class ClientSession:
-    """A client with a session: of a consumer (heartbeats), or of a transaction checker (a stream)."""
+    """A client with a session: of a consumer (heartbeats), or of a transaction checker (a stream).
 
-    client_id: str
-    group: str  # empty for a stream
+    `recent`: one that has neither, and is known from its calls. `pops`, `pulls`, `sends`, `host` and `access_key` are
+    filled in only where `client.sessions` was asked with `recent=True`.
+    """
+
+    client_id: str  # of a recent one: empty if none of its calls names it
+    group: str  # empty for a stream, and for what a recent one sent
     topics: Sequence[str]
     last_seen_ms: int
     in_flight: int  # messages leased to this client in this group
     stream: bool
+    recent: bool = False
+    pops: int = 0  # its calls that were not refused, as far back as the broker remembers it
+    pulls: int = 0
+    sends: int = 0
+    host: str = ""  # where its last call came from; for the right admin only
+    access_key: str = ""  # of that call; for the right admin only
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,19 @@ def test_sessions_show_consumers_and_transaction_checkers(run: Cli, client: popm
         ("billing", ["orders"], False),
     ]
     row = run("sessions", "billing").out.splitlines()[1].split("\t")
-    assert row[:4] == [client.client_id, "billing", "orders", "0"]
+    assert row[:5] == [client.client_id, "billing", "orders", "", "0"]
+
+
+def test_sessions_show_clients_that_only_pop_or_send(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", ["a", "b"])
+    client.pop("orders", "billing", max_messages=1)
+    rows = [line.split("\t")[:5] for line in run("sessions").out.splitlines()[1:]]
+    assert rows == [
+        [client.client_id, "", "orders", "SEND 1", "0"],
+        [client.client_id, "billing", "orders", "POP 1", "1"],
+    ]
+    (popped,) = run("sessions", "billing", "--json").objects
+    assert (popped["recent"], popped["pops"], popped["host"]) == (True, 1, "127.0.0.1")
 
 
 def test_an_official_client_is_asked_for_its_stacks_and_to_handle_a_message(

@@ -1901,14 +1901,16 @@ class HalfMessage(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., stored_ms: _Optional[int] = ..., checks: _Optional[int] = ..., next_check_ms: _Optional[int] = ..., preview: _Optional[_Union[MessagePreview, _Mapping]] = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
-    __slots__ = ("group", "page_size", "page_token")
+    __slots__ = ("group", "page_size", "page_token", "recent")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    RECENT_FIELD_NUMBER: _ClassVar[int]
     group: str
     page_size: int
     page_token: str
-    def __init__(self, group: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    recent: bool
+    def __init__(self, group: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., recent: bool = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
     __slots__ = ("sessions", "next_page_token")
@@ -1953,20 +1955,32 @@ class VerifyMessageResponse(_message.Message):
     def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class ClientSession(_message.Message):
-    __slots__ = ("client_id", "group", "topics", "last_seen_ms", "in_flight", "stream")
+    __slots__ = ("client_id", "group", "topics", "last_seen_ms", "in_flight", "stream", "recent", "pops", "pulls", "sends", "host", "access_key")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_MS_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    RECENT_FIELD_NUMBER: _ClassVar[int]
+    POPS_FIELD_NUMBER: _ClassVar[int]
+    PULLS_FIELD_NUMBER: _ClassVar[int]
+    SENDS_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_KEY_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     group: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     last_seen_ms: int
     in_flight: int
     stream: bool
-    def __init__(self, client_id: _Optional[str] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., last_seen_ms: _Optional[int] = ..., in_flight: _Optional[int] = ..., stream: bool = ...) -> None: ...
+    recent: bool
+    pops: int
+    pulls: int
+    sends: int
+    host: str
+    access_key: str
+    def __init__(self, client_id: _Optional[str] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., last_seen_ms: _Optional[int] = ..., in_flight: _Optional[int] = ..., stream: bool = ..., recent: bool = ..., pops: _Optional[int] = ..., pulls: _Optional[int] = ..., sends: _Optional[int] = ..., host: _Optional[str] = ..., access_key: _Optional[str] = ...) -> None: ...
 
 class GetStatsRequest(_message.Message):
     __slots__ = ("topic", "group", "page_size", "page_token")

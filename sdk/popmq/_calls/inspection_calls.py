@@ -186,11 +186,11 @@ def owners(group: str) -> Call[list[Owner]]:
     )
 
 
-def sessions(group: str) -> Call[list[ClientSession]]:
-    """Clients with a session in a group, or all."""
+def sessions(group: str, recent: bool) -> Call[list[ClientSession]]:
+    """Clients with a session in a group, or all; with `recent` also those that only call."""
     return Call(
         "Admin.ListSessions",
-        pb.ListSessionsRequest(group=group),
+        pb.ListSessionsRequest(group=group, recent=recent),
         lambda reply, _: [same_names(ClientSession, row, topics=tuple(row.topics)) for row in reply.sessions],
         pages=Pages("sessions"),
     )

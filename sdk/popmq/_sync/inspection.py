@@ -97,9 +97,15 @@ class Inspection:
         """Owners of a group, or of all. Raises GroupNotFound."""
         return self._wire.run(inspection_calls.owners(group), timeout=timeout)
 
-    def sessions(self, group: str = "", *, timeout: Duration | None = None) -> list[ClientSession]:
-        """Clients with a session in a group, or all, with those that answer for transactions. Raises GroupNotFound."""
-        return self._wire.run(inspection_calls.sessions(group), timeout=timeout)
+    def sessions(
+        self, group: str = "", *, recent: bool = False, timeout: Duration | None = None
+    ) -> list[ClientSession]:
+        """Clients with a session in a group, or all, with those that answer for transactions. Raises GroupNotFound.
+
+        `recent`: also clients without a session that popped, pulled or sent within the last five minutes, and for each
+        client how often it did.
+        """
+        return self._wire.run(inspection_calls.sessions(group, recent), timeout=timeout)
 
     def client_stack(self, client_id: str, *, timeout: Duration | None = None) -> ClientAnswer:
         """The stacks of the threads of an official RocketMQ 5 client, as the client reports them.

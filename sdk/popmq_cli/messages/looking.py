@@ -15,7 +15,7 @@ from popmq_cli.shared.completing import groups, topics
 from popmq_cli.shared.moments import moment
 from popmq_cli.shared.output import Output, Row, heading, show_body
 
-SESSION_COLUMNS = ["CLIENT", "GROUP", "TOPICS", "IN FLIGHT#", "LAST SEEN"]
+SESSION_COLUMNS = ["CLIENT", "GROUP", "TOPICS", "CALLS", "IN FLIGHT#", "LAST SEEN"]
 
 
 @click.command()
@@ -82,17 +82,18 @@ def peek(
 @click.argument("group", default="", shell_complete=groups)
 @asks
 def sessions(client: popmq.Client, output: Output, group: str) -> None:
-    """Show the clients that read for GROUP, or for any.
+    """Show the clients that read for GROUP, or all clients.
 
     Those that answer for transactions are shown, too. A session ends 120 s after the client was last seen, or when it
-    disconnects.
+    disconnects. A client without a session is shown for five minutes after it popped, pulled or sent; one that no call
+    names, by its host and access key.
 
     \b
     Examples:
       popmq sessions
       popmq sessions billing --json
     """
-    output.listing("Sessions", SESSION_COLUMNS, client.sessions(group), _session_row)
+    output.listing("Sessions", SESSION_COLUMNS, client.sessions(group, recent=True), _session_row)
 
 
 def _show(output: Output, deliveries: Sequence[popmq.Delivery]) -> None:
@@ -108,4 +109,7 @@ def _show(output: Output, deliveries: Sequence[popmq.Delivery]) -> None:
 
 def _session_row(session: popmq.ClientSession) -> Row:
     group = "transactions" if session.stream else session.group
-    return session.client_id, group, ", ".join(session.topics), session.in_flight, moment(session.last_seen_ms)
+    who = session.client_id or " ".join(filter(None, (session.host, session.access_key)))
+    counts = (("POP", session.pops), ("PULL", session.pulls), ("SEND", session.sends))
+    calls = ", ".join(f"{what} {count:,}" for what, count in counts if count)
+    return who, group, ", ".join(session.topics), calls, session.in_flight, moment(session.last_seen_ms)

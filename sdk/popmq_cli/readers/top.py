@@ -87,7 +87,7 @@ def _ask(client: popmq.Client, screen: Screen) -> Numbers:
     leases, sessions = popmq.Leases((), 0), list[popmq.ClientSession]()
     if screen.name == "leases":
         leases = client.leases(screen.group, screen.topic, LEASES)
-        sessions = client.sessions(screen.group)
+        sessions = client.sessions(screen.group, recent=True)
     topic = screen.topic if screen.name == "groups" else ""
     return Numbers(client.stats(topic), leases, sessions, int(time.time() * 1000))
 

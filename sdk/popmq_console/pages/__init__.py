@@ -8,7 +8,7 @@ NAVIGATION = (
     ("/", "Overview"),
     ("/topics", "Topics"),
     ("/groups", "Groups"),
-    ("/sessions", "Sessions"),
+    ("/sessions", "Clients"),
     ("/leases", "Leases"),
     ("/messages", "Messages"),
     ("/dead-letters", "Dead letters"),

@@ -16,9 +16,10 @@ LEASES_SHOWN = 200
 
 
 SESSIONS: Columns[popmq.ClientSession] = {
-    "Client": lambda one: one.client_id,
+    "Client": lambda one: (one.client_id, one.host),
     "Group": lambda one: one.group,
     "Topics": lambda one: tuple(one.topics),
+    "Calls#": lambda one: one.pops + one.pulls + one.sends,
     "In flight#": lambda one: one.in_flight,
     "Last seen": lambda one: one.last_seen_ms,
 }
@@ -45,10 +46,11 @@ KEYS: Columns[popmq.AccessKey] = {
 
 
 async def sessions(ask: Ask) -> dict[str, Any]:
-    """Clients with a session, of one group or all; all need the right admin."""
+    """Clients with a session, and those that called lately, of one group or all; all need the right admin."""
     group = ask.value("group")
-    found, refusal = await tried(ask.client.sessions(group), ())
-    order = ordered(sorted(found, key=lambda one: (one.group, one.client_id)), SESSIONS, ask.value("sort"))
+    found, refusal = await tried(ask.client.sessions(group, recent=True), ())
+    listed = sorted(found, key=lambda one: (one.group, one.client_id, one.host))
+    order = ordered(listed, SESSIONS, ask.value("sort"))
     return {"rows": paged(order.items, ask.value("page")), "order": order, "group": group, "refusal": refusal}
 
 

@@ -201,6 +201,12 @@ def check(need: Need) -> None:
         raise denied(key, need)
 
 
+def may(need: Need) -> bool:
+    """Whether `check` allows it. Raises Refused UNAUTHENTICATED."""
+    key = caller()
+    return key is None or key.may(need)
+
+
 def denied(key: Key, need: Need) -> Refused:
     """The refusal names the grant that is missing in the broker's file."""
     return Refused(

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.access.recent_calls import RecentCalls
 from popmq_server.api.native import requests, responses
 from popmq_server.clock import Clock
 from popmq_server.commands import (
@@ -39,6 +40,7 @@ class NativeService:
     """
 
     def __init__(self, engine: Engine, clock: Clock, metrics: Metrics, rates: Rates) -> None:
+        self.recent = RecentCalls(clock)
         self._engine = engine
         self._clock = clock
         self._metrics = metrics
@@ -73,6 +75,7 @@ class NativeService:
         self._refused(command.entries)
         self._refused(answer.places or ())
         self.served("Send", "", command.topic)
+        self.recent.began("sends", "", command.topic)
         if not answer.duplicate:
             sizes = _stored_sizes(command, answer)
             self.moved("Send", "", command.topic, len(sizes), sum(sizes))
@@ -81,8 +84,13 @@ class NativeService:
     async def Pop(self, raw: bytes) -> bytes:
         """Leases a batch, parked while nothing is deliverable; the answer is joined from stored bytes."""
         request, command = self._pops.read(raw)
-        with _TOKEN_PATHS, self._metrics.limits(command.group, command.topic):
-            answer = await self._engine.pop(command, request.wait_ms)
+        use = self.recent.began("pops", command.group, command.topic, command.client_id)
+        try:
+            with _TOKEN_PATHS, self._metrics.limits(command.group, command.topic):
+                answer = await self._engine.pop(command, request.wait_ms)
+        except Refused:
+            self.recent.refused(use)
+            raise
         self.served("Pop", command.group, command.topic)
         self.moved("Pop", command.group, command.topic, len(answer.rows), bytes_of(answer.rows))
         return responses.popped(answer, request)
@@ -113,6 +121,7 @@ class NativeService:
         topics, only = _read_topics(request)
         beat = Heartbeat(requests.group_name(request.group), client, topics, request.goodbye, only=only)
         version = await self._engine.heartbeat(beat)
+        self.recent.began("beats", beat.group, "", client)
         self.served("Heartbeat", beat.group)
         return pb.HeartbeatResponse(interval_ms=HEARTBEAT_MS, assignment_version=version)
 

@@ -6,11 +6,12 @@ SendBack                        send_back.py              ListSessions          
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.access import access_keys
 from popmq_server.api.native import columns, pages, requests, responses
 from popmq_server.api.native.native import Service
 from popmq_server.api.native.requests import INT64_MAX, MAX_ATTEMPTS_MAX, read
@@ -24,6 +25,7 @@ from popmq_server.commands import (
     SetConsumeMode,
     UpdateOffsets,
     bytes_of,
+    queries,
 )
 from popmq_server.commands.sessions import LOCK_MS
 from popmq_server.errors import Refused, invalid, not_one_of
@@ -34,6 +36,8 @@ from popmq_server.model.message import REASON_BYTES_MAX, RETRY_PREFIX, check_ran
 QUEUES_MAX = limits.QUEUES_MAX
 #: Attempts that a consumer may report: with the attempts that may follow they fit into 16 bits.
 ATTEMPTS_MAX = 10_000
+#: Clients whose leased messages one query counts.
+HELD_AT_ONCE = 2000
 
 
 class PullingService(Service):
@@ -47,8 +51,13 @@ class PullingService(Service):
         command = _pull(request)
         wait_ms = check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
         topic = _read_topic(command.topic)
-        with self._metrics.limits(command.group, topic):
-            answer = await self._engine.pull(command, wait_ms)
+        use = self._native.recent.began("pulls", command.group, topic)
+        try:
+            with self._metrics.limits(command.group, topic):
+                answer = await self._engine.pull(command, wait_ms)
+        except Refused:
+            self._native.recent.refused(use)
+            raise
         self._native.served("Pull", command.group, topic)
         self._metrics.pulls.labels(answer.status, command.group, topic).inc()
         self._native.moved("Pull", command.group, topic, len(answer.rows), bytes_of(answer.rows))
@@ -119,11 +128,14 @@ class PullingService(Service):
         return pb.UnlockQueuesResponse()
 
     async def ListSessions(self, raw: bytes) -> Message:
-        """Consumers with their messages in flight, and the producer streams, which have no group and come last."""
+        """Consumers with their messages in flight, the producer streams, which have no group, and clients that call."""
         request = read(pb.ListSessionsRequest, raw)
         page, group = pages.asked(request), requests.group_name(request.group) if request.group else ""
-        rows_max = page["rows_max"] and page["rows_max"] + 1  # one more shows that there is another page
-        consumers, streams = await self._engine.clients(group, _behind(page["after"]), rows_max)
+        if request.recent:  # a call belongs to the session of its client, which may be on another page
+            behind, rows_max = ("", ""), 0
+        else:
+            behind, rows_max = _behind(page["after"]), page["rows_max"] and page["rows_max"] + 1  # one more: whether
+        consumers, streams = await self._engine.clients(group, behind, rows_max)  # there is another page
         sessions = [
             pb.ClientSession(
                 client_id=row.client,
@@ -138,8 +150,41 @@ class PullingService(Service):
             pb.ClientSession(client_id=row.client_id, topics=row.topics, last_seen_ms=row.since_ms, stream=True)
             for row in streams
         ]
-        shown, token = pages.cut(sessions, request, lambda row: f"{row.stream:d} {row.group} {row.client_id}")
+        if request.recent:
+            sessions += await self._recent(group, sessions)
+        shown, token = pages.cut(sessions, request, _listed_as)
         return pb.ListSessionsResponse(sessions=shown, next_page_token=token)
+
+    async def _recent(self, group: str, sessions: list[pb.ClientSession]) -> list[pb.ClientSession]:
+        """Adds the recent calls of clients with a session to its row; returns the rows of the other clients."""
+        known = {(row.client_id, row.group): row for row in sessions if not row.stream}
+        others, holders = dict[tuple[str, ...], pb.ClientSession](), dict[tuple[str, ...], set[tuple[str, str]]]()
+        is_admin = access_keys.may(access_keys.Need("admin"))
+        for one in sorted(self._native.recent.listed(group), key=lambda one: one.last_ms):
+            row = known.get((one.client_id, one.group)) if one.group else None
+            if row is None:
+                whose = (one.group, one.client_id, *((one.key, one.host) if is_admin else ()))
+                row = others.setdefault(whose, pb.ClientSession(client_id=one.client_id, group=one.group, recent=True))
+                row.topics[:] = sorted({*row.topics, *one.topics})
+                row.last_seen_ms = one.last_ms
+                if one.group and one.client_id:  # leases of apache.rocketmq.v2 are of "key/client id"
+                    pair = (one.group, one.client_id), (one.group, f"{one.key}/{one.client_id}")
+                    holders.setdefault(whose, set()).update(pair)
+            row.pops, row.pulls, row.sends = row.pops + one.pops, row.pulls + one.pulls, row.sends + one.sends
+            if is_admin:
+                row.host, row.access_key = one.host, one.key
+        held = await self._held([pair for pairs in holders.values() for pair in pairs])
+        for whose, pairs in holders.items():
+            others[whose].in_flight = sum(held.get(pair, 0) for pair in pairs)
+        return list(others.values())
+
+    async def _held(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """The number of messages that each (group, client) holds."""
+        held: dict[tuple[str, str], int] = {}
+        for first in range(0, len(pairs), HELD_AT_ONCE):
+            counts = await self._engine.ask(queries.HeldBy(tuple(pairs[first : first + HELD_AT_ONCE])))
+            held |= counts
+        return held
 
     # ── Operators' calls ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -239,6 +284,12 @@ def _sent_back(entry: pb.SentBack, field: str) -> SentBack | Refused:
 
 def _client(client: str) -> str:
     return requests.client_id(client, required=True)
+
+
+def _listed_as(row: pb.ClientSession) -> str:
+    """The name of a row of sessions: sessions come first, then streams, then clients that only call."""
+    kind = 2 if row.recent else int(row.stream)
+    return f"{kind} {row.group} {row.client_id}" + (f" {row.access_key} {row.host}" if row.recent else "")
 
 
 def _behind(token: str) -> tuple[str, str]:

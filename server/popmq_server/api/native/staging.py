@@ -21,6 +21,7 @@ class StagingService(Service):
         with self._metrics.limits("", command.topic):
             answer = await self._engine.execute(command)
         self._native.served("Stage", "", command.topic)
+        self._native.recent.began("sends", "", command.topic)
         staged = _staged(command, answer)
         self._native.moved("Stage", "", command.topic, len(staged), sum(staged))
         return pb.StageResponse(results=[self._result(entry, index) for index, entry in enumerate(answer)])

@@ -61,8 +61,13 @@ class PullService(Service):
         """Streams the status, then the messages, then the next offset."""
         command = _pull(request, call)
         waiting_ms = wait_ms(request, call, self._clients.heard(call))
-        with self._metrics.limits(command.group, command.topic):
-            pulled = await self._pulling(command, lambda: self._engine.pull(command, waiting_ms))
+        use = self._native.recent.began("pulls", command.group, command.topic, call.client_id)
+        try:
+            with self._metrics.limits(command.group, command.topic):
+                pulled = await self._pulling(command, lambda: self._engine.pull(command, waiting_ms))
+        except (Declined, Refused):
+            self._native.recent.refused(use)
+            raise
         status = _judged(pulled, command)
         self._count(command, pulled)
         yield rpc.PullMessageResponse(status=status)

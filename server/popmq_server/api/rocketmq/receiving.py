@@ -143,9 +143,13 @@ class ReceiveService(Service):
         task = asyncio.current_task()
         assert task is not None
         client.polls.add(task)
+        use = self._native.recent.began("pops", command.group, command.topic, client.client_id)
         try:
             with self._metrics.limits(command.group, command.topic):
                 return await self._lite.pop(command, waiting_ms)
+        except Refused:
+            self._native.recent.refused(use)
+            raise
         except asyncio.CancelledError:
             if not client.gone or task.uncancel():
                 raise

@@ -40,21 +40,22 @@ class SendService(Service):
             answer: Sent = await self._engine.execute(command)
         outgoing = command.valid
         if answer.places is None:
-            self._count(command, len(outgoing), command.bytes)
+            self._count(command, len(outgoing), command.bytes, call)
             return _stored(outgoing, answer.first)
         entries = [_entry(message, place, call) for message, place in zip(outgoing, answer.places, strict=True)]
         sizes = [
             len(message.data) for message, entry in zip(outgoing, entries, strict=True) if entry.status.code == pb.OK
         ]
-        self._count(command, len(sizes), sum(sizes))
+        self._count(command, len(sizes), sum(sizes), call)
         codes = {entry.status.code for entry in entries}
         status = (
             entries[0].status if len(codes) == 1 else pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
         )
         return rpc.SendMessageResponse(status=status, entries=entries)
 
-    def _count(self, command: Send, stored: int, size: int) -> None:
+    def _count(self, command: Send, stored: int, size: int, call: Call) -> None:
         self._native.served("Send", "", command.topic)
+        self._native.recent.began("sends", "", command.topic, call.client_id)
         self._native.moved("Send", "", command.topic, stored, size)
 
     async def RecallMessage(self, request: rpc.RecallMessageRequest, call: Call) -> rpc.RecallMessageResponse:
