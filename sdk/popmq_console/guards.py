@@ -72,7 +72,7 @@ class Guards:
 
     def _refusal(self, request: Request) -> Response | None:
         if not self._known(request.url.hostname or ""):
-            sentence = "This console does not serve that name: start it with --public-url.\n"
+            sentence = "This console does not serve that host name. Start it with --public-url.\n"
             return PlainTextResponse(sentence, 421)
         length = request.headers.get("content-length", "0")
         if request.method == "POST" and not (length.isascii() and length.isdecimal() and int(length) <= BODY_BYTES_MAX):

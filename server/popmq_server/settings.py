@@ -151,7 +151,7 @@ SETTINGS = (
         _hosts,
         "HOST",
         HOST,
-        "address to listen on, several by repeating the flag or with commas; 0.0.0.0: all of IPv4, `::`: also all of "
+        "address to listen on; repeat the flag, or use commas, for several; 0.0.0.0: all of IPv4, `::`: also all of "
         "IPv6",
     ),
     Setting("port", _port, "PORT", "8081", "gRPC port without TLS, 0 = any free one"),
@@ -192,7 +192,11 @@ SETTINGS = (
         "HTTP port of /metrics, /healthz and /readyz, 0 = off",
     ),
     Setting(
-        "metrics_host", _hosts, "HOST", HOST, "address of that port, or several; it asks for no key and has no TLS"
+        "metrics_host",
+        _hosts,
+        "HOST",
+        HOST,
+        "address of the metrics port, or several; the port asks for no key and has no TLS",
     ),
     Setting("console_port", _port, "PORT", "0", "HTTP port of the web console, a process of its own, 0 = none"),
     Setting(
@@ -200,7 +204,7 @@ SETTINGS = (
         _hosts,
         "HOST",
         HOST,
-        "address of that port, or several; other than the loopback it needs --tls-cert",
+        "address of the console, or several; an address other than the loopback needs --tls-cert",
     ),
     Setting(
         "max_size",
@@ -216,9 +220,7 @@ SETTINGS = (
         "cut may lose what the system had not written, and may damage the store; a killed process never loses anything",
         "full",
     ),
-    _choice(
-        "transport", TRANSPORTS, "what serves the ports: python, PopMQ's own HTTP/2, or grpcio; auto: python", "auto"
-    ),
+    _choice("transport", TRANSPORTS, "the HTTP/2 implementation: python (PopMQ's own) or grpcio; auto: python", "auto"),
     Setting(
         "connections_per_address",
         _connections,
@@ -229,7 +231,7 @@ SETTINGS = (
     _choice(
         "log_level",
         LOG_LEVELS,
-        "least level of the lines of the log, which goes to standard error: debug, info, warning, error",
+        "lowest level that is logged, to standard error: debug, info, warning, error",
         "info",
         "value",
     ),

@@ -38,7 +38,7 @@ def access_key() -> None:
 @click.option("--days", type=click.IntRange(1, 36_500), help="The key expires after this many days.  [default: never]")
 @click.option("--connections", type=click.IntRange(1), help="Open connections of the key at most.")
 @click.option("--calls-per-s", type=click.IntRange(1), help="Calls a second at most.")
-@click.option("--bytes-in-flight", metavar="SIZE", help="Requests and answers under way at most, e.g. 32MiB.")
+@click.option("--bytes-in-flight", metavar="SIZE", help="Bytes of requests and unread answers at most, e.g. 32MiB.")
 @click.option("--certificate", metavar="NAME", help="The name in a client certificate, instead of a secret.")
 @click.option(
     "--secret-to",
@@ -59,7 +59,7 @@ def new(
 ) -> None:
     """Print a new key with a random secret, in the format of the file of `popmq serve --access-keys`.
 
-    The file is for its owner only (mode 600); a running broker reads changes of it within a second.
+    Only the owner may read the file (mode 600). A running broker reads changes of it within a second.
 
     \b
     Examples:
@@ -112,8 +112,8 @@ def _broker_installed() -> Iterator[None]:
 def hash_() -> None:
     """Read a secret from standard input and print its hash, for `secret_hash` in the file of access keys.
 
-    A copy of the file then does not allow calls. The key's clients continue with their secret, except official
-    RocketMQ clients, since their signatures are verified with the secret.
+    With a copy of that file no one can make calls. The key's clients continue to use their secret, except official
+    RocketMQ clients, whose signatures the broker can verify only with the secret.
 
     \b
     Examples:
@@ -130,10 +130,10 @@ def hash_() -> None:
 @access_key.command("list")
 @asks
 def list_(client: popmq.Client, output: Output) -> None:
-    """The broker's keys without their secrets: what they allow, and what they use now of their limits.
+    """Show the broker's access keys, without their secrets, with their rights and how much of their limits they use.
 
-    Without the right admin, the caller's own key. LIMITED counts the calls that a limit has refused since the broker
-    started.
+    A caller without the right admin sees only its own key. LIMITED counts the calls that a limit has refused since the
+    broker started.
 
     \b
     Examples:

@@ -33,11 +33,11 @@ Report = Callable[[int, int], None]
 def backup(client: popmq.Client, output: Output, target: str, rate: int) -> None:
     """Copy the store of a running broker.
 
-    Into DIR, or to standard output. The copy has everything that the broker answered before the backup began; clients
-    continue meanwhile. The copy is a data folder: start a broker on it, or look at it with popmq check. DIR is created;
-    one that has a popmq.mdb, or gets another backup, is refused. An interrupted, killed or refused backup leaves no
-    popmq.mdb. From standard output only exit code 0 says that the file is whole; a broker refuses to start on one that
-    is cut short.
+    It writes into DIR, or to standard output. The copy has all changes that the broker answered before the backup
+    began; clients continue meanwhile. DIR is then a data folder: start a broker on it, or look at it with popmq check.
+    The command creates DIR, and refuses one that has a popmq.mdb or to which another backup writes. An interrupted,
+    killed or refused backup leaves no popmq.mdb. A file from standard output is complete only if the exit code is 0; a
+    broker refuses to start on a truncated one.
 
     \b
     Examples:

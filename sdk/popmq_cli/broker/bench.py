@@ -63,9 +63,9 @@ class Step:
 def bench(client: popmq.Client, output: Output, messages: int, size: int, batch: int, threads: int) -> None:
     """Send, pop and ack messages, and show rates and durations.
 
-    They are what this machine sees. A topic and a group are made for it, and deleted at the end. An answer to a send or
-    an ack means that it is on the broker's disk. The durations include the network and this program, one Python
-    process: with --batch 1 and many threads it is often the limit itself.
+    It creates a topic and a group, and deletes them at the end. A send or an ack is answered when it is on the broker's
+    disk. The durations include the network and this program, which is one Python process; with --batch 1 and many
+    threads this program is often slower than the broker.
 
     \b
     Examples:

@@ -15,11 +15,11 @@ _CANNOT_OPEN, _REFUSED = 78, 1
 def check(data: str, repair: bool) -> None:
     """Check the store of a stopped broker.
 
-    Reads every record and every key, and prints each broken invariant as a sentence. Ends with 0 when there is none,
-    with 1 when there is one, or when the folder cannot be opened: a broker may be running on it.
+    It reads every record and every key, and prints each broken invariant as a sentence. It ends with 0 if there is
+    none, and with 1 if there is one or the folder cannot be opened, for example because a broker runs on it.
 
-    With --repair it rescues what can be read of a damaged file, and prints what it left out and what is still broken.
-    The damaged file stays beside the new one.
+    With --repair it writes all readable entries of a damaged file into a new one, and prints what it left out and what
+    is still broken. The damaged file stays beside the new one.
 
     \b
     Examples:

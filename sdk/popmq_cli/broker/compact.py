@@ -13,10 +13,10 @@ _CANNOT, _REFUSED = 78, 1
 def compact(data: str) -> None:
     """Shrink the data file of a stopped broker.
 
-    A running broker uses freed pages again, but its file does not shrink. This checks the store, writes a copy without
-    them beside it, compares the two, and puts the copy in its place: the old file, or the new one, is whole at any
-    moment. It needs as much free disk as the store has in use, and 64 MiB. Ends with 1 when the store is broken, when a
-    broker is running on it, or when there is too little room; then nothing was changed.
+    A running broker uses freed pages again, but its file does not shrink. This command checks the store, writes a copy
+    without free pages beside it, compares the two, and replaces the file with one rename. At any moment the old or the
+    new file is complete. It needs free disk for the bytes in use and 64 MiB more. If the store is broken, a broker runs
+    on it, or there is too little room, it changes nothing and ends with 1.
 
     \b
     Examples:

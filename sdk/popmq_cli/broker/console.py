@@ -41,9 +41,9 @@ def console(
 ) -> None:
     """Serve web pages of a broker.
 
-    Where the broker asks for access keys, so do the pages, and what they show and do is what the key allows. It prints
-    `popmq: console on URL` when it accepts requests. --tls and --tls-ca are about the broker, --tls-cert and --tls-key
-    about the pages.
+    If the broker has access keys, the pages ask for one, and show and do what the key allows. It prints `popmq: console
+    on URL` when it accepts requests. --tls and --tls-ca are for the connection to the broker, --tls-cert and --tls-key
+    for the pages.
 
     \b
     Examples:

@@ -22,8 +22,8 @@ def names(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 def context() -> None:
     """Give brokers names, and select the one that commands call.
 
-    Options take precedence over the context that --context or POPMQ_CONTEXT names, this context over POPMQ_ENDPOINT
-    and the other variables. The selected context is used when none of these names a broker.
+    Options take precedence over the context that --context or POPMQ_CONTEXT names, and this context over
+    POPMQ_ENDPOINT and the other variables. The selected context is used if none of these names a broker.
     """
 
 

@@ -15,9 +15,9 @@ from popmq_cli.shared.output import Output, size
 def max_size(client: popmq.Client, output: Output, limit: int | None) -> None:
     """Show the limit of the data file, or set another one.
 
-    The broker continues meanwhile. The new limit applies at once: sends that a full store refused succeed again. It
-    also applies to later starts, until popmq serve gets another --max-size than now. A limit reserves no disk. A limit
-    below what the store has in use is refused; a lower one does not shrink the file, popmq compact does.
+    The broker continues meanwhile. The new limit applies at once, so that a full store accepts sends again. It also
+    applies to later starts, until --max-size of popmq serve is changed. A limit reserves no disk. It cannot be below
+    the bytes in use. A lower limit does not shrink the file; popmq compact does.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ def ping(client: popmq.Client, output: Output, count: int) -> None:
 
     It lists the capabilities that the engine lacks, with what to use instead; the embedded engine lacks none.
 
-    It ends with 0 once the broker has answered each call, and with 3 when it did not answer within --timeout. Any
+    It ends with 0 when the broker has answered each call, and with 3 if it did not answer within --timeout. Any
     access key may call it. The first answer includes the time to connect.
 
     \b

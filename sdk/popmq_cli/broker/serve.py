@@ -27,8 +27,8 @@ class _Serve(click.Command):
 def serve(**given: Any) -> None:
     """Run a broker on one data folder.
 
-    It prints `popmq: ready on HOST:PORT` when it accepts requests, and its other ports. SIGTERM and Ctrl-C drain it:
-    running calls get up to 5 s. SIGHUP reads the settings again.
+    It prints `popmq: ready on HOST:PORT` and its other ports when it accepts requests. SIGTERM and Ctrl-C drain it;
+    running calls get up to 5 s. SIGHUP makes it read the settings again.
 
     Each option can also be a variable (POPMQ_MAX_SIZE for --max-size) or a key of the file of --config (max_size). An
     option takes precedence over the variable, the variable over the file.

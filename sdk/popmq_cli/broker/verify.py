@@ -22,14 +22,14 @@ def verify(
 ) -> None:
     """Test the broker's guarantees on this machine.
 
-    Brokers with your settings run on scratch folders of their own, never on your data, while they are killed, lose
-    their power, have no room, a slow disk, and a clock that jumps. Meanwhile programs send, pop and ack, and record
-    every answer. The report says what was lost, repeated, overlapping or late.
+    It runs brokers with your settings in scratch folders, never on your data. It kills them, cuts their power, fills or
+    slows their disk, and sets their clock. Meanwhile programs send, pop and ack, and record every answer. The report
+    says which messages were lost, repeated, overlapping or late.
 
     Power cuts, the slow disk and the clock need a C compiler and Linux; without them they are skipped, and the report
-    says so. Ports, TLS, keys and metrics of the settings are not used: no other client reaches these brokers.
+    says so. It does not use ports, TLS, keys and metrics of the settings, so no other client reaches these brokers.
 
-    Ends with 0 when nothing was found, with 1 when something was.
+    It ends with 0 if it found nothing, else with 1.
 
     \b
     Examples:

@@ -41,11 +41,11 @@ def browse(
     tag: str | None,
     sql: str | None,
 ) -> None:
-    """Show the messages of TOPIC. It needs no group: nothing is leased, counted or acked.
+    """Show the messages of TOPIC, without a group. It leases, counts and acks no message.
 
-    Each queue in its order; a dead-letter topic is %DLQ%GROUP. With --follow only new messages are shown, or those from
-    --since on and then new ones. With --newest or --search all queues together, by the time when messages were stored.
-    Delayed and half messages are in no queue yet.
+    It shows queue by queue, each in its order. A dead-letter topic is %DLQ%GROUP. With --follow it shows only new
+    messages, or those from --since on and then new ones. With --newest or --search it shows all queues together, by the
+    time at which messages were stored. Delayed and half messages are in no queue yet.
 
     \b
     Examples:

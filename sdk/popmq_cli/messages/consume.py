@@ -48,14 +48,14 @@ def consume(
 ) -> None:
     """Print the messages of TOPIC for GROUP and ack each, until none is left.
 
-    With --exec a message is acked when the command ends with 0. Otherwise it is released with the group's backoff, and
-    the exit code and the end of the standard error are its reason. The lease is renewed while the command runs. The
-    environment has POPMQ_TOPIC, POPMQ_GROUP, POPMQ_MESSAGE_ID, POPMQ_KEY, POPMQ_TAG and POPMQ_ATTEMPT. Processes that
-    the command leaves in the background do not count.
+    With --exec it acks a message when the command ends with 0. Otherwise it releases the message with the group's
+    backoff; the reason is the exit code and the end of the standard error. It renews the lease while the command runs.
+    The environment has POPMQ_TOPIC, POPMQ_GROUP, POPMQ_MESSAGE_ID, POPMQ_KEY, POPMQ_TAG and POPMQ_ATTEMPT. It does not
+    wait for processes that the command leaves in the background.
 
-    SIGTERM drains: no further message is begun, and the command that runs is finished; with --follow the exit code is
-    0. If it still runs after --drain, or at Ctrl-C, the command is ended, and its message is visible to others at
-    once, without counting the attempt.
+    At SIGTERM it begins no further message, and lets the running command finish; with --follow the exit code is 0. If
+    the command still runs after --drain, or at Ctrl-C, it ends the command; the message is visible to others at once,
+    and the attempt does not count.
 
     \b
     Examples:

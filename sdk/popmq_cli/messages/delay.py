@@ -22,9 +22,7 @@ COLUMNS = ["TOPIC", "MESSAGE", "DUE", "IN#", "STORED", "RECALL HANDLE", "KEYS", 
 @click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Rows at most.")
 @asks
 def delayed(client: popmq.Client, output: Output, topic: str, until: datetime | None, most: int) -> None:
-    """Show delayed messages.
-
-    Of TOPIC, or of all topics; soonest first.
+    """Show delayed messages of TOPIC, or of all topics, soonest first.
 
     \b
     Examples:

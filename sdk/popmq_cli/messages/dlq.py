@@ -79,7 +79,7 @@ def dlq() -> None:
 )
 @asks
 def list_(client: popmq.Client, output: Output, by: str) -> None:
-    """Groups that have dead letters, and how many; or their reasons, with the first and the last time.
+    """Show the groups that have dead letters, with the number; or the reasons, with the first and the last time.
 
     \b
     Examples:
@@ -121,7 +121,7 @@ def _reasons(client: popmq.Client, output: Output, names: list[str]) -> None:
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=20, show_default=True, help="Rows at most.")
 @asks
 def show(client: popmq.Client, output: Output, group: str, offset: int, most: int) -> None:
-    """Dead letters of GROUP, oldest first: where each came from, and its reason. They stay there.
+    """Show dead letters of GROUP, oldest first, with their origin and reason. They stay there.
 
     \b
     Examples:
@@ -150,7 +150,7 @@ def show(client: popmq.Client, output: Output, group: str, offset: int, most: in
 @chooses("dead letter")
 @asks
 def redrive(client: popmq.Client, output: Output, group: str, chosen: Chosen) -> None:
-    """Deliver dead letters of GROUP again, where they came from: all, or those named. Their attempts begin at 1.
+    """Deliver dead letters of GROUP again, all or the named ones. Their attempts begin at 1.
 
     \b
     Examples:
@@ -169,7 +169,7 @@ def redrive(client: popmq.Client, output: Output, group: str, chosen: Chosen) ->
 @chooses("dead letter")
 @asks
 def discard(client: popmq.Client, output: Output, group: str, chosen: Chosen) -> None:
-    """Remove dead letters of GROUP for good: all, or those named. They are not delivered again.
+    """Remove dead letters of GROUP for good, all or the named ones. They are not delivered again.
 
     \b
     Examples:

@@ -84,9 +84,9 @@ def peek(
 def sessions(client: popmq.Client, output: Output, group: str) -> None:
     """Show the clients that read for GROUP, or all clients.
 
-    Those that answer for transactions are shown, too. A session ends 120 s after the client was last seen, or when it
-    disconnects. A client without a session is shown for five minutes after it popped, pulled or sent; one that no call
-    names, by its host and access key.
+    It also shows clients that answer check-backs. A session ends 120 s after the client was last seen, or when it
+    disconnects. A client without a session is shown for five minutes after it popped, pulled or sent. If its calls do
+    not name it, it is shown by its host and access key.
 
     \b
     Examples:

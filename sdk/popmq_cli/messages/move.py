@@ -47,13 +47,13 @@ def move(
     """Send the unfinished messages of --group from FROM to TO, and ack them in FROM.
 
     Messages keep their ids, keys, tags, properties, message groups, priorities and bodies, and their order within a
-    message group; their attempts begin at 1 in TO. Other groups of FROM keep theirs. A %DLQ%GROUP is a FROM like any
-    other, but popmq dlq redrive delivers dead letters to where they came from. Messages that are leased or in backoff
-    stay.
+    message group. Their attempts begin at 1 in TO. Other groups of FROM keep their messages. FROM may be %DLQ%GROUP,
+    but popmq dlq redrive delivers dead letters to the topics that they came from. Messages that are leased or in
+    backoff stay.
 
-    Every batch is on TO's disk before it is acked in FROM. So nothing is lost by a kill, a restart or a refusal; but a
-    kill between the two leaves up to 256 messages in both topics, which the next run sends again. A TO made with
-    --unique-ids stores each of them once.
+    Every batch is on disk in TO before it is acked in FROM. So a kill, a restart or a refusal loses no message. A kill
+    between the two leaves up to 256 messages in both topics, and the next run sends them again. If TO was created with
+    --unique-ids, it stores each of them once.
 
     \b
     Examples:

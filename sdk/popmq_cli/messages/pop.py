@@ -46,10 +46,10 @@ def pop(
 ) -> None:
     """Lease messages and print them.
 
-    With --ack it prints bodies, a line each, and acks them; when the reader of a pipe ends, messages that it did not
-    read are visible again at once. Without --ack the messages stay leased, and are delivered again unless you settle
-    them by the printed handle: see `popmq ack`, `extend`, `release`, `reject`. The first pop of a group in a topic
-    fixes its filter; `popmq group update --filter` replaces it.
+    With --ack it prints each body as a line, and acks it. If the reader of a pipe ends, messages that it did not read
+    are visible again at once. Without --ack the messages stay leased. They are delivered again unless you settle them
+    by the printed handle: see `popmq ack`, `extend`, `release`, `reject`. The first pop of a group in a topic sets its
+    filter; `popmq group update --filter` replaces it.
 
     \b
     Examples:

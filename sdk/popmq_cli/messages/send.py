@@ -59,9 +59,9 @@ def send(
 ) -> None:
     """Send messages to TOPIC.
 
-    They are the arguments, or the lines of a file or of standard input; empty lines are skipped. It ends when they are
-    on the broker's disk. At a line that is refused it ends, and prints the --from-line with which to go on. With --json
-    it prints a receipt for each message: of a delayed one its recall handle, too.
+    The messages are the arguments, or the lines of a file or of standard input; empty lines are skipped. The command
+    ends when the messages are on the broker's disk. If the broker refuses a line, it ends and prints the --from-line
+    with which to continue. With --json it prints a receipt for each message, with the recall handle of a delayed one.
 
     \b
     Examples:

@@ -20,8 +20,8 @@ GIVE_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 def transactions() -> None:
     """Look at half messages, and end them.
 
-    A half message is invisible until its producer commits it. When it does not, the broker asks the producers of the
-    topic, and gives up after 15 answers of "not known": then it is in TRANS_CHECK_MAX_TIME_TOPIC.
+    A half message is invisible until its producer commits it. If the producer does not, the broker asks the producers
+    of the topic. After 15 check-backs without a decision it moves the message to TRANS_CHECK_MAX_TIME_TOPIC.
     """
 
 
@@ -30,7 +30,7 @@ def transactions() -> None:
 @click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Rows at most.")
 @asks
 def list_(client: popmq.Client, output: Output, topic: str, most: int) -> None:
-    """Half messages of TOPIC, or of all topics, that are not ended; in each topic oldest first.
+    """Show undecided half messages of TOPIC, or of all topics; in each topic the oldest first.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def rollback(client: popmq.Client, output: Output, transaction_ids: tuple[str, .
 @chooses(f"message of {GIVE_UP_TOPIC}")
 @asks
 def redrive(client: popmq.Client, output: Output, chosen: Chosen) -> None:
-    """Commit half messages that the broker gave up: all, or those named.
+    """Commit half messages that the broker gave up, all or the named ones.
 
     \b
     Examples:

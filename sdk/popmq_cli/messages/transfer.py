@@ -33,10 +33,10 @@ _PARQUET = ".parquet"
 def export_(client: popmq.Client, output: Output, topic: str, target: str, force: bool) -> None:
     """Write the messages of TOPIC to FILE, or to standard output.
 
-    JSON lines, or Parquet for a FILE.parquet. Everything that is stored in the topic's queues when the command begins,
-    queue by queue, read or not; a dead-letter topic is %DLQ%GROUP. Delayed messages and half messages are in no
-    queue yet and not exported, nor are lite topics, leases and offsets (a backup has them). Nothing changes in the
-    broker, so it may be repeated. FILE gets its name when it is whole; one that exists is replaced only with --force.
+    It writes JSON lines, or Parquet for a FILE.parquet: all messages that are in the topic's queues when the command
+    begins, queue by queue, read or not. A dead-letter topic is %DLQ%GROUP. It does not write delayed and half messages,
+    lite topics, leases and offsets; a backup has them. It changes nothing in the broker, so you may repeat it. FILE
+    gets its name when it is complete; an existing file is replaced only with --force.
 
     \b
     Examples:
@@ -101,10 +101,10 @@ def import_(client: popmq.Client, output: Output, topic: str, source: IO[bytes],
 
     FILE is as `popmq export` writes it, and TOPIC must exist. Message ids, keys, tags, properties, message groups,
     priorities and times are those of the file; offsets are new. A message whose delivery time has passed is delivered
-    at once. Order is kept within a message group. At a line that is refused the command ends, and prints the
-    --from-line with which to continue. Do not repeat it as a whole: a repeated line is stored again, unless TOPIC
-    compares message ids (popmq topic create --unique-ids 1h); after a broker that did not answer, the last lines may
-    have been stored.
+    at once. Messages of a message group keep their order. If a line is refused, the command ends and prints the
+    --from-line with which to continue. Do not repeat the whole file: repeated lines are stored again, unless TOPIC
+    compares message ids (popmq topic create --unique-ids 1h). If the broker did not answer, it may have stored the last
+    lines.
 
     \b
     Examples:

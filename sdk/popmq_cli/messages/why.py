@@ -53,8 +53,8 @@ REASON_COLUMN = 50
 def why(client: popmq.Client, output: Output, message_id: str, topic: str, group: str) -> None:
     """Why is my message not here?
 
-    Its whole life, for each group: when it was sent, popped by whom and until when, renewed, released and why, retried,
-    dead, redriven, acked; and its present state. Events are kept as long as the message.
+    It shows for each group the events of a message (sent, popped, renewed, released, retried, dead, redriven, acked)
+    with their times, clients and reasons, and the state of the message now. Events are kept as long as the message.
 
     \b
     Examples:

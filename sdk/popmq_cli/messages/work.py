@@ -43,7 +43,11 @@ class _Hopeless(click.UsageError):
 )
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="INFO", show_default=True)
 @click.option(
-    "--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True, help="json: an object a line."
+    "--log-format",
+    type=click.Choice(logs.FORMATS),
+    default="text",
+    show_default=True,
+    help="text, or json: an object in each line.",
 )
 @click.option("--declare", is_flag=True, help="First create the topics and groups of the handlers that are not there.")
 @click.option(
@@ -73,9 +77,9 @@ def work(
 ) -> None:
     """Run the handlers of a popmq.Worker.
 
-    SIGTERM or Ctrl-C drains: no new message is begun, running handlers finish and settle, and the exit code is 0.
-    A second one, or the end of --drain, stops at once: messages in work are visible to others at once, their attempt
-    does not count, and the exit code is 130. A process that dies is started again.
+    At SIGTERM or Ctrl-C it begins no new message, and running handlers finish; the exit code is 0. At a second signal,
+    or at the end of --drain, it stops at once with 130; messages of running handlers are visible to others at once, and
+    the attempt does not count. It starts a process that dies again.
 
     \b
     Examples:

@@ -36,7 +36,7 @@ def stack(client: popmq.Client, output: Output, client_id: str) -> None:
 @click.option("--offset", required=True, type=int, help="Its offset there; `popmq message` finds it.")
 @asks
 def verify(client: popmq.Client, output: Output, client_id: str, topic: str, queue: int, offset: int) -> None:
-    """Let a push consumer handle one stored message once, and show the result. Nothing is leased or acked.
+    """Let a push consumer handle one stored message once, and show the result. No message is leased or acked.
 
     \b
     Examples:

@@ -33,7 +33,9 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--backoff", help='Delays before attempt 2, 3, …: "10s,1m,10m".  [default: 10s … 2h]'),
         click.option("--invisible", type=DURATION, help="Lease of a pop that asks for none.  [default: 1m]"),
-        click.option("--share-number", type=int, help="0: all pop all queues; n: a queue is shared by 1 + n clients."),
+        click.option(
+            "--share-number", type=int, help="0: each client pops all queues; n: 1 + n clients share a queue."
+        ),
         click.option("--start", help='Where it begins: "earliest", "latest", or a time like 2026-01-31T12:00.'),
         click.option(
             "--exclusive-owner/--no-exclusive-owner",
@@ -78,8 +80,8 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
 def create(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
     """Create a group. If it exists with the same settings the command succeeds, so scripts may run twice.
 
-    A group reads every message of a topic once; groups do not affect each other. Where it begins in a topic is fixed
-    when it first names the topic, by a pop for example.
+    A group reads every message of a topic once; groups do not affect each other. A group gets its start position in a
+    topic when it first names the topic, for example by a pop.
 
     \b
     Examples:
@@ -100,7 +102,7 @@ def create(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
 def update(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
     """Change settings; others stay.
 
-    A filter is replaced from the next pop on, also for messages that are to be retried.
+    A new filter applies from the next pop on, also to messages that are to be retried.
 
     \b
     Examples:
@@ -118,7 +120,7 @@ def update(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
 @group.command("list")
 @asks
 def list_(client: popmq.Client, output: Output) -> None:
-    """All groups, by name.
+    """Show all groups, by name.
 
     \b
     Examples:
@@ -132,9 +134,9 @@ def list_(client: popmq.Client, output: Output) -> None:
 @click.argument("name", shell_complete=groups)
 @asks
 def describe(client: popmq.Client, output: Output, name: str) -> None:
-    """One group: settings, how it reads each topic, and what it has to do there.
+    """Show one group with its settings, and how it reads each topic.
 
-    A topic is listed once the group has named it. With --json one object of group, subscriptions and stats.
+    The topics are those that the group has named. With --json it prints one object of group, subscriptions and stats.
 
     \b
     Examples:

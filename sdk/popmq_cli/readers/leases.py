@@ -18,7 +18,7 @@ COLUMNS = ["GROUP", "TOPIC", "KIND", "BY", "UNDONE#", "DUE", "LEFT#", "POPPED"]
 def leases() -> None:
     """Show leases and their deadlines, and end them.
 
-    A lease covers the messages of one pop: those that are not done by its deadline are delivered again.
+    A lease covers the messages of one pop. Messages that are not done by its deadline are delivered again.
     """
 
 
@@ -29,7 +29,7 @@ def leases() -> None:
 def end(client: popmq.Client, output: Output, group: str, lease_id: str) -> None:
     """End a lease of GROUP now, as if its deadline had come: unfinished messages are delivered again.
 
-    LEASE_ID is of `popmq leases list --json`. An owner's lease ends by `popmq owners release`.
+    `popmq leases list --json` prints the LEASE_ID. To end an owner's lease, use `popmq owners release`.
 
     \b
     Examples:
@@ -45,10 +45,10 @@ def end(client: popmq.Client, output: Output, group: str, lease_id: str) -> None
 @click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Rows at most.")
 @asks
 def list_(client: popmq.Client, output: Output, group: str, topic: str, most: int) -> None:
-    """Leases, soonest first: the client, its messages, and the deadline.
+    """Show leases with their client, messages and deadline, soonest first.
 
     KIND is normal, retry (popped from the retry topic), or backoff (released with a delay; no client holds it). BY is a
-    client, or the owner whose lease it shares. UNDONE counts what is not acked of what was popped.
+    client, or the owner whose lease it shares. UNDONE is the number of popped messages that are not acked.
 
     \b
     Examples:

@@ -24,9 +24,10 @@ def message_groups() -> None:
 @click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Rows at most.")
 @asks
 def list_(client: popmq.Client, output: Output, topic: str, group: str, stopped: bool, most: int) -> None:
-    """Message groups of TOPIC that wait, are locked or stopped for GROUP.
+    """Show message groups of TOPIC that wait, are locked or stopped for GROUP.
 
-    A message group is locked while messages of it are leased, or wait in backoff; later messages of the group WAIT.
+    A message group is locked while one of its messages is leased or in backoff. WAITING is the number of its later
+    messages.
 
     \b
     Examples:

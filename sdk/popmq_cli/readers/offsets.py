@@ -34,10 +34,9 @@ def offsets() -> None:
 def show(client: popmq.Client, output: Output, topic: str, group: str, at: datetime | None) -> None:
     """Show the offsets of each queue of TOPIC, and the position of GROUP.
 
-    FIRST and NEXT are offsets: of the oldest stored message, and of the next one. BYTES is an estimate of the bytes
-    left; ALL GROUPS the least committed offset of all groups; LAST READ is – if the group has not read since the
-    broker's start.
-    TOPIC may be %RETRY%group+topic.
+    FIRST and NEXT are the offsets of the oldest stored message and of the next message. BYTES is an estimate of the
+    bytes that the group has not read, and ALL GROUPS the least committed offset of all groups. LAST READ is – if the
+    group has not read since the broker's start. TOPIC may be %RETRY%group+topic.
 
     \b
     Examples:
@@ -85,7 +84,7 @@ def reset(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks
 def clone(client: popmq.Client, output: Output, topic: str, from_group: str, group: str, yes: bool) -> None:
-    """Give GROUP the offsets that FROM has in TOPIC, as a reset would.
+    """Reset GROUP to the offsets that FROM has in TOPIC.
 
     \b
     Examples:
@@ -114,8 +113,8 @@ def mode(
 ) -> None:
     """Show or set how GROUP reads TOPIC: pop or pull.
 
-    By leases or by offsets. With MODE the group is switched while consumers run: nothing is lost, and no acked message
-    is delivered again.
+    pop reads by leases, pull by offsets. With MODE it switches the group while consumers run. No message is lost, and
+    no acked message is delivered again.
 
     \b
     Examples:

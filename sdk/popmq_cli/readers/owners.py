@@ -25,10 +25,10 @@ def owners() -> None:
 @click.argument("group", default="", shell_complete=groups)
 @asks
 def list_(client: popmq.Client, output: Output, group: str) -> None:
-    """Owners of GROUP, or of all groups.
+    """Show owners of GROUP, or of all groups.
 
-    A token is a sealed read that is not acked; "released" means that the owner's lease has expired, so that others may
-    pop what it holds.
+    TOKENS is the number of reads that the owner can repeat and has not acked. "released" means that the owner's lease
+    has expired, so that other consumers may pop its messages.
 
     \b
     Examples:
@@ -44,9 +44,9 @@ def list_(client: popmq.Client, output: Output, group: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks
 def release(client: popmq.Client, output: Output, group: str, owner: str, yes: bool) -> None:
-    """End the lease of OWNER now: what it holds is visible to the group's other readers.
+    """End the lease of OWNER now. Its messages are visible to other consumers of the group.
 
-    When it continues, it takes back the messages that no other reader popped in between.
+    When the owner continues, it gets back the messages that no other consumer popped in between.
 
     \b
     Examples:

@@ -23,8 +23,8 @@ COLUMNS = ["NAME", "CRON", "ZONE", "TOPIC", "NEXT", "IN#", "SENT#", "SKIPPED#", 
 def schedule() -> None:
     """Make the broker send messages at the times of a cron expression.
 
-    It sends one message for each time, also over restarts and where the clocks change. Its id is NAME@TIME, and it has
-    the properties popmq_schedule and popmq_scheduled_for.
+    It sends one message for each time, also across restarts and when the clocks change. The id of a message is
+    NAME@TIME, and it has the properties popmq_schedule and popmq_scheduled_for.
     """
 
 
@@ -45,7 +45,7 @@ def schedule() -> None:
     type=click.Choice(get_args(Missed)),
     default="once",
     show_default=True,
-    help="Of times over a minute late: send none, the latest, or the last 100.",
+    help="Which messages to send for times over a minute late: none, the latest, or the last 100.",
 )
 @asks
 def create(
@@ -76,7 +76,7 @@ def create(
 @schedule.command("list")
 @asks
 def list_(client: popmq.Client, output: Output) -> None:
-    """All schedules, by name.
+    """Show all schedules, by name.
 
     \b
     Examples:
@@ -93,7 +93,7 @@ def list_(client: popmq.Client, output: Output) -> None:
 )
 @asks
 def show(client: popmq.Client, output: Output, name: str, upcoming: int) -> None:
-    """One schedule, its message and its next times.
+    """Show one schedule with its message and its next times.
 
     \b
     Examples:
@@ -137,7 +137,7 @@ def pause(client: popmq.Client, output: Output, name: str) -> None:
 @click.argument("name", shell_complete=schedules)
 @asks
 def resume(client: popmq.Client, output: Output, name: str) -> None:
-    """Resume a schedule, with the first time after now.
+    """Resume a schedule. Its next message is sent at its next time.
 
     \b
     Examples:
@@ -151,7 +151,7 @@ def resume(client: popmq.Client, output: Output, name: str) -> None:
 @click.argument("name", shell_complete=schedules)
 @asks
 def run(client: popmq.Client, output: Output, name: str) -> None:
-    """Send its message now, in addition to its times.
+    """Send the message of a schedule now, in addition to its times.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ SETTINGS = ("name", "cron", "tz", "topic", "missed", "paused")
 def export_(client: popmq.Client, output: Output, target: IO[str]) -> None:
     """Write all schedules to FILE, or to standard output: one JSON object a line, for `popmq schedule import`.
 
-    What a schedule has sent, and when, is not part of it.
+    The file does not say which messages a schedule has sent.
 
     \b
     Examples:
@@ -45,8 +45,8 @@ def export_(client: popmq.Client, output: Output, target: IO[str]) -> None:
 def import_(client: popmq.Client, output: Output, source: IO[bytes]) -> None:
     """Create the schedules of FILE, as `popmq schedule export` writes it. Their topics must exist.
 
-    One that exists with the same settings stays as it is, so that the command may be repeated. The command ends at a
-    line that is refused; the schedules of earlier lines exist then. A paused schedule is paused again.
+    A schedule that exists with the same settings stays as it is, so you may repeat the command. The command ends at a
+    line that is refused; the schedules of earlier lines exist then. A schedule that was paused in the file is paused.
 
     \b
     Examples:

@@ -51,12 +51,13 @@ def stats(
     every: float,
     times: int | None,
 ) -> None:
-    """Show numbers of groups, topics, store.
+    """Show numbers of groups, topics and the store.
 
-    Of all, of TOPIC, or of GROUP in TOPIC.
+    Without arguments it shows all groups and topics, else TOPIC, or GROUP in TOPIC.
 
-    READY + RETRY + BACKOFF + IN FLIGHT + WAITING is what a group still has to do in a topic: WAITING are messages of
-    FIFO topics whose message group is locked. PARKED are pops that wait for messages. Rates are of the last minute.
+    READY + RETRY + BACKOFF + IN FLIGHT + WAITING is the number of messages that a group has not finished in a topic.
+    WAITING are messages of FIFO topics whose message group is locked. PARKED are pops that wait for messages. Rates are
+    of the last minute.
 
     \b
     Examples:

@@ -68,10 +68,10 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
 def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: int | None, **given: Any) -> None:
     """Create a topic. If it exists with the same settings the command succeeds, so scripts may run twice.
 
-    Names have letters, digits, `_`, `-` and `.`, at most 127. Messages that a group has not finished are kept
-    longer than --keep, unless --by-age. FIFO topics keep order by message group, PRIORITY topics have a queue for each
-    priority, LITE topics a small ordered topic for each name that a message gives; all but NORMAL and LITE take delayed
-    messages and transactions.
+    A name has at most 127 letters, digits, `_`, `-` and `.`. Without --by-age, messages that a group has not finished
+    are kept longer than --keep. FIFO topics keep the order of each message group. PRIORITY topics have a queue for each
+    priority. LITE topics have a small ordered topic for each lite topic that a message names. All types except NORMAL
+    and LITE accept delayed messages and transactions.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: i
 def update(client: popmq.Client, output: Output, name: str, queues: int | None, **given: Any) -> None:
     """Change settings; others stay.
 
-    Queues can be added, not taken away. A topic's type never changes.
+    You can add queues, but not remove them. The type of a topic cannot change.
 
     \b
     Examples:
@@ -112,7 +112,7 @@ def update(client: popmq.Client, output: Output, name: str, queues: int | None, 
 @click.option("--all", "with_dead_letters", is_flag=True, help="Also the dead-letter topics.")
 @asks
 def list_(client: popmq.Client, output: Output, with_dead_letters: bool) -> None:
-    """All topics, by name.
+    """Show all topics, by name.
 
     \b
     Examples:
@@ -126,9 +126,9 @@ def list_(client: popmq.Client, output: Output, with_dead_letters: bool) -> None
 @click.argument("name", shell_complete=topics)
 @asks
 def describe(client: popmq.Client, output: Output, name: str) -> None:
-    """One topic: settings, queues, and the groups that read it.
+    """Show one topic with its settings, its queues and the groups that read it.
 
-    FIRST and NEXT are offsets: of the oldest stored message, and of the next one. With --json one
+    FIRST and NEXT are the offsets of the oldest stored message and of the next message. With --json it prints one
     object of topic, stats and groups.
 
     \b

@@ -15,7 +15,7 @@ _CONNECTION = (
         "--endpoint", metavar="HOST:PORT", help=f"The broker.  [env: POPMQ_ENDPOINT; default: {DEFAULT_ENDPOINT}]"
     ),
     click.option("--tls", is_flag=True, default=None, help="With TLS.  [env: POPMQ_TLS=1]"),
-    click.option("--tls-ca", metavar="FILE", help="With TLS, trusting this certificate (PEM).  [env: POPMQ_TLS_CA]"),
+    click.option("--tls-ca", metavar="FILE", help="With TLS, trust this certificate (PEM).  [env: POPMQ_TLS_CA]"),
     click.option(
         "--client-cert", metavar="FILE", help="Show this certificate (PEM), with TLS.  [env: POPMQ_CLIENT_CERT]"
     ),
