@@ -46,9 +46,9 @@ from popmq_proto.rocketmq import definition_pb2 as v2
 from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
+from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.options import Options
-from popmq_server.serving import Serving
-from popmq_server.storage.lmdb import Transaction
+from popmq_server.process.serving import Serving
 
 BUDGET = ROOT / "bench" / "budget.toml"
 SERVER = str(ROOT / "server")

@@ -31,7 +31,7 @@ def imports(path: str, tree: ast.AST) -> Iterator[Import]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            # server/popmq_server/api/native/native.py: level 1 is popmq_server.api, level 2 is popmq_server.
+            # server/popmq_server/protocols/native/native.py: level 1 is popmq_server.protocols, level 2 is popmq_server.
             package = Path(path).parts[1 : len(Path(path).parts) - node.level] if node.level else ()
             names = [".".join([*package, *filter(None, [node.module]), alias.name]) for alias in node.names]
         else:

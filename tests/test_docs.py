@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import popmq
 from popmq_cli.commands import popmq as command_line
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.command_lines import commands_of, understand
 from tests.prose import DOCUMENTS, examples, write_samples
 from tests.sources import tree_of
@@ -364,7 +364,10 @@ def test_a_row_of_the_walks_names_seven_files_at_most() -> None:
     assert {act: len(paths) for act, paths in files.items() if len(paths) > FILES_MAX} == {}
 
 
-SEND, LEASE = "server/popmq_server/sending/send.py", "server/popmq_server/delivery/lease.py"
+SEND, LEASE = (
+    "server/popmq_server/embedded/rules/sending/send.py",
+    "server/popmq_server/embedded/rules/delivery/lease.py",
+)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_files_that_python_prose_names_are_there() -> None:
     ("text", "told"),
     [
         ("see test_references.py", []),
-        ("see tests/test_references.py:dangling and storage/keys.py", []),
+        ("see tests/test_references.py:dangling and store/keys.py", []),
         ("the class `core.py:Core.run`", []),
         ("see no_such_module.py", ["here: no_such_module.py"]),
         ("see test_references.py:no_such_name", ["here: test_references.py:no_such_name"]),

@@ -19,7 +19,7 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
 
 # Trees in which no folder has more modules than a reader can hold in view; each package of the first has a sentence.
 PACKAGES = (
-    *("server/popmq_server", "server/popmq_http2", "server/popmq_verify"),
+    *("server/popmq_server", "http2/popmq_http2", "server/popmq_verify"),
     *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "spark_connector/popmq_spark"),
 )
 ROOMY = (*PACKAGES, "bench", "demo", "harness", "tests")
@@ -86,7 +86,7 @@ def without_types(tree: ast.Module) -> ast.Module:
 
 def test_no_modules_of_the_transport_import_each_other_when_they_run() -> None:
     """For type checkers they do: a connection has calls, and each call writes to its connection."""
-    assert cycle(import_graph("server/popmq_http2", without_types)) == []
+    assert cycle(import_graph("http2/popmq_http2", without_types)) == []
 
 
 def package_graph(graph: dict[str, set[str]], depth: int) -> dict[str, set[str]]:
@@ -104,7 +104,7 @@ def package_graph(graph: dict[str, set[str]], depth: int) -> dict[str, set[str]]
         ("sdk/popmq_cli", 2),
         ("sdk/popmq_console", 2),
         ("server/popmq_verify", 2),
-        ("server/popmq_http2", 2),
+        ("http2/popmq_http2", 2),
         ("bench", 1),
     ],
 )

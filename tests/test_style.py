@@ -15,7 +15,7 @@ from tests.sources import tree_of
 ROOT = Path(__file__).parent.parent
 ROOMS = (
     "server/popmq_server",
-    "server/popmq_http2",
+    "http2/popmq_http2",
     "server/popmq_verify",
     "sdk/popmq",
     "sdk/popmq_cli",

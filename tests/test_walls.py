@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.seam import core, parts, producers
+from popmq_server.contract import core, parts, producers
 from tests.sources import EVERYTHING, ROOT, imports, sources, tree_of
 
 FUNCTION_LINES_MAX = 70
@@ -104,7 +104,11 @@ ORDER = (
 )
 
 # What stands above the seam, and what it may import of the server: the seam, and the values that cross it.
-ABOVE_THE_SEAM = ("server/popmq_server/api", "server/popmq_server/access", "server/popmq_server/monitoring")
+ABOVE_THE_SEAM = (
+    "server/popmq_server/protocols",
+    "server/popmq_server/protocols/access",
+    "server/popmq_server/monitoring",
+)
 SEAM = [
     f"popmq_server.{name}"
     for name in (
@@ -122,7 +126,7 @@ SEAM = [
 ]
 
 # One door per library: the only paths, by their beginning, that may import it.
-API = "server/popmq_server/api/"
+API = "server/popmq_server/protocols/"
 VERIFY = "server/popmq_verify/"
 DOORS: dict[str, dict[str, tuple[str, ...]]] = {
     "server": {
@@ -130,14 +134,14 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
         "grpc_health": (API,),
         "grpc_reflection": (API,),
         "google": (API, VERIFY),
-        "popmq_http2": (API, "server/popmq_http2/", "server/popmq_server/monitoring/port.py"),
+        "popmq_http2": (API, "http2/popmq_http2/", "server/popmq_server/monitoring/port.py"),
         "popmq_proto": (API, VERIFY),
-        "cryptography": ("server/popmq_server/access/certificate.py",),
-        "cronsim": ("server/popmq_server/schedules/cron.py",),
-        "lark": ("server/popmq_server/filters/sql92.py", "server/popmq_server/filters/parts.py"),
-        "lmdb": ("server/popmq_server/storage/lmdb.py",),
+        "cryptography": ("server/popmq_server/protocols/access/certificate.py",),
+        "cronsim": ("server/popmq_server/embedded/rules/schedules/cron.py",),
+        "lark": ("server/popmq_server/values/filters/sql92.py", "server/popmq_server/values/filters/parts.py"),
+        "lmdb": ("server/popmq_server/embedded/store/lmdb.py",),
         "prometheus_client": ("server/popmq_server/monitoring/",),
-        "time": ("server/popmq_server/clock.py", "server/popmq_http2/", VERIFY),
+        "time": ("server/popmq_server/clock.py", "http2/popmq_http2/", VERIFY),
     },
     # Who calls without grpcio must not import it: it takes half of the time that a command needs to start.
     "sdk": {
@@ -194,17 +198,17 @@ def past_the_seam(path: str, tree: ast.AST) -> Iterator[str]:
     """Imports of the protocols, access and metrics from below the seam: a second engine has none of it."""
     for found in imports(path, tree):
         if found.under("popmq_server") and not found.under(*SEAM):
-            yield f"{path}:{found.line} imports {found.name}: it belongs to the embedded engine (seam/engine.py)"
+            yield f"{path}:{found.line} imports {found.name}: it belongs to the embedded engine (contract/engine.py)"
 
 
 #: Where else the server waits in real time: a timer that wakes the look at the clock, and limits on what never comes.
 TIMERS = {
-    "server/popmq_server/engine/waiters.py": "its timer only calls `tick`, which asks the clock",
-    "server/popmq_server/engine/backup.py": "a copy that nobody reads holds pages of the store",
-    "server/popmq_server/api/rocketmq/clients.py": "an answer that a client owes",
-    "server/popmq_server/console_process.py": "the end of another process",
+    "server/popmq_server/embedded/loop/waiters.py": "its timer only calls `tick`, which asks the clock",
+    "server/popmq_server/embedded/loop/backup.py": "a copy that nobody reads holds pages of the store",
+    "server/popmq_server/protocols/rocketmq/clients.py": "an answer that a client owes",
+    "server/popmq_server/process/console_process.py": "the end of another process",
     "server/popmq_server/line_writer.py": "a reader of the log that is slow at the end of the process",
-    "server/popmq_server/writer/writer.py": "a writer that does not settle",
+    "server/popmq_server/embedded/writer/writer.py": "a writer that does not settle",
 }
 _WAITS = {"call_later", "call_at", "wait_for", "timeout_at"}
 
@@ -302,7 +306,7 @@ def test_no_package_imports_across_a_wall(rule: Rule, folders: tuple[str, ...]) 
 def test_protocols_of_the_seam_but_engine_have_at_most_eight_methods_inherited_ones_counted() -> None:
     """Who takes a protocol depends on each of its methods, and an engine has to have all of `Core`."""
     protocols = {
-        name: {method for base in kind.__mro__ if "popmq_server.seam" in base.__module__ for method in vars(base)}
+        name: {method for base in kind.__mro__ if "popmq_server.contract" in base.__module__ for method in vars(base)}
         for module in (core, parts, producers)
         for name, kind in vars(module).items()
         if isinstance(kind, type) and kind.__module__ == module.__name__  # not those that it imports
@@ -323,35 +327,51 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (strangers, "sdk/popmq/client.py", "import popmq_server"),
         (strangers, "sdk/popmq/client.py", "from popmq_proto import store"),
         (strangers, "sdk/popmq/client.py", "import lmdb"),
-        (strangers, "sdk/popmq/testing.py", "from popmq_server.embedded import EmbeddedBroker"),
+        (strangers, "sdk/popmq/testing.py", "from popmq_server.embedded_broker import EmbeddedBroker"),
         (strangers, "sdk/popmq/client.py", "def f():\n    import popmq_server"),
         (strangers, "sdk/popmq_cli/main.py", "import grpc"),
         (strangers, "sdk/popmq_console/app.py", "import popmq_server"),
-        (strangers, "server/popmq_server/delivery/pop.py", "import popmq"),
+        (strangers, "server/popmq_server/embedded/rules/delivery/pop.py", "import popmq"),
         (strangers, "spark_connector/popmq_spark/source.py", "from popmq_proto.v1 import popmq_pb2"),
-        (other_doors, "server/popmq_server/delivery/pop.py", "import grpc.aio"),
-        (other_doors, "server/popmq_server/delivery/pop.py", "from popmq_proto.v1 import popmq_pb2"),
-        (other_doors, "server/popmq_server/fsck/check.py", "import lmdb"),
-        (other_doors, "server/popmq_server/delivery/pop.py", "from lark import Lark"),
-        (other_doors, "server/popmq_server/engine/broker.py", "from prometheus_client import Counter"),
-        (other_doors, "server/popmq_server/engine/broker.py", "from time import monotonic"),
-        (other_doors, "server/popmq_server/engine/broker.py", "import asyncio\nasyncio.sleep(1)"),
-        (other_doors, "server/popmq_server/engine/broker.py", "self._loop.time()"),
-        (other_doors, "server/popmq_server/engine/broker.py", "loop.call_later(1, tick)"),
-        (other_doors, "server/popmq_server/engine/broker.py", "async with asyncio.timeout(1): ..."),
+        (other_doors, "server/popmq_server/embedded/rules/delivery/pop.py", "import grpc.aio"),
+        (other_doors, "server/popmq_server/embedded/rules/delivery/pop.py", "from popmq_proto.v1 import popmq_pb2"),
+        (other_doors, "server/popmq_server/embedded/fsck/check.py", "import lmdb"),
+        (other_doors, "server/popmq_server/embedded/rules/delivery/pop.py", "from lark import Lark"),
+        (other_doors, "server/popmq_server/embedded/loop/broker.py", "from prometheus_client import Counter"),
+        (other_doors, "server/popmq_server/embedded/loop/broker.py", "from time import monotonic"),
+        (other_doors, "server/popmq_server/embedded/loop/broker.py", "import asyncio\nasyncio.sleep(1)"),
+        (other_doors, "server/popmq_server/embedded/loop/broker.py", "self._loop.time()"),
+        (other_doors, "server/popmq_server/embedded/loop/broker.py", "loop.call_later(1, tick)"),
+        (other_doors, "server/popmq_server/embedded/loop/broker.py", "async with asyncio.timeout(1): ..."),
         (other_doors, "sdk/popmq/client.py", "import rich.table"),
         (other_doors, "sdk/popmq/_async/transport/channel.py", "import grpc"),
-        (upward, "server/popmq_server/delivery/pop.py", "from popmq_server.engine import broker"),
-        (upward, "server/popmq_server/storage/keys.py", "from popmq_server import serving"),
-        (upward, "server/popmq_server/api/native/native.py", "from popmq_server.api.rocketmq.names import topic_of"),
-        (past_the_seam, "server/popmq_server/api/native/native.py", "from popmq_server.storage.keys import U32"),
-        (past_the_seam, "server/popmq_server/access/authorization.py", "from popmq_server.model import handles"),
-        (past_the_seam, "server/popmq_server/api/native/entries.py", "from popmq_server.model import outgoing"),
-        (past_the_seam, "server/popmq_server/api/server.py", "from popmq_server.engine.broker import Broker"),
+        (upward, "server/popmq_server/embedded/rules/delivery/pop.py", "from popmq_server.embedded.loop import broker"),
+        (upward, "server/popmq_server/embedded/store/keys.py", "from popmq_server import serving"),
+        (
+            upward,
+            "server/popmq_server/protocols/native/native.py",
+            "from popmq_server.protocols.rocketmq.names import topic_of",
+        ),
+        (
+            past_the_seam,
+            "server/popmq_server/protocols/native/native.py",
+            "from popmq_server.embedded.store.keys import U32",
+        ),
+        (
+            past_the_seam,
+            "server/popmq_server/protocols/access/authorization.py",
+            "from popmq_server.values import handles",
+        ),
+        (past_the_seam, "server/popmq_server/protocols/native/entries.py", "from popmq_server.values import outgoing"),
+        (
+            past_the_seam,
+            "server/popmq_server/protocols/server.py",
+            "from popmq_server.embedded.loop.broker import Broker",
+        ),
         (private_names, "spark_connector/popmq_spark/source.py", "from popmq._calls import pop_request"),
         (private_names, "spark_connector/popmq_spark/source.py", "import popmq\npopmq.client._stub"),
         (private_names, "tests/sdk/test_client.py", "from popmq.client import _parse"),
-        (private_names, "server/popmq_server/api/server.py", "from grpc_health.v1._async import HealthServicer"),
+        (private_names, "server/popmq_server/protocols/server.py", "from grpc_health.v1._async import HealthServicer"),
         (from_test_modules, "tests/engine/delivery/test_pop.py", "from tests.engine.test_send import sent"),
         (from_test_modules, "bench/parts/legs.py", "from tests.crash.client import Client"),
         (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
@@ -364,19 +384,19 @@ def test_a_broken_wall_is_noticed(rule: Rule, path: str, code: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "path", "code"),
     [
-        (strangers, "sdk/popmq/testing.py", "def f():\n    from popmq_server.embedded import EmbeddedBroker"),
+        (strangers, "sdk/popmq/testing.py", "def f():\n    from popmq_server.embedded_broker import EmbeddedBroker"),
         (
             strangers,
-            "server/popmq_server/api/native/native.py",
+            "server/popmq_server/protocols/native/native.py",
             "from ...errors import Refused\nfrom . import requests",
         ),
-        (other_doors, "server/popmq_server/api/native/native.py", "import grpc"),
+        (other_doors, "server/popmq_server/protocols/native/native.py", "import grpc"),
         (
             upward,
-            "server/popmq_server/delivery/pop.py",
-            "from popmq_server import clock\nfrom popmq_server.state import tx",
+            "server/popmq_server/embedded/rules/delivery/pop.py",
+            "from popmq_server import clock\nfrom popmq_server.embedded.state import tx",
         ),
-        (past_the_seam, "server/popmq_server/api/server.py", "from popmq_server.seam.engine import Engine"),
+        (past_the_seam, "server/popmq_server/protocols/server.py", "from popmq_server.contract.engine import Engine"),
         (
             private_names,
             "sdk/popmq/client.py",

@@ -107,26 +107,30 @@ def test_names_of_tests_use_words_in_their_one_meaning() -> None:
 
 #: Identifiers with a second meaning, as (folder, what reads so), and the word to use.
 IDENTIFIERS = (
-    ("server/popmq_server/writer", r"_?group|_?(next|NEXT)_?(group|GROUP)|GROUP_(COMMANDS|BYTES|SHARE).*", "batch"),
+    (
+        "server/popmq_server/embedded/writer",
+        r"_?group|_?(next|NEXT)_?(group|GROUP)|GROUP_(COMMANDS|BYTES|SHARE).*",
+        "batch",
+    ),
     ("server/popmq_server", r"_?(next_group|NEXT_GROUP)", "batch: a group is a consumer group"),
     ("server/popmq_server", r"token_ms|no_token", "quota: a token is an owner's"),
     ("server/popmq_server", r"(?i).*bur(y|ied|ial)(_.*)?", "dead letter"),
     ("server/popmq_server", r"(?i)(.*_)?hand(s|ed)?_?out", "deliver"),
     ("server/popmq_server", r"(?i)(.*_)?g(ive|iving|iven|ave)_?back", "release"),
-    ("server/popmq_server/state", r"_?[Ll]ines?", "ready: message groups, or lite topics"),
-    ("server/popmq_server/delivery", r"_?[Ll]ines?", "ready: message groups"),
-    ("server/popmq_server/lite", r"_?[Ll]ines?", "ready: lite topics"),
-    ("server/popmq_server/datafile", r"(?i)(.*_)?(un)?seal(s|ed)?", "checksum: a token's set is sealed"),
-    ("server/popmq_server/storage", r"(?i)(.*_)?(un)?seal(s|ed)?", "checksum: a token's set is sealed"),
-    ("server/popmq_server/fsck", r"(?i)(.*_)?(un)?seal(s|ed)?", "checksum: a token's set is sealed"),
+    ("server/popmq_server/embedded/state", r"_?[Ll]ines?", "ready: message groups, or lite topics"),
+    ("server/popmq_server/embedded/rules/delivery", r"_?[Ll]ines?", "ready: message groups"),
+    ("server/popmq_server/embedded/rules/lite", r"_?[Ll]ines?", "ready: lite topics"),
+    ("server/popmq_server/embedded/store/datafile", r"(?i)(.*_)?(un)?seal(s|ed)?", "checksum: a token's set is sealed"),
+    ("server/popmq_server/embedded/store", r"(?i)(.*_)?(un)?seal(s|ed)?", "checksum: a token's set is sealed"),
+    ("server/popmq_server/embedded/fsck", r"(?i)(.*_)?(un)?seal(s|ed)?", "checksum: a token's set is sealed"),
     ("sdk/popmq", r"(?i)(.*_)?hand(s|ed)?_?out", "deliver"),
     ("sdk/popmq", r"(?i)(.*_)?g(ive|iving|iven|ave)_?back", "release"),
-    ("server/popmq_server/operate", r"_?[Ll]ot", "page: a lot has the parked calls"),
+    ("server/popmq_server/embedded/rules/operate", r"_?[Ll]ot", "page: a lot has the parked calls"),
     *(
         (f"server/popmq_server/{room}", r"(?i)(.*_)?waiting(_.*)?", "waiting is a message of a FIFO topic")
         for room in ("engine", "filters", "sending", "topics", "writer")
     ),
-    ("server/popmq_server/engine", r"(?i)_?held_?pulls?", "parked"),
+    ("server/popmq_server/embedded/loop", r"(?i)_?held_?pulls?", "parked"),
     ("sdk/popmq", r"(?i)_?(told|tell)(_.*)?", "sent, saved, reported, progress"),
     ("sdk/popmq_cli/readers", r"revive", "leases: the revive is what brings back expired ones"),
 )

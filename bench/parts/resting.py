@@ -24,13 +24,13 @@ from bench.measuring.measure import Resting
 from bench.parts import resting_others
 from bench.parts.legs import Effort, Results
 from bench.parts.storm import message
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
-from popmq_server.engine import lists
-from popmq_server.model.handles import Handle
-from popmq_server.storage.store import Store
-from popmq_server.writer.core import Core
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.loop import lists
+from popmq_server.embedded.store.store import Store
+from popmq_server.embedded.writer.core import Core
+from popmq_server.values.handles import Handle
 
 MAP_BYTES = 64 << 30
 COMMIT = 1_000

@@ -16,14 +16,14 @@ from typing import Any
 
 from bench.measuring.measure import Resting
 from bench.parts.storm import message
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
-from popmq_server.engine.waiters import WAITERS_PER_KEY_MAX, Waiters
-from popmq_server.model.handles import Handle
-from popmq_server.state.lite_watch import wake_key
-from popmq_server.storage.store import Store
-from popmq_server.writer.core import Core
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.loop.waiters import WAITERS_PER_KEY_MAX, Waiters
+from popmq_server.embedded.state.lite_watch import wake_key
+from popmq_server.embedded.store.store import Store
+from popmq_server.embedded.writer.core import Core
+from popmq_server.values.handles import Handle
 
 MAP_BYTES = 16 << 30
 COMMIT = 500

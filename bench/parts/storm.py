@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.storage.keys import hash8
-from popmq_server.storage.store import Store
-from popmq_server.writer.core import Core
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.store.keys import hash8
+from popmq_server.embedded.store.store import Store
+from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.values.outgoing import Outgoing
 
 LEASE_MS = 3_600_000
 

@@ -167,7 +167,7 @@ class Broker:
         """Starts it on its folder and on the port that it had before."""
         try:
             from popmq._transport import fork  # noqa: F401 - the broker brings gRPC, and tests fork beside it
-            from popmq_server import embedded
+            from popmq_server import embedded_broker as embedded
         except ImportError as error:
             raise RuntimeError(f"{_NEEDS_SERVER} ({error})") from error
         if not self._port and sys.platform == "linux":

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 from popmq_server import logs
 from popmq_server.clock import SystemClock
-from popmq_server.console_process import ConsoleProcess, arguments, refuse_taken
 from popmq_server.errors import CommitFailed, StartError
 from popmq_server.line_writer import LineWriter
 from popmq_server.options import Options, addresses
+from popmq_server.process.console_process import ConsoleProcess, arguments, refuse_taken
+from popmq_server.process.supervision import Supervisor
 from popmq_server.settings import Settings, parse
-from popmq_server.supervision import Supervisor
 
 if TYPE_CHECKING:
-    from popmq_server.serving import Serving
+    from popmq_server.process.serving import Serving
 
 EXIT_IO = 74
 EXIT_CONFIG = 78
@@ -77,8 +77,10 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
 
     On a signal it closes the port, lets running calls end (options.DRAIN_S) and unlocks the folder.
     """
-    from popmq_server.reloading import Reload  # the broker: nine tenths of the start, and wrong settings end before it
-    from popmq_server.serving import Serving
+    from popmq_server.process.reloading import (
+        Reload,  # the broker: nine tenths of the start, and wrong settings end before it
+    )
+    from popmq_server.process.serving import Serving
 
     options, stop = settings.options, asyncio.Event()
     loop = asyncio.get_running_loop()

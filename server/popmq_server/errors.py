@@ -5,14 +5,14 @@
     │   ├── NoRoom            STORAGE_FULL
     │   ├── KeyLimited        RATE_LIMITED by an access key (access/key_limits.py)
     │   └── Later             a marker: the broker runs the entry again in the next commit; no caller sees it
-    ├── Declined            a refusal with a code of apache.rocketmq.v2 (api/rocketmq/status.py)
+    ├── Declined            a refusal with a code of apache.rocketmq.v2 (protocols/rocketmq/status.py)
     ├── StartError          the broker cannot start: one sentence with the cure, exit code 78 (EX_CONFIG)
-    │   └── UnreadableRow     a row of the store cannot be read: `popmq check` (storage/rows.py, datafile/checksums.py)
+    │   └── UnreadableRow     a row of the store cannot be read: `popmq check` (store/rows.py, datafile/checksums.py)
     └── CommitFailed        a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
 
     internal, always caught     defined in              becomes
-    MapFull, DiskFault          storage/lmdb.py         STORAGE_FULL, or CommitFailed
-    NoMapping                   storage/folder.py       StartError; INVALID_FIELD for SetMaxSize
+    MapFull, DiskFault          store/lmdb.py         STORAGE_FULL, or CommitFailed
+    NoMapping                   store/folder.py       StartError; INVALID_FIELD for SetMaxSize
     Poisoned                    writer/batch.py         a second run of the batch, without the command that failed
     TooManyPoisoned             writer/batch.py         the batch runs in parts, a part in halves
     JobFailed                   state/jobs.py           a log line; the job runs again later
@@ -96,7 +96,7 @@ def group_not_found(name: str, field: str = "group") -> Refused:
 
 
 def _topic_command(name: str) -> str:
-    """How a topic of this name is created. The prefixes and the name are those of model/message.py."""
+    """How a topic of this name is created. The prefixes and the name are those of values/message.py."""
     if name.startswith("%DLQ%"):
         return _create("group", name.removeprefix("%DLQ%"))  # a dead-letter topic is created with its group
     if name.startswith("%RETRY%"):

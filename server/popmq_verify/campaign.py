@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.fsck.check import check_folder
+from popmq_server.embedded.fsck.check import check_folder
 from popmq_verify.judging import sealed
 from popmq_verify.judging.checker import CLAIMS, Finding, check
 from popmq_verify.judging.facts import Facts, Survey

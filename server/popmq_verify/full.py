@@ -18,7 +18,7 @@ import grpc
 from google.rpc import status_pb2
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.fsck.check import check_folder
+from popmq_server.embedded.fsck.check import check_folder
 from popmq_verify.judging.checker import Finding
 from popmq_verify.load.stubs import Stubs
 from popmq_verify.process.broker_process import BrokerProcess

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.fsck.check import check_folder
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_verify.campaign import finish, loaded
 from popmq_verify.judging import sealed
 from popmq_verify.judging.checker import Finding, check

@@ -15,7 +15,7 @@ from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.options import Options
-from popmq_server.serving import Serving
+from popmq_server.process.serving import Serving
 
 CALLS = 16
 

@@ -22,7 +22,7 @@ from popmq_cli.commands import popmq as command_line
 from popmq_cli.readers.stats import GROUP_COLUMNS
 from popmq_cli.shared import exits
 from popmq_cli.shared.output import Output, fitting
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.cli.conftest import PROGRAM, Cli
 
 pytestmark = pytest.mark.process
@@ -250,7 +250,7 @@ def test_ctrl_c_ends_a_command_that_asks_no_broker_with_130(run: Cli, monkeypatc
     def interrupted(_words: list[str]) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("popmq_server.fsck.check.main", interrupted)
+    monkeypatch.setattr("popmq_server.embedded.fsck.check.main", interrupted)
     done = run("check", "somewhere")
     assert (done.code, done.err) == (130, "interrupted\n")
 

@@ -8,7 +8,7 @@ import pytest
 from popmq import Stats, errors
 from popmq.stats import StoreStats
 from popmq_console.numbers import Numbers
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.console.conftest import KEYS, SECRET, Browser, console
 
 

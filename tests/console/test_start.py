@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from harness.broker_process import BrokerProcess, own_port
-from popmq_server import console_process
 from popmq_server.clock import pause
-from popmq_server.console_process import ConsoleProcess, arguments
 from popmq_server.options import Options
+from popmq_server.process import console_process
+from popmq_server.process.console_process import ConsoleProcess, arguments
 from popmq_server.settings import SettingError, load
 
 PROGRAM = [sys.executable, "-c", "from popmq_cli.main import main; main()", "console"]

@@ -23,11 +23,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from popmq_server.clock import FakeClock
-from popmq_server.datafile.layout import Root, newest, node_at, places, read_page, root_of
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.store.datafile.layout import (
+    Root,
+    newest,
+    node_at,
+    places,
+    read_page,
+    root_of,
+)
+from popmq_server.embedded.store.folder import DATA_FILE
 from popmq_server.errors import StartError
-from popmq_server.fsck.check import check_folder
-from popmq_server.fsck.repair import repair_folder
-from popmq_server.storage.folder import DATA_FILE
 from tests.engine.rig import HOUR, Rig
 from tests.engine.traffic.data_files import PAGE, database, first_leaf
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from popmq_server.clock import FakeClock
+from popmq_server.embedded.store.backup import Copy
+from popmq_server.embedded.store.lmdb import DiskFault
 from popmq_server.errors import CommitFailed, Refused, StartError
-from popmq_server.storage.backup import Copy
-from popmq_server.storage.lmdb import DiskFault
 from popmq_verify.process.disk import Disk, events
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig
 

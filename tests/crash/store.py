@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from harness.broker_process import ROOT
-from popmq_server.fsck.check import check_folder
+from popmq_server.embedded.fsck.check import check_folder
 
 CANNOT_START = 78  # EX_CONFIG of sysexits.h: a supervisor need not try again
 

@@ -14,17 +14,17 @@ import pytest
 from harness.broker_process import ROOT, BrokerProcess
 from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.fsck.repair import repair_folder
-from popmq_server.storage.fault_note import NOTE_FILE
-from popmq_server.storage.folder import DATA_FILE
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.store.fault_note import NOTE_FILE
+from popmq_server.embedded.store.folder import DATA_FILE
 from popmq_verify.powercut import compile_shim
 from tests.crash.bitrot import size_of_first_value
 from tests.crash.store import broken_invariants, refused_start
 
 pytestmark = pytest.mark.process
 
-CHECK = "import sys; from popmq_server.fsck.check import main; main(sys.argv[1:])"
-REPAIR = "import pathlib, sys; from popmq_server.fsck.repair import main; main(pathlib.Path(sys.argv[1]))"
+CHECK = "import sys; from popmq_server.embedded.fsck.check import main; main(sys.argv[1:])"
+REPAIR = "import pathlib, sys; from popmq_server.embedded.fsck.repair import main; main(pathlib.Path(sys.argv[1]))"
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.storage import table
-from popmq_server.topics import topic
+from popmq_server.embedded.rules.topics import topic
+from popmq_server.embedded.store import table
 from tests.engine.rig import Rig
 
 MakeRig = Callable[..., Rig]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from tests.engine.rig import Rig
 
 DEAD = "%DLQ%g"

@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 
-from popmq_server.storage.lmdb import DiskFault, MapFull, Transaction
-from popmq_server.storage.store import Store
+from popmq_server.embedded.store.lmdb import DiskFault, MapFull, Transaction
+from popmq_server.embedded.store.store import Store
 from tests.engine.rig import Rig
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from popmq_server import commands as ask
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.model.records import Subscription
+from popmq_server.contract import commands as ask
+from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.records import Subscription
 from tests.engine.rig import Rig, message
 
 RED, BLUE = ("tag", "red"), ("tag", "blue")

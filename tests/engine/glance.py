@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from unittest import mock
 
-from popmq_server.commands import LANE_POP, LANES
-from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, RQ_KEY, RQ_VALUE, STAT_KEY
-from popmq_server.topics.log import Log
-from popmq_server.writer import handlers
+from popmq_server.contract.commands import LANE_POP, LANES
+from popmq_server.embedded.rules.topics.log import Log
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.keys import (
+    FWAIT_KEY,
+    FWAIT_VALUE,
+    RQ_KEY,
+    RQ_VALUE,
+    STAT_KEY,
+)
+from popmq_server.embedded.writer import handlers
 from tests.engine.search.model.model_facts import RetryRow, Stand
 
 

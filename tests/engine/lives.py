@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from popmq_server import commands as ask
-from popmq_server.commands.inspection import GroupLife, MessageLife
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands.inspection import GroupLife, MessageLife
 from tests.engine.rig import Rig
 
 

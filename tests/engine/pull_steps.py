@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from popmq_server import commands as ask
-from popmq_server.model.records import Subscription
+from popmq_server.contract import commands as ask
+from popmq_server.values.records import Subscription
 from tests.engine.rig import Rig, message, parsed
 
 RETRY = "%RETRY%g+t"

@@ -13,26 +13,26 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
 from popmq_server.clock import Clock, FakeClock
-from popmq_server.commands import queries
-from popmq_server.commands.numbers import GroupNumbers, Page
-from popmq_server.commands.queries import A, Query
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.contract.commands.numbers import GroupNumbers, Page
+from popmq_server.contract.commands.queries import A, Query
+from popmq_server.embedded.fsck.check import check, differences
+from popmq_server.embedded.state.state import State
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.keys import CQ_ENTRY, U64, hash8
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.store.store import Store, reading
+from popmq_server.embedded.writer.batch import Committed
+from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.handlers import HANDLERS
 from popmq_server.errors import Later, Refused
-from popmq_server.fsck.check import check, differences
-from popmq_server.model.handles import Handle, read_handle
-from popmq_server.model.leased import Leased
-from popmq_server.model.limits import DELAYS_MS_DEFAULT
-from popmq_server.model.outgoing import Outgoing, tag_hash
-from popmq_server.model.records import Group, Topic
-from popmq_server.state.state import State
-from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import CQ_ENTRY, U64, hash8
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.storage.store import Store, reading
-from popmq_server.writer.batch import Committed
-from popmq_server.writer.core import Core
-from popmq_server.writer.handlers import HANDLERS
+from popmq_server.values.handles import Handle, read_handle
+from popmq_server.values.leased import Leased
+from popmq_server.values.limits import DELAYS_MS_DEFAULT
+from popmq_server.values.outgoing import Outgoing, tag_hash
+from popmq_server.values.records import Group, Topic
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 KEEP = 72 * HOUR

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from popmq_server.errors import Refused
-from popmq_server.model.outgoing import Outgoing
+from popmq_server.values.outgoing import Outgoing
 from tests.engine.rig import Rig, message, refusals
 
 #: What a stage leaves in the store until it is published or dropped.

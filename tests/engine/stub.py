@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from popmq_proto.v1.popmq_pb2 import Message
-from popmq_server import commands as do
 from popmq_server.clock import Clock
-from popmq_server.commands import queries
-from popmq_server.commands.numbers import (
+from popmq_server.contract import commands as do
+from popmq_server.contract.capabilities import CAPABILITIES
+from popmq_server.contract.commands import queries
+from popmq_server.contract.commands.numbers import (
     Consumer,
     EngineInfo,
     GroupNumbers,
@@ -25,10 +26,15 @@ from popmq_server.commands.numbers import (
     StreamNumbers,
     TopicNumbers,
 )
-from popmq_server.commands.sessions import Assignment, Heartbeat
-from popmq_server.errors import Refused, bad_handle, group_not_found, lapsed, topic_not_found
-from popmq_server.model.records import Group, Terms, Topic
-from popmq_server.seam.capabilities import CAPABILITIES
+from popmq_server.contract.commands.sessions import Assignment, Heartbeat
+from popmq_server.errors import (
+    Refused,
+    bad_handle,
+    group_not_found,
+    lapsed,
+    topic_not_found,
+)
+from popmq_server.values.records import Group, Terms, Topic
 
 #: The capabilities that it has.
 HAS = frozenset({"peek", "look_up"})

@@ -18,8 +18,8 @@ from popmq_proto.rocketmq import definition_pb2 as v2
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.fsck.check import check_folder
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.fuzz.target import Running, errors
 from tests.wire import world as worlds
 from tests.wire.contract import errors_of_page

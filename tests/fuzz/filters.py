@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.errors import Refused
-from popmq_server.filters import filter as filters
-from popmq_server.filters import sql92
+from popmq_server.values.filters import filter as filters
+from popmq_server.values.filters import sql92
 from tests.fuzz.target import Running
 
 T = TypeVar("T")

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.datafile.walk import check_free_list, faults, rescue
+from popmq_server.embedded.store import checkpoint, history_rows
+from popmq_server.embedded.store.datafile.walk import check_free_list, faults, rescue
+from popmq_server.embedded.store.keys import HIST_KEY, NEVER, U32
+from popmq_server.embedded.store.rows import RowReader
 from popmq_server.errors import StartError
-from popmq_server.model import checkpoint, fields, message, outgoing
-from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.storage import history_rows
-from popmq_server.storage.keys import HIST_KEY, NEVER, U32
-from popmq_server.storage.rows import RowReader
+from popmq_server.values import fields, message, outgoing
+from popmq_server.values.ids import GroupId, TopicId
 from tests.engine.traffic.data_files import PAGE, Image
 from tests.fuzz.target import Running
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.fuzz.target import Running, Target
 
-_API = ("popmq_server.api", "popmq_server.model", "popmq_server.commands")
+_API = ("popmq_server.protocols", "popmq_server.values", "popmq_server.contract.commands")
 
 
 class Named(NamedTuple):
@@ -29,8 +29,8 @@ TARGETS = {
     "client-frames": Named("frames", "client", ("popmq_http2",)),
     "native": Named("faces", "native", _API),
     "rocketmq": Named("faces", "rocketmq", _API),
-    "sql92": Named("filters", "sql", ("popmq_server.filters",)),
-    "tags": Named("filters", "tags", ("popmq_server.filters",)),
-    "pages": Named("readers", "pages", ("popmq_server.datafile",)),
-    "rows": Named("readers", "rows", ("popmq_server.model", "popmq_server.storage.history_rows")),
+    "sql92": Named("filters", "sql", ("popmq_server.values.filters",)),
+    "tags": Named("filters", "tags", ("popmq_server.values.filters",)),
+    "pages": Named("readers", "pages", ("popmq_server.embedded.store.datafile",)),
+    "rows": Named("readers", "rows", ("popmq_server.values", "popmq_server.embedded.store.history_rows")),
 }

@@ -14,8 +14,8 @@ import pytest
 from harness.broker_process import BrokerProcess
 from popmq_server.__main__ import EXIT_CONFIG
 from popmq_server.options import METRICS_PORT, PORT, TLS_PORT
+from popmq_server.process.supervision import Supervisor
 from popmq_server.settings import BY_VARIABLE, load
-from popmq_server.supervision import Supervisor
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -17,19 +17,19 @@ from popmq_console import app, attempts, listening, logins
 from popmq_http2.client.target import Options
 from popmq_http2.limits import Limits
 from popmq_http2.server import addresses
-from popmq_server.access import known_keys
-from popmq_server.api import authentication
-from popmq_server.api.native import timing
-from popmq_server.api.rocketmq import receiving, remembered
-from popmq_server.commands import sessions
-from popmq_server.delivery import deadletter, fifo_pick, pick
-from popmq_server.engine import waiters
-from popmq_server.model import limits as settings
-from popmq_server.model import priority, records
-from popmq_server.operate import redrive
-from popmq_server.schedules import occurrences, schedules
-from popmq_server.sending import release_delayed
-from popmq_server.state import lite_watch, space
+from popmq_server.contract.commands import sessions
+from popmq_server.embedded.loop import waiters
+from popmq_server.embedded.rules.delivery import deadletter, fifo_pick, pick
+from popmq_server.embedded.rules.operate import redrive
+from popmq_server.embedded.rules.schedules import occurrences, schedules
+from popmq_server.embedded.rules.sending import release_delayed
+from popmq_server.embedded.state import lite_watch, space
+from popmq_server.protocols import authentication
+from popmq_server.protocols.access import known_keys
+from popmq_server.protocols.native import timing
+from popmq_server.protocols.rocketmq import receiving, remembered
+from popmq_server.values import limits as settings
+from popmq_server.values import priority, records
 from popmq_verify import stages
 from tests.sources import ROOT
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from popmq_cli.commands import popmq as command_line
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.command_lines import commands_of
 from tests.prose import DOCUMENTS, ROOT, examples
 

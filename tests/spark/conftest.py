@@ -12,7 +12,7 @@ import pytest
 import popmq
 from harness.broker_process import own_port
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.spark.reading.microbatch import MicroBatches
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 import popmq
 from harness.broker_process import own_port
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_spark.options import OptionError, Options
 from tests.spark.reading.microbatch import MicroBatches, ids
 from tests.wire.access.signing import secret_of, write_keys

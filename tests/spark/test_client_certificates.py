@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import popmq
 from harness.broker_process import own_port
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_spark.options import OptionError, Options
 from popmq_spark.source import PopMQDataSource
 from popmq_spark.writing import write

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, message
 
 

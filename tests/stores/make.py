@@ -3,7 +3,7 @@
     python -m tests.stores.make format-1 9f07406^       → tests/stores/format-1.mdb.xz
     python -m tests.stores.make format-2 93b55c5
 
-Before a format is added (server/popmq_server/storage/formats.py), a store of the one that ends is kept so, made by its
+Before a format is added (server/popmq_server/embedded/store/formats.py), a store of the one that ends is kept so, made by its
 last commit. fill.py says what is in it, and tests/engine/storage/test_older_stores.py opens each of them.
 """
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from popmq_server.writer.batch import Committed
-from popmq_server.writer.core import Core
-from popmq_server.writer.writer import Writer
+from popmq_server.embedded.writer.batch import Committed
+from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.writer import Writer
 from tests.wire.stubs import CALL_S
 
 

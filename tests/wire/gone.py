@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from popmq_server.engine.broker import Broker
+from popmq_server.embedded.loop.broker import Broker
 from tests.wire.parked import Parked
 
 

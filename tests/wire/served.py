@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from popmq_server.api.server import Server
 from popmq_server.clock import FakeClock
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.protocols.server import Server
 from tests.engine.stub import StubEngine
 from tests.wire.stubs import CALL_S
 

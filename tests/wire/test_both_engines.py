@@ -16,8 +16,8 @@ from popmq_cli.commands import popmq as command_line
 from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.seam.capabilities import CAPABILITIES
+from popmq_server.contract.capabilities import CAPABILITIES
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.engine.stub import HAS
 from tests.wire.rocketmq.v2 import V2, message, resource
 from tests.wire.served import Served

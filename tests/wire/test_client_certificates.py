@@ -16,10 +16,10 @@ from cryptography import x509
 import popmq
 from harness.broker_process import own_port
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.access import known_keys
-from popmq_server.access.certificate import DEVELOPMENT_CERT
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import StartError
+from popmq_server.protocols.access import known_keys
+from popmq_server.protocols.access.certificate import DEVELOPMENT_CERT
 from popmq_server.settings import SettingError, load
 from tests.wire.access.authority import Authority, Made
 from tests.wire.access.signing import secret_of, signed

@@ -9,20 +9,25 @@ import pytest
 from harness.broker_process import ROOT
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import options
-from popmq_server.access import request_size
-from popmq_server.api import server
-from popmq_server.api.native import admin, entries, pulling, requests
-from popmq_server.commands import sessions
-from popmq_server.delivery import owner, token_pop
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.engine import heartbeats, waiters
+from popmq_server.contract.capabilities import CAPABILITIES
+from popmq_server.contract.commands import sessions
+from popmq_server.embedded.loop import heartbeats, waiters
+from popmq_server.embedded.rules.delivery import owner, token_pop
+from popmq_server.embedded.rules.sending import dedup, staging, transaction
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import RETRYABLE
-from popmq_server.filters.errors import TEXT_BYTES_MAX
-from popmq_server.filters.parts import LIST_MAX
-from popmq_server.filters.sql92 import DEPTH_MAX, WORDS_MAX
-from popmq_server.model import limits, message, records
-from popmq_server.seam.capabilities import CAPABILITIES
-from popmq_server.sending import dedup, staging, transaction
+from popmq_server.protocols import server
+from popmq_server.protocols.access import request_size
+from popmq_server.protocols.native import (
+    admin,
+    entries,
+    pulling,
+    requests,
+)
+from popmq_server.values import limits, message, records
+from popmq_server.values.filters.errors import TEXT_BYTES_MAX
+from popmq_server.values.filters.parts import LIST_MAX
+from popmq_server.values.filters.sql92 import DEPTH_MAX, WORDS_MAX
 from tests.wire.contract import PAGE, documented, errors_of_contract, errors_of_page, table
 
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

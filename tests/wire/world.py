@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.model.handles import make_handle, read_handle
+from popmq_server.values.handles import make_handle, read_handle
 from tests.wire.rocketmq.v2 import CLIENT, Obliging
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
 

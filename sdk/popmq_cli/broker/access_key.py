@@ -73,8 +73,8 @@ def new(
     if certificate and secret_to:
         raise click.UsageError("a key with --certificate has no secret: leave out --secret-to")
     with _broker_installed():
-        from popmq_server.access.key_file import new_secret, secret_hash, stanza
-        from popmq_server.access.key_limits import KeyLimits
+        from popmq_server.protocols.access.key_file import new_secret, secret_hash, stanza
+        from popmq_server.protocols.access.key_limits import KeyLimits
         from popmq_server.settings import size as read_size
     secret = new_secret()
     try:
@@ -120,7 +120,7 @@ def hash_() -> None:
       popmq access-key hash < billing.secret
     """
     with _broker_installed():
-        from popmq_server.access.key_file import secret_hash
+        from popmq_server.protocols.access.key_file import secret_hash
     try:
         click.echo(secret_hash(sys.stdin.read().strip()))
     except ValueError as error:

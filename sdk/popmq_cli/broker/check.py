@@ -28,8 +28,8 @@ def check(data: str, repair: bool) -> None:
       popmq check --repair /var/lib/popmq
     """
     try:
-        from popmq_server.fsck import check as fsck
-        from popmq_server.fsck import repair as rescue
+        from popmq_server.embedded.fsck import check as fsck
+        from popmq_server.embedded.fsck import repair as rescue
     except ImportError as error:
         click.echo(f'`popmq check` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(_REFUSED)

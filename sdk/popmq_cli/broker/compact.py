@@ -24,7 +24,7 @@ def compact(data: str) -> None:
       popmq compact /var/lib/popmq
     """
     try:
-        from popmq_server.fsck.compact import main
+        from popmq_server.embedded.fsck.compact import main
     except ImportError as error:
         click.echo(f'`popmq compact` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(_REFUSED)

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from popmq_server.commands.numbers import CommitNumbers, GroupNumbers, ScheduleNumbers, StoreNumbers, TopicNumbers
+from popmq_server.contract.commands.numbers import (
+    CommitNumbers,
+    GroupNumbers,
+    ScheduleNumbers,
+    StoreNumbers,
+    TopicNumbers,
+)
 from popmq_server.errors import Refused
 from popmq_server.monitoring.families import CounterFamily, HistogramFamily
 

@@ -9,9 +9,9 @@ and messages of a chunk that a late lease holds are copied after a second instea
 import sys
 
 from popmq_server import __main__
-from popmq_server.model import limits
-from popmq_server.retention import kept
-from popmq_server.writer import housekeeping
+from popmq_server.embedded.rules.retention import kept
+from popmq_server.embedded.writer import housekeeping
+from popmq_server.values import limits
 
 TICK_MS = 200
 KEEP_MS = 300

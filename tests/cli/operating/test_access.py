@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.broker_process import BrokerProcess, own_port
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.cli.conftest import PROGRAM, Cli
 from tests.wire.access.signing import KEYS, secret_of, write_keys
 
@@ -70,7 +70,7 @@ def test_the_health_check_of_the_container_works_with_any_key(
 def test_a_new_key_is_taken_by_a_running_broker(
     run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popmq_server.access.known_keys.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("popmq_server.protocols.access.known_keys.LOOK_EVERY_S", 0.0)
     made = run("access-key", "new", "clerk", "--allow", "send:orders", "--allow", "receive:orders/*")
     with (tmp_path / "keys.toml").open("a") as file:
         file.write(made.out)
@@ -84,7 +84,7 @@ def test_a_new_key_is_taken_by_a_running_broker(
 def test_a_new_key_s_secret_goes_into_a_file_of_the_client_and_its_hash_to_the_broker(
     run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popmq_server.access.known_keys.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("popmq_server.protocols.access.known_keys.LOOK_EVERY_S", 0.0)
     kept = tmp_path / "clerk.secret"
     made = run("access-key", "new", "clerk", "--allow", "send:orders", "--secret-to", str(kept))
     with (tmp_path / "keys.toml").open("a") as file:

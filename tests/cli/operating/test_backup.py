@@ -15,8 +15,8 @@ import pytest
 import popmq
 from harness.broker_process import BrokerProcess
 from popmq.testing import Broker
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.fsck.check import check_folder
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.cli.conftest import Cli, Done
 
 MIB = 1 << 20

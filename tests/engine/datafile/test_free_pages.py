@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.datafile import checksums
+from popmq_server.embedded.store.datafile import checksums
+from popmq_server.embedded.store.lmdb import MapFull
+from popmq_server.embedded.store.store import Store, reading
 from popmq_server.options import MAX_SIZE_MIN
-from popmq_server.storage.lmdb import MapFull
-from popmq_server.storage.store import Store, reading
 from tests.engine.traffic.data_files import scribble
 
 #: A value that takes one page of its own, with its checksum.

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.datafile.layout import LEAF, Page, places, read_page
-from popmq_server.datafile.mending import is_sound, mended
-from popmq_server.fsck.repair import repair_folder
-from popmq_server.storage.folder import DATA_FILE
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.store.datafile.layout import (
+    LEAF,
+    Page,
+    places,
+    read_page,
+)
+from popmq_server.embedded.store.datafile.mending import is_sound, mended
+from popmq_server.embedded.store.folder import DATA_FILE
 from tests.engine.rig import Rig
 from tests.engine.traffic.data_files import PAGE, Image, database, first_leaf, meta_of
 

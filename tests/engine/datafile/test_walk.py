@@ -10,13 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.datafile.layout import NUMBER, node_at, nodes, places, read_page
-from popmq_server.datafile.walk import check_free_list, faults
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.store.datafile.layout import (
+    NUMBER,
+    node_at,
+    nodes,
+    places,
+    read_page,
+)
+from popmq_server.embedded.store.datafile.walk import check_free_list, faults
+from popmq_server.embedded.store.folder import DATA_FILE
+from popmq_server.embedded.store.store import Store
 from popmq_server.errors import StartError
-from popmq_server.fsck.repair import repair_folder
 from popmq_server.options import MAX_SIZE_MIN
-from popmq_server.storage.folder import DATA_FILE
-from popmq_server.storage.store import Store
 from tests.engine.rig import Rig
 from tests.engine.traffic.data_files import PAGE, Image, database, first_leaf, meta_of, scribble
 

@@ -8,19 +8,19 @@ from unittest import mock
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.delivery import deadletter
-from popmq_server.delivery.deadletter import DEAD_LETTER_BYTES_MAX
-from popmq_server.delivery.revive import REVIVE_MEMBERS_MAX
-from popmq_server.engine.broker import Broker
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.rules.delivery import deadletter
+from popmq_server.embedded.rules.delivery.deadletter import DEAD_LETTER_BYTES_MAX
+from popmq_server.embedded.rules.delivery.revive import REVIVE_MEMBERS_MAX
+from popmq_server.embedded.rules.topics import topic
+from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Later
-from popmq_server.model.message import Extra
-from popmq_server.model.outgoing import Outgoing
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.state.tx import Tx
-from popmq_server.topics import topic
+from popmq_server.values.message import Extra
+from popmq_server.values.outgoing import Outgoing
 from tests.engine.conftest import MakeRig
 from tests.engine.pull_steps import RETRY, commit, pull, pulling
 from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, deliveries, message, refusal, refusals
@@ -196,7 +196,7 @@ def test_expired_leases_of_a_fifo_batch_are_revived_in_pieces_in_its_order(
 ) -> None:
     """The effect equals that of one piece: the head of each message group has lost an attempt, and the order stays."""
     leased(rig, groups=groups, size=100, max_attempts=2)
-    monkeypatch.setattr("popmq_server.delivery.revive.REVIVE_MEMBERS_MAX", 3)
+    monkeypatch.setattr("popmq_server.embedded.rules.delivery.revive.REVIVE_MEMBERS_MAX", 3)
     rig.skip(SECOND)
     settle(rig, staged)
     assert rig.numbers().waiting == COUNT
@@ -211,7 +211,7 @@ def test_message_groups_of_a_fifo_batch_stay_locked_between_the_pieces_of_its_re
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leased(rig, groups=2, size=100)
-    monkeypatch.setattr("popmq_server.delivery.revive.REVIVE_MEMBERS_MAX", 3)
+    monkeypatch.setattr("popmq_server.embedded.rules.delivery.revive.REVIVE_MEMBERS_MAX", 3)
     rig.skip(SECOND)
     pieces = 0
     while rig.numbers().in_flight > 3:

@@ -18,11 +18,11 @@ from typing import NamedTuple
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from popmq_server import commands as ask
-from popmq_server.model.message import Extra
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.model.records import RETRY_QUEUE, Stat
-from popmq_server.storage.keys import hash8
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.store.keys import hash8
+from popmq_server.values.message import Extra
+from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.records import RETRY_QUEUE, Stat
 from tests.engine import lites
 from tests.engine.rig import HOUR, Delivery, Rig, message
 from tests.engine.traffic.traffic_fifo import fifo_message

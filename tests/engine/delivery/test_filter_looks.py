@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
-from popmq_server.delivery import pick
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import pick
+from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused
-from popmq_server.filters import filter as filters
-from popmq_server.model.message import Extra
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.state.tx import Tx
+from popmq_server.values.filters import filter as filters
+from popmq_server.values.message import Extra
+from popmq_server.values.outgoing import Outgoing
 from tests.engine.conftest import MakeRig
 from tests.engine.filtering import BLUE, RED, send, set_filter, shop, tagged
 from tests.engine.rig import KEEP, MINUTE, Delivery, Rig, bodies, deliveries, message, numbered

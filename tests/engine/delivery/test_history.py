@@ -5,11 +5,17 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from popmq_server import commands as ask
-from popmq_server.delivery import history, revive
-from popmq_server.delivery.history import ACKED, DEAD, EXPIRED, REJECTED, RELEASED
-from popmq_server.storage import history_rows
-from popmq_server.storage.keys import HIST_KEY
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import history, revive
+from popmq_server.embedded.rules.delivery.history import (
+    ACKED,
+    DEAD,
+    EXPIRED,
+    REJECTED,
+    RELEASED,
+)
+from popmq_server.embedded.store import history_rows
+from popmq_server.embedded.store.keys import HIST_KEY
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, numbered
 
 

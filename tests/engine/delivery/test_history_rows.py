@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from popmq_server.delivery import history
-from popmq_server.delivery.history import ACKED
-from popmq_server.storage import history_rows
-from popmq_server.storage.history_rows import BLOCK_BYTES_MAX, SPAN_MAX, Row
-from popmq_server.storage.keys import HIST_KEY
-from popmq_server.storage.lmdb import Transaction
+from popmq_server.embedded.rules.delivery import history
+from popmq_server.embedded.rules.delivery.history import ACKED
+from popmq_server.embedded.store import history_rows
+from popmq_server.embedded.store.history_rows import BLOCK_BYTES_MAX, SPAN_MAX, Row
+from popmq_server.embedded.store.keys import HIST_KEY
+from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, numbered
 
 #: What the model allows for the history of a message that was popped and acked alone.

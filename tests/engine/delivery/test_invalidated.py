@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import pick, sweep
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import pick, sweep
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import Rig, bodies, deliveries, numbered
 from tests.engine.work import grows

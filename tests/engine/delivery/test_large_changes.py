@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import deadletter
-from popmq_server.delivery.deadletter import DEAD_LETTERS_MAX
-from popmq_server.delivery.fifo_pick import FifoPick
-from popmq_server.delivery.lease import MOVES_MAX
-from popmq_server.delivery.pick import RETRIES_MAX
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import deadletter
+from popmq_server.embedded.rules.delivery.deadletter import DEAD_LETTERS_MAX
+from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
+from popmq_server.embedded.rules.delivery.lease import MOVES_MAX
+from popmq_server.embedded.rules.delivery.pick import RETRIES_MAX
+from popmq_server.embedded.rules.pulling.send_back import SENT_BACK_MAX
 from popmq_server.errors import Later, Refused
-from popmq_server.pulling.send_back import SENT_BACK_MAX
 from tests.engine.pull_steps import pulling, send_back
 from tests.engine.rig import HOUR, SECOND, Delivery, Rig, sending
 from tests.engine.traffic.traffic_fifo import in_order

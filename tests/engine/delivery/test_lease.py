@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.store import checkpoint
 from popmq_server.errors import Refused
-from popmq_server.model import checkpoint
-from popmq_server.model.handles import Handle
-from popmq_server.model.limits import DELAYS_MS_DEFAULT
+from popmq_server.values.handles import Handle
+from popmq_server.values.limits import DELAYS_MS_DEFAULT
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, numbered, refusals, sending
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.model.handles import make_handle
+from popmq_server.contract import commands as ask
+from popmq_server.values.handles import make_handle
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Delivery, Rig, bodies, numbered, refusals, sending
 from tests.engine.traffic.traffic import Traffic
 

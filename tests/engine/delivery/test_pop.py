@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import pick
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import pick
 from popmq_server.errors import Refused
-from popmq_server.model.records import IN_FLIGHT_MAX
+from popmq_server.values.records import IN_FLIGHT_MAX
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, deliveries, message, numbered, refusal, sending
 
 

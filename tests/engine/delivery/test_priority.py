@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.model.message import Extra
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.model.turns import Turns
+from popmq_server.contract import commands as ask
+from popmq_server.values.message import Extra
+from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.turns import Turns
 from tests.engine.rig import HOUR, KEEP, MINUTE, Delivery, Rig, bodies, message
 
 

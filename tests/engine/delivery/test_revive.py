@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery.revive import REVIVE_MEMBERS_MAX
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery.revive import REVIVE_MEMBERS_MAX
 from tests.engine.rig import MINUTE, SECOND, Rig, numbered, sending
 
 

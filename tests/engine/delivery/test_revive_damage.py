@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.state import jobs
-from popmq_server.storage.folder import DATA_FILE
-from popmq_server.storage.lmdb import Transaction
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.state import jobs
+from popmq_server.embedded.store.folder import DATA_FILE
+from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, numbered
 
 

@@ -6,13 +6,13 @@ import random
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
-from popmq_server.delivery import history, session_lease
-from popmq_server.model import checkpoint
-from popmq_server.model.message import Extra
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.state import session_ids
-from popmq_server.storage.table import Table
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import history, session_lease
+from popmq_server.embedded.state import session_ids
+from popmq_server.embedded.store import checkpoint
+from popmq_server.embedded.store.table import Table
+from popmq_server.values.message import Extra
+from popmq_server.values.outgoing import Outgoing
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, numbered, refusals
 
 LEASE, CAP = MINUTE, 3 * HOUR

@@ -10,18 +10,23 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
-from popmq_server.commands.lanes import ENTRIES
-from popmq_server.engine.broker import Broker, Ticket
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.contract.commands.lanes import ENTRIES
+from popmq_server.embedded.loop.broker import Broker, Ticket
+from popmq_server.embedded.writer import admitted
+from popmq_server.embedded.writer.admitted import (
+    COMMAND_BYTES,
+    ENTRY_BYTES,
+    Admitted,
+    bytes_of,
+)
+from popmq_server.embedded.writer.core import Core
 from popmq_server.errors import Refused, invalid
-from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.writer import admitted
-from popmq_server.writer.admitted import COMMAND_BYTES, ENTRY_BYTES, Admitted, bytes_of
-from popmq_server.writer.core import Core
+from popmq_server.values.limits import KEEP_MS_MAX
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.rig import refusal, sending
 from tests.engine.traffic.traffic import group

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
-from popmq_server.commands.numbers import GroupNumbers
-from popmq_server.engine.broker import Broker
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.contract.commands.numbers import GroupNumbers
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.writer.batch import Committed
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.writer.batch import Committed
 from tests.engine.rig import HOUR, MINUTE, deliveries, sending
 from tests.engine.traffic.traffic import group
 

@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.access.needs import ASKING, NEEDS
 from popmq_server.clock import FakeClock
-from popmq_server.commands.lanes import NEED_ROOM
-from popmq_server.commands.queries import Listing
-from popmq_server.engine.in_pieces import REPEATED
-from popmq_server.seam.capabilities import CAPABILITIES
-from popmq_server.storage.store import Store
-from popmq_server.writer.core import Core
-from popmq_server.writer.handlers import HANDLERS
-from popmq_server.writer.writer import Writer
+from popmq_server.contract import commands as ask
+from popmq_server.contract.capabilities import CAPABILITIES
+from popmq_server.contract.commands.lanes import NEED_ROOM
+from popmq_server.contract.commands.queries import Listing
+from popmq_server.embedded.loop.in_pieces import REPEATED
+from popmq_server.embedded.store.store import Store
+from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer.writer import Writer
+from popmq_server.protocols.access.needs import ASKING, NEEDS
 from tests.engine.rig import Rig
 
 

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from popmq_server.commands import NewMessage, Send
-from popmq_server.engine.hashes import with_hashes
+from popmq_server.contract.commands import NewMessage, Send
+from popmq_server.embedded.loop.hashes import with_hashes
+from popmq_server.embedded.store.keys import hash8
 from popmq_server.errors import Refused, invalid
-from popmq_server.model.message import Extra
-from popmq_server.model.outgoing import Outgoing, tag_hash
-from popmq_server.storage.keys import hash8
+from popmq_server.values.message import Extra
+from popmq_server.values.outgoing import Outgoing, tag_hash
 
 TAGS = ["", "", "red", "blue", "ü" * 40, "x" * 200]
 

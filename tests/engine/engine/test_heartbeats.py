@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.engine import heartbeats
-from popmq_server.engine.heartbeats import SEARCH_MS, SESSION_MS, Sessions
+from popmq_server.embedded.loop import heartbeats
+from popmq_server.embedded.loop.heartbeats import SEARCH_MS, SESSION_MS, Sessions
 from popmq_server.errors import Refused
-from popmq_server.model.records import Terms
+from popmq_server.values.records import Terms
 from tests.engine.rig import SECOND
 from tests.engine.work import grows
 

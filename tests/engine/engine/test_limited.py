@@ -7,14 +7,14 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.access.needs import ASKING, NEEDS
-from popmq_server.commands import queries
-from popmq_server.commands.numbers import EngineInfo
+from popmq_server.contract import commands as ask
+from popmq_server.contract.capabilities import CAPABILITIES, NEEDED, needed
+from popmq_server.contract.commands import queries
+from popmq_server.contract.commands.numbers import EngineInfo
+from popmq_server.contract.engine import Engine
+from popmq_server.contract.limited import limited
 from popmq_server.errors import Refused
-from popmq_server.seam.capabilities import CAPABILITIES, NEEDED, needed
-from popmq_server.seam.engine import Engine
-from popmq_server.seam.limited import limited
+from popmq_server.protocols.access.needs import ASKING, NEEDS
 
 #: What every engine serves.
 EVERY = {

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.engine import waiters as lots
-from popmq_server.engine.broker import Broker
-from popmq_server.engine.parked_pulls import ParkedPulls
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.loop import waiters as lots
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.parked_pulls import ParkedPulls
+from popmq_server.embedded.rules.pulling import pull as pulls
+from popmq_server.embedded.store.keys import CQ_KEY
 from popmq_server.errors import Refused
-from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.pulling import pull as pulls
-from popmq_server.storage.keys import CQ_KEY
+from popmq_server.values.limits import KEEP_MS_MAX
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.pull_steps import RETRY, texts
 from tests.engine.rig import HOUR, MINUTE, SECOND, message, sending, verdict
@@ -273,7 +273,7 @@ async def test_the_offset_that_a_pull_carries_is_committed_once_when_it_arrives(
 async def test_many_entries_that_a_pull_of_a_retry_topic_commits_are_all_done_when_it_is_answered(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popmq_server.pulling.offsets.ENTRIES_MAX", 2)
+    monkeypatch.setattr("popmq_server.embedded.rules.pulling.offsets.ENTRIES_MAX", 2)
     await sent(broker, *"abcde")
     back = tuple(ask.SentBack(0, offset, delay_ms=0) for offset in range(5))
     await broker.execute(ask.SendBack("t", "g", back))

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
-from popmq_server.engine import lists, parked_pulls
-from popmq_server.engine.broker import Broker
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.loop import lists, parked_pulls
+from popmq_server.embedded.loop.broker import Broker
 from popmq_server.errors import Refused
-from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
+from popmq_server.values.limits import KEEP_MS_MAX
 from tests.engine.pull_steps import texts
 from tests.engine.rig import sending
 from tests.engine.traffic.traffic import group

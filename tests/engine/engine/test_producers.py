@@ -8,15 +8,26 @@ from pathlib import Path
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.commands import Check, CreateTopic, DeleteTopic, Send, queries
-from popmq_server.engine import producers
-from popmq_server.engine.broker import Broker
-from popmq_server.engine.producers import CHECKS_QUEUED_BYTES_MAX, CHECKS_QUEUED_MAX, Producers, Stream
+from popmq_server.contract.commands import (
+    Check,
+    CreateTopic,
+    DeleteTopic,
+    Send,
+    queries,
+)
+from popmq_server.embedded.loop import producers
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.producers import (
+    CHECKS_QUEUED_BYTES_MAX,
+    CHECKS_QUEUED_MAX,
+    Producers,
+    Stream,
+)
+from popmq_server.embedded.rules.sending.transaction import CHECK_EVERY_MS, FIRST_CHECK_MS
 from popmq_server.errors import Refused, unavailable
-from popmq_server.model.message import Extra
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.sending.transaction import CHECK_EVERY_MS, FIRST_CHECK_MS
+from popmq_server.values.message import Extra
 from tests.engine.rig import message
 
 

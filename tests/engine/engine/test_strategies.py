@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.commands.sessions import LOCK_MS, Assignment
-from popmq_server.engine.queue_locks import QueueLocks
-from popmq_server.engine.rebalance import (
+from popmq_server.contract.commands.sessions import LOCK_MS, Assignment
+from popmq_server.embedded.loop.queue_locks import QueueLocks
+from popmq_server.embedded.loop.rebalance import (
     NOT_KNOWN,
     STRATEGIES,
     VIRTUAL_NODES,

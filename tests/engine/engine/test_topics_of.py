@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.engine.broker import Broker
-from popmq_server.model.handles import TransactionId, transaction_text
-from popmq_server.model.limits import KEEP_MS_MAX
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.writer.core import Core
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.writer.core import Core
+from popmq_server.values.handles import TransactionId, transaction_text
+from popmq_server.values.limits import KEEP_MS_MAX
 from tests.engine.work import calls
 
 UNKNOWN = 1_000_000

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands.numbers import CommitNumbers
-from popmq_server.engine import waiters as lots
-from popmq_server.engine.broker import LOOK_MS, Broker
-from popmq_server.engine.waiters import Waiters
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands.numbers import CommitNumbers
+from popmq_server.embedded.loop import waiters as lots
+from popmq_server.embedded.loop.broker import LOOK_MS, Broker
+from popmq_server.embedded.loop.waiters import Waiters
 from popmq_server.errors import Refused
-from popmq_server.model.leased import Leased
-from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
+from popmq_server.values.leased import Leased
+from popmq_server.values.limits import KEEP_MS_MAX
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.rig import MINUTE, SECOND, Delivery, deliveries, sending, verdict
 from tests.engine.traffic.traffic import group

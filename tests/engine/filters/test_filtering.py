@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.model.outgoing import Outgoing, tag_hash
-from popmq_server.model.records import Subscription
-from popmq_server.topics.topic import BLOCK_ENTRIES_MAX
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.topics.topic import BLOCK_ENTRIES_MAX
+from popmq_server.values.ids import GroupId, TopicId
+from popmq_server.values.outgoing import Outgoing, tag_hash
+from popmq_server.values.records import Subscription
 from tests.engine.filtering import BLUE, RED, send, set_filter, shop, tagged
 from tests.engine.rig import MINUTE, Rig, bodies, message, numbered, refusal
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.errors import Refused
-from popmq_server.filters import filter as filters
-from popmq_server.filters import tag
-from popmq_server.filters.errors import TEXT_BYTES_MAX
-from popmq_server.model import fields
-from popmq_server.model.message import TAG_BYTES_MAX
-from popmq_server.model.outgoing import tag_hash
+from popmq_server.values import fields
+from popmq_server.values.filters import filter as filters
+from popmq_server.values.filters import tag
+from popmq_server.values.filters.errors import TEXT_BYTES_MAX
+from popmq_server.values.message import TAG_BYTES_MAX
+from popmq_server.values.outgoing import tag_hash
 
 
 def stored(tag: str = "", keys: tuple[str, ...] = (), **properties: str) -> bytes:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import pytest
 
 from popmq_server.errors import Refused
-from popmq_server.filters import sql92
-from popmq_server.filters.errors import TEXT_BYTES_MAX
-from popmq_server.filters.parts import LIST_MAX
-from popmq_server.filters.sql92 import DEPTH_MAX, WORDS_MAX
+from popmq_server.values.filters import sql92
+from popmq_server.values.filters.errors import TEXT_BYTES_MAX
+from popmq_server.values.filters.parts import LIST_MAX
+from popmq_server.values.filters.sql92 import DEPTH_MAX, WORDS_MAX
 
 T, F, N = True, False, None
 REFUSED, RAISES = "refused", "an exception: no match"

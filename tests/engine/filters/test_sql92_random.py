@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from popmq_server.errors import Refused
-from popmq_server.filters import filter as filters
-from popmq_server.filters import sql92
+from popmq_server.values.filters import filter as filters
+from popmq_server.values.filters import sql92
 from tests.engine.filters import sql_oracle as oracle
 
 

@@ -10,17 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.datafile.layout import NUMBER
+from popmq_server.embedded.fsck.check import check_folder, main
+from popmq_server.embedded.fsck.compact import compact_folder
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.store import keys
+from popmq_server.embedded.store.datafile.layout import NUMBER
+from popmq_server.embedded.store.folder import DATA_FILE, LMDB_LOCK_FILE, LOCK_FILE
+from popmq_server.embedded.store.keys import (
+    CQ_KEY,
+    DUE_KEY,
+    NEVER,
+    POFF_KEY,
+    RQ_KEY,
+    STAT_KEY,
+    SUB_OWNER,
+    TOPIC_AT,
+    U32,
+    U64,
+)
+from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import StartError
-from popmq_server.fsck.check import check_folder, main
-from popmq_server.fsck.compact import compact_folder
-from popmq_server.fsck.repair import repair_folder
-from popmq_server.model.ids import TopicId
-from popmq_server.model.message import RECORD
-from popmq_server.storage import keys
-from popmq_server.storage.folder import DATA_FILE, LMDB_LOCK_FILE, LOCK_FILE
-from popmq_server.storage.keys import CQ_KEY, DUE_KEY, NEVER, POFF_KEY, RQ_KEY, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
-from popmq_server.storage.lmdb import Transaction
+from popmq_server.values.ids import TopicId
+from popmq_server.values.message import RECORD
 from tests.engine.rig import HOUR, Rig
 from tests.engine.traffic.data_files import PAGE, database, first_leaf
 
@@ -172,7 +183,7 @@ def restart_numbers(kv: Transaction) -> None:
 def test_fsck_reports_each_kind_of_damage(lived: Rig, change: Change, sentence: str) -> None:
     lived.write(change)
     with lived.reading() as kv:
-        from popmq_server.fsck.check import check
+        from popmq_server.embedded.fsck.check import check
 
         told = list(check(kv))
     assert any(sentence in one for one in told), told

@@ -6,11 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from popmq_server.fsck.check import check
-from popmq_server.model.records import TopicStat
-from popmq_server.state.state import State
-from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, TDONE_KEY, U32
-from popmq_server.storage.lmdb import Transaction
+from popmq_server.embedded.fsck.check import check
+from popmq_server.embedded.state.state import State
+from popmq_server.embedded.store.keys import (
+    HALF_KEY,
+    HDUE_KEY,
+    TDONE_KEY,
+    U32,
+)
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.values.records import TopicStat
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import HOUR, Rig
 from tests.engine.traffic.traffic_timing import later, send, timed_pair

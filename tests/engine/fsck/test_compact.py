@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.fsck import check, compact
+from popmq_server.embedded.fsck.compact import MARGIN_BYTES, Unsound, compact_folder
+from popmq_server.embedded.store.folder import COMPACT_FILE, DATA_FILE
+from popmq_server.embedded.store.keys import DATABASES
+from popmq_server.embedded.store.lmdb import DiskFault
+from popmq_server.embedded.store.store import Store
 from popmq_server.errors import StartError
-from popmq_server.fsck import check, compact
-from popmq_server.fsck.compact import MARGIN_BYTES, Unsound, compact_folder
-from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE
-from popmq_server.storage.keys import DATABASES
-from popmq_server.storage.lmdb import DiskFault
-from popmq_server.storage.store import Store
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, numbered
 
 Entries = dict[str, list[tuple[bytes, bytes]]]

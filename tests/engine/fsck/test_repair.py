@@ -10,14 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.datafile.layout import NUMBER
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.fsck.compact import compact_folder
+from popmq_server.embedded.fsck.repair import main, repair_folder
+from popmq_server.embedded.store.datafile.layout import NUMBER
+from popmq_server.embedded.store.folder import (
+    DAMAGED_FILE,
+    DATA_FILE,
+    LMDB_LOCK_FILE,
+    LOCK_FILE,
+)
+from popmq_server.embedded.store.keys import U32, U64
 from popmq_server.errors import StartError
-from popmq_server.fsck.check import check_folder
-from popmq_server.fsck.compact import compact_folder
-from popmq_server.fsck.repair import main, repair_folder
-from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE, LMDB_LOCK_FILE, LOCK_FILE
-from popmq_server.storage.keys import U32, U64
 from tests.engine.rig import DAY, Rig, bodies, numbered
 from tests.engine.traffic.data_files import PAGE, database, first_leaf, quarantine
 

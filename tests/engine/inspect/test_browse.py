@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
-from popmq_server.inspect import browse
-from popmq_server.model.message import Extra
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.inspect import browse
+from popmq_server.values.message import Extra
 from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.rig import HOUR, KEEP, MINUTE, Rig, message, numbered, parsed
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
-from popmq_server.engine.broker import Broker
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.rules.pulling import offsets
+from popmq_server.embedded.state import events
+from popmq_server.embedded.state.events import Event
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.pulling import offsets
-from popmq_server.state import events
-from popmq_server.state.events import Event
 from tests.engine import work
 from tests.engine.conftest import MakeRig
 from tests.engine.pull_steps import commit, pull, pulling, reset

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
-from popmq_server.commands.numbers import Rows
-from popmq_server.commands.queries import Query
-from popmq_server.engine import lists
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.contract.commands.numbers import Rows
+from popmq_server.contract.commands.queries import Query
+from popmq_server.embedded.loop import lists
+from popmq_server.embedded.rules.inspect import names, stats
+from popmq_server.embedded.rules.operate import message_groups
+from popmq_server.embedded.rules.sending import delay, transaction
 from popmq_server.errors import Refused
-from popmq_server.inspect import names, stats
-from popmq_server.model.message import Extra
-from popmq_server.operate import message_groups
-from popmq_server.sending import delay, transaction
+from popmq_server.values.message import Extra
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import HOUR, KEEP, MINUTE, Rig, message
 from tests.engine.traffic.traffic_fifo import fifo_message

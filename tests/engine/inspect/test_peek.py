@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
-from popmq_server.delivery import pick
-from popmq_server.model.limits import QUEUES_PRIORITY
-from popmq_server.model.message import Extra
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.storage.keys import DATABASES
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import pick
+from popmq_server.embedded.store.keys import DATABASES
+from popmq_server.values.limits import QUEUES_PRIORITY
+from popmq_server.values.message import Extra
+from popmq_server.values.outgoing import Outgoing
 from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.rig import HOUR, MINUTE, Rig, message, numbered, parsed, refusal
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands.inspection import Event, MessageLife
-from popmq_server.delivery import sweep
-from popmq_server.engine import in_pieces
-from popmq_server.inspect import message_status, trace
-from popmq_server.inspect import why as why_module
-from popmq_server.model.message import Extra
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands.inspection import Event, MessageLife
+from popmq_server.embedded.loop import in_pieces
+from popmq_server.embedded.rules.delivery import sweep
+from popmq_server.embedded.rules.inspect import message_status, trace
+from popmq_server.embedded.rules.inspect import why as why_module
+from popmq_server.values.message import Extra
 from tests.engine.dead_letters import died, piece
 from tests.engine.lives import has, life, state, story, traced, why
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, numbered, refusal, refusals
@@ -291,7 +291,7 @@ def test_a_group_that_never_named_the_topic_is_reported(rig: Rig) -> None:
 def test_why_uses_the_history_when_the_retry_topic_is_too_long_to_read(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popmq_server.inspect.why.RETRIES_MAX", 5)
+    monkeypatch.setattr("popmq_server.embedded.rules.inspect.why.RETRIES_MAX", 5)
     rig.pair()
     rig.send(*numbered("m", 10), "a", "b")
     rows = rig.pop()

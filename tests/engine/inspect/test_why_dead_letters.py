@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
-from popmq_server.delivery import history
-from popmq_server.model.message import Extra
-from popmq_server.storage import history_rows
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import history
+from popmq_server.embedded.store import history_rows
+from popmq_server.values.message import Extra
 from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.lives import has, state, story, why
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message

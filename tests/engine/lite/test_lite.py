@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
 from popmq_server.errors import Refused
 from tests.engine.lites import create, lite_rig, lites, note, pop, popping, send, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, deliveries, refusal, refusals

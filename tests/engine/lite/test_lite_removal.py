@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
-from popmq_server.lite.lite_topics import Upkeep
-from popmq_server.operate import purge
-from popmq_server.writer.housekeeping import Purging
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.rules.lite.lite_topics import Upkeep
+from popmq_server.embedded.rules.operate import purge
+from popmq_server.embedded.writer.housekeeping import Purging
 from tests.engine.lites import create, lite_rig, lites, pop, send, sending, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusals
 from tests.engine.work import calls, calls_of_pieces
@@ -241,8 +241,8 @@ def pieces(rig: Rig) -> list[int]:
 def test_idle_lite_topics_that_end_together_go_many_at_once_in_pieces_that_do_not_grow(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popmq_server.lite.lite_topics.REMOVAL_KEYS_MAX", 300)
-    monkeypatch.setattr("popmq_server.retention.retention.LOOKS_MAX", 100)
+    monkeypatch.setattr("popmq_server.embedded.rules.lite.lite_topics.REMOVAL_KEYS_MAX", 300)
+    monkeypatch.setattr("popmq_server.embedded.rules.retention.retention.LOOKS_MAX", 100)
     small, large = make_rig("small"), make_rig("large")
     for rig, count in ((small, 100), (large, 1000)):
         rig.group("g")
@@ -256,7 +256,7 @@ def test_idle_lite_topics_that_end_together_go_many_at_once_in_pieces_that_do_no
 
 
 def test_a_large_idle_lite_topic_goes_piece_by_piece(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("popmq_server.lite.lite_topics.REMOVAL_KEYS_MAX", 10)
+    monkeypatch.setattr("popmq_server.embedded.rules.lite.lite_topics.REMOVAL_KEYS_MAX", 10)
     create(rig, "short", lite_ttl_ms=HOUR)
     for number in range(30):
         send(rig, f"ann:{number}", topic="short")
@@ -279,9 +279,9 @@ def test_a_large_idle_lite_topic_goes_piece_by_piece(rig: Rig, monkeypatch: pyte
 def test_a_piece_that_looks_for_idle_lite_topics_costs_the_same_however_many_groups_read_them(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popmq_server.lite.lite_topics.LOOKS_MAX", 100)
-    monkeypatch.setattr("popmq_server.lite.lite_topics.GROUPS_PER_LOOK", 1)
-    monkeypatch.setattr("popmq_server.lite.lite_topics.WATCHED_MAX", 100)
+    monkeypatch.setattr("popmq_server.embedded.rules.lite.lite_topics.LOOKS_MAX", 100)
+    monkeypatch.setattr("popmq_server.embedded.rules.lite.lite_topics.GROUPS_PER_LOOK", 1)
+    monkeypatch.setattr("popmq_server.embedded.rules.lite.lite_topics.WATCHED_MAX", 100)
     counted = calls_of_pieces(monkeypatch, Upkeep)
 
     def largest(groups: int) -> int:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.fsck.repair import repair_folder
-from popmq_server.state.jobs import RETRY_MS
-from popmq_server.storage.keys import LITE_INDEX, TOPIC_AT, U32
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.topics import lite_chunks
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.rules.topics import lite_chunks
+from popmq_server.embedded.state.jobs import RETRY_MS
+from popmq_server.embedded.store.keys import LITE_INDEX, TOPIC_AT, U32
+from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing
 from tests.engine.lites import create, pop, send, sending

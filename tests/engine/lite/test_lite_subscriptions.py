@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.lite import lite_topics
+from popmq_server.embedded.state import lite_watch
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.writer import handlers
 from popmq_server.errors import Refused
-from popmq_server.lite import lite_topics
-from popmq_server.model.records import Topic
-from popmq_server.state import lite_watch
-from popmq_server.state.tx import Tx
-from popmq_server.writer import handlers
+from popmq_server.values.records import Topic
 from tests.engine.conftest import MakeRig
 from tests.engine.lites import create, lite_rig, pop, popping, send, sending, sync
 from tests.engine.rig import MINUTE, SECOND, Rig, bodies, deliveries, numbered, refusal, refusals

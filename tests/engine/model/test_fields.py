@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.model import fields
+from popmq_server.values import fields
 
 texts = st.text(max_size=200)
 messages = st.builds(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import random
 
-from popmq_server.model.handles import Handle, make_handle, make_handles, read_handle, read_handles
+from popmq_server.values.handles import (
+    Handle,
+    make_handle,
+    make_handles,
+    read_handle,
+    read_handles,
+)
 from tests.engine.work import calls
 
 

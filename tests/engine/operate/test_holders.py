@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.operate import holders
-from popmq_server.state import checkpoints
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.operate import holders
+from popmq_server.embedded.state import checkpoints
 from tests.engine.conftest import MakeRig
 from tests.engine.dead_letters import died
 from tests.engine.lives import story, traced

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
-from popmq_server.operate import idle_subscriptions
-from popmq_server.state.tx import Tx
-from popmq_server.topics import topic_round
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.rules.operate import idle_subscriptions
+from popmq_server.embedded.rules.topics import topic_round
+from popmq_server.embedded.state.tx import Tx
 from tests.engine import lites, work
 from tests.engine.conftest import MakeRig
 from tests.engine.pull_steps import pulling

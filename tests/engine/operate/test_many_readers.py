@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.operate import purge
-from popmq_server.writer.housekeeping import Purging
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.operate import purge
+from popmq_server.embedded.writer.housekeeping import Purging
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import MINUTE, Rig, bodies, message, numbered, refusal
 from tests.engine.work import calls, grows

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.operate import purge
-from popmq_server.storage.keys import DATABASES, TOPIC_AT, U64
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.topics.topic import IDX_HEAD
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.operate import purge
+from popmq_server.embedded.rules.topics.topic import IDX_HEAD
+from popmq_server.embedded.store.keys import DATABASES, TOPIC_AT, U64
+from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, numbered, refusal
 
 #: What a store has of its own, whatever was deleted.

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
-from popmq_server.engine.broker import Broker
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.rules.operate import purge
 from popmq_server.monitoring.metrics import Metrics
-from popmq_server.operate import purge
 from popmq_server.options import Options
 from tests.engine.rig import HOUR, KEEP, MINUTE, Rig, bodies, deliveries, refusal, sending, verdict
 from tests.engine.traffic.traffic import emptied, group

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
-from popmq_server.operate import purge
-from popmq_server.storage.keys import DATABASES, U32
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.rules.operate import purge
+from popmq_server.embedded.store.keys import DATABASES, U32
 from tests.engine.rig import (
     DAY,
     HOUR,

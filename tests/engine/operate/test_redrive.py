@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.operate import redrive
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.operate import redrive
 from tests.engine.dead_letters import DEAD, all_again, counted, died, offsets, piece
 from tests.engine.faults import failing_put
 from tests.engine.rig import MINUTE, SECOND, Rig, bodies, message, numbered, parsed, refusal

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
-from popmq_server.model.message import GIVE_UP_TOPIC, Extra
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.storage.keys import RQ_VALUE
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.store.keys import RQ_VALUE
+from popmq_server.values.message import GIVE_UP_TOPIC, Extra
+from popmq_server.values.outgoing import Outgoing
 from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, numbered, parsed
 from tests.engine.traffic.traffic_fifo import in_order
@@ -115,7 +115,7 @@ def test_a_redriven_message_of_a_fifo_topic_goes_where_the_consume_mode_looks(ri
 def test_an_unfinished_reset_does_not_drop_messages_redriven_after_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popmq_server.delivery.sweep.SWEEP_MAX", 1)
+    monkeypatch.setattr("popmq_server.embedded.rules.delivery.sweep.SWEEP_MAX", 1)
     fifo(rig)
     rig.do(in_order("a1", "a2", "a3", "a4"))
     (head,) = rig.pop(1, topic="f")
@@ -236,7 +236,7 @@ def test_a_copy_outlives_the_retention_of_its_topic_while_it_waits(rig: Rig) -> 
 
 
 def test_copies_without_a_pointer_are_looked_for_in_pieces(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("popmq_server.retention.retention.LOOKS_MAX", 20)
+    monkeypatch.setattr("popmq_server.embedded.rules.retention.retention.LOOKS_MAX", 20)
     rig.pair()
     died(rig, *numbered("m", 9))
     for offset in range(9):

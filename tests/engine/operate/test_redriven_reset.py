@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import invalidated, sweep
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import invalidated, sweep
 from tests.engine.dead_letters import died, piece
 from tests.engine.lives import story
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, parsed

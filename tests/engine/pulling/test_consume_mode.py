@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import sweep
-from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.model.records import Subscription
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import sweep
+from popmq_server.values.ids import GroupId, TopicId
+from popmq_server.values.records import Subscription
 from tests.engine.pull_steps import (
     RETRY,
     committed,

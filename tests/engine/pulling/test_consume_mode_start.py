@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from tests.engine.pull_steps import committed, pull, texts
 from tests.engine.rig import Rig, refusal
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import sweep
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import sweep
+from popmq_server.embedded.rules.pulling import offsets
 from popmq_server.errors import Refused
-from popmq_server.pulling import offsets
 from tests.engine.pull_steps import (
     RETRY,
     commit,

@@ -7,11 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.pulling import pull as pulls
+from popmq_server.embedded.store.keys import (
+    CQ_ENTRY,
+    CQ_KEY,
+    U32,
+    U64,
+)
+from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import Refused
-from popmq_server.pulling import pull as pulls
-from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, U32, U64
-from popmq_server.storage.lmdb import Transaction
 from tests.engine.pull_steps import (
     RETRY,
     committed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from tests.engine.pull_steps import (
     commit,
     pull,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import sweep
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import sweep
 from tests.engine.pull_steps import (
     finish,
     sums,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from popmq_server.errors import Refused
-from popmq_server.model.limits import DELAYS_MS_DEFAULT
+from popmq_server.values.limits import DELAYS_MS_DEFAULT
 from tests.engine.pull_steps import RETRY, commit, pull, pulled_again, pulling, send_back, sums, switch
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, message, numbered, refusals
 from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo

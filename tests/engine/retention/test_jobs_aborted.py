@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.sending import check_back, staging
-from popmq_server.state.jobs import Job, Timed
-from popmq_server.storage.keys import DATABASES, TOPIC_AT, U32
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.topics.topic import IDX_HEAD
-from popmq_server.writer import housekeeping
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.sending import check_back, staging
+from popmq_server.embedded.rules.topics.topic import IDX_HEAD
+from popmq_server.embedded.state.jobs import Job, Timed
+from popmq_server.embedded.store.keys import DATABASES, TOPIC_AT, U32
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.writer import housekeeping
 from tests.engine.rig import DAY, HOUR, MINUTE, Rig, bodies
 from tests.engine.traffic.traffic_timing import halves, later, send
 

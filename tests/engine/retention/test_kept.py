@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.model.ids import TopicId
-from popmq_server.model.records import Topic
-from popmq_server.retention import kept, retention
-from popmq_server.retention.chunks import Chunk
-from popmq_server.retention.kept import Keeping
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.retention import kept, retention
+from popmq_server.embedded.rules.retention.chunks import Chunk
+from popmq_server.embedded.rules.retention.kept import Keeping
+from popmq_server.values.ids import TopicId
+from popmq_server.values.records import Topic
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, message, numbered
 from tests.engine.traffic.traffic_fifo import in_order
 from tests.engine.work import calls

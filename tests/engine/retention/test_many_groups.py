@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.operate import purge
-from popmq_server.retention import floors, retention
-from popmq_server.retention.chunks import chunks as chunks_of
-from popmq_server.retention.retention import Retention
-from popmq_server.sending import size_limit
-from popmq_server.state.tx import Tx
-from popmq_server.topics import backlog, topic_round
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.operate import purge
+from popmq_server.embedded.rules.retention import floors, retention
+from popmq_server.embedded.rules.retention.chunks import chunks as chunks_of
+from popmq_server.embedded.rules.retention.retention import Retention
+from popmq_server.embedded.rules.sending import size_limit
+from popmq_server.embedded.rules.topics import backlog, topic_round
+from popmq_server.embedded.state.tx import Tx
 from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered, refusal, sending

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.retention import floors, retention
-from popmq_server.retention.retention import Retention
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.retention import floors, retention
+from popmq_server.embedded.rules.retention.retention import Retention
 from tests.engine.conftest import MakeRig
 from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, numbered

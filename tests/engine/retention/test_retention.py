@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import history
-from popmq_server.retention import chunks as chunks_of_the_log
-from popmq_server.retention import retention
-from popmq_server.state.tx import Tx
-from popmq_server.storage import history_rows
-from popmq_server.storage.keys import U64
-from popmq_server.writer.housekeeping import Retaining
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import history
+from popmq_server.embedded.rules.retention import chunks as chunks_of_the_log
+from popmq_server.embedded.rules.retention import retention
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store import history_rows
+from popmq_server.embedded.store.keys import U64
+from popmq_server.embedded.writer.housekeeping import Retaining
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, bodies, parsed, refusals
 
 #: What goes, goes by chunks: these tests say which by sending one by one.

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.state import marks
-from popmq_server.storage.keys import TOPIC_AT, U64
-from popmq_server.storage.lmdb import Transaction
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.state import marks
+from popmq_server.embedded.store.keys import TOPIC_AT, U64
+from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine import lites
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, Rig, bodies, refusals, sending
 from tests.engine.work import calls

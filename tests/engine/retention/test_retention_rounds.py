@@ -8,9 +8,9 @@ import itertools
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.retention import retention
-from popmq_server.writer import housekeeping
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.retention import retention
+from popmq_server.embedded.writer import housekeeping
 from tests.engine.rig import MINUTE, SECOND, Rig, numbered
 
 pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")

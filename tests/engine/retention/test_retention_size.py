@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.rules.sending import size_limit
+from popmq_server.embedded.rules.topics.topic import IDX_HEAD
+from popmq_server.embedded.store.keys import I64, U32
 from popmq_server.errors import Refused
-from popmq_server.model.message import RECORD, Extra
-from popmq_server.model.records import TopicStat
-from popmq_server.sending import size_limit
-from popmq_server.storage.keys import I64, U32
-from popmq_server.topics.topic import IDX_HEAD
+from popmq_server.values.message import RECORD, Extra
+from popmq_server.values.records import TopicStat
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, refusal, sending
 
 MIB = 1 << 20

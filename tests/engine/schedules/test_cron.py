@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from popmq_server.schedules import cron
+from popmq_server.embedded.rules.schedules import cron
 
 
 def ms(text: str) -> int:

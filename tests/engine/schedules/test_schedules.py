@@ -9,16 +9,16 @@ from unittest import mock
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.rules.schedules import occurrences, schedules
+from popmq_server.embedded.state.space import Room
+from popmq_server.embedded.state.state import first_occurrence
 from popmq_server.errors import Refused
-from popmq_server.fsck.repair import repair_folder
-from popmq_server.model.message import Extra
-from popmq_server.model.records import Schedule
-from popmq_server.schedules import occurrences, schedules
-from popmq_server.state.space import Room
-from popmq_server.state.state import first_occurrence
+from popmq_server.values.message import Extra
+from popmq_server.values.records import Schedule
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, parsed, refusal
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from popmq_server import commands as ask
-from popmq_server.model.leased import Leased
+from popmq_server.contract import commands as ask
+from popmq_server.values.leased import Leased
 from tests.engine.search.model.model_facts import must
 from tests.engine.search.steps import PopStep
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from rich.console import Console
 from rich.table import Table
 
-from popmq_server.storage import table
+from popmq_server.embedded.store import table
 from tests.engine.search.all_machines import MACHINES
 
 STEPS_OF_AN_EXAMPLE = 80

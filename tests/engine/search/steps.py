@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from popmq_server.errors import Refused, invalid
-from popmq_server.model.handles import (
+from popmq_server.values.handles import (
     Handle,
     RecallHandle,
     TransactionId,

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import Check, Place, queries
-from popmq_server.model.handles import read_transaction, transaction_text
-from popmq_server.model.message import GIVE_UP_TOPIC
-from popmq_server.sending import check_back
-from popmq_server.sending.check_back import CHECK_BYTES_MAX, CHECKS_AT_ONCE, GIVE_UPS_AT_ONCE
-from popmq_server.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS
-from popmq_server.state import jobs, space
-from popmq_server.state.jobs import Timed
-from popmq_server.storage.lmdb import Transaction
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import Check, Place, queries
+from popmq_server.embedded.rules.sending import check_back
+from popmq_server.embedded.rules.sending.check_back import CHECK_BYTES_MAX, CHECKS_AT_ONCE, GIVE_UPS_AT_ONCE
+from popmq_server.embedded.rules.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS
+from popmq_server.embedded.state import jobs, space
+from popmq_server.embedded.state.jobs import Timed
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.values.handles import read_transaction, transaction_text
+from popmq_server.values.message import GIVE_UP_TOPIC
 from tests.engine.faults import Fault, failing, failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import HOUR, SECOND, Rig, message, parsed, refusal, refusals
 from tests.engine.traffic.traffic_timing import (

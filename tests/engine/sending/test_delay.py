@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import Place, queries
-from popmq_server.commands.numbers import MessagePreview
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import Place, queries
+from popmq_server.contract.commands.numbers import MessagePreview
+from popmq_server.embedded.rules.sending import placing
+from popmq_server.embedded.rules.sending.release_delayed import WALL_LOOK_MS
 from popmq_server.errors import Refused
-from popmq_server.sending import placing
-from popmq_server.sending.release_delayed import WALL_LOOK_MS
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, refusal
 from tests.engine.traffic.traffic_timing import (
     delayed,

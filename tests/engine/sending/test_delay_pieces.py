@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
-from popmq_server.sending import placing
-from popmq_server.sending.release_delayed import RELEASE_BYTES_MAX, RELEASE_MESSAGES_MAX
-from popmq_server.state import jobs, space
-from popmq_server.storage.lmdb import Transaction
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.rules.sending import placing
+from popmq_server.embedded.rules.sending.release_delayed import RELEASE_BYTES_MAX, RELEASE_MESSAGES_MAX
+from popmq_server.embedded.state import jobs, space
+from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.faults import Fault, failing, failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import DAY, SECOND, Rig, bodies, refusal, sending
 from tests.engine.traffic.traffic_timing import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import Place
-from popmq_server.sending import check_back, transaction
-from popmq_server.sending.check_back import GIVE_UPS_AT_ONCE, HALF_KEEP_MS, LOOK_EVERY_MS
-from popmq_server.sending.transaction import Half
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import Place
+from popmq_server.embedded.rules.sending import check_back, transaction
+from popmq_server.embedded.rules.sending.check_back import GIVE_UPS_AT_ONCE, HALF_KEEP_MS, LOOK_EVERY_MS
+from popmq_server.embedded.rules.sending.transaction import Half
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import HOUR, SECOND, Rig, refusal
 from tests.engine.traffic.traffic_timing import (

@@ -8,11 +8,11 @@ import random
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import Place
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import Place
+from popmq_server.embedded.rules.operate.purge import PURGE_KEYS_MAX
 from popmq_server.errors import CommitFailed
-from popmq_server.model.handles import read_recall, recall_text
-from popmq_server.operate.purge import PURGE_KEYS_MAX
+from popmq_server.values.handles import read_recall, recall_text
 from tests.engine.faults import Fault, failing, killed_before_answer, killed_before_commit
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusal
 from tests.engine.traffic.traffic_timing import (

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import itertools
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.sending.dedup import DEDUP_KEEP_MS
+from popmq_server.embedded.rules.topics.topic import (
+    BLOCK_ENTRIES_MAX,
+    CHUNK_BYTES_MAX,
+    IDX_HEAD,
+    IDX_RANGE,
+)
+from popmq_server.embedded.store.keys import (
+    CQ_ENTRY,
+    CQ_KEY,
+    TOPIC_AT,
+    U64,
+    hash8,
+)
 from popmq_server.errors import invalid
-from popmq_server.model.message import read_record, record
-from popmq_server.model.outgoing import Outgoing, tag_hash
-from popmq_server.sending.dedup import DEDUP_KEEP_MS
-from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U64, hash8
-from popmq_server.topics.topic import BLOCK_ENTRIES_MAX, CHUNK_BYTES_MAX, IDX_HEAD, IDX_RANGE
+from popmq_server.values.message import read_record, record
+from popmq_server.values.outgoing import Outgoing, tag_hash
 from tests.engine.rig import Rig, bodies, message, numbered, refusal, sending
 
 # ── Chunks, blocks ───────────────────────────────────────────────────────────────────────────────────────────────────

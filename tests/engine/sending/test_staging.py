@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.sending import publishing, staging
+from popmq_server.embedded.state import space
 from popmq_server.errors import Refused
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.sending import publishing, staging
-from popmq_server.state import space
+from popmq_server.values.outgoing import Outgoing
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message, numbered, parsed, refusal, refusals
 from tests.engine.stages import commit, committing, dropping, left, stage, staging_of

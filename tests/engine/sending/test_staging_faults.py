@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.sending import publishing, staging
-from popmq_server.state import space
-from popmq_server.storage import keys
-from popmq_server.storage.lmdb import Transaction
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.sending import publishing, staging
+from popmq_server.embedded.state import space
+from popmq_server.embedded.store import keys
+from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.faults import failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import DAY, MINUTE, SECOND, Rig, message, numbered
 from tests.engine.stages import commit, committing, left, stage, staging_of

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import Ended, Place, queries
-from popmq_server.commands.numbers import MessagePreview
-from popmq_server.model.handles import read_transaction, transaction_text
-from popmq_server.operate.purge import PURGE_KEYS_MAX
-from popmq_server.sending import placing
-from popmq_server.sending.transaction import DONE_KEEP_MS, FIRST_CHECK_MS, FORGET_MAX
-from popmq_server.state import space
-from popmq_server.storage.lmdb import Transaction
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import Ended, Place, queries
+from popmq_server.contract.commands.numbers import MessagePreview
+from popmq_server.embedded.rules.operate.purge import PURGE_KEYS_MAX
+from popmq_server.embedded.rules.sending import placing
+from popmq_server.embedded.rules.sending.transaction import DONE_KEEP_MS, FIRST_CHECK_MS, FORGET_MAX
+from popmq_server.embedded.state import space
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.values.handles import read_transaction, transaction_text
 from tests.engine.faults import failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, message, refusal, refusals
 from tests.engine.traffic.traffic_timing import (

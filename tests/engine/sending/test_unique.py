@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import Place
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import Place
+from popmq_server.embedded.rules.sending import unique
+from popmq_server.embedded.store.keys import U32
 from popmq_server.errors import Refused
-from popmq_server.model.message import Extra
-from popmq_server.sending import unique
-from popmq_server.storage.keys import U32
+from popmq_server.values.message import Extra
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message
 
 

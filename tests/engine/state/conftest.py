@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from popmq_server.options import MAX_SIZE_MIN
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import HOUR, Rig, message, refusal, refusals

@@ -9,13 +9,13 @@ import logging
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.state.jobs import RETRY_MS
+from popmq_server.embedded.store.checkpoint import decode
+from popmq_server.embedded.store.keys import U64
 from popmq_server.errors import Refused
-from popmq_server.model.checkpoint import decode
-from popmq_server.model.handles import Handle
-from popmq_server.state.jobs import RETRY_MS
-from popmq_server.storage.keys import U64
+from popmq_server.values.handles import Handle
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, bodies, message, refusal, refusals, sending
 

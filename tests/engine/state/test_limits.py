@@ -6,16 +6,21 @@ import logging
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.api.native import admin
-from popmq_server.delivery import owner, revive, token_pop
-from popmq_server.engine import waiters
-from popmq_server.model import limits, priority, records, turns
-from popmq_server.retention import kept
-from popmq_server.sending import dedup
-from popmq_server.state import space
-from popmq_server.topics import topic
-from popmq_server.writer import admitted, core, writer
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.loop import waiters
+from popmq_server.embedded.rules.delivery import owner, revive, token_pop
+from popmq_server.embedded.rules.retention import kept
+from popmq_server.embedded.rules.sending import dedup
+from popmq_server.embedded.rules.topics import topic
+from popmq_server.embedded.state import space
+from popmq_server.embedded.writer import admitted, core, writer
+from popmq_server.protocols.native import admin
+from popmq_server.values import (
+    limits,
+    priority,
+    records,
+    turns,
+)
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import Rig, refusal, sending
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.operate import purge
+from popmq_server.embedded.rules.retention import floors, retention
+from popmq_server.embedded.rules.sending import unique
 from popmq_server.errors import Refused
-from popmq_server.model.leased import Leased
-from popmq_server.model.message import Extra
-from popmq_server.operate import purge
-from popmq_server.retention import floors, retention
-from popmq_server.sending import unique
+from popmq_server.values.leased import Leased
+from popmq_server.values.message import Extra
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import DAY, MINUTE, SECOND, Rig, message, parsed
 from tests.engine.traffic.traffic import TOPICS, Traffic, group

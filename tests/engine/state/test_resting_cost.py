@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
-from popmq_server.commands.numbers import LeaseNumbers
-from popmq_server.engine.waiters import Waiters
-from popmq_server.fsck.check import check
-from popmq_server.inspect import stats
-from popmq_server.operate import idle_subscriptions
-from popmq_server.retention import retention
-from popmq_server.state import checkpoints, space
-from popmq_server.state.lite_watch import wake_key
-from popmq_server.topics import backlog, index_merge, topic_round
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.contract.commands.numbers import LeaseNumbers
+from popmq_server.embedded.fsck.check import check
+from popmq_server.embedded.loop.waiters import Waiters
+from popmq_server.embedded.rules.inspect import stats
+from popmq_server.embedded.rules.operate import idle_subscriptions
+from popmq_server.embedded.rules.retention import retention
+from popmq_server.embedded.rules.topics import backlog, index_merge, topic_round
+from popmq_server.embedded.state import checkpoints, space
+from popmq_server.embedded.state.lite_watch import wake_key
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered, refusals, sending
 from tests.engine.traffic.resting import leases

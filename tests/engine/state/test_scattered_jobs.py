@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import NewMessage, queries
-from popmq_server.model.message import Extra
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.sending import staging
-from popmq_server.sending.release_delayed import ReleasingDelayed
-from popmq_server.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS
-from popmq_server.state.jobs import Job, JobFailed
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import NewMessage, queries
+from popmq_server.embedded.rules.sending import staging
+from popmq_server.embedded.rules.sending.release_delayed import ReleasingDelayed
+from popmq_server.embedded.rules.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS
+from popmq_server.embedded.state.jobs import Job, JobFailed
+from popmq_server.values.message import Extra
+from popmq_server.values.outgoing import Outgoing
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, message, parsed
 from tests.engine.stages import committing, left, staging_of
 from tests.engine.state.conftest import LARGE, scatter

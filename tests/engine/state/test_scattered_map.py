@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import owner
-from popmq_server.delivery.revive import Reviving
-from popmq_server.model.message import Extra
-from popmq_server.state.jobs import JobFailed
-from popmq_server.storage.lmdb import MapFull
-from popmq_server.writer import core
-from popmq_server.writer.batch import Batch, Committed
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import owner
+from popmq_server.embedded.rules.delivery.revive import Reviving
+from popmq_server.embedded.state.jobs import JobFailed
+from popmq_server.embedded.store.lmdb import MapFull
+from popmq_server.embedded.writer import core
+from popmq_server.embedded.writer.batch import Batch, Committed
+from popmq_server.values.message import Extra
 from tests.engine.rig import MINUTE, SECOND, Rig, bodies, message, refusal, refusals, sending
 from tests.engine.state.conftest import LARGE, of
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
-from popmq_server.delivery import session_lease
-from popmq_server.model.handles import make_handle
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.rules.delivery import session_lease
+from popmq_server.values.handles import make_handle
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, refusals
 
 LEASE, CAP = MINUTE, 3 * HOUR

@@ -7,13 +7,20 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.model.records import Owner, Topic
-from popmq_server.state.all_tables import lite_hash
-from popmq_server.state.state import State
-from popmq_server.storage.table import Table
-from popmq_server.storage.tables import GROUP, MESSAGE_GROUP, OWNER, QUEUE, TOPIC, Role
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.state.all_tables import lite_hash
+from popmq_server.embedded.state.state import State
+from popmq_server.embedded.store.table import Table
+from popmq_server.embedded.store.tables import (
+    GROUP,
+    MESSAGE_GROUP,
+    OWNER,
+    QUEUE,
+    TOPIC,
+    Role,
+)
+from popmq_server.values.ids import GroupId, TopicId
+from popmq_server.values.records import Owner, Topic
 from tests.engine import lites
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import HOUR, KEEP, SECOND, Rig

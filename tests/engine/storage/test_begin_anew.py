@@ -8,11 +8,17 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from popmq_server.datafile.layout import HEAD, LEAF, NO_PAGE, NUMBER, newest
-from popmq_server.datafile.own_files import FIRST_COMMIT_MAX
+from popmq_server.embedded.store.datafile.layout import (
+    HEAD,
+    LEAF,
+    NO_PAGE,
+    NUMBER,
+    newest,
+)
+from popmq_server.embedded.store.datafile.own_files import FIRST_COMMIT_MAX
+from popmq_server.embedded.store.folder import DAMAGED_FILE, DATA_FILE
+from popmq_server.embedded.store.store import Store
 from popmq_server.errors import StartError
-from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE
-from popmq_server.storage.store import Store
 from tests.engine.rig import Rig
 
 PAGES = range(0, 2 * mmap.PAGESIZE, mmap.PAGESIZE)

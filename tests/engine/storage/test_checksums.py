@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.datafile import checksums
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.store.datafile import checksums
+from popmq_server.embedded.store.keys import CQ_ENTRY, DATABASES, U64
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.store.store import Store, reading
 from popmq_server.errors import StartError, UnreadableRow
-from popmq_server.fsck.check import check_folder
-from popmq_server.fsck.repair import repair_folder
-from popmq_server.storage.keys import CQ_ENTRY, DATABASES, U64
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.storage.store import Store, reading
 from tests.engine.rig import DAY, MINUTE, Rig, bodies, numbered
 from tests.stores import fill
 from tests.stores.kept import put

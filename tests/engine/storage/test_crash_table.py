@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from tests.engine.faults import killed_before_answer, killed_before_commit
 from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, bodies, deliveries, refusals, sending
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.store.folder import LOCK_FILE, lock_folder
 from popmq_server.errors import StartError
-from popmq_server.fsck.check import check_folder
-from popmq_server.storage.folder import LOCK_FILE, lock_folder
 from tests.engine.rig import Rig
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import lmdb
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.fsck.compact import compact_folder
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.store import formats
+from popmq_server.embedded.store.keys import U32
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.store.store import Store
 from popmq_server.errors import StartError
-from popmq_server.fsck.check import check_folder
-from popmq_server.fsck.compact import compact_folder
-from popmq_server.fsck.repair import repair_folder
-from popmq_server.model import message
-from popmq_server.storage import formats
-from popmq_server.storage.keys import U32
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.storage.store import Store
+from popmq_server.values import message
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, numbered
 from tests.stores.kept import put
 

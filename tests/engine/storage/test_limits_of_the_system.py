@@ -12,11 +12,11 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.store import store
+from popmq_server.embedded.store.folder import DATA_FILE
+from popmq_server.embedded.store.lmdb import damage_named
 from popmq_server.errors import Refused, StartError
-from popmq_server.fsck.check import check_folder
-from popmq_server.storage import store
-from popmq_server.storage.folder import DATA_FILE
-from popmq_server.storage.lmdb import damage_named
 from tests.engine.rig import Rig, sending
 
 LIMIT = 16 << 20

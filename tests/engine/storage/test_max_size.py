@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.fsck.compact import compact_folder
+from popmq_server.embedded.store.backup import Copy
+from popmq_server.embedded.store.max_size import ROW
+from popmq_server.embedded.store.store import Store
+from popmq_server.embedded.writer.core import Core
 from popmq_server.errors import CommitFailed, Refused, StartError
-from popmq_server.fsck.check import check_folder
-from popmq_server.fsck.compact import compact_folder
 from popmq_server.options import MAX_SIZE_MIN
-from popmq_server.storage.backup import Copy
-from popmq_server.storage.max_size import ROW
-from popmq_server.storage.store import Store
-from popmq_server.writer.core import Core
 from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import SECOND, Rig, bodies, message, refusal

@@ -12,14 +12,13 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from popmq_server.datafile.layout import META_END
-from popmq_server.datafile.own_files import FIRST_COMMIT_MAX
-from popmq_server.errors import StartError
-from popmq_server.fsck.check import check_folder
-from popmq_server.fsck.compact import compact_folder
-from popmq_server.fsck.repair import repair_folder
-from popmq_server.storage.fault_note import NOTE_FILE
-from popmq_server.storage.folder import (
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.fsck.compact import compact_folder
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.store.datafile.layout import META_END
+from popmq_server.embedded.store.datafile.own_files import FIRST_COMMIT_MAX
+from popmq_server.embedded.store.fault_note import NOTE_FILE
+from popmq_server.embedded.store.folder import (
     COMPACT_FILE,
     DAMAGED_FILE,
     DATA_FILE,
@@ -27,8 +26,9 @@ from popmq_server.storage.folder import (
     LOCK_FILE,
     REPAIR_FOLDER,
 )
-from popmq_server.storage.reserve import RESERVE_FILE
-from popmq_server.storage.store import Store
+from popmq_server.embedded.store.reserve import RESERVE_FILE
+from popmq_server.embedded.store.store import Store
+from popmq_server.errors import StartError
 from tests.engine.rig import Rig
 
 PAGE = mmap.PAGESIZE

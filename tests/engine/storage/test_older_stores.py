@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
-from popmq_server.fsck.check import check_folder
-from popmq_server.fsck.compact import compact_folder
-from popmq_server.fsck.repair import repair_folder
-from popmq_server.model.leased import Leased
-from popmq_server.storage.formats import CHECKSUMS_FROM, FORMATS
-from popmq_server.storage.keys import DATABASES, U32
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.fsck.compact import compact_folder
+from popmq_server.embedded.fsck.repair import repair_folder
+from popmq_server.embedded.store.formats import CHECKSUMS_FROM, FORMATS
+from popmq_server.embedded.store.keys import DATABASES, U32
+from popmq_server.values.leased import Leased
 from tests.engine.dead_letters import all_again
 from tests.engine.lives import why
 from tests.engine.pull_steps import committed, finish, pull, texts

@@ -8,9 +8,9 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from popmq_server.storage import table
-from popmq_server.storage.sharded import SHARDS, Sharded
-from popmq_server.storage.table import Table
+from popmq_server.embedded.store import table
+from popmq_server.embedded.store.sharded import SHARDS, Sharded
+from popmq_server.embedded.store.table import Table
 from tests.engine.rig import Rig, bodies, numbered
 
 #: Bytes of the largest dict that may have to be made larger at once: one of LARGE entries and a commit's.

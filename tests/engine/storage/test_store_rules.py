@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from popmq_server import commands as ask
-from popmq_server.model.outgoing import tag_hash
+from popmq_server.contract import commands as ask
+from popmq_server.values.outgoing import tag_hash
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, message, sending
 
 

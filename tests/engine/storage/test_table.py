@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from popmq_server.storage.table import Table
+from popmq_server.embedded.store.table import Table
 
 keys = st.integers(0, 4)
 values = st.integers(0, 9)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.model.ids import ENTITY_MAX
-from popmq_server.model.records import Counters
-from popmq_server.storage.keys import U64
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.store.keys import U64
+from popmq_server.values.ids import ENTITY_MAX
+from popmq_server.values.records import Counters
 from tests.engine.rig import KEEP, Rig, bodies, refusal
 
 ENTITY = Counters._fields.index("entity") * U64.size

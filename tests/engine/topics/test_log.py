@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from popmq_server.model.message import RECORD_HEAD_BYTES, read_head, read_record
-from popmq_server.topics.log import Log, entries
+from popmq_server.embedded.rules.topics.log import Log, entries
+from popmq_server.values.message import RECORD_HEAD_BYTES, read_head, read_record
 from tests.engine.rig import Rig
 
 Unit = tuple[int, int, int]

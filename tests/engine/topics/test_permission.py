@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from popmq_server.errors import Refused
 from tests.engine import lites
 from tests.engine.conftest import MakeRig

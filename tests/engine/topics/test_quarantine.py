@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from popmq_server.commands import queries
+from popmq_server.contract.commands import queries
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, parsed
 
 

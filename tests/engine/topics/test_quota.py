@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
-from popmq_server.commands import Place
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import Place
+from popmq_server.embedded.writer import handlers
 from popmq_server.errors import Refused
-from popmq_server.model.message import Extra
-from popmq_server.writer import handlers
+from popmq_server.values.message import Extra
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, numbered, sending
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from popmq_server import commands as ask
-from popmq_server.delivery.pop import IN_FLIGHT_RETRY_MS
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery.pop import IN_FLIGHT_RETRY_MS
 from popmq_server.errors import Refused
 from tests.engine.rig import Rig, bodies
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.sending import staging
-from popmq_server.sending.dedup import DEDUP_KEEP_MS
-from popmq_server.storage.keys import DATABASES
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.topics import row_walk
-from popmq_server.topics.row_walk import RowWalk
-from popmq_server.writer import housekeeping
+from popmq_server.embedded.rules.sending import staging
+from popmq_server.embedded.rules.sending.dedup import DEDUP_KEEP_MS
+from popmq_server.embedded.rules.topics import row_walk
+from popmq_server.embedded.rules.topics.row_walk import RowWalk
+from popmq_server.embedded.store.keys import DATABASES
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.writer import housekeeping
 from tests.engine.rig import DAY, MINUTE, Rig
 from tests.engine.stages import commit, stage
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
-from popmq_server.storage.keys import U64
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.topics import index, index_merge
-from popmq_server.topics.topic import OPEN_BYTES_MAX, OPEN_MS_MAX
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.rules.topics import index, index_merge
+from popmq_server.embedded.rules.topics.topic import OPEN_BYTES_MAX, OPEN_MS_MAX
+from popmq_server.embedded.store.keys import U64
+from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.conftest import MakeRig
 from tests.engine.dead_letters import died, piece
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, parsed

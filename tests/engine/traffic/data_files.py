@@ -6,11 +6,19 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from popmq_server.datafile.layout import Meta, Page, Root, newest, nodes, read_page, root_of
-from popmq_server.storage.folder import DATA_FILE
-from popmq_server.storage.keys import CQ_KEY, U32, U64
-from popmq_server.storage.lmdb import MapFull, Transaction
-from popmq_server.storage.store import Store
+from popmq_server.embedded.store.datafile.layout import (
+    Meta,
+    Page,
+    Root,
+    newest,
+    nodes,
+    read_page,
+    root_of,
+)
+from popmq_server.embedded.store.folder import DATA_FILE
+from popmq_server.embedded.store.keys import CQ_KEY, U32, U64
+from popmq_server.embedded.store.lmdb import MapFull, Transaction
+from popmq_server.embedded.store.store import Store
 from tests.engine.rig import Rig, numbered
 
 PAGE = 4096

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from popmq_server import commands as ask
-from popmq_server.model.handles import Handle
-from popmq_server.model.leased import Leased
-from popmq_server.model.limits import KEEP_MS_MAX
+from popmq_server.contract import commands as ask
+from popmq_server.values.handles import Handle
+from popmq_server.values.leased import Leased
+from popmq_server.values.limits import KEEP_MS_MAX
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, sealing, sending
 
 TOPICS, GROUPS, OWNERS = ("t", "u"), ("g", "h"), ("o", "p")

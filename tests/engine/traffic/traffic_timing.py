@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import Place, queries
-from popmq_server.model.limits import KEEP_MS_MAX
-from popmq_server.model.message import GIVE_UP_TOPIC, Extra
-from popmq_server.model.outgoing import Outgoing
-from popmq_server.sending.transaction import FIRST_CHECK_MS
-from popmq_server.state.jobs import Timed
-from popmq_server.storage.keys import hash8
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import Place, queries
+from popmq_server.embedded.rules.sending.transaction import FIRST_CHECK_MS
+from popmq_server.embedded.state.jobs import Timed
+from popmq_server.embedded.store.keys import hash8
+from popmq_server.values.limits import KEEP_MS_MAX
+from popmq_server.values.message import GIVE_UP_TOPIC, Extra
+from popmq_server.values.outgoing import Outgoing
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, message, parsed
 from tests.engine.traffic.traffic import Traffic
 

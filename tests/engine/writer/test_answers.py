@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
-from popmq_server.engine.broker import Broker
-from popmq_server.model.limits import KEEP_MS_MAX
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.writer import answers
+from popmq_server.embedded.writer.answers import NEXT_BATCH
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.writer import answers
-from popmq_server.writer.answers import NEXT_BATCH
+from popmq_server.values.limits import KEEP_MS_MAX
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import MINUTE, Rig, message, refusal, sealing

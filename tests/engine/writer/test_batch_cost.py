@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.model.handles import Handle
-from popmq_server.model.leased import Leased
-from popmq_server.storage import table
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.store import table
+from popmq_server.values.handles import Handle
+from popmq_server.values.leased import Leased
 from tests.engine.rig import Rig, numbered, sending
 from tests.engine.work import calls
 

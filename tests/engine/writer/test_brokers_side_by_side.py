@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.writer import handlers
 from popmq_server.errors import invalid
-from popmq_server.state.tx import Tx
-from popmq_server.writer import handlers
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import Rig
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.writer.core import SAVE_TIME_MS
+from popmq_server.embedded.writer.core import SAVE_TIME_MS
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies
 from tests.engine.wall_clock import WallClock, restarted

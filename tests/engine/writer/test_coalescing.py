@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import lease, pop
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import lease, pop
+from popmq_server.embedded.rules.sending import send
+from popmq_server.embedded.rules.topics import topic
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.writer.coalescing import TOGETHER_MAX
 from popmq_server.errors import Refused
-from popmq_server.model.leased import Leased
-from popmq_server.model.message import Extra
-from popmq_server.sending import send
-from popmq_server.state.tx import Tx
-from popmq_server.topics import topic
-from popmq_server.writer.coalescing import TOGETHER_MAX
+from popmq_server.values.leased import Leased
+from popmq_server.values.message import Extra
 from tests.engine.rig import (
     HOUR,
     MINUTE,

@@ -14,17 +14,17 @@ from unittest import mock
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import revive
-from popmq_server.delivery.deadletter import Budget
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import revive
+from popmq_server.embedded.rules.delivery.deadletter import Budget
+from popmq_server.embedded.state import jobs
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
+from popmq_server.embedded.store.folder import DATA_FILE
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.writer import handlers
 from popmq_server.errors import CommitFailed, Refused
-from popmq_server.model.checkpoint import CheckPoint, Lease
-from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.state import jobs
-from popmq_server.state.tx import Tx
-from popmq_server.storage.folder import DATA_FILE
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.writer import handlers
+from popmq_server.values.ids import GroupId, TopicId
 from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.rig import Rig, bodies, refusal, refusals, sending

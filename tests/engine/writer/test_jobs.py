@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import sweep
-from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.model.records import Sweep
-from popmq_server.operate import purge
-from popmq_server.state import jobs
-from popmq_server.state.jobs import RETRY_MS, Job, Skipped
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import sweep
+from popmq_server.embedded.rules.operate import purge
+from popmq_server.embedded.state import jobs
+from popmq_server.embedded.state.jobs import RETRY_MS, Job, Skipped
+from popmq_server.values.ids import GroupId, TopicId
+from popmq_server.values.records import Sweep
 from tests.engine.faults import failing_put
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.writer import handlers
 from popmq_server.errors import invalid
-from popmq_server.state.tx import Tx
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.writer import handlers
 from tests.engine.rig import Rig, bodies, refusal, sending
 from tests.engine.work import grows
 

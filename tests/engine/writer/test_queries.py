@@ -4,11 +4,11 @@ import typing
 
 import pytest
 
-from popmq_server.access.needs import ASKING, ROWS
-from popmq_server.commands import LANE_POP, LANES, queries
-from popmq_server.commands.numbers import Rows
-from popmq_server.commands.queries import Listing, Query
-from popmq_server.writer.handlers import HANDLERS
+from popmq_server.contract.commands import LANE_POP, LANES, queries
+from popmq_server.contract.commands.numbers import Rows
+from popmq_server.contract.commands.queries import Listing, Query
+from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.protocols.access.needs import ASKING, ROWS
 
 DERIVED = (*Query.__subclasses__(), *Listing.__subclasses__())
 QUERIES = [query for query in DERIVED if query.__module__ == queries.__name__ and query is not Listing]

@@ -6,16 +6,16 @@ import logging
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import SAVED_AHEAD_MAX_MS
-from popmq_server.commands import queries
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.rules.retention.retention import REDRIVEN_KEEP_MS
+from popmq_server.embedded.rules.sending.check_back import HALF_KEEP_MS
+from popmq_server.embedded.rules.sending.transaction import DONE_KEEP_MS, FIRST_CHECK_MS
+from popmq_server.embedded.store.keys import DATABASES
+from popmq_server.embedded.store.lmdb import MapFull, Transaction
+from popmq_server.embedded.writer import rebase
 from popmq_server.errors import StartError
-from popmq_server.retention.retention import REDRIVEN_KEEP_MS
-from popmq_server.sending.check_back import HALF_KEEP_MS
-from popmq_server.sending.transaction import DONE_KEEP_MS, FIRST_CHECK_MS
-from popmq_server.storage.keys import DATABASES
-from popmq_server.storage.lmdb import MapFull, Transaction
-from popmq_server.writer import rebase
 from tests.engine import lites
 from tests.engine.conftest import MakeRig
 from tests.engine.dead_letters import all_again, died

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.model.handles import Handle
-from popmq_server.model.leased import Leased
-from popmq_server.state.lite_watch import WATCH_MS
-from popmq_server.state.tx import Tx
-from popmq_server.writer import handlers
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.state.lite_watch import WATCH_MS
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.writer import handlers
+from popmq_server.values.handles import Handle
+from popmq_server.values.leased import Leased
 from tests.engine import lites
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import MINUTE, SECOND, Rig, parsed

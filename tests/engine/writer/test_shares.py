@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.storage.store import Store
-from popmq_server.writer.core import Core
-from popmq_server.writer.writer import BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, BATCH_SHARE, Writer
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.store.store import Store
+from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.writer import (
+    BATCH_BYTES_MAX,
+    BATCH_COMMANDS_MAX,
+    BATCH_SHARE,
+    Writer,
+)
 
 MIB = 1 << 20
 

@@ -7,12 +7,12 @@ from unittest import mock
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.fsck.check import check
+from popmq_server.embedded.state.state import State
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.store.store import reading
 from popmq_server.errors import StartError
-from popmq_server.fsck.check import check
-from popmq_server.state.state import State
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.storage.store import reading
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import SECOND, Rig, bodies, deliveries, numbered, sending
 

@@ -9,17 +9,24 @@ from typing import Any
 
 import pytest
 
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.store.store import Store
+from popmq_server.embedded.writer import writer as writing
+from popmq_server.embedded.writer.batch import Committed
+from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.writer import (
+    GATHER_BYTES_MAX,
+    GATHER_TURNS_MAX,
+    Gathering,
+    Soon,
+    Writer,
+    at_once,
+)
 from popmq_server.errors import CommitFailed
-from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.model.limits import KEEP_MS_MAX
-from popmq_server.storage.store import Store
-from popmq_server.writer import writer as writing
-from popmq_server.writer.batch import Committed
-from popmq_server.writer.core import Core
-from popmq_server.writer.writer import GATHER_BYTES_MAX, GATHER_TURNS_MAX, Gathering, Soon, Writer, at_once
+from popmq_server.values.ids import GroupId, TopicId
+from popmq_server.values.limits import KEEP_MS_MAX
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import MINUTE, refusal, sending
 from tests.engine.traffic.traffic import group

@@ -35,8 +35,8 @@ from popmq_http2.frames import (
     settings,
 )
 from popmq_http2.hpack import encode
-from popmq_server.access.certificate import DEVELOPMENT_KEY, development
 from popmq_server.clock import SystemClock
+from popmq_server.protocols.access.certificate import DEVELOPMENT_KEY, development
 from tests.http2.client.callers import Make
 from tests.http2.client.conftest import QUICK
 from tests.http2.client.scripted import HEAD, OK

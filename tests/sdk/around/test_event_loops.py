@@ -13,7 +13,7 @@ import pytest
 import popmq
 from harness.broker_process import own_port
 from popmq.testing import Broker
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.sdk.conftest import GROUP, TOPIC
 
 In = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]

@@ -13,7 +13,7 @@ import pytest
 import popmq
 from harness.broker_process import own_port
 from popmq import errors
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.sdk.conftest import Connect
 from tests.wire.access.signing import KEYS, hash_of, secret_of, write_keys
 
@@ -64,7 +64,7 @@ async def test_a_consumer_and_a_checker_call_with_the_key(
 async def test_a_client_calls_with_its_secret_while_the_broker_has_only_the_hash(
     connect: Connect, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popmq_server.access.known_keys.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("popmq_server.protocols.access.known_keys.LOOK_EVERY_S", 0.0)
     (tmp_path / "keys.toml").write_text(f"[root]\nsecret_hash = '{hash_of(secret_of('root'))}'\nallow = ['*']\n")
     client = connect(broker.endpoint, **ROOT)
     await client.create_topic("orders")

@@ -15,7 +15,7 @@ import popmq
 from harness.broker_process import own_port
 from popmq import errors
 from popmq.testing import Broker
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.sdk.conftest import GROUP, TOPIC
 
 BOTH = pytest.mark.parametrize("transport", ["python", "grpcio"])

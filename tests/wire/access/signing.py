@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
-from popmq_server.access.known_keys import Keys
 from popmq_server.errors import Refused
+from popmq_server.protocols.access.known_keys import Keys
 from tests.wire.stubs import OPTIONS, Stubs
 
 DATE_TIME = "20260101T120000Z"

@@ -17,9 +17,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.access import known_keys
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.protocols.access import known_keys
 from tests.wire.access.signing import DATE_TIME, KEYS, SignedStubs, signed, write_keys
 from tests.wire.producer import Producer
 from tests.wire.rocketmq.v2 import V2, message, resource

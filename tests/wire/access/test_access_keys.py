@@ -11,18 +11,30 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from popmq_server.access import access_keys, known_keys
-from popmq_server.access.access_keys import CALLER, Need, read_grant
-from popmq_server.access.authorization import Guarded
-from popmq_server.access.key_file import read, stanza
-from popmq_server.access.known_keys import Keys
-from popmq_server.access.needs import ASKING, NEEDS, NOBODY, ROWS
-from popmq_server.access.proofs import Claim
 from popmq_server.clock import FakeClock
-from popmq_server.commands import Ack, Pop, Query, Send, SetMaxSize, queries
+from popmq_server.contract.commands import (
+    Ack,
+    Pop,
+    Query,
+    Send,
+    SetMaxSize,
+    queries,
+)
+from popmq_server.contract.engine import Engine
+from popmq_server.embedded.writer import handlers
 from popmq_server.errors import Refused, StartError
-from popmq_server.seam.engine import Engine
-from popmq_server.writer import handlers
+from popmq_server.protocols.access import access_keys, known_keys
+from popmq_server.protocols.access.access_keys import CALLER, Need, read_grant
+from popmq_server.protocols.access.authorization import Guarded
+from popmq_server.protocols.access.key_file import read, stanza
+from popmq_server.protocols.access.known_keys import Keys
+from popmq_server.protocols.access.needs import (
+    ASKING,
+    NEEDS,
+    NOBODY,
+    ROWS,
+)
+from popmq_server.protocols.access.proofs import Claim
 from tests.wire.access.signing import DATE_TIME, KEYS, caller, secret_of, signed, write_keys
 
 

@@ -13,8 +13,8 @@ from google.protobuf import text_format
 
 from popmq_proto.rocketmq import definition_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api import auditing
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.protocols import auditing
 from tests.wire.access.signing import KEYS, SignedStubs, signed, write_keys
 from tests.wire.rocketmq.v2 import V2, resource
 from tests.wire.stubs import CALL_S, Stubs, refusal
@@ -141,7 +141,7 @@ def test_a_bug_and_bytes_that_are_not_a_request_are_audited_too(
     call: Any = stubs.channel.unary_unary("/popmq.v1.Admin/DeleteTopic")
     with pytest.raises(grpc.RpcError):
         call(b"\xff\xff", timeout=CALL_S)
-    monkeypatch.setattr("popmq_server.api.native.admin.read", fail)
+    monkeypatch.setattr("popmq_server.protocols.native.admin.read", fail)
     refusal(stubs.admin.DeleteTopic, pb.DeleteTopicRequest(name="x"))
     assert [line["code"] for line in lines.fields] == ["INVALID_FIELD", "INTERNAL"]
     assert lines.fields[0]["request"] == "2 bytes that are not a request"

@@ -12,10 +12,10 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.access import known_keys
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.filters import filter as filters
+from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.protocols.access import known_keys
+from popmq_server.values.filters import filter as filters
 from tests.wire.access.signing import SignedStubs, signed, write_keys
 from tests.wire.rocketmq.v2 import CLIENT, V2, Telemetry, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal

@@ -12,12 +12,12 @@ import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.access import known_keys
-from popmq_server.access.key_limits import KeyLimits, Use
-from popmq_server.api import authentication
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
+from popmq_server.protocols import authentication
+from popmq_server.protocols.access import known_keys
+from popmq_server.protocols.access.key_limits import KeyLimits, Use
 from tests.wire.access.signing import SignedStubs, secret_of, signed
 from tests.wire.parked import Parked
 from tests.wire.rocketmq.v2 import V2, message

@@ -16,15 +16,15 @@ from grpc_reflection.v1alpha import reflection_pb2
 from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.access import access_keys, known_keys, open_streams
-from popmq_server.access.access_keys import Key
-from popmq_server.access.key_limits import KeyLimits
-from popmq_server.access.known_keys import Keys
-from popmq_server.access.open_streams import OpenStreams
-from popmq_server.api.rocketmq.service import RocketmqService
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.protocols.access import access_keys, known_keys, open_streams
+from popmq_server.protocols.access.access_keys import Key
+from popmq_server.protocols.access.key_limits import KeyLimits
+from popmq_server.protocols.access.known_keys import Keys
+from popmq_server.protocols.access.open_streams import OpenStreams
+from popmq_server.protocols.rocketmq.service import RocketmqService
 from tests.wire.access.signing import SignedStubs, secret_of, write_keys
 from tests.wire.producer import DEALS
 from tests.wire.rocketmq.v2 import resource

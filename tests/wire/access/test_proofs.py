@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.access.known_keys import Keys
-from popmq_server.access.proofs import Claim, Secret
+from popmq_server.protocols.access.known_keys import Keys
+from popmq_server.protocols.access.proofs import Claim, Secret
 from tests.wire.access.signing import DATE_TIME, KEYS, caller, hash_of, proof, proved, secret_of, signed, write_keys
 
 HASHED = f"[root]\nsecret_hash = '{hash_of(secret_of('root'))}'\nallow = ['*']\n"

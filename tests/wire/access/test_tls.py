@@ -19,11 +19,17 @@ from cryptography import x509
 from harness.broker_process import BrokerProcess, own_port
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
-from popmq_server.access import certificate
-from popmq_server.access.certificate import DEVELOPMENT_CERT, DEVELOPMENT_KEY, Certificate, Pair, development
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import StartError
+from popmq_server.protocols.access import certificate
+from popmq_server.protocols.access.certificate import (
+    DEVELOPMENT_CERT,
+    DEVELOPMENT_KEY,
+    Certificate,
+    Pair,
+    development,
+)
 from tests.wire.stubs import CALL_S, Stubs
 
 YEAR_MS = 365 * 86_400_000

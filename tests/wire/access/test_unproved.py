@@ -13,7 +13,7 @@ from harness.attacks import GREETING, head
 from popmq_http2.frames import DATA, END_HEADERS, HEAD, HEAD_BYTES, HEADERS, U32, frame
 from popmq_http2.hpack import Decoder
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.access.signing import SignedStubs, signed, write_keys
 from tests.wire.stubs import CALL_S
 

@@ -10,11 +10,17 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.commands import CreateGroup, CreateTopic, NewMessage, Pop, Send
-from popmq_server.engine.broker import Broker
+from popmq_server.contract.commands import (
+    CreateGroup,
+    CreateTopic,
+    NewMessage,
+    Pop,
+    Send,
+)
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.writer.batch import Committed
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.writer.batch import Committed
 from tests.wire.gate import Gate
 from tests.wire.gone import Gone
 from tests.wire.parked import Parked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.access.signing import SignedStubs
 from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.delivery import pick
-from popmq_server.engine import broker as brokers
+from popmq_server.embedded.loop import broker as brokers
+from popmq_server.embedded.rules.delivery import pick
 from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, bodies, handles, read_refusal, refusal
 

@@ -9,8 +9,8 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.delivery import token_pop
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded.rules.delivery import token_pop
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
 
 OWNER = "query"

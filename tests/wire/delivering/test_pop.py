@@ -10,7 +10,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native import requests
-from popmq_server.api.native.requests import KnownPops
 from popmq_server.errors import Refused
+from popmq_server.protocols.native import requests
+from popmq_server.protocols.native.requests import KnownPops
 
 
 def asking(**fields: Any) -> bytes:

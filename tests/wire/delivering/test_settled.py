@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from popmq_server import __main__ as program
-from popmq_server import serving
 from popmq_server.errors import CommitFailed
+from popmq_server.process import serving
 from popmq_server.settings import parse
 
 #: Modules of a started broker without TLS, SQL filters and a console: each costs some 0.5 ms of the start.

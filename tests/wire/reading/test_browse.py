@@ -8,8 +8,8 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.engine import aside
-from popmq_server.inspect import search
+from popmq_server.embedded.loop import aside
+from popmq_server.embedded.rules.inspect import search
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles, refusal
 
 DEAD = f"%DLQ%{GROUP}"

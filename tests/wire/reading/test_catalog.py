@@ -9,8 +9,8 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.model.message import TIME_MS_MAX
+from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.values.message import TIME_MS_MAX
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, dump, handles, refusal
 
 RETRY = f"%RETRY%{GROUP}+{TOPIC}"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native.columns import COLUMNS, columns, columns_of
-from popmq_server.model.message import read_head, record
+from popmq_server.protocols.native.columns import COLUMNS, columns, columns_of
+from popmq_server.values.message import read_head, record
 
 BODY = b"\x12\x03abc"
 ID = b"\x0a\x01m"

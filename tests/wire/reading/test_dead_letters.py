@@ -8,9 +8,9 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.engine import aside
-from popmq_server.inspect import dead_reasons
-from popmq_server.operate import redrive
+from popmq_server.embedded.loop import aside
+from popmq_server.embedded.rules.inspect import dead_reasons
+from popmq_server.embedded.rules.operate import redrive
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, handles, refusal
 
 DEAD = f"%DLQ%{GROUP}"

@@ -9,8 +9,8 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.operate import redrive
-from popmq_server.state import checkpoints
+from popmq_server.embedded.rules.operate import redrive
+from popmq_server.embedded.state import checkpoints
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, dump, handles
 
 DEAD = f"%DLQ%{GROUP}"

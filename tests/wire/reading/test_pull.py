@@ -10,8 +10,8 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.delivery import sweep
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded.rules.delivery import sweep
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.parked import Parked
 from tests.wire.producer import Producer
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, codes, handles, read_refusal, refusal

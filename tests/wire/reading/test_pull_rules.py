@@ -8,7 +8,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.commands import Pull
+from popmq_server.contract.commands import Pull
 from tests.wire.gate import Gate
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
 

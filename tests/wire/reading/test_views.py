@@ -10,10 +10,16 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from popmq_proto.store import store_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native import responses
-from popmq_server.commands import NewMessage, Popped, PoppedRow, Send, Sent
-from popmq_server.delivery.deadletter import origin_bytes
+from popmq_server.contract.commands import (
+    NewMessage,
+    Popped,
+    PoppedRow,
+    Send,
+    Sent,
+)
+from popmq_server.embedded.rules.delivery.deadletter import origin_bytes
 from popmq_server.errors import Refused
+from popmq_server.protocols.native import responses
 
 #: Each view, and the message of the contract whose bytes it reads.
 VIEWED = {"SendView": "SendRequest", "StageView": "StageRequest"}

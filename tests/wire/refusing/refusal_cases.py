@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.model.handles import read_recall, recall_text
+from popmq_server.values.handles import read_recall, recall_text
 from tests.wire.cases import HOUR_12, INT64, ODD_NAMES, Case, bad, out_of_range
 from tests.wire.stubs import GROUP, TOPIC
 from tests.wire.world import OTHER_TOPIC, SCHEDULE, STAGE, World, token, with_fields

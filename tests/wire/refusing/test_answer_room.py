@@ -23,8 +23,8 @@ from popmq_http2.frames import (
 )
 from popmq_http2.hpack import Decoder
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api import answer_room
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.protocols import answer_room
 from tests.wire.rocketmq.v2 import V2
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 

@@ -9,16 +9,16 @@ import grpc
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native.status import STATUS_OF_CODE
-from popmq_server.commands import queries
-from popmq_server.delivery import token_pop
-from popmq_server.engine import waiters
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.loop import waiters
+from popmq_server.embedded.rules.delivery import token_pop
+from popmq_server.embedded.state import space
+from popmq_server.embedded.store import lmdb as storage
+from popmq_server.embedded.store.store import Store
+from popmq_server.embedded.writer import admitted, handlers
 from popmq_server.errors import RETRYABLE, CommitFailed
-from popmq_server.model.handles import TransactionId, transaction_text
-from popmq_server.state import space
-from popmq_server.storage import lmdb as storage
-from popmq_server.storage.store import Store
-from popmq_server.writer import admitted, handlers
+from popmq_server.protocols.native.status import STATUS_OF_CODE
+from popmq_server.values.handles import TransactionId, transaction_text
 from tests.wire.contract import documented
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, codes, handles, refusal
 

@@ -11,12 +11,12 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.commands import Send, UpdateTopic
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.sending import send
-from popmq_server.state.tx import Tx
-from popmq_server.storage import lmdb as storage
-from popmq_server.writer import handlers
+from popmq_server.contract.commands import Send, UpdateTopic
+from popmq_server.embedded.rules.sending import send
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store import lmdb as storage
+from popmq_server.embedded.writer import handlers
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire import world as worlds
 from tests.wire.gate import Gate
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes, read_refusal

@@ -12,8 +12,8 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.fsck.check import check_folder
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire import world as worlds
 from tests.wire.cases import HOUR_12, INT64, Case
 from tests.wire.reading.pull_cases import pull_cases

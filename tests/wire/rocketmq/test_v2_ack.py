@@ -9,11 +9,11 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.api.rocketmq import remembered
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.fsck.check import check_folder
-from popmq_server.model.handles import make_handle
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.protocols.rocketmq import remembered
+from popmq_server.values.handles import make_handle
 from tests.wire.rocketmq.v2 import V2, acked, change, changed, dead_letter, handle, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 

@@ -9,7 +9,7 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.api.rocketmq import clients
+from popmq_server.protocols.rocketmq import clients
 from tests.wire.rocketmq.v2 import CLIENT, V2, Obliging
 from tests.wire.stubs import CALL_S, TOPIC, Stubs, refusal
 

@@ -11,14 +11,14 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.access.open_streams import OpenStreams
-from popmq_server.api.rocketmq import clients as registry
-from popmq_server.api.rocketmq.call import Call, Outlet
-from popmq_server.api.rocketmq.clients import Clients
-from popmq_server.api.rocketmq.status import Declined
-from popmq_server.api.rocketmq.telemetry import TelemetryService
 from popmq_server.clock import FakeClock
 from popmq_server.errors import Refused
+from popmq_server.protocols.access.open_streams import OpenStreams
+from popmq_server.protocols.rocketmq import clients as registry
+from popmq_server.protocols.rocketmq.call import Call, Outlet
+from popmq_server.protocols.rocketmq.clients import Clients
+from popmq_server.protocols.rocketmq.status import Declined
+from popmq_server.protocols.rocketmq.telemetry import TelemetryService
 from tests.wire.rocketmq.v2 import V2, code, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 

@@ -13,7 +13,7 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.access.signing import write_keys
 from tests.wire.rocketmq.v2 import V2, message, resource
 from tests.wire.stubs import GROUP, TOPIC, Stubs
@@ -234,7 +234,7 @@ def internal_server_error(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    patch.setattr("popmq_server.api.rocketmq.sending.messages.new_message", broken)
+    patch.setattr("popmq_server.protocols.rocketmq.sending.messages.new_message", broken)
     return sent(v2)
 
 

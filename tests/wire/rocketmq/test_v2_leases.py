@@ -15,17 +15,22 @@ from popmq_http2 import Arrival
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as v1
-from popmq_server.api.native.native import NativeService
-from popmq_server.api.rocketmq.call import Call
-from popmq_server.api.rocketmq.clients import Clients
-from popmq_server.api.rocketmq.receiving import ReceiveService
-from popmq_server.api.rocketmq.remembered import Held
 from popmq_server.clock import FakeClock
-from popmq_server.commands import ChangeInvisibleTime, Pop, Popped, Query
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.fsck.check import check_folder
+from popmq_server.contract.commands import (
+    ChangeInvisibleTime,
+    Pop,
+    Popped,
+    Query,
+)
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
+from popmq_server.protocols.native.native import NativeService
+from popmq_server.protocols.rocketmq.call import Call
+from popmq_server.protocols.rocketmq.clients import Clients
+from popmq_server.protocols.rocketmq.receiving import ReceiveService
+from popmq_server.protocols.rocketmq.remembered import Held
 from tests.wire.gate import Gate
 from tests.wire.gone import Gone
 from tests.wire.parked import Parked

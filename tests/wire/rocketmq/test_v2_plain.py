@@ -8,12 +8,12 @@ import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server.api.rocketmq import acking, messages, sending
-from popmq_server.api.rocketmq.call import Call
-from popmq_server.api.rocketmq.status import OK
-from popmq_server.commands import NewMessage
+from popmq_server.contract.commands import NewMessage
 from popmq_server.errors import BrokerError
-from popmq_server.model.message import length_prefixed
+from popmq_server.protocols.rocketmq import acking, messages, sending
+from popmq_server.protocols.rocketmq.call import Call
+from popmq_server.protocols.rocketmq.status import OK
+from popmq_server.values.message import length_prefixed
 from tests.engine.work import calls
 
 CALL = Call("c", "GO", "", lambda: None)

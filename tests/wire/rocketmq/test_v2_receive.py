@@ -11,10 +11,10 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.api.rocketmq.messages import PROPERTIES_BYTES_MAX
-from popmq_server.api.rocketmq.receiving import ReceiveService
 from popmq_server.clock import FakeClock
-from popmq_server.engine.broker import Broker
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.protocols.rocketmq.messages import PROPERTIES_BYTES_MAX
+from popmq_server.protocols.rocketmq.receiving import ReceiveService
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.rocketmq.v2 import PREFIX, V2, bodies, code, later, message, resource

@@ -10,11 +10,11 @@ import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.api.rocketmq.call import Outlet
-from popmq_server.api.rocketmq.clients import Client, Clients
 from popmq_server.clock import FakeClock
-from popmq_server.commands import Check
-from popmq_server.engine.producers import Stream
+from popmq_server.contract.commands import Check
+from popmq_server.embedded.loop.producers import Stream
+from popmq_server.protocols.rocketmq.call import Outlet
+from popmq_server.protocols.rocketmq.clients import Client, Clients
 from tests.wire.rocketmq.v2 import CLIENT, V2, Telemetry, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 

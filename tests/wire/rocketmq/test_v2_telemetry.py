@@ -13,8 +13,8 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.api.rocketmq import call
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.protocols.rocketmq import call
 from tests.wire.rocketmq.v2 import V2, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 

@@ -10,16 +10,21 @@ import grpc
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import serving
-from popmq_server.api.native import requests
-from popmq_server.api.native.sessions import SessionService
 from popmq_server.clock import FakeClock, stopwatch
-from popmq_server.commands import End, Ended, EndTransaction, Place
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.engine.producers import Stream
+from popmq_server.contract.commands import (
+    End,
+    Ended,
+    EndTransaction,
+    Place,
+)
+from popmq_server.embedded.loop.producers import Stream
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
-from popmq_server.model.handles import TransactionId, read_transaction, transaction_text
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.process import serving
+from popmq_server.protocols.native import requests
+from popmq_server.protocols.native.sessions import SessionService
+from popmq_server.values.handles import TransactionId, read_transaction, transaction_text
 from tests.wire.parked import Parked
 from tests.wire.producer import DEALS, Producer, hello, listed
 from tests.wire.stubs import CALL_S, Stubs, bodies, check_error, codes, read_refusal

@@ -16,13 +16,13 @@ import pytest
 import popmq
 from popmq import errors
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.engine import backup as backups
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.loop import backup as backups
+from popmq_server.embedded.store.backup import Copy
+from popmq_server.embedded.store.lmdb import DiskFault, MapFull
+from popmq_server.embedded.store.store import Store
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused, StartError
-from popmq_server.fsck.check import check_folder
-from popmq_server.storage.backup import Copy
-from popmq_server.storage.lmdb import DiskFault, MapFull
-from popmq_server.storage.store import Store
 from tests.engine.rig import Rig, bodies, sending
 from tests.wire.stubs import Stubs, refusal
 
@@ -286,7 +286,7 @@ def test_a_commit_that_finds_no_room_ends_the_copy(tmp_path: Path, monkeypatch: 
         raise MapFull
 
     with monkeypatch.context() as patch:
-        patch.setattr("popmq_server.storage.lmdb.Transaction.commit", full)
+        patch.setattr("popmq_server.embedded.store.lmdb.Transaction.commit", full)
         rig.commit(sending("x"))
     with pytest.raises(DiskFault, match="found no room"):
         rest(copy)

@@ -16,12 +16,17 @@ import popmq
 from harness.broker_process import own_port
 from popmq_proto.rocketmq import definition_pb2 as v2
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import StartError
-from popmq_server.fsck.check import check_folder
-from popmq_server.options import Options, Unnamed, address, overlap
+from popmq_server.options import (
+    Options,
+    Unnamed,
+    address,
+    overlap,
+)
 from popmq_server.ports import opened
-from popmq_server.serving import Serving
+from popmq_server.process.serving import Serving
 from tests.wire.stubs import CALL_S, TOPIC
 
 pytestmark = [

@@ -14,7 +14,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs
-from popmq_server.api.native import inspection
+from popmq_server.protocols.native import inspection
 from tests.wire.stubs import Stubs, refusal
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d (\w+) ([\w.]+)(?: \[(.+?)\])?: (.*)")

@@ -13,7 +13,7 @@ import popmq
 from harness.broker_process import own_port
 from popmq import errors
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
 from tests.wire.stubs import CALL_S, Stubs, refusal
 

@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from harness.broker_process import ROOT, own_port
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import StartError
-from popmq_server.fsck.check import check_folder
 from tests.wire.parked import Parked
 from tests.wire.producer import Producer
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles, refusal

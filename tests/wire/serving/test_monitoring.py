@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from harness.broker_process import ROOT, own_port
 from popmq_proto.rocketmq import definition_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from scripts.dashboard import FILE, dashboard
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from harness.broker_process import own_port
-from popmq_server import serving
-from popmq_server.embedded import EmbeddedBroker
-from popmq_server.engine import broker as engine
+from popmq_server.embedded.loop import broker as engine
+from popmq_server.embedded.writer.writer import Writer
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import StartError, unavailable
 from popmq_server.monitoring import port as monitoring
 from popmq_server.monitoring.port import Health, MonitoringPort
 from popmq_server.options import HOST
 from popmq_server.ports import opened
-from popmq_server.writer.writer import Writer
+from popmq_server.process import serving
 from tests.wire.stubs import CALL_S
 
 Answer = tuple[int, str]

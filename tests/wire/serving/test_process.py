@@ -19,16 +19,21 @@ from click.testing import CliRunner
 from harness.broker_process import ROOT, BrokerProcess, own_port
 from popmq_cli.broker.serve import serve
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import serving
 from popmq_server.__main__ import _said
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded.fsck.check import check_folder
+from popmq_server.embedded.writer.writer import Writer
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import StartError
-from popmq_server.fsck.check import check_folder
-from popmq_server.options import MAX_SIZE, Options, Unnamed, address
-from popmq_server.serving import Serving
+from popmq_server.options import (
+    MAX_SIZE,
+    Options,
+    Unnamed,
+    address,
+)
+from popmq_server.process import serving
+from popmq_server.process.serving import Serving
 from popmq_server.settings import parse, size
-from popmq_server.writer.writer import Writer
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
 
 pytestmark = pytest.mark.slow

@@ -10,10 +10,10 @@ import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.access import recent_calls
-from popmq_server.access.recent_calls import RECENT_MS, RecentCalls, host_of
 from popmq_server.clock import FakeClock
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.protocols.access import recent_calls
+from popmq_server.protocols.access.recent_calls import RECENT_MS, RecentCalls, host_of
 from tests.wire.access.signing import SignedStubs, write_keys
 from tests.wire.parked import Parked
 from tests.wire.rocketmq.v2 import V2, message

@@ -15,9 +15,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import serving
-from popmq_server.embedded import EmbeddedBroker
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import StartError
+from popmq_server.process import serving
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, read_refusal, refusal
 from tests.wire.world import METHODS
 

@@ -15,11 +15,11 @@ import pytest
 from harness.broker_process import ROOT, BrokerProcess
 from popmq_cli.broker.serve import serve
 from popmq_http2.frames import ENHANCE_YOUR_CALM
-from popmq_server.access.known_keys import Keys
 from popmq_server.clock import FakeClock
 from popmq_server.options import TRANSPORT, Options
-from popmq_server.reloading import Reload
-from popmq_server.serving import Serving
+from popmq_server.process.reloading import Reload
+from popmq_server.process.serving import Serving
+from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.settings import SETTINGS, SettingError, load
 from scripts.settings_table import PAGE, written
 from tests.http2.frame_client import FrameClient

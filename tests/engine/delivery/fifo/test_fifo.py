@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import fifo_pick
-from popmq_server.model.message import Extra
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import fifo_pick
+from popmq_server.values.message import Extra
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, numbered, refusal, refusals
 from tests.engine.traffic.traffic_fifo import dead_texts, fifo_pair, send_fifo
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import commands as ask
-from popmq_server.delivery import fifo, revive
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.delivery import fifo, revive
 from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, bodies, deliveries, refusals
 from tests.engine.traffic.traffic_fifo import dead_texts, fifo_pair, send_fifo
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from popmq_server.storage.table import Table
+from popmq_server.embedded.store.table import Table
 from tests.engine.rig import MINUTE, Rig, bodies
 from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo
 

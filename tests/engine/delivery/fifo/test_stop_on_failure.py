@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
-from popmq_server.commands.numbers import MessageGroupNumbers
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.contract.commands.numbers import MessageGroupNumbers
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, refusal
 from tests.engine.traffic.traffic_fifo import dead_texts, fifo_pair, send_fifo
 

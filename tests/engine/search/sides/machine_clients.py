@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from popmq_server.model.handles import Handle
+from popmq_server.values.handles import Handle
 from tests.engine.faults import Fault
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND
 from tests.engine.search import draws

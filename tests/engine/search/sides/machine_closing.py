@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from tests.engine.rig import MINUTE, sending
 from tests.engine.search import draws
 from tests.engine.search.machine import Broker

@@ -15,7 +15,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from tests.engine.rig import SECOND
 from tests.engine.search.full_map import GROUPS, TOPICS, History, made
 

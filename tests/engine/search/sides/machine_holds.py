@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from popmq_server.commands import queries
-from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.model.message import GIVE_UP_TOPIC
+from popmq_server.contract.commands import queries
+from popmq_server.values.ids import GroupId, TopicId
+from popmq_server.values.message import GIVE_UP_TOPIC
 from tests.engine.rig import Rig, parsed
 from tests.engine.search.model.model import Model
 from tests.engine.search.model.model_facts import DeadLetter, must

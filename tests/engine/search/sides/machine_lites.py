@@ -9,10 +9,10 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from popmq_server import commands as ask
-from popmq_server.commands import queries
-from popmq_server.model.handles import Handle as EngineHandle
-from popmq_server.topics.log import is_readable
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.rules.topics.log import is_readable
+from popmq_server.values.handles import Handle as EngineHandle
 from tests.engine import lites
 from tests.engine.dead_letters import all_again
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig

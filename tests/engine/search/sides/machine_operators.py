@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from tests.engine.rig import MINUTE, SECOND
 from tests.engine.search import draws
 from tests.engine.search.machine import Broker

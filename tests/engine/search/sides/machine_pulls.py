@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
 from popmq_server.errors import Refused
 from tests.engine.glance import Glance
 from tests.engine.rig import parsed

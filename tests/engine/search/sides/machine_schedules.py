@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
+from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.rules.schedules import occurrences
 from popmq_server.errors import Refused
-from popmq_server.schedules import occurrences
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, parsed
 from tests.engine.search.model.model_facts import must
 

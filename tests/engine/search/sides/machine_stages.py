@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from popmq_server import commands as ask
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.rules.sending.staging import PUBLISH, STAGED
+from popmq_server.embedded.writer.batch import Committed
 from popmq_server.errors import Refused, invalid
-from popmq_server.sending.staging import PUBLISH, STAGED
-from popmq_server.writer.batch import Committed
 from tests.engine.faults import Fault
 from tests.engine.rig import DAY, HOUR, parsed
 from tests.engine.search import draws

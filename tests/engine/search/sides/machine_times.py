@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from popmq_server.sending.release_delayed import WALL_LOOK_MS
+from popmq_server.embedded.rules.sending.release_delayed import WALL_LOOK_MS
 from tests.engine.faults import Fault
 from tests.engine.rig import HOUR, MINUTE
 from tests.engine.search import draws

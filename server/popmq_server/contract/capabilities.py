@@ -1,0 +1,99 @@
+"""Capabilities: the parts of the contract that an engine may lack.
+
+An engine says what it lacks (`Engine.info`); limited.py refuses what needs it. The rest of the contract, sending, pops,
+acks, topics and groups, is served by every engine.
+"""
+
+from typing import Any, NamedTuple
+
+from popmq_server.contract import commands as do
+from popmq_server.contract.commands import queries
+from popmq_server.errors import Refused
+
+
+class Capability(NamedTuple):
+    """`what`: its calls, for a message to people. `instead`: what to use where it is missing.
+
+    `parts`: the commands, the queries and the methods of Engine that need it.
+    """
+
+    what: str
+    instead: str
+    parts: tuple[type | str, ...]
+
+
+CAPABILITIES: dict[str, Capability] = {
+    "owners": Capability(
+        "durable owners with sealed tokens",
+        "read by offsets, exactly and again: Pull and UpdateOffsets",
+        (do.AttachOwner, do.RenewOwner, do.AckUpTo, do.ReleaseOwner, queries.Owners),
+    ),
+    "stages": Capability(
+        "batches of a sink",
+        "Send, with message ids that follow from the rows, so that readers recognize a repeat",
+        (do.Stage, do.CommitBatch, do.DropStages),
+    ),
+    "lite": Capability("lite topics", "a FIFO topic with message groups, or a topic for each", (do.SyncLite,)),
+    "recall": Capability("recalling delayed messages", "let the consumer skip what is void", (do.Recall,)),
+    "transactions": Capability(
+        "transactions with check-back", "Send after the local transaction has committed", (do.EndTransaction, "join")
+    ),
+    "pull": Capability(
+        "reading by offset",
+        "Pop and Ack",
+        (do.Pull, "pull", do.UpdateOffsets, do.QueryOffsets, do.SendBack, do.SetConsumeMode, "set_consume_mode"),
+    ),
+    "queue_locks": Capability("locks of queues", "a FIFO topic with message groups", ("lock_queues", "unlock_queues")),
+    "reset_offsets": Capability(
+        "moving a group's position", "a new group with the wanted start", (do.ResetOffsets, do.CloneOffsets, "move")
+    ),
+    "wait_available": Capability("waiting without a lease", "Pop with wait_ms", (do.Available, "wait_available")),
+    "peek": Capability("looking at messages without a lease", "Pull without a group", ("peek",)),
+    "browse": Capability("reading messages by position", "Pull without a group", (queries.Browse,)),
+    "search": Capability(
+        "messages of all queues by the time of their storing, and searches in them",
+        "Browse the queues one by one",
+        ("search",),
+    ),
+    "look_up": Capability("finding messages by id and key", "Browse the topic", ("look_up",)),
+    "why": Capability("the history of a message", "LookUp, and GetStats for the position of the group", ("why",)),
+    "list_leases": Capability("lists of leases", "GetStats counts them", (queries.Leases,)),
+    "end_lease": Capability("ending a lease early", "wait for its deadline", (do.EndLease,)),
+    "list_delayed": Capability("lists of delayed messages", "GetStats counts them", (queries.Delayed,)),
+    "list_transactions": Capability("lists of half messages", "GetStats counts them", (queries.Transactions,)),
+    "message_groups": Capability(
+        "lists of message groups, and resuming them",
+        "GetStats counts what waits; a new attempt follows each backoff",
+        (queries.MessageGroups, do.ResumeMessageGroup),
+    ),
+    "filters": Capability("filters of groups", "name the filter in each Pop", (do.SetFilter,)),
+    "redrive": Capability("delivering dead letters again", "pop the dead-letter topic, and Send", ("redrive",)),
+    "discard": Capability("removing dead letters", "pop the dead-letter topic, and Ack", ("discard",)),
+    "dead_letter_reasons": Capability(
+        "counts of dead letters by reason", "Browse the dead-letter topic", ("dead_letter_reasons",)
+    ),
+    "purge": Capability("emptying a topic", "delete and create it, or shorten its retention", (do.PurgeTopic,)),
+    "schedules": Capability(
+        "schedules",
+        "a cron of the machine that runs `popmq send`",
+        (do.CreateSchedule, do.DeleteSchedule, do.PauseSchedule, do.RunSchedule, queries.Schedules),
+    ),
+    "backup": Capability("backups of the store", "what the engine's own storage offers", ("backup",)),
+    "max_size": Capability("a limit of the store's size", "the retention of topics", (do.SetMaxSize,)),
+}
+
+#: Which capability a command, a query or a method of Engine needs.
+NEEDED: dict[type | str, str] = {part: name for name, each in CAPABILITIES.items() for part in each.parts}
+
+
+def needed(asked: Any) -> str:
+    """The capability that a command or query needs; "" for what every engine serves."""
+    if isinstance(asked, do.Pop):
+        return "owners" if asked.token is not None else "lite" if asked.lite is not None else ""
+    return NEEDED.get(type(asked), "")
+
+
+def unsupported(name: str, engine: str) -> Refused:
+    """The refusal of what needs a missing capability."""
+    missing = CAPABILITIES[name]
+    return Refused("UNSUPPORTED", f"the engine {engine!r} has no {missing.what}", action=missing.instead)

@@ -1,0 +1,252 @@
+"""Commands on messages, on their leases, and on the message groups of FIFO topics (message_groups.py)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from popmq_server.contract.commands.lanes import (
+    LANE_ACK,
+    LANE_POP,
+    LANE_SEND,
+    command,
+)
+from popmq_server.errors import Refused
+from popmq_server.values.handles import Handle
+from popmq_server.values.message import Extra
+from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.reach import EVERYWHERE, Reach
+
+
+class NewMessage(NamedTuple):
+    """A validated message to be stored. `data`: a popmq.v1.Message; the other fields are what it says there.
+
+    `extra`: None for most: any queue, deliverable at once.
+    """
+
+    data: bytes
+    tag: str
+    message_id: str
+    keys: tuple[str, ...] = ()
+    extra: Extra | None = None
+
+
+#: For each message of a request, in its order, the validated message or why it is refused. The embedded engine's own
+#: commands have Outgoings.
+Entries = tuple[NewMessage | Refused, ...] | tuple[Outgoing | Refused, ...]
+
+
+@command(LANE_SEND, needs_room=True, entries="entries")
+class Send(NamedTuple):
+    """→ Sent. Stores the valid messages of a request.
+
+    `producer_id`, `request_number`: both or neither; a repeated number gets its first answer for 10 minutes.
+    `bytes`: the size of all messages, counted against what may wait for the writer. `types`: the topic types that the
+    messages are for, if only such a topic may take them.
+    """
+
+    topic: str
+    entries: Entries
+    producer_id: str = ""
+    request_number: int = 0
+    bytes: int = 0
+    types: frozenset[str] = frozenset()
+
+    @property
+    def valid(self) -> tuple[Any, ...]:
+        """The entries without the refused ones; where there are none, without a look at each."""
+        if {*map(type, self.entries)} <= {NewMessage, Outgoing}:
+            return self.entries
+        return tuple(entry for entry in self.entries if not isinstance(entry, Refused))
+
+
+class Place(NamedTuple):
+    """Where one message is: in a queue, or, with a recall handle or a transaction id, not in one yet.
+
+    `duplicate`: the id was known, this is the place of the first message.
+    """
+
+    queue: int = 0
+    offset: int = 0
+    recall_handle: str = ""
+    transaction_id: str = ""
+    duplicate: bool = False
+
+
+class Sent(NamedTuple):
+    """`first` is the offset of the first stored message; the others follow it in `queue`.
+
+    `places`: the place of each valid entry, or why it is refused; None if `queue` and `first` are enough.
+    """
+
+    queue: int
+    first: int
+    duplicate: bool
+    places: tuple[Place | Refused, ...] | None = None
+
+
+class Position(NamedTuple):
+    """A group's position in a topic: the next offset of each queue, and the next entry of the retry topic.
+
+    As a bound (`upto`) it is exclusive, and queues that it does not name are not read at all.
+    """
+
+    queues: dict[int, int]
+    retry: int
+
+
+class PopToken(NamedTuple):
+    """A sealed token: see owner.py.
+
+    `generation`: the owner's, from AttachOwner. `share`: the maximum of messages in all chunks of (epoch, part), 0 = no
+    bound. `upto`: nothing at or beyond it. Both matter only for a new token. `topic_id`: of the topic; 0 = any.
+    `reach`: as in the commands on owners.
+    """
+
+    owner: str
+    generation: int
+    epoch: int
+    part: int
+    chunk: int
+    share: int
+    upto: Position | None
+    topic_id: int = 0
+    reach: Reach = EVERYWHERE
+
+
+@command(LANE_POP, needs_room=True, entries="lite")
+class Pop(NamedTuple):
+    """→ Popped. Leases deliverable messages.
+
+    `filter_wins`: the filter replaces the group's instead of being refused. `session`: the lease lasts as long as
+    `client_id` is alive, see session_lease.py. `release_if_gone`: a caller that left loses the lease, even with an
+    attempt id. `queues`: empty = all, with a rotating start. `of_queue`: the queue that the client was assigned, -1 =
+    none; it is read alone where the group has a share number, except in FIFO topics. `max_bytes`: soft, one message is
+    always allowed. `invisible_ms`: 0 = the group's own. `attempt_id`: with `client_id` identifies this try, so that a
+    repeat gets the same messages. `filter`: the (kind, text) of an expression, None = the group's own. `lite`: these
+    lite topics of a LITE topic; if empty, those that the client has subscribed to (SyncLite). `handles`: False leaves
+    those of the rows empty, for a caller that uses none.
+    """
+
+    topic: str
+    group: str
+    queues: tuple[int, ...] = ()
+    max_messages: int = 32
+    max_bytes: int = 3 << 20
+    invisible_ms: int = 0
+    client_id: str = ""
+    attempt_id: str = ""
+    token: PopToken | None = None
+    filter: tuple[str, str] | None = None
+    filter_wins: bool = False
+    session: bool = False
+    release_if_gone: bool = False
+    lite: tuple[str, ...] | None = None
+    of_queue: int = -1
+    handles: bool = True
+
+    @property
+    def bytes(self) -> int:
+        """The text of its filter, for what may wait for the writer."""
+        return 0 if self.filter is None else len(self.filter[1])
+
+
+#: (message bytes, stored ms, queue, offset, attempt): plain tuples, since a Pop or Pull makes thousands of them.
+ReadRow = tuple[bytes, int, int, int, int]
+#: The same, and the handle that names this delivery in acks and changes: text of ASCII characters.
+PoppedRow = tuple[bytes, int, int, int, int, bytes]
+
+
+def bytes_of(rows: Sequence[tuple[Any, ...]]) -> int:
+    """Message bytes of rows, whose first field has them."""
+    return sum(map(len, [row[0] for row in rows]))
+
+
+class Popped(NamedTuple):
+    """What a Pop leased; empty `rows` lease nothing.
+
+    `rest`: messages left in the visited queues. `replay`: the answer to a known attempt id or token. `sealed`: with a
+    token (messages sealed at first, end, stolen, lost). `type`: the topic's.
+    """
+
+    rows: list[PoppedRow]
+    popped_ms: int
+    due_ms: int
+    rest: int
+    replay: bool = False
+    sealed: tuple[int, bool, int, int] | None = None
+    type: str = "NORMAL"
+
+
+class Acked(NamedTuple):
+    """None or Refused for each handle; the number of finished messages of each topic."""
+
+    results: list[Refused | None]
+    topics: dict[str, int]
+
+
+@command(LANE_ACK, entries="handles")
+class Ack(NamedTuple):
+    """→ Acked. Finishes deliveries of `group`.
+
+    `handles`: as Popped has them; the embedded engine's own commands have Handles.
+    """
+
+    group: str
+    handles: tuple[str, ...] | tuple[Handle | Refused, ...]
+
+
+class Change(NamedTuple):
+    """One entry of ChangeInvisibleTime.
+
+    `kind`: extend (`delay_ms` is the new lease), release (`delay_ms` until it is visible; None: the group's backoff by
+    attempts; 0: at once), reject. `uncounted`: the attempt does not count. `reason`: stored with the message.
+    `handle`: as in Ack.
+    """
+
+    handle: str | Handle
+    kind: str
+    delay_ms: int | None = 0
+    uncounted: bool = False
+    reason: str = ""
+
+
+class Renewed(NamedTuple):
+    """The answer to an extension after which the delivery has another handle. The embedded engine's stay the same."""
+
+    visible_ms: int
+    dead_lettered: bool
+    handle: str
+
+
+@command(LANE_ACK)
+class EndLease(NamedTuple):
+    """→ the number of messages that were not done. `lease_id`: of LeaseNumbers. `reach`: as in commands on owners."""
+
+    group: str
+    lease_id: str
+    reach: Reach = EVERYWHERE
+
+
+@command(LANE_ACK, entries="changes")
+class ChangeInvisibleTime(NamedTuple):
+    """→ list of (visible ms, dead lettered), Renewed or Refused, one for each change, in order."""
+
+    group: str
+    changes: tuple[Change | Refused, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The reasons of all changes, for what may wait for the writer."""
+        return sum(len(each.reason) for each in self.changes if isinstance(each, Change))
+
+
+@command(LANE_ACK)
+class ResumeMessageGroup(NamedTuple):
+    """→ None; of one piece, whether stopped messages are left.
+
+    `dead_letter`: the stopped head goes to the dead letter topic; otherwise it is delivered again, attempts from 0.
+    """
+
+    topic: str
+    group: str
+    message_group: str
+    dead_letter: bool = False

@@ -1,0 +1,242 @@
+"""Answers to queries: statistics of topics and groups, and the rows of lists. All times are ms.
+
+They belong to the seam (contract/engine.py): every engine answers with them, whatever it stores.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from popmq_server.values.records import Schedule, Topic
+
+R = TypeVar("R")
+
+
+class Rows(list[R]):
+    """The rows of a piece of a list. `after`: where the list continues; "" = it has ended."""
+
+    def __init__(self, rows: Iterable[R] = (), after: str = "") -> None:
+        super().__init__(rows)
+        self.after = after
+
+
+class GroupNumbers(NamedTuple):
+    """One group in one topic.
+
+    The unfinished messages are ready (not popped) + in_flight (leased) + retry (in the retry topic) + backoff (delayed)
+    + waiting (FIFO, in message groups; `stopped` counts message groups). `dead`: messages in the group's dead letter
+    topic, from all topics. acked, dropped, quarantined and filtered count since the group named the topic.
+    `oldest_ms`: store time of the oldest unfinished message, 0 = none. With a filter `ready` and `oldest_ms` are
+    estimates: the broker does not know whether messages that are not popped yet match.
+    """
+
+    group: str
+    topic: str
+    ready: int
+    in_flight: int
+    retry: int
+    backoff: int
+    dead: int
+    acked: int
+    dropped: int
+    quarantined: int
+    oldest_ms: int
+    owners: int
+    filtered: int = 0
+    waiting: int = 0
+    stopped: int = 0
+    mode: str = "POP"
+    delayed: int = 0  # of the topic: not visible to any group yet
+    read_ms: int = 0  # when the group last read the topic; 0 = not since the start, and it is not idle
+    expires_ms: int = 0  # when the subscription expires without a read; 0 = never
+    bytes_behind: int = 0  # an estimate: backlog.bytes_of
+    dead_blocked: int = 0  # in_flight messages that become dead letters when the store has room
+    parked: int = 0  # calls that wait for messages of the topic; parked Pulls, which wait at a queue, are not counted
+    sessions: int = 0  # of the group's clients
+
+
+class TopicNumbers(NamedTuple):
+    """One topic: messages readable by position, (queue, min, max) of each queue, delayed and half messages.
+
+    A LITE topic has the sums over its lite topics, and their number.
+    """
+
+    topic: Topic
+    messages: int
+    queues: list[tuple[int, int, int]]
+    bytes: int
+    delayed: int
+    half: int
+    lite_topics: int = 0
+    abandoned: int = 0
+
+
+class LeaseNumbers(NamedTuple):
+    """One part of a CheckPoint's lease; several parts of one have the same `lease_id`.
+
+    `members` were popped together, `undone` of them are under this part now. `owner`: set when the deadline is an
+    owner's. `kind`: normal, retry, fifo, backoff.
+    """
+
+    lease_id: str
+    group: str
+    topic: str
+    client: str
+    owner: str
+    popped_ms: int
+    due_ms: int
+    members: int
+    undone: int
+    kind: str
+
+
+class OwnerNumbers(NamedTuple):
+    """One owner of a group: its open tokens, and the undone messages bound to them."""
+
+    group: str
+    owner: str
+    generation: int
+    acked_epoch: int
+    lease_until_ms: int
+    released: bool
+    last_seen_ms: int
+    tokens: int
+    messages: int
+
+
+class MessageGroupNumbers(NamedTuple):
+    """One message group: `waiting` messages, `leased` ones (undone, or in backoff), whether it is stopped, and why."""
+
+    name: str
+    waiting: int
+    leased: int
+    stopped: bool
+    reason: str
+
+
+class MessagePreview(NamedTuple):
+    """What a list shows of a message. `body`: its first bytes; `body_bytes`: how many the whole body has."""
+
+    keys: tuple[str, ...]
+    tag: str
+    body: bytes
+    body_bytes: int
+
+
+class DelayedMessage(NamedTuple):
+    """One row of a list of delayed messages. `preview`: None if it was not asked for."""
+
+    topic: str
+    message_id: str
+    due_ms: int
+    recall_handle: str
+    stored_ms: int
+    preview: MessagePreview | None = None
+
+
+class HalfMessage(NamedTuple):
+    """One row of a list of half messages. `checks`: how often the broker has asked a producer about it."""
+
+    topic: str
+    message_id: str
+    transaction_id: str
+    stored_ms: int
+    checks: int
+    next_check_ms: int
+    preview: MessagePreview | None = None
+
+
+class ScheduleRow(NamedTuple):
+    """A schedule, the popmq.v1.Message that it sends, and its next occurrences (ms) as far as they were asked for."""
+
+    schedule: Schedule
+    data: bytes
+    upcoming: tuple[int, ...] = ()
+
+
+class Page(NamedTuple):
+    """Messages read by position: (message bytes, stored ms, queue, offset, attempts).
+
+    `full`: a page of a queue ended at the number of messages or bytes that was asked for.
+    """
+
+    rows: list[tuple[bytes, int, int, int, int]]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    full: bool = False
+
+
+class ScheduleNumbers(NamedTuple):
+    """How many schedules there are, and how far ahead their next occurrence is; negative: it is late; None: none."""
+
+    schedules: int
+    ahead_ms: int | None
+
+
+class StoreUse(NamedTuple):
+    """Used pages of the data file, and records in quarantine."""
+
+    pages: int
+    quarantined: int
+    schedules: ScheduleNumbers
+
+
+class Consumer(NamedTuple):
+    """A client with a session. `in_flight`: messages leased to it in this group."""
+
+    client: str
+    group: str
+    topics: tuple[str, ...]
+    last_ms: int
+    in_flight: int
+
+
+class StreamNumbers(NamedTuple):
+    """A producer's open stream, as listings show it."""
+
+    client_id: str
+    topics: tuple[str, ...]
+    since_ms: int
+
+
+class StoreNumbers(NamedTuple):
+    """The data file: its limit, its used bytes, the free bytes of its disk, and records in quarantine."""
+
+    map_bytes: int
+    used_bytes: int
+    disk_free_bytes: int
+    quarantined: int
+
+
+class EventNumbers(NamedTuple):
+    """Events of one `kind` in a group and topic, for the metrics. `messages`: the number of affected messages."""
+
+    kind: str
+    group: str
+    topic: str
+    messages: int
+
+
+class CommitNumbers(NamedTuple):
+    """One commit batch, for the metrics.
+
+    `wrote`: whether it changed the store. `seconds`: the whole batch, fsync included. `late_ms`, `delayed_late_ms`: how
+    late expired leases and delayed messages were. `given_up`: half messages that are no longer checked. `failures`: the
+    maintenance job of each piece that failed.
+    """
+
+    wrote: bool
+    commands: int
+    seconds: float
+    late_ms: Sequence[int]
+    delayed_late_ms: Sequence[int]
+    given_up: int
+    events: Sequence[EventNumbers]
+    failures: Sequence[str] = ()
+
+
+class EngineInfo(NamedTuple):
+    """What keeps the messages. `lacking`: names of capabilities (contract/capabilities.py) that it does not have."""
+
+    engine: str
+    lacking: frozenset[str] = frozenset()

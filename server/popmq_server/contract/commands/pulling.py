@@ -1,0 +1,202 @@
+"""Commands for reading by queue and offset: see pull.py, offsets.py, send_back.py, consume_mode.py.
+
+`topic` of Pull, UpdateOffsets and QueryOffsets may be `%RETRY%group+topic`: entries then have their numbers as offsets
+of queue 0.
+"""
+
+from typing import NamedTuple
+
+from popmq_server.contract.commands.lanes import LANE_ACK, LANE_POP, command
+from popmq_server.contract.commands.messages import ReadRow
+from popmq_server.errors import Refused
+
+
+@command(LANE_POP)
+class Pull(NamedTuple):
+    """→ Pulled. Reads one queue from `offset` on; no lease.
+
+    `group` "": a reader without a group. `filter`: (kind, text), None = the group's own. `commit_offset`: committed in
+    the queue before the read. `filter_wins`: the filter replaces the group's instead of being refused. `end_offset`:
+    no message from there on; 0 = no bound. `body` False: rows have messages without their bodies, as `read_head`.
+    `topic_created_ms`: of the topic that the offsets are of; 0 = any that has its name.
+    `rest_bytes`: of another piece of a read that has messages already: what the read may still have. 0 = the first
+    piece, whose first message always fits.
+    """
+
+    topic: str
+    group: str
+    queue: int
+    offset: int
+    max_messages: int = 32
+    max_bytes: int = 3 << 20
+    filter: tuple[str, str] | None = None
+    commit_offset: int | None = None
+    filter_wins: bool = False
+    end_offset: int = 0
+    body: bool = True
+    topic_created_ms: int = 0
+    rest_bytes: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """The text of its filter, for what may wait for the writer."""
+        return 0 if self.filter is None else len(self.filter[1])
+
+
+class Pulled(NamedTuple):
+    """What a Pull found: `status` is a name of popmq.v1.PullStatus.
+
+    `rows`: ReadRow each. `next_offset`: after everything examined. `more`: the queue has messages after it.
+    `acked`: messages that `commit_offset` moved past. `left`: entries of a retry topic are left below it: finish them
+    with UpdateOffsets. `topic_created_ms`: of the topic that the offsets are of.
+    `full`: the read ended at the number of messages or bytes that was asked for. `bytes`: of the records that it read.
+    """
+
+    status: str
+    rows: list[ReadRow]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    more: bool = False
+    acked: int = 0
+    left: bool = False
+    topic_created_ms: int = 0
+    full: bool = False
+    bytes: int = 0
+
+
+@command(LANE_ACK, entries="offsets")
+class UpdateOffsets(NamedTuple):
+    """→ the number of messages moved past; of one piece, (number, whether some are left). Moves committed offsets.
+
+    `topic_created_ms`: as in Pull.
+    """
+
+    topic: str
+    group: str
+    offsets: dict[int, int]
+    topic_created_ms: int = 0
+
+
+@command(LANE_POP)
+class QueryOffsets(NamedTuple):
+    """→ Rows of OffsetsOfQueue. `group` "": no committed offsets. `since_ms` None: no search by time.
+
+    `after`: that of the last answer: `least_committed` covers some groups in each, until it is "".
+    """
+
+    topic: str
+    group: str = ""
+    since_ms: int | None = None
+    after: str = ""
+
+
+class OffsetsOfQueue(NamedTuple):
+    """One queue: first and next offset, the group's committed offset, the first offset stored at or after the time.
+
+    -1: the group has no position in the topic; no time was asked. `least_committed`: of all groups, -1 = there is none.
+    `read_ms`: when the group last read the queue, 0 = not since the start. `bytes_behind`: see backlog.bytes_of.
+    """
+
+    queue: int
+    min_offset: int
+    max_offset: int
+    committed: int
+    at_timestamp: int
+    least_committed: int = -1
+    read_ms: int = 0
+    bytes_behind: int = 0
+    topic_created_ms: int = 0
+
+
+@command(LANE_POP, entries="offsets")
+class ResetOffsets(NamedTuple):
+    """→ Reset. `to`: (name of a StartFrom, ms), for all queues; or `offsets` of some queues."""
+
+    topic: str
+    group: str
+    to: tuple[str, int] | None = None
+    offsets: dict[int, int] | None = None
+
+
+@command(LANE_POP)
+class CloneOffsets(NamedTuple):
+    """→ Reset. Copies the offsets of `from_group` to `group`."""
+
+    topic: str
+    from_group: str
+    group: str
+
+
+class Reset(NamedTuple):
+    """The group's next offset of each queue. `left`: some of what it held is not removed yet: continue with Sweep."""
+
+    offsets: dict[int, int]
+    left: bool
+
+
+@command(LANE_POP)
+class SetConsumeMode(NamedTuple):
+    """→ (Subscription, whether some messages are still to be moved: continue with Sweep). `mode`: POP or PULL.
+
+    `start`: (name of a StartFrom, ms) of a group that is new in the topic; refused for any other.
+    """
+
+    topic: str
+    group: str
+    mode: str
+    share_number: int = 0
+    start: tuple[str, int] | None = None
+
+
+@command(LANE_ACK, entries="topics")
+class Attend(NamedTuple):
+    """→ None. Live members of the group may read these topics: their subscriptions are in use."""
+
+    group: str
+    topics: tuple[str, ...]
+
+
+@command(LANE_ACK)
+class Sweep(NamedTuple):
+    """→ whether something is left. Runs one piece of the work that a reset or a switch of the consume mode left."""
+
+    topic: str
+    group: str
+
+
+class SentBack(NamedTuple):
+    """One message that a consumer failed to process: by queue and offset, or by its number in the retry topic.
+
+    `delay_ms` None: the group's backoff by attempts. `reject`: to the dead letter topic.
+    `attempts`: deliveries so far by its consumer's count, 0 = by the broker's. `max_attempts` 0: the group's.
+    """
+
+    queue: int
+    offset: int
+    retry: bool = False
+    delay_ms: int | None = None
+    reason: str = ""
+    reject: bool = False
+    attempts: int = 0
+    max_attempts: int = 0
+
+
+@command(LANE_ACK, entries="messages")
+class SendBack(NamedTuple):
+    """→ list of (visible ms, dead lettered) or Refused, one for each message, in order.
+
+    `Later` for those that exceed the limit of dead letters of one commit: the broker repeats the command for them.
+    `topic_created_ms`: as in Pull.
+    """
+
+    topic: str
+    group: str
+    messages: tuple[SentBack | Refused, ...]
+    client_id: str = ""
+    topic_created_ms: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """The reasons of all messages, for what may wait for the writer."""
+        return sum(len(each.reason) for each in self.messages if isinstance(each, SentBack))

@@ -1,0 +1,394 @@
+"""The embedded engine: one store, one writer, one event loop. Owns all live components and their open and close order.
+
+open    lock the folder → open the store → scan → writer thread        (the api opens its port after that, last)
+close   (the api has closed its port) → wake the parked → writer drains → store syncs → folder unlocked
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, NamedTuple, cast
+
+from popmq_server.clock import Clock
+from popmq_server.contract.commands import (
+    Available,
+    Check,
+    CountChecks,
+    Listen,
+    Pop,
+    Popped,
+    Pull,
+    Pulled,
+    Send,
+    Stage,
+    queries,
+)
+from popmq_server.contract.commands.numbers import (
+    CommitNumbers,
+    Consumer,
+    EngineInfo,
+    EventNumbers,
+    GroupNumbers,
+    Rows,
+    StoreNumbers,
+    StreamNumbers,
+)
+from popmq_server.contract.commands.queries import A, Query
+from popmq_server.contract.commands.sessions import Assignment, Heartbeat
+from popmq_server.contract.commands.store import Piece
+from popmq_server.contract.producers import ProducerStream
+from popmq_server.contract.room import Room
+from popmq_server.embedded.loop import lists
+from popmq_server.embedded.loop.afterwards import AFTERWARDS
+from popmq_server.embedded.loop.backup import backup
+from popmq_server.embedded.loop.consumers import Consumers
+from popmq_server.embedded.loop.hashes import with_hashes
+from popmq_server.embedded.loop.in_pieces import REPEATED, InPieces, any_later
+from popmq_server.embedded.loop.parked_pulls import ParkedPulls
+from popmq_server.embedded.loop.popped import release_of, waited, with_handles
+from popmq_server.embedded.loop.producers import Producers, Stream
+from popmq_server.embedded.loop.waiters import Key, Waiters
+from popmq_server.embedded.rules.lite import lite_pop
+from popmq_server.embedded.store.store import Store
+from popmq_server.embedded.writer import answers
+from popmq_server.embedded.writer.admitted import Admitted
+from popmq_server.embedded.writer.batch import Committed
+from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.writer import Writer
+from popmq_server.errors import Refused
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.options import Options, Unnamed
+from popmq_server.values.handles import read_transaction
+from popmq_server.values.leased import Leased
+
+log = logging.getLogger("popmq.broker")
+
+#: How long a Pop without a wait time may search for a matching message.
+LOOK_MS = 2_000
+
+
+class Ticket(NamedTuple):
+    """The future of a command that was submitted to the writer, and the bytes that it counts for."""
+
+    future: "asyncio.Future[Any]"
+    bytes: int
+    command: Any
+
+
+class Broker(InPieces):
+    """The embedded implementation of Engine (engine.py). Make and use it inside one event loop."""
+
+    def __init__(
+        self, options: Options, clock: Clock, metrics: Metrics, *, note_faults: bool = False, room: Room | None = None
+    ) -> None:
+        """`room`: of the answers; None: without limits."""
+        self._room = room
+        self.clock = clock
+        self.metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        named = not isinstance(options.max_size, Unnamed)
+        store = Store(options.data, options.max_size, options.sync, named=named, note_faults=note_faults)
+        super().__init__(store)
+        self._core = Core(store, clock)
+        metrics.watch_jobs(job.name for job in self._core.timetable.jobs)
+        #: Pops of all queues: a commit wakes one per group.
+        self.waiters = Waiters(clock, wake_all=False)
+        #: Pops of specific queues, and WaitAvailable: a commit wakes all of them, and each checks for itself.
+        self.watchers = Waiters(clock, wake_all=True)
+        #: Pops of either kind that found messages while the topic's quota was used up; they wait until it permits one.
+        self.quota_waiters: Waiters = Waiters(clock, wake_all=False)
+        self.pulls = ParkedPulls(clock, self.execute)
+        self.consumers: Consumers = Consumers(clock, self)
+        self.producers = Producers(self._tell_listened)
+        self._listened: frozenset[str] | None = frozenset()
+        self._writer = Writer(self._core, clock, self._deliver, self._failed, self._loop.call_soon)
+        self._admitted = Admitted()
+        self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
+        self.failed: asyncio.Future[BaseException] = self._loop.create_future()
+        self._unsubscribe = clock.subscribe(self._clock_moved)
+        self._writer.start()
+
+    def _deliver(self, tickets: list[Any], committed: Committed) -> None:
+        """Called on the writer thread; schedules one loop callback for the whole commit."""
+        self.metrics.committed(_numbers_of(committed))
+        self._loop.call_soon_threadsafe(self._answer, tickets, committed)
+
+    def _answer(self, tickets: list[Any], committed: Committed) -> None:
+        """Resolves the futures of one commit batch, then wakes the waiters that have to look again."""
+        self._admitted.leave(tickets)
+        for ticket, result in zip(tickets, committed.results, strict=True):
+            follow = AFTERWARDS.get(type(ticket.command))
+            if follow and not isinstance(result, BaseException):
+                follow(self, ticket.command)
+            if ticket.future.done():
+                self._unheard(ticket.command, result)
+            elif isinstance(result, BaseException):
+                ticket.future.set_exception(result)
+            else:
+                ticket.future.set_result(result)
+        self.waiters.wake(committed.woken)
+        self.watchers.wake(committed.woken)
+        self.pulls.wake(committed.arrived, committed.woken)
+        if committed.timed.checks:
+            self.producers.hand(committed.timed.checks)
+
+    def _failed(self, error: BaseException) -> None:
+        """Called on the writer thread: a commit failed for good, and the process has to end."""
+
+        def tell() -> None:
+            if not self.failed.done():
+                self.failed.set_result(error)
+
+        self._loop.call_soon_threadsafe(tell)
+
+    def _clock_moved(self) -> None:
+        """Called on the thread that moved a fake clock; the loop then checks the deadlines of waits."""
+        for lot in (self.waiters, self.watchers, self.quota_waiters, self.pulls.waiters):
+            self._loop.call_soon_threadsafe(lot.tick)
+
+    async def execute(self, command: Any) -> Any:
+        """Runs one command; the answer has been committed. Raises Refused.
+
+        The admitted commands are bounded (admitted.py): callers get BUSY before the process runs out of memory. An
+        answer with messages needs room (contract/room.py).
+        """
+        room = self._room if isinstance(command, answers.READS) else None
+        if room is not None:
+            room.check()
+        size = self._admitted.admit(command)
+        if isinstance(command, Send | Stage):
+            command = with_hashes(command)
+        ticket = Ticket(self._loop.create_future(), size, command)
+        self._writer.submit(command, ticket)
+        try:
+            result = await ticket.future
+        except asyncio.CancelledError:
+            # If the answer came in the same turn of the loop, `_answer` still saw a caller and released nothing.
+            if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
+                self._unheard(command, ticket.future.result())
+            raise
+        finally:
+            del ticket  # its future has the refusal, whose traceback has this frame
+        if room is not None:
+            try:
+                room.hold(answers.bytes_of(result))
+            except Refused:
+                self._unheard(command, result)
+                raise
+        return await self.finished(command, result) if type(command) in REPEATED else result
+
+    async def ask(self, query: Query[A]) -> A:
+        """Answers one query; the numbers of groups get those that only the event loop has."""
+        answer: A = await lists.answered(self._groups if isinstance(query, queries.Groups) else self.execute, query)
+        return answer
+
+    async def _groups(self, query: queries.Groups) -> Rows[GroupNumbers]:
+        """One piece of the list of groups, with parked calls and sessions."""
+        lots, sessions, rows = (self.waiters, self.watchers, self.quota_waiters), self.consumers.sessions, Rows[Any]()
+        found: Rows[GroupNumbers] = await self.execute(query)
+        for row in found:
+            parked = sum(lot.parked(row.group, row.topic) for lot in lots)
+            rows.append(row._replace(parked=parked, sessions=sessions.count(row.group)))
+        rows.after = found.after
+        return rows
+
+    async def run_piece(self, command: Any) -> Any:
+        """The answer of one commit to the rest of a call that was admitted: not refused with BUSY."""
+        ticket = Ticket(self._loop.create_future(), self._admitted.enter(command), command)
+        self._writer.submit(command, ticket)
+        return await ticket.future
+
+    async def pop(self, command: Pop, wait_ms: int) -> Popped:
+        """Pops, and parks while no message is deliverable. A Pop with a token never parks, because its set is sealed.
+
+        Each look is an ordinary command. Between two looks a parked Pop holds no read transaction and no thread, only a
+        future and an entry in a lot. A look that a sparse filter cut short is repeated at once, after the commands
+        submitted meanwhile: a Pop parks only after it has searched everything (D.55). When the wait ends although
+        messages are there, the Pop is refused with the reason.
+        """
+        key = (command.group, lite_pop.parked_at(command))
+        deadline_ms = self.clock.now_ms() + wait_ms
+        look_until_ms = self.clock.now_ms() + max(wait_ms, LOOK_MS)
+        chained = False  # after a wait for the quota the next message that it permits wakes the next waiter
+        while True:
+            seen = {here: here.generation(key) for here in (self.waiters, self.watchers, self.quota_waiters)}
+            try:
+                popped: Leased = await self.execute(command)
+            except (Refused, asyncio.CancelledError):
+                for here in seen:
+                    here.hand_on(key)  # a refused or cancelled Pop must not swallow a wake
+                raise
+            lot = self.watchers if command.queues or popped.named else self.waiters
+            if popped.again and self.clock.now_ms() < look_until_ms:
+                continue
+            if popped.again:
+                lot.hand_on(key)
+            if chained:
+                self.quota_waiters.wake_at(key, popped.quota_ms)
+            if popped.again or popped.rows or command.token is not None or popped.replay:
+                return with_handles(popped, command.handles)
+            chained = popped.quota_ms > popped.popped_ms
+            if not (wait_ms and await self._park(key, lot, popped, seen, deadline_ms)):
+                return waited(popped, self.clock.now_ms())
+
+    async def _park(
+        self, key: Key, lot: Waiters, popped: Leased, seen: dict[Waiters, tuple[int, int]], deadline_ms: int
+    ) -> bool:
+        """Waits for messages, or until the quota permits the next one. True: look again.
+
+        A message that it permits exactly at the deadline still counts.
+        """
+        if popped.quota_ms <= popped.popped_ms:
+            return await lot.park(key, seen[lot], deadline_ms)
+        if popped.quota_ms <= self.clock.now_ms():
+            return True
+        self.quota_waiters.wake_at(key, popped.quota_ms)
+        woken = await self.quota_waiters.park(key, seen[self.quota_waiters], deadline_ms)
+        return woken or popped.quota_ms <= self.clock.now_ms()
+
+    def _unheard(self, command: Any, result: Any) -> None:
+        """Does what is left of a command whose caller has left.
+
+        What a Pop leased is visible again at once, attempt not counted. With a token, or with an attempt id unless
+        `release_if_gone` is set, it keeps the lease: the caller may retry the Pop and get the same messages. What did
+        not fit into one commit is done in the next ones.
+        """
+        if isinstance(result, Leased):
+            if result.rows and command.token is None and (command.release_if_gone or not command.attempt_id):
+                self._submit(release_of(command, result)).cancel()  # it has no caller either: `_answer` finishes it
+        elif any_later(result):
+            self.carry_on(command, result)
+
+    def _submit(self, command: Any) -> "asyncio.Future[Any]":
+        """Submits a command without awaiting its answer."""
+        future = self._loop.create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._writer.submit(command, Ticket(future, self._admitted.enter(command), command))
+        return future
+
+    async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
+        """Returns (ready, Position, topic id) once `min_ready` are there or the wait ends. Takes no wake from a Pop."""
+        key = (command.group, command.topic)
+        deadline_ms = self.clock.now_ms() + wait_ms
+        while True:
+            seen = self.watchers.generation(key)
+            answer = await self.execute(command)
+            if answer[0] >= min_ready or not wait_ms or not await self.watchers.park(key, seen, deadline_ms):
+                return answer
+
+    async def pull(self, command: Pull, wait_ms: int) -> Pulled:
+        """Pulls, and waits up to `wait_ms` while the queue is at its end."""
+        return await self.pulls.pull(command, wait_ms)
+
+    async def assignment(
+        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
+    ) -> Assignment:
+        """Returns the queues assigned to a client."""
+        return await self.consumers.assignment(topic, group, client, strategy, broadcast)
+
+    async def heartbeat(self, beat: Heartbeat) -> int:
+        """Renews or ends a session."""
+        return await self.consumers.heartbeat(beat)
+
+    async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
+        """Locks or renews queues for a client; returns all that it holds now."""
+        return await self.consumers.lock(topic, group, client, queues)
+
+    async def unlock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
+        """Unlocks queues of the client; an empty tuple unlocks all of them."""
+        await self.consumers.unlock(topic, group, client, queues)
+
+    async def clients(
+        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
+    ) -> tuple[list[Consumer], list[StreamNumbers]]:
+        """Consumers of one group or of all; for all, also the producer streams, which have no group."""
+        consumers = await self.consumers.listed(group, behind, rows_max)
+        full = 0 < rows_max <= len(consumers)
+        return consumers, [] if group or full else self.producers.streams()
+
+    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
+        """Registers a live producer that answers checks for these topics, until `leave`."""
+        stream = Stream(client, frozenset(topics), self.clock.now_ms())
+        self.producers.join(stream)
+        self._listened = self.producers.listened()
+        try:
+            await self.execute(Listen(self._listened, topics))
+        except BaseException:
+            self._listened = None  # the command failed: the writer may know another set
+            self.leave(stream)
+            raise
+        return stream
+
+    async def topics_of(self, transactions: Sequence[str]) -> frozenset[str]:
+        """The topics of these transactions, from their ids."""
+        topic_ids = {known.topic_id for text in transactions if (known := read_transaction(text))}
+        if unknown := topic_ids - self._topics.keys():
+            names = await self.ask(queries.TopicNames(tuple(unknown)))
+            self._topics |= names
+        return frozenset(self._topics[topic_id] for topic_id in topic_ids & self._topics.keys())
+
+    def leave(self, stream: ProducerStream) -> None:
+        """Unregisters a producer. Also correct for one that `join` failed to register."""
+        self.producers.leave(cast(Stream, stream))
+
+    def _tell_listened(self) -> None:
+        """Sends the writer the topics whose half messages a producer can check now."""
+        listened = self.producers.listened()
+        if listened != self._listened:
+            self._listened = listened
+            self._submit(Listen(listened))
+
+    async def next_check(self, stream: ProducerStream) -> Check | None:
+        """Returns the next check to write to a producer; None when the stream has ended."""
+        return await self.producers.next_check(cast(Stream, stream))
+
+    def checked(self, check: Check) -> None:
+        """Counts a check that was written to a live producer."""
+        self.producers.written(check)
+        counted = self._submit(CountChecks(((check.transaction, check.number),)))
+        counted.add_done_callback(lambda _: self.producers.counted(check))
+        self.metrics.checks.inc()
+
+    def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
+        """Streams a copy of the store; the writer continues."""
+        return backup(self.store, bytes_per_s, self._used_pages)
+
+    async def _used_pages(self) -> int:
+        return (await self.ask(queries.Store())).pages
+
+    def info(self) -> EngineInfo:
+        """It lacks nothing."""
+        return EngineInfo("embedded")
+
+    async def store_numbers(self) -> StoreNumbers:
+        """Sizes of the store, in bytes."""
+        use, store = await self.ask(queries.Store()), self.store
+        return StoreNumbers(store.map_bytes, use.pages * store.page_bytes, store.disk_free(), use.quarantined)
+
+    @property
+    def store(self) -> Store:
+        """The open store, for statistics."""
+        return self._core.store
+
+    def close_waits(self) -> None:
+        """Answers the parked calls and ends the producer streams: the broker stops."""
+        self.waiters.close()
+        self.watchers.close()
+        self.quota_waiters.close()
+        self.pulls.waiters.close()
+        self.producers.close()
+
+    async def close(self) -> None:
+        """Lets the writer drain, then closes the store and unlocks the folder."""
+        self.close_waits()
+        self._unsubscribe()
+        await asyncio.to_thread(self._writer.stop)
+        self._core.close()
+
+
+def _numbers_of(committed: Committed) -> CommitNumbers:
+    timed = committed.timed
+    events = [EventNumbers(event.kind, event.group, event.topic, event.messages) for event in committed.events]
+    count = len(committed.results)
+    late = timed.late_ms, timed.released_late_ms, len(timed.given_up)
+    return CommitNumbers(committed.wrote, count, committed.seconds, *late, events, committed.failures)

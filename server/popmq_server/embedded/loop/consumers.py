@@ -1,0 +1,136 @@
+"""The live consumers of groups: their sessions, queue assignments and queue locks.
+
+    Heartbeat ──▶ sessions (heartbeats.py) ─┐
+    SetConsumeMode,                         ├─▶ QueryAssignment (rebalance.py), computed on request: no client waits
+    queues, share number ───────────────────┘   for another
+    LockQueues ──▶ locks (queue_locks.py)
+
+For one event loop, all in memory. The engine answers whatever depends on the store.
+"""
+
+from popmq_server.clock import Clock
+from popmq_server.contract.commands import Attend, queries
+from popmq_server.contract.commands.numbers import Consumer
+from popmq_server.contract.commands.sessions import Assignment, Heartbeat
+from popmq_server.contract.core import Commands
+from popmq_server.embedded.loop.heartbeats import Sessions
+from popmq_server.embedded.loop.queue_locks import QueueLocks
+from popmq_server.embedded.loop.rebalance import allocate, assign
+from popmq_server.errors import invalid, no_queue, topic_not_found
+from popmq_server.values.message import RETRY_PREFIX
+from popmq_server.values.records import Terms
+
+#: How often the writer learns that a group has members (well below any expiry), and how many entries are remembered.
+ATTEND_EVERY_MS = 600_000
+ATTENDED_MAX = 10_000
+#: Clients whose leased messages one query counts.
+HELD_AT_ONCE = 2000
+
+
+class Consumers:
+    """`engine` answers the queries about topics and groups, and runs Attend."""
+
+    def __init__(self, clock: Clock, engine: Commands) -> None:
+        self.sessions = Sessions(clock)
+        self.locks = QueueLocks(clock)
+        self._clock = clock
+        self._engine = engine
+        #: When the last Attend was sent, by group and a hash of the topics that its members may read.
+        self._attended: dict[tuple[str, int], int] = {}
+
+    async def _terms(self, group: str, topic: str) -> Terms:
+        """The settings that decide a group's assignment in one topic. Raises Refused for names that do not exist."""
+        terms = await self._engine.ask(queries.TermsOf(group, (topic,)))
+        if topic not in terms:
+            raise topic_not_found(topic)
+        return terms[topic]
+
+    async def assignment(
+        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
+    ) -> Assignment:
+        """The queues of one client, of those that are shared among the clients that read in the group's consume mode.
+
+        A retry topic has one queue, assigned to one of the clients that read its topic.
+        """
+        read, queues = topic, 0
+        if topic.startswith(RETRY_PREFIX):
+            name, _, read = topic.removeprefix(RETRY_PREFIX).partition("+")
+            if name != group:
+                raise invalid(
+                    f"{topic!r} is the retry topic of group {name!r}, not of {group!r}",
+                    field="topic",
+                    action="name the retry topic of the group itself",
+                )
+            queues = 1
+        terms = await self._terms(group, read)
+        queues = queues or terms.queues
+        if broadcast:
+            return Assignment(True, True, tuple(range(queues)), terms.mode)
+        clients = self.sessions.clients(group, read, terms.mode)
+        if client not in clients and client in self.sessions.clients(group, read):
+            return Assignment(True, False, (), terms.mode)  # it waits until the group is switched back
+        if terms.mode == "PULL":
+            return allocate(queues, clients, client, strategy)
+        if terms.share_number == 0:
+            return Assignment(True, True, ())
+        return assign(queues, clients, client, terms.share_number)
+
+    async def heartbeat(self, beat: Heartbeat) -> int:
+        """Renews a session, or ends it together with its locks; returns the version of the group's assignments.
+
+        The version costs a look-up of the terms of all topics of the group.
+        """
+        group = beat.group
+        await self._engine.ask(queries.GroupSettings(group))
+        self.sessions.heartbeat(group, beat.client, beat.topics, beat.goodbye, beat.only)
+        await self._attend(group, beat.topics)
+        if beat.goodbye:
+            self.locks.leave(group, beat.client)
+        if not beat.versioned:
+            return 0
+        terms = await self._engine.ask(queries.TermsOf(group, self.sessions.topics(group)))
+        return self.sessions.version(group, terms)
+
+    async def _attend(self, group: str, topics: frozenset[str]) -> None:
+        """Tells the writer now and then that a group has members, so that its subscriptions do not expire."""
+        now_ms, key = self._clock.now_ms(), (group, hash(topics))
+        if topics and now_ms - self._attended.get(key, 0) >= ATTEND_EVERY_MS:
+            if len(self._attended) >= ATTENDED_MAX:
+                self._attended.clear()
+            await self._engine.execute(Attend(group, tuple(topics)))
+            self._attended[key] = now_ms
+
+    async def lock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
+        """Locks or renews queues; returns all that the client holds now."""
+        await self._check_queues(topic, group, queues)
+        return self.locks.lock(group, topic, client, queues)
+
+    async def unlock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
+        """Unlocks queues."""
+        await self._check_queues(topic, group, queues)
+        self.locks.unlock(group, topic, client, queues)
+
+    async def _check_queues(self, topic: str, group: str, queues: tuple[int, ...]) -> None:
+        """Refuses names that do not exist, and queues that the topic does not have."""
+        terms = await self._terms(group, topic)
+        for index, queue in enumerate(queues):
+            if queue >= terms.queues:
+                raise no_queue(topic, terms.queues, queue, f"queues[{index}]")
+
+    async def listed(self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0) -> list[Consumer]:
+        """The live clients of one group or of all, each with its messages in flight.
+
+        At most `rows_max` of those after a (group, client); 0 = all.
+        """
+        if group:
+            await self._engine.ask(queries.GroupSettings(group))  # refuses a group that does not exist
+        live = self.sessions.listed(group, behind, rows_max)
+        held: dict[tuple[str, str], int] = {}
+        for first in range(0, len(live), HELD_AT_ONCE):
+            some = tuple((name, client) for name, client, _ in live[first : first + HELD_AT_ONCE])
+            counts = await self._engine.ask(queries.HeldBy(some))
+            held |= counts
+        return [
+            Consumer(client, name, tuple(sorted(session.topics)), session.last_ms, held.get((name, client), 0))
+            for name, client, session in live
+        ]

@@ -1,0 +1,60 @@
+"""The hashes of a Send or Stage: the protocols send texts, the store finds messages by hashes of them.
+
+Runs on the event loop, so that hashing overlaps with the writer's fsync.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import cast
+
+from popmq_server.contract.commands import NewMessage, Send, Stage
+from popmq_server.contract.commands.messages import Entries
+from popmq_server.values.message import TAG_BYTES_MAX
+from popmq_server.values.outgoing import (
+    NO_TAG,
+    Outgoing,
+    name_hash,
+    name_hashes,
+    tag_hash,
+)
+
+#: Fewer messages are hashed one by one: it costs less.
+_BATCH_MIN = 4
+#: Tags are few. Long ones, which only the older protocol allows, would fill the cache.
+_short_tag_hash = functools.lru_cache(maxsize=4096)(tag_hash)
+
+
+def with_hashes(command: Send | Stage) -> Send | Stage:
+    """The same command, with the messages as the store takes them."""
+    given = command.entries
+    if len(given) == 1 and isinstance(given[0], NewMessage):
+        entries: Entries = (_hashed(given[0]),)
+    elif len(given) < _BATCH_MIN:
+        entries = tuple([_hashed(entry) if isinstance(entry, NewMessage) else entry for entry in given])
+    elif {*map(type, given)} == {NewMessage}:
+        entries = _all_hashed(cast(Sequence[NewMessage], given))
+    else:
+        made = iter(_all_hashed([entry for entry in given if isinstance(entry, NewMessage)]))
+        entries = tuple(next(made) if isinstance(entry, NewMessage) else entry for entry in given)
+    if isinstance(command, Send):
+        return Send(command.topic, entries, *command[2:])  # in a third of the time of _replace
+    return command._replace(entries=entries)
+
+
+def _all_hashed(messages: Sequence[NewMessage]) -> tuple[Outgoing, ...]:
+    """All at once where no message has keys: a call for each message costs as much as its hash."""
+    data, tags, ids, keys, extras = zip(*messages, strict=True) if messages else [()] * 5
+    if any(keys):
+        return tuple([_hashed(message) for message in messages])
+    hashes = {tag: _tag_hash(tag) for tag in {*tags}}
+    return tuple(map(Outgoing, data, [hashes[tag] for tag in tags], zip(name_hashes(ids)), ids, extras))
+
+
+def _hashed(message: NewMessage) -> Outgoing:
+    data, tag, message_id, keys, extra = message
+    names = (name_hash(message_id), *map(name_hash, keys)) if keys else (name_hash(message_id),)
+    return Outgoing(data, _tag_hash(tag) if tag else NO_TAG, names, message_id, extra)
+
+
+def _tag_hash(tag: str) -> bytes:
+    return _short_tag_hash(tag) if len(tag) <= TAG_BYTES_MAX else tag_hash(tag)

@@ -1,0 +1,235 @@
+"""Dead letters: new records in `%DLQ%group`, which pin no chunk and outlive the original message.
+
+The stored bytes are the message as received plus one more field, `dead_letter`: in protobuf a message followed by a
+field is the message with that field set, so nothing is decoded or encoded again. The core uses no generated code;
+this module encodes these few bytes itself, and a test reads them with the generated class.
+
+    dead_letter  member of a CheckPoint ─▶ dead letter          (lease.py, revive.py, message_groups.py, send_back.py)
+    redrive      dead letter ─▶ retry topic of its origin       (redrive.py); the dead letter stays, marked in `gone`
+
+Readers of a dead letter topic skip redriven dead letters, and its numbers leave them out: TopicStat.redriven counts
+the marks. When retention drops a chunk its marks no longer count, but stay until all groups are past it: a group does
+not lose what was redriven (floors.py).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from popmq_server.contract.commands import Position
+from popmq_server.embedded.rules.delivery import history
+from popmq_server.embedded.rules.topics import quarantine
+from popmq_server.embedded.rules.topics.catalog import ensure_dead_letter_topic
+from popmq_server.embedded.rules.topics.log import Log, located
+from popmq_server.embedded.rules.topics.topic import append
+from popmq_server.embedded.state import marks
+from popmq_server.embedded.state.space import GROW, messages_bytes
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.embedded.store.keys import CQ_KEY, QUEUE_KEY, U64
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.errors import Later, Refused
+from popmq_server.values import fields
+from popmq_server.values.ids import GroupTopic
+from popmq_server.values.message import varint
+from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.records import TopicStat
+
+#: What one piece moves to dead letter topics: bytes of messages, of which one is always allowed, and messages, which
+#: cost some 25 µs each.
+DEAD_LETTER_BYTES_MAX = 4 << 20
+DEAD_LETTERS_MAX = 250
+#: Size of a dead letter's origin, at most: names, and a reason of 4 KiB.
+ORIGIN_BYTES = 5 << 10
+#: What `headline` keeps of a reason.
+HEADLINE_CHARACTERS = 200
+#: Text fields of popmq.v1.DeadLetter.
+_ORIGIN_TEXTS = (1, 6, 7)
+
+
+class Origin(NamedTuple):
+    """The origin of a dead letter and its reason: popmq.v1.DeadLetter."""
+
+    topic: str = ""
+    queue: int = 0
+    offset: int = 0
+    attempts: int = 0
+    first_pop_ms: int = 0
+    last_client: str = ""
+    reason: str = ""
+    dead_ms: int = 0
+
+
+def dead_letter(
+    tx: Tx, ck: CheckPoint, bits: int, reason: str, lease: Lease | None = None, how: int = history.DEAD
+) -> None:
+    """Moves members, already out of their lease, to the dead letter topic of their group.
+
+    Writes a history row for each, with the reason that the dead letter carries too. `lease`: the lease that they left;
+    without it the rows have the current time as its deadline. `how`: DEAD or REJECTED.
+    """
+    group = tx.state.groups[ck.group_id]
+    topic = tx.state.topics[ck.topic_id]
+    log = Log(tx.kv)
+    found: list[Outgoing] = []
+    for run, offset, position, size in located(tx, ck, bits):
+        read = log.fetch(ck.topic_id, position, size)
+        if read is None:
+            quarantine.set_aside(tx, ck.group_id, ck.topic_id, run.queue, offset, position, size)
+            continue
+        origin = origin_bytes(
+            topic.name, run.queue, offset, run.attempts, run.first_pop_ms or ck.popped_ms, ck.client, reason, tx.now_ms
+        )
+        message = fields.outgoing(read[1])
+        found.append(Outgoing(read[1] + origin, message.tag_hash, message.hashes, message.message_id))
+    if found:
+        append(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
+        tx.count((ck.group_id, ck.topic_id), dead=len(found))
+    history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
+
+
+class Budget:
+    """The dead letters that one piece may write: bounded in number, in bytes and by the room of the store.
+
+    A dead letter has all bytes of its message, so a bound of members alone would allow gigabytes.
+    """
+
+    def __init__(self, tx: Tx, bytes_max: int = DEAD_LETTER_BYTES_MAX) -> None:
+        self._tx = tx
+        self._bytes_max = bytes_max
+        self._taken = self._letters = 0
+        #: Whether a dead letter was left for a later piece; whether one found no room in the store.
+        self.full = self.no_room = False
+
+    def fitting(self, ck: CheckPoint, bits: int) -> int:
+        """The first members of `bits` whose dead letters may be written now; they count as written."""
+        fits = 0
+        for (_, _, _, size), member in zip(located(self._tx, ck, bits), members_of(bits), strict=True):
+            if not self.fits(size):
+                break
+            fits |= 1 << member
+        return fits
+
+    def fits(self, size: int) -> bool:
+        """Whether a dead letter of `size` bytes may be written now; if so, it counts as written."""
+        if self._letters == DEAD_LETTERS_MAX or (self._taken and self._taken + size > self._bytes_max):
+            self.full = True
+            return False
+        if not self._tx.room.has(GROW, messages_bytes([self._taken + size + ORIGIN_BYTES])):
+            self.no_room = True
+            return False
+        self._taken += size
+        self._letters += 1
+        return True
+
+    def refusal(self) -> Refused:
+        """The error for a dead letter that was not written."""
+        return self._tx.room.refusal() if self.no_room else Later()
+
+
+def budget(tx: Tx) -> Budget:
+    """The budget that all commands of a transaction share."""
+    if tx.dead_budget is None:
+        tx.dead_budget = Budget(tx)
+    shared: Budget = tx.dead_budget
+    return shared
+
+
+def origin_bytes(
+    topic: str, queue: int, offset: int, attempts: int, first_pop_ms: int, client: str, reason: str, now_ms: int
+) -> bytes:
+    """popmq.v1.Message.dead_letter, encoded."""
+    body = b"".join(
+        (
+            _text(1, topic),
+            _number(2, queue),
+            _number(3, offset),
+            _number(4, attempts),
+            _number(5, first_pop_ms),
+            _text(6, client),
+            _text(7, reason),
+            _number(8, now_ms),
+        )
+    )
+    return varint(fields.DEAD_LETTER << 3 | 2) + varint(len(body)) + body
+
+
+def opened(data: bytes) -> tuple[bytes, Origin] | None:
+    """The original message of a dead letter, and its origin; None if it is not a dead letter.
+
+    Removes only the last `dead_letter` field: a message popped from a dead letter topic may become one again.
+    """
+    at = None
+    for field, length, start, end in fields.fields(data):
+        if field == fields.DEAD_LETTER:
+            at = start, end - length, end
+    if at is None:
+        return None
+    found: dict[int, str | int] = {}
+    raw = data[at[1] : at[2]]
+    for field, value, _, end in fields.fields(raw):
+        found[field] = raw[end - value : end].decode() if field in _ORIGIN_TEXTS else value
+    origin = Origin(*(found.get(number, default) for number, default in enumerate(Origin(), 1)))  # type: ignore[arg-type]  # numbers and texts by their place
+    return data[: at[0]] + data[at[2] :], origin
+
+
+def headline(reason: str) -> str:
+    """The line of a reason by which dead letters are counted and chosen: of a Python traceback the last one, which has
+    the error, else the first.
+    """
+    said = [text for text in reason.splitlines() if text.strip()] or [""]
+    return (said[-1] if said[0].startswith("Traceback") else said[0]).rstrip()[:HEADLINE_CHARACTERS]
+
+
+def has_gone(tx: Tx, topic_id: int) -> bool:
+    """Whether a topic may have marks of redriven dead letters: most topics need no further check."""
+    return topic_id in tx.state.lagging or tx.state.topic_stat.get(topic_id, TopicStat()).redriven > 0
+
+
+def is_gone(kv: Transaction, topic_id: int, queue: int, offset: int) -> bool:
+    """Whether a dead letter was redriven."""
+    return kv.get("gone", CQ_KEY.pack(topic_id, queue, offset)) is not None
+
+
+def gone_times(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> Iterator[int]:
+    """The times at which the dead letters from `first` up to but not including `stop` were redriven."""
+    for key, value in kv.scan("gone", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, first)):
+        if CQ_KEY.unpack(key)[2] >= stop:
+            return
+        yield int(U64.unpack(value)[0])
+
+
+def gone_ahead(tx: Tx, where: GroupTopic, upto: Position | None = None) -> int:
+    """The number of redriven dead letters that a group has not passed yet, below `upto`."""
+    group_id, topic_id = where
+    if not has_gone(tx, topic_id):
+        return 0
+    found = 0
+    for queue in range(tx.state.topics[topic_id].queues):
+        stop = tx.state.queue_max.get((topic_id, queue), 0)
+        if upto is not None:
+            stop = min(stop, upto.queues.get(queue, 0))
+        first = tx.state.poff.get((group_id, topic_id, queue), 0)
+        found += sum(1 for _ in marks.redriven(tx.kv, topic_id, queue, first, stop))
+    return found
+
+
+def mark_gone(tx: Tx, topic_id: int, queue: int, offsets: list[int]) -> None:
+    """Marks dead letters as redriven: readers skip them from now on."""
+    for offset in offsets:
+        tx.kv.put("gone", CQ_KEY.pack(topic_id, queue, offset), U64.pack(tx.now_ms))
+    tx.count_topic(topic_id, redriven=len(offsets))
+
+
+def forget_gone(tx: Tx, topic_id: int, queue: int, stop: int) -> None:
+    """Removes the marks of dead letters before `stop`, which retention dropped: chunks.drop has counted them out."""
+    for offset in list(marks.redriven(tx.kv, topic_id, queue, 0, stop)):
+        tx.kv.delete("gone", CQ_KEY.pack(topic_id, queue, offset))
+
+
+def _number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
+
+
+def _text(field: int, value: str) -> bytes:
+    raw = value.encode()
+    return varint(field << 3 | 2) + varint(len(raw)) + raw

@@ -1,0 +1,271 @@
+"""FIFO topics: order within each message group, also across retries; a blocked message group blocks no other.
+
+    fwait   G + T + message group [8] + offset [8] → position of the message, attempts, tie to a CheckPoint, stopped
+
+                     Pop                                   Ack: the last one releases the lock
+    unread (cq) ───────────────▶ leased, its message group locked ─────────────────▶ done
+        │                          │
+        │ locked, or others of     │ lease over: back at its own offset; members after
+        │ its group wait already   │ it in the lease go back as well, uncounted
+        ▼                          ▼
+      waiting (fwait) ◀────────────┘          a head in backoff keeps the lock
+        │
+        └──▶ the next Pop takes it when its message group is ready, from the front of the group
+
+A message group is locked while any of its messages is under a lease or in backoff, so at most one batch of it is leased
+at a time. A batch may hold several of its messages, in order. A pop lets messages wait that it cannot deliver yet, so
+the position moves and the pop finds other message groups after them. `state.ready_groups` keeps the ready message
+groups, those with waiting messages and no lock or stop, in the order in which they became ready.
+
+fifo_pick.py chooses the messages to take and to let wait. The broker identifies a message group by 8 bytes of its
+hash, which also gives the queue. Two message groups with one hash share a lock and a place among the ready ones: they
+keep their order, but are less parallel.
+
+For tokens the lock belongs to (owner, part): later chunks of the part may take more of the message group. When the
+owner's lease ends, its members wait at their own offsets, tied to their CheckPoint. A pop that then takes a message of
+the group tears all tied members after it: if the owner took them back, it would get them out of order.
+"""
+
+import functools
+from typing import NamedTuple
+
+from popmq_server.embedded.rules.topics.log import Log, located
+from popmq_server.embedded.state import ready_groups
+from popmq_server.embedded.state.space import MOVE, entries_bytes
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.embedded.store.keys import (
+    FWAIT_KEY,
+    FWAIT_VALUE,
+    STAT_KEY,
+    hash8,
+)
+from popmq_server.embedded.store.table import Table
+from popmq_server.values import fields
+from popmq_server.values.ids import GroupTopic, MessageGroup
+from popmq_server.values.records import Subscription
+
+_PLAIN = Subscription()
+#: The reason of a message that waits again although no client has processed it.
+FOLLOWER = "the message before it in its message group failed"
+
+
+class Waiting(NamedTuple):
+    """A waiting message: a pointer into the log."""
+
+    key: bytes
+    position: int
+    size: int
+    attempts: int
+    queue: int
+    first_pop_ms: int
+    bound_ck: int
+    bound_member: int
+    stopped: int
+    reason: str
+
+    @property
+    def offset(self) -> int:
+        """Its offset in its queue, which also gives its order in its message group."""
+        return int(FWAIT_KEY.unpack(self.key)[3])
+
+    @property
+    def message_group(self) -> bytes:
+        return bytes(FWAIT_KEY.unpack(self.key)[2])
+
+
+def waiting_of(key: bytes, value: bytes | memoryview) -> Waiting:
+    """Decodes an entry of `fwait`."""
+    raw = bytes(value)
+    position, size, attempts, queue, first_pop_ms, *tie, stopped = FWAIT_VALUE.unpack_from(raw)
+    reason = raw[FWAIT_VALUE.size :].decode()
+    return Waiting(key, position, size, attempts, queue, first_pop_ms, tie[0], tie[1], stopped, reason)
+
+
+def prefix_of(where: GroupTopic, message_group: bytes = b"") -> bytes:
+    """The key prefix of a group in a topic, or of one message group."""
+    return STAT_KEY.pack(*where) + message_group
+
+
+def message_group_hash(data: bytes) -> bytes:
+    """The message group of a stored message, as 8 bytes of its hash; a lite topic is one message group."""
+    return _hashed(fields.raw(data, fields.MESSAGE_GROUP) or fields.raw(data, fields.LITE_TOPIC))
+
+
+@functools.lru_cache(maxsize=65536)
+def _hashed(message_group: bytes) -> bytes:
+    """Message groups repeat; a cache hit costs a fifth of the hash."""
+    return hash8(message_group.decode())
+
+
+def keeps_order(tx: Tx, ck: CheckPoint) -> bool:
+    """Whether returned members wait in their message groups: in FIFO topics, unless the group pulls."""
+    if not ck.message_groups:
+        return False
+    return not tx.state.subscriptions.get((ck.group_id, ck.topic_id), _PLAIN).pulls
+
+
+def put(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
+    """Adds a waiting entry. A group that pulled may have sent a message back twice: it then waits once."""
+    if tx.state.subscriptions.get(where, _PLAIN).pulled and tx.kv.get("fwait", entry.key) is not None:
+        tx.count(where, start=1)
+        return
+    value = FWAIT_VALUE.pack(*entry[1:9]) + entry.reason.encode()
+    tx.kv.put("fwait", entry.key, value)
+    _pin(tx, entry.position, 1)
+    _moved(tx, where, entry, 1)
+
+
+def remove(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
+    """Removes a waiting entry."""
+    tx.kv.delete("fwait", entry.key)
+    _pin(tx, entry.position, -1)
+    _moved(tx, where, entry, -1)
+
+
+def _pin(tx: Tx, position: int, count: int) -> None:
+    """Moves the pins of a waiting entry's chunk: waiting entries pin chunks, as retry entries do."""
+    chunk = Log(tx.kv).chunk_of(position)
+    if chunk >= 0:
+        tx.pin(chunk, count)
+
+
+def _moved(tx: Tx, where: GroupTopic, entry: Waiting, count: int) -> None:
+    """Moves the counters of the message group and wakes a Pop when an entry makes the group ready."""
+    key = (*where, entry.message_group)
+    _add(tx.state.waiting, key, count)
+    if entry.bound_ck:
+        _add(tx.state.tied, key, count)
+    if entry.stopped:
+        _note_stop(tx, key, entry, count)
+    tx.count(where, waiting=count)
+    if tx.state.ready_groups.judge(key) and count > 0:
+        tx.wake(*where)
+
+
+def _note_stop(tx: Tx, key: MessageGroup, entry: Waiting, count: int) -> None:
+    """Records stops: several messages may stop one message group, as members of one lease fail separately."""
+    before = tx.state.stopped.get(key, ())
+    left = tuple(one for one in before if one[0] != entry.offset)
+    if count > 0:
+        left = tuple(sorted((*left, (entry.offset, entry.reason))))
+    if bool(left) != bool(before):
+        ready_groups.note_stopped(tx.state, key, bool(left))
+    if left:
+        tx.state.stopped[key] = left
+    else:
+        tx.state.stopped.pop(key)
+
+
+def _add(table: Table[MessageGroup, int], key: MessageGroup, count: int) -> None:
+    """Moves a count; removes the entry at zero."""
+    left = table.get(key, 0) + count
+    if left:
+        table[key] = left
+    else:
+        table.pop(key)
+
+
+def tear(tx: Tx, where: GroupTopic, taken: Waiting) -> None:
+    """Tears a taken entry from its owner's CheckPoint, and all tied entries of the message group after it."""
+    if taken.bound_ck:
+        tear_member(tx, taken.bound_ck, taken.bound_member)
+    if not tx.state.tied.get((*where, taken.message_group)):
+        return
+    prefix = prefix_of(where, taken.message_group)
+    bound = [
+        entry
+        for key, value in tx.kv.scan("fwait", prefix, taken.key)
+        if (entry := waiting_of(key, value)).bound_ck and key != taken.key
+    ]
+    for entry in bound:
+        tear_member(tx, entry.bound_ck, entry.bound_member)
+        loose = entry._replace(bound_ck=0, bound_member=0)
+        tx.kv.put("fwait", entry.key, FWAIT_VALUE.pack(*loose[1:9]) + entry.reason.encode())
+        _add(tx.state.tied, (*where, taken.message_group), -1)
+
+
+def put_back(
+    tx: Tx, ck: CheckPoint, bits: int, reason: str, tried: int, *, bound: bool = False, stopped: int = 0
+) -> None:
+    """Puts members, already out of their lease, back to wait at their own offsets.
+
+    `tried`: members whose attempt counts; the others get it back, unless they stay `bound` to their owner's CheckPoint.
+    `stopped`: members that stop their message group.
+    """
+    tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
+    where = (ck.group_id, ck.topic_id)
+    for (run, offset, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
+        key = FWAIT_KEY.pack(*where, ck.message_groups[member], offset)
+        attempts = run.attempts - (not bound and not tried >> member & 1)
+        tie = (ck.ck_id, member) if bound else (0, 0)
+        halt = stopped >> member & 1
+        first_pop_ms = run.first_pop_ms or ck.popped_ms
+        put(tx, where, Waiting(key, position, size, attempts, run.queue, first_pop_ms, *tie, halt, reason))
+
+
+def take_back(tx: Tx, ck: CheckPoint, bits: int) -> None:
+    """Removes the waiting entries of members of `ck`: they return to its lease, or are done."""
+    where = (ck.group_id, ck.topic_id)
+    for (_, offset, _, _), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
+        key = FWAIT_KEY.pack(*where, ck.message_groups[member], offset)
+        value = tx.kv.get("fwait", key)
+        if value is not None:
+            remove(tx, where, waiting_of(key, value))
+
+
+def parts(tx: Tx, ck: CheckPoint) -> list[tuple[int, Lease]]:
+    """(sub, part) of each part of a CheckPoint's lease; usually there is one."""
+    if ck.ck_id not in tx.state.subs and (whole := tx.state.leases.get((ck.ck_id, 0))):
+        return [(0, whole)]
+    found = ((sub, tx.state.leases.get((ck.ck_id, sub))) for sub in range(ck.members + 1))
+    return [(sub, part) for sub, part in found if part is not None]
+
+
+def undone(tx: Tx, ck: CheckPoint) -> int:
+    """The bits of all undone members of a CheckPoint, in any part of its lease."""
+    return sum(part.undone for _, part in parts(tx, ck))
+
+
+def heads(ck: CheckPoint, among: int) -> int:
+    """The first member of each message group in `among`: the only one that counts as tried."""
+    found, seen = 0, set()
+    for member in members_of(among):
+        if ck.message_groups[member] not in seen:
+            seen.add(ck.message_groups[member])
+            found |= 1 << member
+    return found
+
+
+def followers(ck: CheckPoint, among: int, failed: int) -> int:
+    """The members of `among` that follow a member of `failed` in its message group."""
+    first: dict[bytes, int] = {}
+    for member in members_of(failed):
+        first.setdefault(ck.message_groups[member], member)
+    return sum(1 << member for member in members_of(among) if first.get(ck.message_groups[member], member) < member)
+
+
+def stopped(tx: Tx, where: GroupTopic, message_group: bytes) -> list[Waiting]:
+    """The entries that stop a message group, by offset; other entries of it may wait before them."""
+    keys = (
+        FWAIT_KEY.pack(*where, message_group, offset) for offset, _ in tx.state.stopped.get((*where, message_group), ())
+    )
+    return [waiting_of(key, value) for key in keys if (value := tx.kv.get("fwait", key)) is not None]
+
+
+def front(tx: Tx, where: GroupTopic, message_group: bytes) -> Waiting | None:
+    """The first waiting entry of a message group."""
+    found = tx.kv.first("fwait", prefix_of(where, message_group))
+    return None if found is None else waiting_of(*found)
+
+
+def tear_member(tx: Tx, ck_id: int, member: int) -> None:
+    """Marks a released member of an owner's CheckPoint as torn: another reader pops it from where it waits."""
+    lease = tx.state.leases.get((ck_id, 0))
+    bit = 1 << member
+    if lease is None or not lease.released & bit:
+        return
+    tx.loosen(tx.state.ck[ck_id].owner_id, -1)
+    tx.state.leases[(ck_id, 0)] = lease._replace(
+        undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
+    )

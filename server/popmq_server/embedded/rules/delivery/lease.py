@@ -1,0 +1,422 @@
+"""Operations on leases: ack, extend, release, reject.
+
+A handle names member i of a CheckPoint. The member is under sub i + 1 when its lease was changed alone, else it is bit
+i of sub 0. An ack is valid while the member is undone, even a little after its due time: the writer runs acks and the
+revive one after the other, so exactly one of them wins (I.16). A late ack gets HANDLE_LAPSED and changes nothing.
+
+    ack      sets the bit; the last bit of a part writes `hist`, that of the last part removes the CheckPoint
+    extend   all undone members: moves the part's key. Some of them: each gets a key of its own, same handle
+    release  the member leaves. No attempt left: dead letter. Delay 0: retry topic. Another delay, or none (then the
+             group's backoff): a CheckPoint of kind backoff, for which no handle exists, holds it until its due time
+    reject   moves the member to the dead letter topic at once
+
+Entries of one request that name the same part and make the same change are applied together.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from popmq_server.contract.commands import (
+    Ack,
+    Acked,
+    Change,
+    ChangeInvisibleTime,
+)
+from popmq_server.embedded.rules.delivery import (
+    deadletter,
+    fifo,
+    history,
+    invalidated,
+)
+from popmq_server.embedded.rules.delivery.retry import exhausted, go_back, leave
+from popmq_server.embedded.state.space import MOVE, entries_bytes
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.checkpoint import CheckPoint, members_of
+from popmq_server.errors import (
+    Later,
+    Refused,
+    bad_handle,
+    group_not_found,
+    invalid,
+    lapsed,
+)
+from popmq_server.values.handles import (
+    Handle,
+    each_handle,
+    read_handle,
+    read_handles,
+)
+from popmq_server.values.records import Group
+
+#: Members that one command releases in a commit, each some 20 µs; what a change counts: a dead letter is dearer.
+MOVES_MAX, _MOVES = 500, {"extend": 0, "release": 1, "reject": 2}
+
+
+class Found(NamedTuple):
+    """An undone member and its part of the CheckPoint's lease."""
+
+    ck: CheckPoint
+    sub: int
+    bit: int
+
+
+def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
+    """The member that a handle names, or Refused.
+
+    Order of the checks: the CheckPoint is finished; the handle is not of this broker; not of this group; the topic is
+    gone; the member is void; done or released.
+    """
+    ck = tx.state.ck.get(handle.ck_id)
+    if ck is None and handle.ck_id < tx.state.counters[""].ck_id:
+        raise lapsed(field)
+    if ck is None or ck.nonce != handle.nonce or handle.member >= ck.members:
+        raise bad_handle(field, "this broker did not issue this handle")
+    if ck.group_id != group.group_id:
+        raise bad_handle(field, f"this delivery belongs to another group than {group.name!r}")
+    bit = 1 << handle.member
+    if not tx.state.alive(ck.topic_id):  # deleted or purged: its data is being removed
+        raise lapsed(field)
+    if invalidated.of_checkpoint(tx.state, ck) & bit:
+        raise lapsed(field)
+    whole = tx.state.leases.get((ck.ck_id, 0))
+    if whole is not None and whole.undone & ~whole.released & bit:
+        return Found(ck, 0, bit)
+    if (ck.ck_id, handle.member + 1) in tx.state.leases:
+        return Found(ck, handle.member + 1, bit)
+    raise lapsed(field)
+
+
+def ack(tx: Tx, command: Ack) -> Acked:
+    """Acks deliveries; the answer has one entry for each handle."""
+    group = tx.group(command.group)
+    if group is None:
+        raise group_not_found(command.group)
+    handles = _read(command.handles)
+    results: list[Refused | None] = [None] * len(handles)
+    found = _together(tx, group, handles)
+    if found is None:
+        results, done = _one_by_one(tx, group, handles)
+        parts = [(tx.state.ck[ck_id], sub, bits) for (ck_id, sub), bits in done.items()]
+    else:
+        parts = [(ck, 0, found[0][ck_id]) for ck_id, ck in found[1].items()]
+    topics: dict[str, int] = {}
+    for ck, sub, bits in parts:
+        finish(tx, ck, sub, bits)
+        if topic := tx.state.topics.get(ck.topic_id):
+            topics[topic.name] = topics.get(topic.name, 0) + bits.bit_count()
+    return Acked(results, topics)
+
+
+def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
+    """Acks the deliveries of several commands of one group, all in one topic.
+
+    Returns None and changes nothing if a handle is not valid, its lease was changed alone, or the topics differ: the
+    caller then runs each command by itself.
+    """
+    group = tx.group(commands[0].group)
+    given: list[str | Handle | Refused] = [handle for command in commands for handle in command.handles]
+    found = None if group is None else _together(tx, group, _read(cast(Sequence[str], given)))
+    if found is None or len(topics := {ck.topic_id for ck in found[1].values()}) != 1:
+        return None
+    for ck_id, ck in found[1].items():
+        finish(tx, ck, 0, found[0][ck_id])
+    name = tx.state.topics[topics.pop()].name
+    return [Acked([None] * len(command.handles), {name: len(command.handles)}) for command in commands]
+
+
+def _read(handles: Sequence[str] | Sequence[Handle | Refused]) -> Sequence[Handle | Refused]:
+    """The handles of a request, decoded all at once if all are valid. The engine's own commands have decoded ones."""
+    if not handles or not isinstance(handles[0], str):
+        return cast(Sequence[Handle | Refused], handles)
+    texts = cast(Sequence[str], handles)
+    return read_handles(texts) or each_handle(texts)
+
+
+def _together(
+    tx: Tx, group: Group, handles: Sequence[Handle | Refused]
+) -> tuple[dict[int, int], dict[int, CheckPoint]] | None:
+    """The members by CheckPoint, if `find` would find each of them in the whole of its lease; else None.
+
+    A batch has few CheckPoints. So the loop over the handles only compares numbers, and the checks that do not depend
+    on the member follow, once for each CheckPoint. Nothing is written before all of them have passed, so that the
+    caller can still run each command by itself.
+    """
+    found: dict[int, int] = {}
+    cks: dict[int, CheckPoint] = {}
+    for handle in handles:
+        if isinstance(handle, Refused):
+            return None
+        ck_id, member, nonce = handle
+        ck = cks.get(ck_id)
+        if ck is None:
+            if (ck := tx.state.ck.get(ck_id)) is None:
+                return None
+            cks[ck_id], found[ck_id] = ck, 0
+        if nonce != ck.nonce or member >= ck.members:
+            return None
+        found[ck_id] |= 1 << member
+    if sum(map(int.bit_count, found.values())) != len(handles):
+        return None  # one of them occurs twice
+    for ck_id, bits in found.items():
+        ck, whole = cks[ck_id], tx.state.leases.get((ck_id, 0))
+        if ck.group_id != group.group_id or not tx.state.alive(ck.topic_id):
+            return None
+        if whole is None or bits & ~(whole.undone & ~whole.released) or invalidated.of_checkpoint(tx.state, ck) & bits:
+            return None
+    return found, cks
+
+
+def _one_by_one(
+    tx: Tx, group: Group, handles: Sequence[Handle | Refused]
+) -> tuple[list[Refused | None], dict[tuple[int, int], int]]:
+    """The result of each handle, and the members by part."""
+    results: list[Refused | None] = []
+    done: dict[tuple[int, int], int] = {}
+    for index, handle in enumerate(handles):
+        try:
+            if isinstance(handle, Refused):
+                raise handle
+            found = find(tx, group, handle, f"handles[{index}]")
+            key = (found.ck.ck_id, found.sub)
+            if done.get(key, 0) & found.bit:
+                raise lapsed(f"handles[{index}]")
+            done[key] = done.get(key, 0) | found.bit
+            results.append(None)
+        except Refused as refused:
+            results.append(refused)
+    return results, done
+
+
+def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
+    """Marks members as done and moves the counters; the last one ends the lease and writes its history row.
+
+    An owner's CheckPoint stays, empty or not, until AckUpTo: a repeated Pop of its token still needs it.
+    """
+    tx.hold(ck, bits, -1)
+    tx.count((ck.group_id, ck.topic_id), acked=bits.bit_count())
+    part = tx.state.leases[(ck.ck_id, sub)]
+    left = part.undone & ~bits
+    if left or ck.owner_id:
+        tx.set_lease(ck, sub, part._replace(undone=left))
+    else:
+        history.write(tx, ck, part._replace(undone=0), sub, history.ACKED)
+        tx.set_lease(ck, sub, None)
+
+
+def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refused]:
+    """Extends, releases or rejects deliveries; applies equal changes of one CheckPoint part together.
+
+    Releases and rejections beyond MOVES_MAX get Later: the broker runs them again. The releases of a message group are
+    not split: once its first message is released, those after it are, too.
+    """
+    group = tx.group(command.group)
+    if group is None:
+        raise group_not_found(command.group)
+    results: list[tuple[int, bool] | Refused] = []
+    moves, begun, put_off = 0, set[bytes](), set[bytes]()
+    wanted: dict[tuple[object, ...], tuple[Change, list[tuple[int, Found]]]] = {}
+    seen: set[tuple[int, int]] = set()
+    for index, entry in enumerate(command.changes):
+        results.append((0, False))
+        try:
+            if isinstance(entry, Refused):
+                raise entry
+            field = f"changes[{index}].handle"
+            given, cost = entry.handle, _MOVES[entry.kind]
+            handle = given if isinstance(given, Handle) else read_handle(given, field)
+            if moves >= MOVES_MAX and _waits(tx, handle, cost, begun, put_off):
+                raise Later
+            found = find(tx, group, handle, field)
+            if found.ck.owner_id:
+                raise invalid(
+                    "an owner holds this message",
+                    field=field,
+                    action="settle it through its owner (in Python: client.ack_up_to, release_owner)",
+                )
+            if (found.ck.ck_id, found.bit) in seen:
+                raise invalid("this handle occurs twice in the request", field=field, action="send each handle once")
+            seen.add((found.ck.ck_id, found.bit))
+            moves += cost
+            if found.ck.message_groups and entry.kind == "release":
+                begun.add(found.ck.message_groups[handle.member])
+            wanted.setdefault((found.ck.ck_id, found.sub, *entry[1:]), (entry, []))[1].append((index, found))
+        except Refused as refused:
+            results[index] = refused
+    for alike, founds in wanted.values():
+        _apply(tx, group, alike, founds, results)
+    return results
+
+
+def _waits(tx: Tx, handle: Handle, cost: int, begun: set[bytes], put_off: set[bytes]) -> bool:
+    """Whether an entry waits for the next commit; if so, all later entries of its message group do (`put_off`)."""
+    ck = tx.state.ck.get(handle.ck_id)
+    groups = ck.message_groups if ck is not None else ()
+    message_group = groups[handle.member] if handle.member < len(groups) else b""
+    waits = message_group in put_off or (cost > 0 and message_group not in begun)
+    if waits and message_group:
+        put_off.add(message_group)
+    return waits
+
+
+def _apply(
+    tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
+) -> None:
+    """Applies one kind of change to members of one part of one CheckPoint and fills in their results.
+
+    A member that must become a dead letter gets Later when this transaction has written enough of them: the broker
+    runs it again. It is refused when the store has no room for it.
+    """
+    ck, sub = founds[0][1].ck, founds[0][1].sub
+    if ck.message_groups:
+        founds = _still_held(tx, founds, results)
+    if entry.kind != "extend":
+        founds = _with_room(tx, group, entry, founds, results)
+    bits = sum(found.bit for _, found in founds)
+    if not bits:
+        return
+    if entry.kind == "extend":
+        visible_ms = _extend(tx, ck, sub, bits, entry.delay_ms or 0)
+        outcome = {index: (visible_ms, False) for index, _ in founds}
+    elif entry.kind == "reject":
+        part = tx.state.leases[(ck.ck_id, sub)]
+        leave(tx, ck, sub, bits)
+        deadletter.dead_letter(tx, ck, bits, entry.reason, part, history.REJECTED)
+        outcome = {index: (tx.now_ms, True) for index, _ in founds}
+    else:
+        outcome = _release(tx, group, entry, ck, sub, bits, founds)
+    for index, result in outcome.items():
+        results[index] = result
+
+
+def _with_room(
+    tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
+) -> list[tuple[int, Found]]:
+    """The members that may leave their lease now, by room and dead letter budget; refuses the others.
+
+    When the head of a released message group must become a dead letter but may not yet, the message group stays.
+    """
+    if not founds:
+        return founds
+    if not tx.room.has(MOVE, entries_bytes(len(founds), entry.reason)):
+        for index, _ in founds:
+            results[index] = tx.room.refusal()
+        return []
+    ck, bits = founds[0][1].ck, sum(found.bit for _, found in founds)
+    dying = bits
+    if entry.kind != "reject":
+        tried = fifo.heads(ck, bits) if ck.message_groups else bits
+        stops = entry.uncounted or (ck.message_groups and group.stop_on_failure)
+        dying = 0 if stops else exhausted(ck, tried, group.max_attempts)
+    budget = deadletter.budget(tx)
+    staying = dying & ~budget.fitting(ck, dying) if dying else 0
+    if not staying:
+        return founds
+    ordered = ck.message_groups if entry.kind != "reject" else ()
+    locked = {ordered[member] for member in members_of(staying)} if ordered else set()
+    refused = budget.refusal()
+    going: list[tuple[int, Found]] = []
+    for index, found in founds:
+        if found.bit & staying or (locked and ordered[found.bit.bit_length() - 1] in locked):
+            results[index] = refused
+        else:
+            going.append((index, found))
+    return going
+
+
+def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> int:
+    """Extends members. Extending all undone members moves one small key; extending some splits off each of them.
+
+    Extending all members of a session lease splits them off, too: they have their own deadlines from here on.
+    """
+    due_ms = tx.now_ms + invisible_ms
+    part = tx.state.leases[(ck.ck_id, sub)]
+    renewed = part.renewed(tx.now_ms, due_ms)
+    if part.undone == bits and (sub or not ck.session):
+        tx.set_lease(ck, sub, renewed)
+        return due_ms
+    for member in members_of(bits):
+        tx.set_lease(ck, member + 1, renewed._replace(undone=1 << member))
+    left = part.undone & ~bits
+    if not left and part.undone != ck.all_bits:
+        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)  # of members done before
+    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
+    return due_ms
+
+
+def _release(
+    tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
+) -> dict[int, tuple[int, bool]]:
+    """Moves members without an attempt left to the dead letter topic, the others to backoff or the retry topic."""
+    if ck.message_groups:
+        return _release_in_order(tx, group, entry, ck, sub, bits, founds)
+    dead = 0 if entry.uncounted else exhausted(ck, bits, group.max_attempts)
+    part = tx.state.leases[(ck.ck_id, sub)]
+    leave(tx, ck, sub, bits)
+    if dead:
+        deadletter.dead_letter(tx, ck, dead, entry.reason or "no attempts left", part)
+    outcome = {index: (tx.now_ms, True) for index, found in founds if found.bit & dead}
+    by_delay: dict[int, int] = {}
+    for index, found in founds:
+        if found.bit & dead:
+            continue
+        delay_ms = _delay_ms(group, entry, ck, found.bit)
+        by_delay[delay_ms] = by_delay.get(delay_ms, 0) | found.bit
+        outcome[index] = (tx.now_ms + delay_ms, False)
+    for delay_ms, chosen in by_delay.items():
+        back_ms = tx.now_ms + delay_ms if delay_ms else 0
+        history.write_members(tx, ck, chosen, part, history.RELEASED, entry.reason, back_ms)
+        go_back(tx, ck, chosen, delay_ms, entry.reason, uncounted=entry.uncounted)
+    return outcome
+
+
+def _delay_ms(group: Group, entry: Change, ck: CheckPoint, bit: int) -> int:
+    """The delay of a release, else the group's backoff for the attempts of the member."""
+    return group.backoff_ms(ck.attempts_of(bit.bit_length() - 1)) if entry.delay_ms is None else entry.delay_ms
+
+
+def _still_held(
+    tx: Tx, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
+) -> list[tuple[int, Found]]:
+    """The members that earlier entries of the request did not release with their message group; the others lapsed."""
+    held = []
+    for index, found in founds:
+        part = tx.state.leases.get((found.ck.ck_id, found.sub))
+        if part is not None and part.undone & found.bit:
+            held.append((index, found))
+        else:
+            results[index] = lapsed(f"changes[{index}].handle")
+    return held
+
+
+def _release_in_order(
+    tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
+) -> dict[int, tuple[int, bool]]:
+    """FIFO: the first member of each message group failed; the later ones in the lease wait again, uncounted.
+
+    A failed member without an attempt left becomes a dead letter, and the client keeps the later members before the
+    next one that it released. In a group that stops on failure it waits at the front until an operator resumes it.
+    """
+    failed = fifo.heads(ck, bits)
+    dead = 0 if entry.uncounted else exhausted(ck, failed, group.max_attempts)
+    stopped = dead if group.stop_on_failure else 0
+    dead &= ~stopped
+    later = (fifo.followers(ck, fifo.undone(tx, ck), bits & ~dead) | bits) & ~failed
+    lease = tx.state.leases[(ck.ck_id, sub)]
+    for part_sub, part in fifo.parts(tx, ck):
+        if leaving := part.undone & (failed | later):
+            leave(tx, ck, part_sub, leaving)
+    reason = entry.reason or "no attempts left"
+    if dead:
+        deadletter.dead_letter(tx, ck, dead, reason, lease)
+    history.write_members(tx, ck, stopped, lease, history.RELEASED, entry.reason)
+    history.write_members(tx, ck, later, lease, history.RELEASED, fifo.FOLLOWER)
+    fifo.put_back(tx, ck, later, fifo.FOLLOWER, 0)
+    fifo.put_back(tx, ck, stopped, reason, stopped, stopped=stopped)
+    outcome = {index: (tx.now_ms, bool(found.bit & dead)) for index, found in founds}
+    for index, found in founds:
+        if found.bit & failed & ~(dead | stopped):
+            delay_ms = _delay_ms(group, entry, ck, found.bit)
+            back_ms = go_back(tx, ck, found.bit, delay_ms, entry.reason, uncounted=entry.uncounted)
+            history.write_members(tx, ck, found.bit, lease, history.RELEASED, entry.reason, back_ms)
+            outcome[index] = (back_ms, False)
+    return outcome

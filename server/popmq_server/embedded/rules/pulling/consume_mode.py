@@ -1,0 +1,97 @@
+"""The consume mode of a group in a topic: POP with leases, or PULL with offsets. It can change while consumers run.
+
+                      POP ─────────────────────────────▶ PULL
+    not popped yet    poff: the next offset to pop         the same number: the committed offset
+    leased            CheckPoints, sets of owners          moved to the retry topic, with their counted attempts
+    retry, backoff    unchanged                            read as %RETRY%group+topic
+    acked             not delivered again
+
+                      PULL ────────────────────────────▶ POP
+    not committed     popped: messages that were pulled but not committed come again, as after a consumer's crash
+    sent back         popped from the retry topic, unless not committed either: then its queue delivers it
+    committed         not delivered again
+
+After the switch the broker refuses requests of the other mode, so nothing is finished twice: the handle of a message in
+the retry topic is invalid, and a client cannot move the offset of a group that pops. A switch of a FIFO topic to POP
+restores the order of its message groups (sweep.py).
+"""
+
+from popmq_server.contract.commands import SetConsumeMode, queries
+from popmq_server.embedded.rules.delivery import sweep
+from popmq_server.embedded.rules.delivery.subscription import bind, resolve
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.errors import group_not_found, invalid, topic_not_found
+from popmq_server.values.ids import GroupTopic
+from popmq_server.values.records import (
+    Held,
+    Subscription,
+    Sweep,
+    Terms,
+)
+
+
+def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, bool]:
+    """Sets mode and share number; returns whether moves are left to do. Idempotent."""
+    group, topic = resolve(tx, command.topic, command.group)
+    where = (group.group_id, topic.topic_id)
+    if command.start is not None and where in tx.state.stat:
+        raise invalid(
+            f"group {group.name!r} has its position in topic {topic.name!r} already",
+            field="start",
+            action=f"leave it out, or move the group: popmq offsets reset {topic.name} {group.name} --to latest",
+        )
+    bind(tx, group, topic, command.start)
+    before = tx.state.subscriptions.get(where, Subscription())
+    after = before._replace(
+        mode=command.mode, share_number=command.share_number, pulled=before.pulled or command.mode == "PULL"
+    )
+    if after != before:
+        tx.state.subscriptions[where] = after
+    if after.mode != before.mode:
+        tx.wake(*where)  # parked calls are refused now
+        tx.arrive(topic.topic_id, None)
+        if after.pulls:
+            _to_pull(tx, where)
+        else:
+            _to_pop(tx, where, topic.queues, topic.type == "FIFO")
+    return after, sweep.step(tx, where)
+
+
+def _to_pull(tx: Tx, where: GroupTopic) -> None:
+    """Moves leased and waiting messages to the retry topic.
+
+    Retry entries that a switch to POP has not yet moved to their message groups stay there.
+    """
+    left = tx.state.sweeps.get(where, Sweep())
+    tx.state.sweeps[where] = left._replace(to_retry=True, to_lines=False)
+    tx.state.walked.pop(where)
+
+
+def _to_pop(tx: Tx, where: GroupTopic, queues: int, in_order: bool) -> None:
+    """Voids entries of messages that are not committed: the queue delivers those anyway."""
+    left = tx.state.sweeps.get(where, Sweep())
+    if left.to_retry:
+        tx.state.sweeps[where] = left._replace(to_retry=False)
+    retries, held = tx.state.stat[where].retry, tx.state.held.get(where, Held())
+    if retries or held.backoff:
+        sweep.void(tx, where, tuple(tx.state.poff.get((*where, queue), 0) for queue in range(queues)))
+    if retries and in_order:
+        tx.state.sweeps[where] = tx.state.sweeps[where]._replace(to_lines=True)
+
+
+def terms(tx: Tx, query: queries.TermsOf) -> dict[str, Terms]:
+    """The queue count, mode and share number of a group in each of these topics; leaves out missing topics.
+
+    If the only topic is missing, that is reported before a missing group, as in subscription.resolve.
+    """
+    group_name, names = query.group, query.topics
+    group, topics = tx.group(group_name), list(filter(None, map(tx.topic, names)))
+    if group is None and len(names) == 1 and not topics:
+        raise topic_not_found(names[0])
+    if group is None:
+        raise group_not_found(group_name)
+    found = {}
+    for topic in topics:
+        how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
+        found[topic.name] = Terms(topic.queues, how.mode, how.share_number or group.share_number)
+    return found

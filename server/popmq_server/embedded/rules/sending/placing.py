@@ -1,0 +1,173 @@
+"""Places messages by the type of their topic, where plain sends need more than the next queue.
+
+    plain                     the next queue in turn, together with its request (topic.py does this itself)
+    message group   FIFO      the queue of the group's hash: one group, one queue, one order
+    priority        PRIORITY  the queue of its number; higher numbers go to the last queue (priority.py)
+    lite topic      LITE      the one queue of the lite topic, created if it does not exist (lite_topics.py)
+    delayed         all types but NORMAL and LITE: `sched`, until it is due (delay.py)
+    half message    all types but NORMAL and LITE: `half`, until it is committed (transaction.py), then as any other
+    known id        topics with unique ids: stored once (unique.py)
+
+A topic refuses entries that its type does not support; the other entries of the request are stored.
+"""
+
+from popmq_server.contract.commands import Place
+from popmq_server.embedded.rules.lite import lite_topics
+from popmq_server.embedded.rules.sending import delay, transaction, unique
+from popmq_server.embedded.rules.topics import quotas
+from popmq_server.embedded.rules.topics.topic import append as append_to_queue
+from popmq_server.embedded.rules.topics.topic import rotate
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.keys import U64, hash8
+from popmq_server.errors import Refused, invalid
+from popmq_server.values import priority
+from popmq_server.values.message import Extra, check_lite_topic
+from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.records import Topic
+
+_NONE = Extra()
+#: For the action of a refusal: a topic type that allows the field.
+_TYPE_FOR = {
+    "message_group": "FIFO",
+    "priority": "PRIORITY",
+    "deliver_at_ms": "DELAY",
+    "delay_ms": "DELAY",
+    "transaction": "TRANSACTION",
+}
+
+
+def is_plain(topic: Topic, messages: tuple[Outgoing, ...]) -> bool:
+    """Whether a request needs nothing from this module: the fast path of most messages."""
+    if topic.type in ("FIFO", "PRIORITY", "LITE") or topic.unique_ids_ms:
+        return False
+    if topic.message_bytes_max and any(quotas.too_large(topic, message) for message in messages):
+        return False
+    return {message.extra for message in messages} == {None}
+
+
+def place(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place | Refused, ...]:
+    """Stores the valid messages; returns the place of each, in order, or why it is refused."""
+    places: list[Place | Refused] = []
+    visible: list[tuple[int, Outgoing]] = []
+    repeats: list[tuple[int, int]] = []
+    ids = unique.Ids(tx, topic)
+    for number, message in enumerate(messages):
+        done: Place | Refused | None = refusal(topic, message.extra or _NONE) or quotas.too_large(topic, message)
+        done = done or _lite_quota(tx, topic, message)
+        if done is None and (first := ids.first(message, number)) != number:
+            repeats.append((number, first))
+            done = Place()
+        done = done or ids.known(message)
+        if done is None and (done := _kept(tx, topic, message)) is not None:
+            ids.remember(message, done)
+        elif done is None:
+            visible.append((number, message))
+        places.append(done or Place())
+    for number, stored in zip((number for number, _ in visible), append(tx, topic, visible), strict=True):
+        places[number] = stored
+        ids.remember(messages[number], stored)
+    for number, first in repeats:
+        stored_once = places[first]
+        places[number] = stored_once._replace(duplicate=True) if isinstance(stored_once, Place) else stored_once
+    return tuple(places)
+
+
+def refusal(topic: Topic, extra: Extra) -> Refused | None:
+    """Why the topic's type does not allow a message, or None."""
+    if topic.type == "LITE" or extra.lite_topic:
+        return _lite_refusal(topic, extra)
+    wrong: tuple[str, str] | None = None
+    if bool(extra.message_group) != (topic.type == "FIFO"):
+        wrong = "message_group", "is missing" if topic.type == "FIFO" else "needs a FIFO topic"
+    elif extra.priority and topic.type != "PRIORITY":
+        wrong = "priority", "needs a PRIORITY topic"
+    elif topic.type == "NORMAL" and (extra.due_ms or extra.delay_ms):
+        wrong = "deliver_at_ms" if extra.due_ms else "delay_ms", "needs a topic of another type, e.g. DELAY"
+    elif topic.type == "NORMAL" and extra.transaction:
+        wrong = "transaction", "needs a topic of another type, e.g. TRANSACTION"
+    if wrong is None:
+        return None
+    why = f"topic {topic.name!r} has type {topic.type}: {wrong[0]} {wrong[1]}"
+    return invalid(why, field=wrong[0], action=_cure(topic, wrong[0]))
+
+
+def _cure(topic: Topic, field: str) -> str:
+    """The action for a field that the topic's type requires or does not allow."""
+    if topic.type == "FIFO" and field == "message_group":
+        return "set message_group, or send to a topic of another type"
+    return f"unset {field}, or send to another topic: popmq topic create NAME --type {_TYPE_FOR[field]}"
+
+
+def _lite_refusal(topic: Topic, extra: Extra) -> Refused | None:
+    """Messages of LITE topics name their lite topic and may not set any other type-specific field."""
+    if topic.type != "LITE":
+        why = f"topic {topic.name!r} has type {topic.type}, it has no lite topics"
+        return invalid(why, field="type", action="unset lite_topic, or send to a LITE topic")
+    if any(extra._replace(lite_topic="")):
+        why = f"topic {topic.name!r} has type LITE: its messages have no message group, priority, delay or transaction"
+        return invalid(
+            why, field="type", action="set only lite_topic, or send to a topic of the type that has this field"
+        )
+    try:
+        check_lite_topic(extra.lite_topic)
+    except Refused as refused:
+        return refused
+    return None
+
+
+def _lite_quota(tx: Tx, topic: Topic, message: Outgoing) -> Refused | None:
+    """Creates the lite topic of a message if needed; the refusal if the quota is used up."""
+    if topic.type != "LITE":
+        return None
+    lite_topic = lite_topics.ensure(tx, topic, (message.extra or _NONE).lite_topic)
+    return lite_topic if isinstance(lite_topic, Refused) else None
+
+
+def _kept(tx: Tx, topic: Topic, message: Outgoing) -> Place | None:
+    """Stores a half or delayed message; returns its place, None for a visible message."""
+    if message.extra is not None and message.extra.transaction:
+        return transaction.begin(tx, topic, message)
+    return delay.keep(tx, topic, message)
+
+
+def append(tx: Tx, topic: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
+    """Makes messages visible, those of one queue together; returns their places in the given order."""
+    if topic.type == "LITE":
+        return _append_lite(tx, topic, messages)
+    turn = -1
+    queues: dict[int, list[int]] = {}
+    for rank, (_, message) in enumerate(messages):
+        extra = message.extra or _NONE
+        if topic.type == "FIFO":
+            queue = queue_of(extra.message_group, topic.queues)
+        elif topic.type == "PRIORITY":
+            queue = priority.queue_of(extra.priority, topic.queues)
+        else:
+            queue = turn = turn if turn >= 0 else rotate(tx, topic)
+        queues.setdefault(queue, []).append(rank)
+    places = [Place()] * len(messages)
+    for queue, ranks in queues.items():
+        first = append_to_queue(tx, topic, queue, tuple(messages[rank][1] for rank in ranks))
+        for step, rank in enumerate(ranks):
+            places[rank] = Place(queue, first + step)
+    return places
+
+
+def _append_lite(tx: Tx, parent: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
+    """The same for lite topics, which exist by now: each has one queue."""
+    names: dict[str, list[int]] = {}
+    for rank, (_, message) in enumerate(messages):
+        names.setdefault((message.extra or _NONE).lite_topic, []).append(rank)
+    places = [Place()] * len(messages)
+    for name, ranks in names.items():
+        child = lite_topics.find(tx, parent, name)
+        assert child is not None
+        first = append_to_queue(tx, child, 0, tuple(messages[rank][1] for rank in ranks))
+        for step, rank in enumerate(ranks):
+            places[rank] = Place(0, first + step)
+    return places
+
+
+def queue_of(message_group: str, queues: int) -> int:
+    """The queue of a message group. It stays the same for the topic's life: a FIFO topic's queue count is fixed."""
+    return int(U64.unpack(hash8(message_group))[0]) % queues

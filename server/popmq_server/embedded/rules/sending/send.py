@@ -1,0 +1,102 @@
+"""Send: stores a request's messages in a topic, once, however often the request is retried.
+
+    Send ──▶ request number answered before?            ──▶ the first answer
+         ──▶ plain messages: one queue, in order            (topic.append)
+         ──▶ the others: by message group, priority, time   (placing.place)
+
+    several Sends of a commit batch, each of one plain message ──▶ one append for each queue (send_all)
+
+A producer has one id and numbers its requests; dedup.py remembers each number with its answer.
+"""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import cast
+
+from popmq_server.contract.commands import Place, Send, Sent
+from popmq_server.embedded.rules.sending import dedup, placing, size_limit
+from popmq_server.embedded.rules.topics import quotas
+from popmq_server.embedded.rules.topics.topic import append, rotate
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.keys import U64, hash16
+from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.values import permission
+from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.records import Topic
+
+
+def send(tx: Tx, command: Send) -> Sent:
+    """Stores the valid entries of a request; a repeated request number stores nothing."""
+    topic = tx.topic(command.topic)
+    if topic is None or topic.is_dead_letter:
+        raise topic_not_found(command.topic)
+    _check_types(topic, command.types)
+    messages = command.valid
+    key = b""
+    if command.producer_id:
+        key = hash16(command.producer_id) + U64.pack(command.request_number)
+        if (first := dedup.first_answer(tx, key, topic, len(messages))) is not None:
+            return first
+    permission.check_send(topic)  # after the look-up: a request that was stored before still gets its answer
+    if not messages:
+        return Sent(0, 0, False)
+    quotas.check_send(tx, topic, messages)
+    size_limit.make(tx, topic, messages)
+    if placing.is_plain(topic, messages):
+        queue = rotate(tx, topic)
+        sent = Sent(queue, append(tx, topic, queue, messages), False)
+    else:
+        sent = Sent(0, 0, False, placing.place(tx, topic, messages))
+    if topic.send_messages_per_s or topic.send_bytes_per_s or topic.bytes_max:
+        stored = _stored(messages, sent.places)
+        size_limit.stored(tx, topic, stored)
+        quotas.sent(tx, topic, stored)
+    if key:
+        dedup.remember(tx, key, topic, len(messages), sent)
+    return sent
+
+
+def send_all(tx: Tx, command: Send) -> list[Sent]:
+    """Stores the messages of several requests, of one message each, as `send` would one by one.
+
+    `command`: all of them; it has no request number. Empty, and nothing has changed, unless all messages are plain and
+    the topic has no quota, no size limit and no refusal for them.
+    """
+    topic = tx.topic(command.topic)
+    if topic is None or not _takes_plain(topic, command.types) or {*map(type, command.entries)} != {Outgoing}:
+        return []
+    messages = cast(tuple[Outgoing, ...], command.entries)
+    if not placing.is_plain(topic, messages):
+        return []
+    turn = rotate(tx, topic, len(messages))
+    queues = [number % topic.queues for number in range(turn, turn + len(messages))]
+    offsets: dict[int, Iterator[int]] = {}
+    for start, queue in enumerate(queues[: topic.queues]):
+        offsets[queue] = count(append(tx, topic, queue, messages[start :: topic.queues]))
+    return [Sent(queue, next(offsets[queue]), False) for queue in queues]
+
+
+def _takes_plain(topic: Topic, types: frozenset[str]) -> bool:
+    """Whether a topic takes plain messages without a check of each request."""
+    limited = topic.send_messages_per_s or topic.send_bytes_per_s or topic.bytes_max
+    refused = topic.is_dead_letter or not permission.allows_send(topic) or (types and types != {topic.type})
+    return not limited and not refused
+
+
+def _check_types(topic: Topic, types: frozenset[str]) -> None:
+    """Refuses messages of another type than the topic's, if the caller named types."""
+    if types and types != {topic.type}:
+        kinds = ", ".join(sorted(types))
+        raise invalid(
+            f"topic {topic.name!r} is of type {topic.type}, these messages are for {kinds}",
+            field="type",
+            action=f"send to a topic of that type: popmq topic create NAME --type {min(types)}",
+        )
+
+
+def _stored(messages: tuple[Outgoing, ...], places: tuple[Place | Refused, ...] | None) -> list[Outgoing]:
+    """The messages that were new to the topic."""
+    if places is None:
+        return list(messages)
+    pairs = zip(messages, places, strict=True)
+    return [message for message, place in pairs if isinstance(place, Place) and not place.duplicate]

@@ -1,0 +1,153 @@
+"""Topics: create, change, delete. Ids are never reused: a topic created again under an old name has no old state.
+
+A deleted name is removed at once; purge.py removes its ranges in the store later, PURGE_KEYS_MAX keys per transaction.
+
+Creating a topic that exists with the same settings succeeds, so a program can create what it needs at each start.
+Consumer groups are in consumer_groups.py.
+"""
+
+from typing import Any
+
+from popmq_server.contract.commands import (
+    CreateGroup,
+    CreateTopic,
+    DeleteTopic,
+    UpdateTopic,
+)
+from popmq_server.embedded.rules.topics import quotas
+from popmq_server.embedded.rules.topics.topic import flush
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.values.ids import TopicId, checked
+from popmq_server.values.limits import KEEP_MS_MAX
+from popmq_server.values.message import GIVE_UP_TOPIC, dead_letter_topic
+from popmq_server.values.records import Group, Topic
+
+
+def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
+    """Returns (topic, whether it existed). A topic with other settings is refused: only an update changes settings."""
+    existing = tx.topic(command.name)
+    if existing is not None:
+        expect_same("topic", existing, command)
+        return existing, True
+    return _new_topic(tx, command), False
+
+
+def expect_same(what: str, existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> None:
+    """Raises Refused for a topic or group that exists with other settings."""
+    if differing := _differing(existing, wanted):
+        raise Refused(
+            "ALREADY_EXISTS",
+            f"{what} {wanted.name!r} exists with other settings: {differing}",
+            field=f"{what}.name",
+            action=f"update it, or name another; what it has: popmq {what} describe {wanted.name}",
+        )
+
+
+def _differing(existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> str:
+    """The settings in which a creation differs from the existing topic or group, as a text; "" if there are none."""
+    pairs = [(field, getattr(existing, field), getattr(wanted, field)) for field in wanted._fields]
+    return ", ".join(f"{field} is {has}, not {wants}" for field, has, wants in pairs if has != wants)
+
+
+def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
+    """`created_ms` distinguishes a topic from an earlier one of its name, so two never have the same."""
+    created_ms = max(tx.now_ms, tx.state.deleted_ms + 1)
+    topic = Topic(topic_id=TopicId(checked(tx.next("entity"))), created_ms=created_ms, **settings._asdict())
+    tx.state.topics[topic.topic_id] = topic
+    tx.state.ids[("t", topic.name)] = topic.topic_id
+    return topic
+
+
+def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
+    """`%DLQ%group`, created with its group; retention keeps its unfinished messages, as in every topic.
+
+    It has one queue, so dead letters keep their order and operators read them from the first on.
+    """
+    name = dead_letter_topic(group.name)
+    return tx.topic(name) or _new_topic(tx, CreateTopic(name, 1, False, KEEP_MS_MAX))
+
+
+def ensure_give_up_topic(tx: Tx) -> Topic:
+    """The topic for half messages that were given up after all checks."""
+    return tx.topic(GIVE_UP_TOPIC) or _new_topic(tx, CreateTopic(GIVE_UP_TOPIC, 1, False, KEEP_MS_MAX))
+
+
+def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
+    """Changes settings. New queues are empty, and every group begins at their first offset."""
+    topic = tx.topic(command.name)
+    if topic is None:
+        raise topic_not_found(command.name, "topic.name")
+    _check_changes(topic, command)
+    by_age, keep_ms = command.retention or (topic.by_age, topic.keep_ms)
+    changed = topic._replace(
+        queues=command.queues or topic.queues, by_age=by_age, keep_ms=keep_ms, **dict[str, Any](command.changes)
+    )
+    if any(getattr(changed, rate) != getattr(topic, rate) for rate in quotas.RATES):
+        quotas.forget(tx, topic.topic_id)
+    if changed.bytes_max:
+        tx.state.trims.setdefault(topic.topic_id, 0)
+    tx.state.topics[topic.topic_id] = changed
+    tx.wake(None, topic.topic_id)
+    tx.arrive(topic.topic_id, None)
+    return changed
+
+
+def _check_changes(topic: Topic, command: UpdateTopic) -> None:
+    """Refuses what cannot change in a topic with messages. Raises Refused."""
+    if command.queues and command.queues < topic.queues:
+        raise invalid(
+            f"topic {topic.name!r} has {topic.queues} queues; their number can only grow",
+            field="topic.queues",
+            action="ask for more queues, or create another topic",
+        )
+    if command.type not in ("", topic.type):
+        raise invalid(
+            f"topic {topic.name!r} has type {topic.type}, which does not change",
+            field="topic.type",
+            action=f"leave the type out, or create another topic of type {command.type}",
+        )
+    if topic.type == "LITE" and command.queues not in (0, topic.queues):
+        raise invalid(
+            f"topic {topic.name!r} is LITE: each of its lite topics has one queue",
+            field="topic.queues",
+            action="leave the number of queues out",
+        )
+    if topic.type == "FIFO" and command.queues not in (0, topic.queues):
+        raise invalid(
+            f"topic {topic.name!r} is FIFO: its {topic.queues} queues stay, since message groups are tied to them",
+            field="topic.queues",
+            action="leave the number of queues out, or create another topic",
+        )
+    if topic.type != "LITE" and "lite_ttl_ms" in dict(command.changes):
+        raise invalid(
+            f"topic {topic.name!r} has type {topic.type}, it has no lite topics",
+            field="topic.lite",
+            action="leave `lite` out",
+        )
+
+
+def expect_creation(topic: Topic, created_ms: int) -> None:
+    """Refuses offsets of an earlier topic of this name: there they mean other messages. 0 = not compared."""
+    if created_ms and created_ms != topic.created_ms:
+        raise Refused(
+            "TOPIC_NOT_FOUND",
+            f"topic {topic.name!r} was deleted and created again: these offsets are of the one before",
+            field="topic_created_ms",
+            action="begin at the first message, or at an offset that the topic has now",
+        )
+
+
+def delete_topic(tx: Tx, command: DeleteTopic) -> None:
+    """Removes the name and schedules the purge; wakes parked Pops, which are then refused."""
+    topic = tx.topic(command.name)
+    if topic is None:
+        raise topic_not_found(command.name, "name")
+    flush(tx)  # messages staged for it would otherwise be written after its removal
+    tx.state.undo.note(setattr, tx.state, "deleted_ms", tx.state.deleted_ms)
+    tx.state.deleted_ms = max(tx.state.deleted_ms, topic.created_ms)
+    tx.wake(None, topic.topic_id)
+    tx.arrive(topic.topic_id, None)
+    tx.state.ids.pop(("t", topic.name))
+    tx.drop_topic(topic)
+    tx.state.purges[topic.topic_id] = "topic"

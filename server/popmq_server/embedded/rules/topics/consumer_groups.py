@@ -1,0 +1,96 @@
+"""Consumer groups: create, change, delete. Ids are never reused, as those of topics.
+
+A group is created with its dead letter topic, and deleted with it. It is bound to a topic, and gets its start position
+there, when it first names the topic (subscription.py). A deleted name is removed at once, what it had later (purge.py).
+"""
+
+from popmq_server.contract.commands import (
+    CreateGroup,
+    DeleteGroup,
+    DeleteTopic,
+    UpdateGroup,
+)
+from popmq_server.embedded.rules.topics.catalog import delete_topic, ensure_dead_letter_topic, expect_same
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.checkpoint import Lease
+from popmq_server.embedded.store.keys import STAT_KEY, SUB_OWNER, U32
+from popmq_server.errors import group_not_found
+from popmq_server.values.ids import GroupId, TopicId, checked
+from popmq_server.values.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT
+from popmq_server.values.message import dead_letter_topic
+from popmq_server.values.records import Group
+
+
+def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
+    """Returns (group, whether it existed). A group with other settings is refused."""
+    existing = tx.group(command.name)
+    if existing is not None:
+        expect_same("group", existing, command)
+        return existing, True
+    group = Group(GroupId(checked(tx.next("entity"))), *command, tx.now_ms)
+    tx.state.groups[group.group_id] = group
+    tx.state.ids[("g", group.name)] = group.group_id
+    ensure_dead_letter_topic(tx, group)
+    return group, False
+
+
+def create_default_group(tx: Tx, name: str) -> Group:
+    """A group with the default settings."""
+    return create_group(
+        tx,
+        CreateGroup(
+            name=name,
+            max_attempts=MAX_ATTEMPTS_DEFAULT,
+            delays_ms=DELAYS_MS_DEFAULT,
+            invisible_ms=INVISIBLE_MS_DEFAULT,
+            share_number=0,
+            start_from="EARLIEST",
+            start_ms=0,
+            exclusive_owner=False,
+        ),
+    )[0]
+
+
+def update_group(tx: Tx, command: UpdateGroup) -> Group:
+    """Applies changes that the API has validated; existing leases keep their deadlines."""
+    group = tx.group(command.name)
+    if group is None:
+        raise group_not_found(command.name, "group.name")
+    changed = group._replace(**command.changes)
+    tx.state.groups[group.group_id] = changed
+    for topic_id in _topics_of(tx, group.group_id):
+        tx.wake(group.group_id, topic_id)  # more may be leased now
+        if changed.consume_enable != group.consume_enable:
+            tx.arrive(topic_id, None)  # wakes parked pulls of the group
+    if group.exclusive_owner and not changed.exclusive_owner:
+        _open_to_others(tx, group)
+    return changed
+
+
+def _open_to_others(tx: Tx, group: Group) -> None:
+    """Schedules the release of messages held by owners whose lease expired while the group was exclusive."""
+    for key, owner in list(tx.state.owners.items()):
+        if key[0] == group.group_id and owner.released:
+            tx.state.owners[key] = owner._replace(released=False)
+            tx.state.leases[(owner.owner_id, SUB_OWNER)] = Lease(owner.lease_until_ms, 0)
+
+
+def _topics_of(tx: Tx, group_id: GroupId) -> list[TopicId]:
+    """The topics that a group has named: from the store, and from this transaction."""
+    stored = [TopicId(STAT_KEY.unpack(key)[1]) for key in tx.kv.scan_keys("stat", U32.pack(group_id))]
+    return stored + [where[1] for where, stat in tx.state.stat.changed_items() if where[0] == group_id and stat]
+
+
+def delete_group(tx: Tx, command: DeleteGroup) -> None:
+    """Removes the name, deletes the dead letter topic, and schedules the purge."""
+    group = tx.group(command.name)
+    if group is None:
+        raise group_not_found(command.name, "name")
+    for topic_id in _topics_of(tx, group.group_id):
+        tx.wake(group.group_id, topic_id)
+    tx.state.watches.reset(group.name)
+    tx.state.ids.pop(("g", group.name))
+    tx.state.groups.pop(group.group_id)
+    tx.state.purges[group.group_id] = "group"
+    if tx.topic(dead_letter_topic(group.name)) is not None:
+        delete_topic(tx, DeleteTopic(dead_letter_topic(group.name)))

@@ -1,0 +1,54 @@
+"""A walk through a table in pieces that steps over rows which cannot be read, so that one does not stop it forever."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.store.rows import RowReader
+from popmq_server.errors import UnreadableRow
+
+log = logging.getLogger("popmq.store")
+
+T = TypeVar("T")
+#: Rows that are reported, each once; a store with more of them is reported enough.
+_TOLD_MAX = 100
+
+
+class RowWalk(Generic[T]):
+    """`place`: the key at which the next piece begins; empty for the first row."""
+
+    def __init__(self, table: str, rows_max: int, read: Callable[[Any], T]) -> None:
+        """`rows_max`: of one piece. `read`: reads a value; it may raise RowReader.ERRORS."""
+        self.place = b""
+        self._table = table
+        self._rows_max = rows_max
+        self._read = read
+        self._told: set[bytes] = set()
+
+    def piece(self, kv: Transaction) -> list[tuple[bytes, T]]:
+        """The next rows, without those that cannot be read; after the last one the walk begins again."""
+        rows: list[tuple[bytes, T]] = []
+        at, left = self.place, self._rows_max
+        while left:
+            try:
+                for key, raw in kv.scan(self._table, b"", at):
+                    if not left:
+                        break
+                    at, left = key + b"\0", left - 1
+                    rows.append((key, self._read(raw)))
+            except UnreadableRow as error:
+                self._tell(error)
+                at, left = error.key + b"\0", left - 1
+            except RowReader.ERRORS as error:
+                self._tell(UnreadableRow(self._table, at[:-1], str(error)))
+            else:
+                at = b"" if left else at
+                break
+        self.place = at
+        return rows
+
+    def _tell(self, error: UnreadableRow) -> None:
+        if error.key not in self._told and len(self._told) < _TOLD_MAX:
+            self._told.add(error.key)
+            log.error("%s; until then it is left out", error)

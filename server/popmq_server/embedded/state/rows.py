@@ -1,0 +1,136 @@
+"""The rows of the stored tables, with which `State` declares them.
+
+A row of an older store may lack fields or numbers; the readers fill them in.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from popmq_server.embedded.store.keys import (
+    POFF_KEY,
+    STAT_KEY,
+    U32,
+    U64,
+)
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.store.rows import (
+    ID,
+    PAIR,
+    Key,
+    RowReader,
+    Rows,
+    json_rows,
+    numbers,
+    packed,
+    packed_keys,
+    u32,
+    u64,
+    without_defaults,
+)
+from popmq_server.embedded.store.table import StoreChange
+from popmq_server.values.ids import GroupTopic
+from popmq_server.values.records import (
+    IN_FLIGHT_MAX,
+    SUBSCRIPTION_EXPIRY_MS,
+    Counters,
+    Group,
+    Owner,
+    Schedule,
+    Stat,
+    Subscription,
+    Sweep,
+    Token,
+    Topic,
+    TopicStat,
+    Void,
+)
+
+_COUNTERS = b"counters"
+#: Key prefix of the names of lite topics, before the id of their parent.
+LITE_NAME = b"l"
+#: Defaults for fields that a group of an older store lacks.
+_OLDER_GROUP = {
+    "fifo": False,
+    "in_flight_max": IN_FLIGHT_MAX,
+    "stop_on_failure": False,
+    "lite_exclusive": False,
+    "consume_enable": True,
+    "subscription_expiry_ms": SUBSCRIPTION_EXPIRY_MS,
+}
+
+
+def _text(raw: bytes | memoryview) -> str:
+    return bytes(raw).decode()
+
+
+#: Names by kind. Those of lite topics have their parent's id, so they are not found once that is deleted.
+_NAME = Key(lambda key: (key[0] + key[1]).encode(), lambda raw: (chr(raw[0]), raw[1:].decode()))
+_LITE = Key(lambda key: LITE_NAME + U32.pack(key[0]) + key[1].encode(), lambda raw: (u32(raw[1:5]), raw[5:].decode()))
+LITE_NAMES = packed_keys("name", _LITE, U32.pack, u32, LITE_NAME)
+_TOKEN = Key(lambda key: STAT_KEY.pack(key[0], key[1]) + key[2], lambda raw: (*STAT_KEY.unpack(raw[:8]), raw[8:]))
+_OWNER = Key(lambda key: U32.pack(key[0]) + key[1], lambda raw: (u32(raw[:4]), raw[4:]))
+
+
+def _read_names(reader: RowReader) -> Iterator[tuple[tuple[str, str], int]]:
+    for kind in (b"g", b"t"):
+        for raw, value in reader.scan("name", kind):
+            yield _NAME.unpack(raw), u32(value)
+
+
+NAMES = Rows(packed_keys("name", _NAME, U32.pack, u32).store, _read_names)
+
+
+def ends(store: StoreChange) -> Rows:
+    """The ends of the queues. `State` loads both, by topic."""
+    return Rows(store, lambda _: iter(()))
+
+
+def _group(_: int, fields: dict[str, Any]) -> Group:
+    return Group(**_OLDER_GROUP | fields | {"delays_ms": tuple(fields["delays_ms"])})
+
+
+def _sweep(_: GroupTopic, fields: dict[str, Any]) -> Sweep:
+    voids = (Void(ck_id, rseq, *map(tuple, offsets)) for ck_id, rseq, *offsets in fields["voids"])
+    return Sweep(**fields | {"voids": tuple(voids)})
+
+
+def _owner_fields(owner: Owner) -> dict[str, Any]:
+    """The fields of an owner without its hash, which its key has."""
+    return owner._asdict() | {"key": ""}
+
+
+def _owner(key: tuple[int, bytes], fields: dict[str, Any]) -> Owner:
+    return Owner(**fields | {"key": key[1], "topics": tuple(fields.get("topics", ()))})
+
+
+OWNERS = json_rows("own", Owner, _OWNER, _owner_fields, _owner)
+
+
+def _store_counters(tx: Transaction, _: str, __: Any, value: Counters) -> None:
+    tx.put("meta", _COUNTERS, b"".join(map(U64.pack, value)))
+
+
+def _read_counters(reader: RowReader) -> Iterator[tuple[str, Counters]]:
+    """One row. Numbers of an older store that it lacks begin at 1.
+
+    Those of stages are looked up too: an older release that had the store open meanwhile dropped their counter.
+    """
+    raw = reader.tx.get("meta", _COUNTERS)
+    older = Counters() if raw is None else numbers(Counters)[1](raw)
+    last = reader.tx.last("stage"), reader.tx.last("publish")
+    stage_id = max((U64.unpack_from(found[0])[0] + 1 for found in last if found), default=1)
+    numbered = older._replace(sched_id=older.sched_id or 1, txn_id=older.txn_id or 1)
+    yield "", numbered._replace(stage_id=max(older.stage_id, stage_id))
+
+
+TOPICS = json_rows("topic", Topic, ID, without_defaults)
+GROUPS = json_rows("group", Group, ID, made=_group)
+PURGES = packed_keys("purge", ID, str.encode, _text)
+POSITIONS = packed("poff", POFF_KEY, U64.pack, u64)
+STATS = packed("stat", STAT_KEY, *numbers(Stat))
+SUBSCRIPTIONS = json_rows("sub", Subscription, PAIR)
+SWEEPS = json_rows("sweep", Sweep, PAIR, made=_sweep)
+TOPIC_STATS = packed_keys("tstat", ID, *numbers(TopicStat))
+TOKENS = json_rows("tok", Token, _TOKEN)
+SCHEDULES = json_rows("cron", Schedule, Key(str.encode, lambda raw: bytes(raw).decode()))
+COUNTERS = Rows(_store_counters, _read_counters)

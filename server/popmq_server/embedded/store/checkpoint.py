@@ -1,0 +1,333 @@
+"""CheckPoints: the messages that one Pop leased, and those of them that are not done yet.
+
+    ck    ck_id → G, T, kind, owner, nonce, popped ms, runs, chunks,                                immutable
+          FIFO: part, message groups; attempt id, client, reason
+          a bit of `kind` marks a lease bound to its client's session (session_lease.py)
+    due   due ms + ck_id + sub → done bitmap                                                        mutable
+
+A batch from one queue is one CheckPoint of some 60 bytes for any size: its members are *runs* of consecutive offsets of
+a queue, or single entries from the retry topic. Member i is bit i. `sub` 0 is the batch; a member whose lease was
+changed alone is split off under sub = i + 1. When the last undone bit of the last sub is done, the CheckPoint is
+removed.
+"""
+
+import bisect
+import dataclasses
+import functools
+import itertools
+import json
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from popmq_server.embedded.store.keys import NEVER, U32, U64
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.errors import StartError
+from popmq_server.values.ids import GroupId, TopicId
+
+NORMAL, RETRY, FIFO, BACKOFF = 0, 1, 2, 3
+KIND_NAMES = ("normal", "retry", "fifo", "backoff")
+#: Flag stored with the kind: the lease is bound to its client's session.
+SESSION = 0x80
+
+#: Cached texts of recently used CheckPoints: some 1 MiB.
+TEXTS_MAX = 8192
+
+HEAD = struct.Struct(">BIIBQQQHH")  # version, G, T, kind, owner id, nonce, popped ms, runs, chunks
+#: The index of popped ms in HEAD.
+HEAD_POPPED = 6
+_PAIR = struct.Struct(">xII")  # G, T of HEAD
+_RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, first pop ms
+_CHUNK = struct.Struct(">HQ")  # first member, chunk position
+_RENEWED = struct.Struct(">HQ")  # renewals, time of the last one
+#: VERSION_FIFO has, before the texts, a part [4] and for each member the hash [8] of its message group.
+VERSION, VERSION_FIFO = 1, 2
+
+
+#: One shared encoder: `json.dumps` with options creates one per call, which costs more than encoding these texts.
+_write_json = json.JSONEncoder(ensure_ascii=False).encode
+#: Bytes of head, run and chunk of a CheckPoint with one run and one chunk. The texts follow.
+SINGLE_BYTES = HEAD.size + _RUN.size + _CHUNK.size
+#: The fields for sums: version, G, T, kind, owner id; runs, chunks, queue; members of the run; size; chunk position.
+SINGLE = struct.Struct(">BIIBQ16xHHH8xH10xI10xQ")
+NAMED = struct.Struct(">xIIB72x")  # G, T, kind
+
+
+class Run(NamedTuple):
+    """Members with consecutive offsets and the same attempt number. `size` 0: the consume queue has the positions."""
+
+    queue: int
+    first: int
+    length: int
+    attempts: int
+    position: int = 0
+    size: int = 0
+    first_pop_ms: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckPoint:
+    """The immutable part. `chunks`: (first member, chunk position) pairs, from which the pins of chunks follow.
+
+    A batch of retries has a run, and perhaps a chunk, for each member, and each member may be acked alone. Methods on a
+    few members must not walk all runs, or a batch of thousands costs millions of steps.
+    """
+
+    ck_id: int
+    group_id: GroupId
+    topic_id: TopicId
+    kind: int
+    nonce: int
+    popped_ms: int
+    runs: tuple[Run, ...]
+    members: int
+    chunks: tuple[tuple[int, int], ...]
+    owner_id: int = 0  # 0 = none
+    attempt_id: str = ""
+    client: str = ""
+    reason: str = ""
+    message_groups: tuple[bytes, ...] = ()  # FIFO topics: the message group of each member, hashed
+    part: int = 0  # of the token, in FIFO topics: its later chunks may have more of these message groups
+    session: bool = False  # the lease is bound to its client's session
+
+    @property
+    def all_bits(self) -> int:
+        """A bit for each member."""
+        return (1 << self.members) - 1
+
+    @functools.cached_property
+    def _run_starts(self) -> list[int]:
+        return [0, *itertools.accumulate(run.length for run in self.runs)]
+
+    @functools.cached_property
+    def _chunk_starts(self) -> list[int]:
+        return [*(start for start, _ in self.chunks), self.members]
+
+    def runs_with(self, bits: int) -> Iterator[tuple[Run, int, int]]:
+        """(run, its first member, the part of `bits` in it, shifted to begin there) of each run that has any."""
+        if len(self.runs) == 1 and bits:
+            yield self.runs[0], 0, bits
+            return
+        for place, start, inside in _spans(self._run_starts, bits):
+            yield self.runs[place], start, inside
+
+    def attempts_of(self, member: int) -> int:
+        """The attempt number of a member."""
+        return self.runs[bisect.bisect_right(self._run_starts, member) - 1].attempts
+
+    def chunk_of(self, member: int) -> int:
+        """The position of a member's chunk."""
+        return self.chunks[bisect.bisect_right(self._chunk_starts, member) - 1][1]
+
+    def pinned(self, bits: int) -> dict[int, int]:
+        """For each chunk the number of members of `bits` in it."""
+        if len(self.chunks) == 1 and bits:
+            return {self.chunks[0][1]: bits.bit_count()}
+        found: dict[int, int] = {}
+        for place, _, inside in _spans(self._chunk_starts, bits):
+            chunk = self.chunks[place][1]
+            found[chunk] = found.get(chunk, 0) + inside.bit_count()
+        return found
+
+
+def _spans(starts: list[int], bits: int) -> Iterator[tuple[int, int, int]]:
+    """(index, start, bits inside) of each span from one start to the next that has any of `bits`."""
+    base = 0
+    while bits:
+        place = bisect.bisect_right(starts, base + (bits & -bits).bit_length() - 1) - 1
+        start, stop = starts[place], starts[place + 1]
+        bits >>= start - base
+        yield place, start, bits & (1 << stop - start) - 1
+        bits >>= stop - start
+        base = stop
+
+
+class Lease(NamedTuple):
+    """The mutable part: the deadline, and the undone members. The middle four fields are for owners (owner.py).
+
+    Bits are those of the CheckPoint's members, also in a part that was split off. `why` shows the last two fields.
+    """
+
+    due_ms: int
+    undone: int
+    torn: int = 0
+    released: int = 0  # undone members that are in the retry topic
+    released_first: int = 0  # rseq of the lowest of `released_at`
+    released_at: int = 0  # members that were released together, which gives the rseq of each
+    renewals: int = 0
+    renewed_ms: int = 0  # when it was last renewed; 0 = never
+
+    def renewed(self, now_ms: int, due_ms: int) -> "Lease":
+        """The same lease with another deadline, one more renewal."""
+        return self._replace(due_ms=due_ms, renewals=min(self.renewals + 1, 0xFFFF), renewed_ms=now_ms)
+
+
+def members_of(bits: int) -> list[int]:
+    """The indexes of the set bits, ascending.
+
+    A single bit and a full prefix are the common cases. Otherwise it reads the digits as text, since shifting a number
+    of thousands of bits once per bit is quadratic.
+    """
+    if bits & (bits + 1) == 0:
+        return list(range(bits.bit_length()))
+    if bits & (bits - 1) == 0:
+        return [bits.bit_length() - 1]
+    text = bin(bits)[:1:-1]
+    return [index for index, bit in enumerate(text) if bit == "1"]
+
+
+def encode(ck: CheckPoint) -> bytes:
+    """head · runs · chunks · in FIFO topics part and message groups · JSON of [attempt id, client, reason]."""
+    texts = texts_of(ck.attempt_id, ck.client, ck.reason)
+    head = HEAD.pack(
+        VERSION_FIFO if ck.message_groups else VERSION,
+        ck.group_id,
+        ck.topic_id,
+        ck.kind | SESSION if ck.session else ck.kind,
+        ck.owner_id,
+        ck.nonce,
+        ck.popped_ms,
+        len(ck.runs),
+        len(ck.chunks),
+    )
+    runs, chunks = (_RUN.pack(*run) for run in ck.runs), (_CHUNK.pack(*chunk) for chunk in ck.chunks)
+    message_groups = (U32.pack(ck.part), *ck.message_groups) if ck.message_groups else ()
+    return b"".join((head, *runs, *chunks, *message_groups, texts))
+
+
+def decode(ck_id: int, raw: memoryview) -> CheckPoint:
+    """The inverse of `encode`. Raises StartError for a version that this release does not know."""
+    version, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = HEAD.unpack_from(raw)
+    if version not in (VERSION, VERSION_FIFO):
+        raise StartError(f"CheckPoint {ck_id} has version {version}, which this release does not know")
+    stop = HEAD.size + run_count * _RUN.size
+    end = stop + chunk_count * _CHUNK.size
+    runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[HEAD.size : stop]))
+    chunks = tuple(_CHUNK.iter_unpack(raw[stop:end]))
+    members = sum(run.length for run in runs)
+    message_groups, part = tuple[bytes, ...](), 0
+    if version == VERSION_FIFO:
+        part, start = U32.unpack_from(raw, end)[0], end + U32.size
+        end = start + 8 * members
+        message_groups = tuple(bytes(raw[at : at + 8]) for at in range(start, end, 8))
+    attempt_id, client, reason = json.loads(bytes(raw[end:]))
+    return CheckPoint(
+        ck_id=ck_id,
+        group_id=group_id,
+        topic_id=topic_id,
+        kind=kind & ~SESSION,
+        nonce=nonce,
+        popped_ms=popped_ms,
+        runs=runs,
+        members=members,
+        chunks=chunks,
+        owner_id=owner_id,
+        attempt_id=attempt_id,
+        client=client,
+        reason=reason,
+        message_groups=message_groups,
+        part=part,
+        session=bool(kind & SESSION),
+    )
+
+
+@functools.lru_cache(maxsize=TEXTS_MAX)
+def texts_of(attempt_id: str, client: str, reason: str = "") -> bytes:
+    """The encoded texts at the end of a CheckPoint. Cached: a pop needs them for its attempt key and to be stored, an
+    ack to remove that key.
+    """
+    return _write_json([attempt_id, client, reason]).encode()
+
+
+def clients_in(texts: list[bytes]) -> list[str]:
+    """The clients in these texts.
+
+    Without escapes no text contains a quote: each has the separator twice, so all are split together.
+    """
+    pieces = (together := b"".join(texts)).split(b'", "')
+    if b"\\" in together or len(pieces) != 2 * len(texts) + 1:
+        return [json.loads(text)[1] for text in texts]
+    clients = pieces[1::2]
+    names = {client: client.decode() for client in set(clients)}
+    return [names[client] for client in clients]
+
+
+def encode_lease(sub: int, lease: Lease, count: int) -> bytes:
+    """The value of a `due` entry: done bits, and for an owner's CheckPoint torn and released ones.
+
+    It has done bits, not undone ones, so a new lease is all zeros. Renewals follow the bits.
+    """
+    renewed = _RENEWED.pack(lease.renewals, lease.renewed_ms) if lease.renewals else b""
+    if sub:
+        return b"\0" + renewed
+    width = (count + 7) // 8
+    done = ((1 << count) - 1 ^ lease.undone).to_bytes(width, "little")
+    if lease.due_ms != NEVER:
+        return done + renewed
+    bits = (lease.torn, lease.released, lease.released_at)
+    return done + b"".join(value.to_bytes(width, "little") for value in bits) + U64.pack(lease.released_first)
+
+
+def decode_lease(due_ms: int, sub: int, raw: memoryview, count: int) -> Lease:
+    """The inverse of `encode_lease`; the deadline and the sub come from the key."""
+    width = 1 if sub else (count + 7) // 8
+    renewals, renewed_ms = _RENEWED.unpack_from(raw, width) if due_ms != NEVER and len(raw) > width else (0, 0)
+    if sub:
+        return Lease(due_ms, 1 << sub - 1, renewals=renewals, renewed_ms=renewed_ms)
+    fields = [int.from_bytes(raw[place * width : (place + 1) * width], "little") for place in range(4)]
+    undone = (1 << count) - 1 ^ fields[0]
+    if due_ms != NEVER:
+        return Lease(due_ms, undone, renewals=renewals, renewed_ms=renewed_ms)
+    return Lease(due_ms, undone, fields[1], fields[2], U64.unpack_from(raw, 4 * width)[0], fields[3])
+
+
+def pair_of(raw: memoryview) -> tuple[GroupId, TopicId]:
+    """G, T of an encoded CheckPoint, without decoding the rest."""
+    group_id, topic_id = _PAIR.unpack_from(raw)
+    return GroupId(group_id), TopicId(topic_id)
+
+
+def store_checkpoint(tx: Transaction, ck_id: int, _: CheckPoint | None, ck: CheckPoint | None) -> None:
+    """Table `ck` → database `ck`."""
+    if ck is None:
+        tx.delete("ck", U64.pack(ck_id))
+    else:
+        tx.put("ck", U64.pack(ck_id), encode(ck))
+
+
+def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
+    """The members of `bits` as runs of their own.
+
+    Neighbours that leave together remain one run, so a released batch does not become one run per message.
+    """
+    runs: list[Run] = []
+    for run, _, inside in ck.runs_with(bits):
+        for first, length in _stretches(members_of(inside)):
+            runs.append(
+                run._replace(
+                    first=run.first + first,
+                    length=length,
+                    attempts=run.attempts - uncounted,
+                    first_pop_ms=run.first_pop_ms or ck.popped_ms,
+                )
+            )
+    return tuple(runs)
+
+
+def take_chunks(ck: CheckPoint, bits: int) -> tuple[tuple[int, int], ...]:
+    """(member, chunk) pairs of the members of `bits`, renumbered from 0."""
+    chunks: list[tuple[int, int]] = []
+    for index, member in enumerate(members_of(bits)):
+        chunk = ck.chunk_of(member)
+        if not chunks or chunks[-1][1] != chunk:
+            chunks.append((index, chunk))
+    return tuple(chunks)
+
+
+def _stretches(numbers: list[int]) -> Iterable[tuple[int, int]]:
+    """(first, length) of each stretch of consecutive numbers."""
+    start = 0
+    for place in range(1, len(numbers) + 1):
+        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
+            yield numbers[start], place - start
+            start = place

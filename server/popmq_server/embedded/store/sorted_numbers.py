@@ -1,0 +1,67 @@
+"""Sorted numbers of a key in two levels of tables: a change copies only a short tuple.
+
+numbers    key, span → its numbers        ascending        span = number >> bits: at most 2^bits numbers
+spans      key → its spans                ascending        copied when a span gets its first or loses its last
+"""
+
+import bisect
+from typing import Any
+
+from popmq_server.embedded.store.table import Table
+
+Numbers = Table[Any, tuple[int, ...]]
+
+
+def add(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int) -> None:
+    if not _insert(numbers, (*key, number >> bits), number):
+        _insert(spans, key, number >> bits)
+
+
+def remove(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int) -> None:
+    if not _take(numbers, (*key, number >> bits), number):
+        _take(spans, key, number >> bits)
+
+
+def load(numbers: Numbers, spans: Numbers, found: dict[Any, list[int]], bits: int) -> None:
+    """At start: loads the numbers of each key, given in any order."""
+    by_span: dict[tuple[Any, ...], list[int]] = {}
+    for key, each in found.items():
+        for number in sorted(each):
+            by_span.setdefault((*key, number >> bits), []).append(number)
+    by_key: dict[tuple[Any, ...], list[int]] = {}
+    for *key, span in by_span:
+        by_key.setdefault(tuple(key), []).append(span)
+    for table, entries in ((numbers, by_span), (spans, by_key)):
+        for name, each in entries.items():
+            table.load(name, tuple(each))
+
+
+def after(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int, most: int) -> list[int]:
+    """At most `most` numbers of a key that are greater than `number`, in ascending order."""
+    held, found = spans.get(key, ()), list[int]()
+    for place in range(bisect.bisect_left(held, number >> bits), len(held)):
+        inside = numbers[(*key, held[place])]
+        found += inside[bisect.bisect_right(inside, number) :]
+        if len(found) >= most:
+            break
+    return found[:most]
+
+
+def _insert(table: Numbers, key: Any, number: int) -> bool:
+    """Adds a number to a sorted tuple; returns whether there were others."""
+    held = table.get(key, ())
+    place = bisect.bisect_left(held, number)
+    table[key] = (*held[:place], number, *held[place:])
+    return bool(held)
+
+
+def _take(table: Numbers, key: Any, number: int) -> bool:
+    """Removes a number from a sorted tuple; returns whether others are left."""
+    held = table[key]
+    place = bisect.bisect_left(held, number)
+    left = held[:place] + held[place + 1 :]
+    if left:
+        table[key] = left
+    else:
+        table.pop(key)
+    return bool(left)

@@ -1,0 +1,259 @@
+"""Write-through tables: state in memory with an uncommitted layer above it.
+
+A transaction reads through the layer and writes into it. `flush` puts each changed key into LMDB once, however often it
+changed; `merge` moves the layer into the committed entries after the commit; `drop` discards it after an abort. Values
+must be immutable, or an abort could not undo changes. A table without a `store` function is in memory only.
+
+    poff = Table(store)      poff[g, t, q] = 7        a layer above the committed 5
+                             poff[g, t, q] → 7        inside the transaction
+    flush(tx)                one put, though it changed in ten commands
+    commit, merge()          7 is committed           or abort, drop(): 5 as before
+
+A StoredTable has the same layer, but its committed entries stay in the store and are read through the current
+transaction: memory does not grow with them.
+
+Compared with undo logs or copies of the state, the only cost is one more look-up per read while the table has
+uncommitted changes.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar, overload
+
+from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.store.sharded import Sharded
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+#: A deleted key in a layer.
+_GONE: Any = object()
+_NONE: Any = object()
+
+#: Called with (tx, key, value before or None, value now or None): writes the change.
+StoreChange = Callable[[Transaction, Any, Any, Any], None]
+
+
+#: Recently used entries that a StoredTable keeps as objects in one generation; one commit may exceed it. Two
+#: generations of leases and their CheckPoints are some 12 MiB, for any size of the store.
+RECENT_MAX = 4096
+#: A table of more entries grows in shards: resizing a dict of this many takes a millisecond.
+LARGE = 16_384
+
+
+class Changes:
+    """Counts changes of tables: comparing `count` before and after shows whether anything changed.
+
+    The tables of one broker share one (tables.py). Another broker of the process has its own, as its writer is another
+    thread: a counter of both would make its changes look like changes of this one, and could lose some of either.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Table(Generic[K, V]):
+    """A dict with an uncommitted layer. Only the writer thread uses it while a transaction runs."""
+
+    __slots__ = ("_base", "_layer", "_store", "changes")
+
+    def __init__(self, store: StoreChange | None = None) -> None:
+        self._base: dict[K, V] | Sharded[K, V] = {}
+        self._layer: dict[K, V] = {}
+        self._store = store
+        self.changes = Changes()
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+    def get(self, key: K, default: Any = None) -> Any:
+        value = self._layer.get(key, _NONE) if self._layer else _NONE
+        if value is _NONE:
+            return self._base.get(key, default)
+        return default if value is _GONE else value
+
+    def __getitem__(self, key: K) -> V:
+        value = self.get(key, _NONE)
+        if value is _NONE:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: K) -> bool:
+        return self.get(key, _NONE) is not _NONE
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.changes.count += 1
+        self._layer[key] = value
+
+    def pop(self, key: K) -> None:
+        """Removes `key` if it exists."""
+        self.changes.count += 1
+        if key in self._base:
+            self._layer[key] = _GONE
+        else:
+            self._layer.pop(key, None)
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """All entries, the layer's first; the table may change during the iteration."""
+        for key, value in list(self._layer.items()):
+            if value is not _GONE:
+                yield key, value
+        for key, value in list(self._base.items()):
+            if key not in self._layer:
+                yield key, value
+
+    def __iter__(self) -> Iterator[K]:
+        """All keys, in the order of `items`, without creating pairs: for 100,000 entries these are most of the cost."""
+        for key, value in list(self._layer.items()):
+            if value is not _GONE:
+                yield key
+        for key in list(self._base):
+            if key not in self._layer:
+                yield key
+
+    def values(self) -> Iterator[V]:
+        return (value for _, value in self.items())
+
+    def load(self, key: K, value: V) -> None:
+        """Sets a committed value: for the scan at start."""
+        self._base[key] = value
+
+    def load_all(self, entries: dict[K, V]) -> None:
+        """Sets all committed values: for the scan at start. The caller must not change `entries` afterwards."""
+        self._base = entries if entries.__class__ is dict else dict(entries)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._layer)
+
+    def changed_items(self) -> Iterator[tuple[K, V | None]]:
+        """Uncommitted entries; None: removed."""
+        return iter([(key, None if value is _GONE else value) for key, value in self._layer.items()])
+
+    def flush(self, tx: Transaction) -> None:
+        """Writes each changed key once. The committed entries change only in `merge`."""
+        if self._store is None:
+            return
+        for key, value in self._layer.items():
+            self._store(tx, key, self._base.get(key), None if value is _GONE else value)
+
+    def merge(self) -> None:
+        """After the commit: moves the layer into the committed entries."""
+        if self._base.__class__ is dict and len(self._base) > LARGE:
+            self._base = Sharded(self._base)
+        for key, value in self._layer.items():
+            if value is _GONE:
+                self._base.pop(key, None)
+            else:
+                self._base[key] = value
+        self._layer.clear()
+
+    def drop(self) -> None:
+        """After an abort: discards the layer."""
+        self._layer.clear()
+
+    def committed(self) -> dict[K, V]:
+        """A copy of the committed entries: for comparisons in tests and fsck."""
+        return dict(self._base.items())
+
+
+def changed(tables: list[Table[Any, Any]]) -> list[Table[Any, Any]]:
+    """The tables with uncommitted changes. Each commit needs this up to three times, so it makes no call per table."""
+    return [table for table in tables if table._layer]
+
+
+class StoredTable(Table[K, V]):
+    """A table whose committed entries are read from the store on access.
+
+    Recently put or read entries are kept as objects, in two generations: when the younger one is full the older one is
+    dropped. `kv` is the transaction to read through; without one such a read raises RuntimeError.
+    """
+
+    __slots__ = ("_older", "kv")
+
+    def __init__(self, store: StoreChange | None = None) -> None:
+        super().__init__(store)
+        self._base: dict[K, V] = {}
+        self._older: dict[K, V] = {}
+        self.kv: Transaction | None = None
+
+    def read(self, kv: Transaction, key: K) -> V | None:
+        """Reads one committed entry from the store."""
+        raise NotImplementedError
+
+    def stored_keys(self) -> Iterator[K]:
+        """The keys of all committed entries, which may be millions: for fsck and tests."""
+        raise NotImplementedError
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+    def get(self, key: K, default: Any = None) -> Any:
+        value = self._layer.get(key, _NONE) if self._layer else _NONE
+        if value is _NONE:
+            if (value := self._base.get(key)) is None:
+                value = self._committed(key)
+            return default if value is None else value
+        return default if value is _GONE else value
+
+    def _committed(self, key: K) -> V | None:
+        """A committed entry that is not in the younger generation; adds it there."""
+        value = self._older.get(key) if self._older else None
+        if value is None and (value := self._fetch(key)) is not None:
+            self._make_room()
+            self._base[key] = value
+        return value
+
+    def _fetch(self, key: K) -> V | None:
+        if self.kv is None:
+            raise RuntimeError("committed leases are read through a transaction, and there is none")
+        return self.read(self.kv, key)
+
+    def _make_room(self) -> None:
+        """If the younger generation is full, drops the older one and begins a new one."""
+        if len(self._base) >= RECENT_MAX:
+            self._older, self._base = self._base, {}
+
+    def pop(self, key: K) -> None:
+        self.changes.count += 1
+        self._layer[key] = _GONE
+
+    def __iter__(self) -> Iterator[K]:
+        for key, value in list(self._layer.items()):
+            if value is not _GONE:
+                yield key
+        for key in list(self.stored_keys()):
+            if key not in self._layer:
+                yield key
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        return ((key, self[key]) for key in self)
+
+    def load(self, key: K, value: V) -> None:
+        raise NotImplementedError("a stored table loads no entries")
+
+    def flush(self, tx: Transaction) -> None:
+        assert self._store is not None
+        for key, value in self.changed_items():
+            self._store(tx, key, None, value)
+
+    def merge(self) -> None:
+        """As in Table; also removes changed entries from the older generation."""
+        for key, value in self._layer.items():
+            if self._older:
+                self._older.pop(key, None)
+            if value is _GONE:
+                self._base.pop(key, None)
+            else:
+                self._base[key] = value
+        self._layer.clear()
+        self._make_room()
+
+    def committed(self) -> dict[K, V]:
+        """The committed entries as the broker sees them: recent ones from memory, the others from the store."""
+        found = {key: self._fetch(key) for key in self.stored_keys()}
+        return {key: value for key, value in (found | self._older | self._base).items() if value is not None}

@@ -1,0 +1,414 @@
+"""Group commit: runs a batch of commands in one transaction; the answers are sent after its commit.
+
+    run:  acks, renewals …  →  revive, housekeeping  →  sends  →  write chunks  →  pops  →  flush  →  commit  →  merge
+
+If a command raises after it wrote, `Core` answers it and runs the other commands again in a new transaction, so one bad
+request does not affect the rest of its batch. If a commit fails because the map or the disk is full, `Core` retries the
+batch in parts, then without commands that need room. If the disk has room the failure is final: CommitFailed.
+
+Failures, and what happens to the rest of the batch:
+
+    a command refuses before it wrote      it is answered, nothing else happens
+    a command refuses or raises later      it is answered, the batch runs again without it; from a few on in parts
+    no room for a command (space.py)       STORAGE_FULL; a job is postponed by RETRY_MS
+    the map is full at a put               the same, for the command or job that made the put
+    a piece of a job raises                the job, or its lease or topic that failed, is postponed: jobs.py
+    the commit meets a full map or disk    the disk reserve is released, and the batch runs in parts:
+
+        acks … │ job │ job │ … │ sends, pops      one transaction each; if it fails, the commands run again without
+                                                  those that need room, then one by one, then UNAVAILABLE;
+                                                  a job is postponed, and its next piece is smaller
+    … although there are free pages        a long value lacks adjacent ones: the commands are halved until it is alone
+
+    the store is nearly full (space.tight) each batch runs in parts, within the room that is left
+    the commit fails with room on disk     UNAVAILABLE for all, and the process ends
+
+This module uses no thread and no socket: tests call `Core.run` with a store, commands and a clock.
+"""
+
+import logging
+from typing import Any
+
+from popmq_server.clock import Clock, stopwatch
+from popmq_server.contract.commands import LANE_ACK, LANE_POP, SetMaxSize
+from popmq_server.embedded.rules.delivery import revive
+from popmq_server.embedded.rules.schedules import occurrences
+from popmq_server.embedded.rules.sending import check_back, publishing, release_delayed
+from popmq_server.embedded.rules.topics import (
+    backlog,
+    index_merge,
+    lite_chunks,
+    topic,
+)
+from popmq_server.embedded.state import jobs, space
+from popmq_server.embedded.state.events import Reporter
+from popmq_server.embedded.state.jobs import Timed
+from popmq_server.embedded.state.state import State
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.lmdb import DiskFault, MapFull
+from popmq_server.embedded.store.store import Store, reading
+from popmq_server.embedded.store.table import changed
+from popmq_server.embedded.writer import (
+    answers,
+    coalescing,
+    housekeeping,
+    map_size,
+    rebase,
+    timetable,
+)
+from popmq_server.embedded.writer.batch import (
+    Batch,
+    Committed,
+    Poisoned,
+    TimesWork,
+    TooManyPoisoned,
+    joined,
+    nothing,
+    refusal_of,
+)
+from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.errors import (
+    FREE_DISK,
+    CommitFailed,
+    NoRoom,
+    Refused,
+    not_written,
+)
+
+log = logging.getLogger("popmq.core")
+
+#: Commands of one transaction that may fail after they wrote; with more, the others run in parts: each costs a run.
+POISONED_MAX = 4
+#: Consecutive failures of single commands after which the rest of the batch is not tried.
+GIVE_UP_AFTER = 3
+#: At most this many halvings of one batch; the rest is tried without commands that need room, then one by one.
+HALVINGS_MAX = 32
+#: Minimum interval between two saves of the broker's time.
+SAVE_TIME_MS = 1000
+
+
+class Core:
+    """The engine without threads: owns the state, runs commands in commit batches."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        """Loads the state (never history) and anchors the clock to the saved time."""
+        self.store = store
+        self.clock = clock
+        self.state = State()
+        self.next_due_ms: int | None = None
+        self.space = space.Space(store)
+        self._halvings = 0
+        self._reporter = Reporter()
+        try:
+            self._load()
+        except BaseException:
+            store.close()
+            raise
+        now_ms = self.state.started_ms = clock.now_ms()
+        tidying = (*housekeeping.jobs(now_ms), index_merge.MergingBlocks(now_ms), *lite_chunks.jobs(store))
+        storing = release_delayed.ReleasingDelayed(), publishing.Publishing(), occurrences.Occurring()
+        self.timetable = timetable.Timetable((*tidying, *storing, check_back.CheckingBack(), revive.Reviving()))
+        self._look_ahead()
+
+    def _load(self) -> None:
+        """Loads the state. If this fails the store keeps its format, for the release that wrote it."""
+        saved_ms = self._read()
+        if ahead_ms := self.clock.ahead_ms(saved_ms):
+            rebase.rebase(self.store, saved_ms - ahead_ms, ahead_ms)
+            self.state = State()
+            saved_ms = self._read()
+        self.clock.anchor(saved_ms)
+        self.store.adopt()
+
+    def _read(self) -> int:
+        """Loads the state; returns the last saved time."""
+        with reading(self.store, views=False) as kv:
+            self.state.load(kv)
+            revive.warn_of_too_late(kv, self.state.counters[""].saved_ms)
+            return self.state.counters[""].saved_ms
+
+    def _begin(self) -> Tx:
+        return Tx(self.state, self.store, self.clock.now_ms(), self.clock.wall_ms())
+
+    def _look_ahead(self) -> None:
+        """Computes `next_due_ms` from the timetable: at start, and after jobs that ran in transactions of their own."""
+        tx = self._begin()
+        try:
+            self.next_due_ms = self.timetable.next_ms(tx)
+        finally:
+            tx.abort()
+
+    def run(self, commands: list[Any]) -> Committed:
+        """Runs a batch; every command gets an answer or an exception. On CommitFailed the process must end.
+
+        The sort is stable, so commands of one lane keep their order.
+        """
+        batch = Batch(commands)
+        order = sorted(range(len(commands)), key=batch.lane)
+        if SetMaxSize in map(type, commands):
+            order = self._between(batch, order)
+        began = stopwatch()
+        shut, self._halvings = False, 0
+        if not self.space.tight:
+            try:
+                return self._attempt(batch, order, self._timed)._replace(seconds=stopwatch() - began)
+            except (MapFull, DiskFault) as fault:
+                self._after_fault(fault)
+                shut = isinstance(fault, DiskFault)
+            except TooManyPoisoned:
+                pass
+        return self._apart(batch, order, shut)._replace(seconds=stopwatch() - began)
+
+    def _between(self, batch: Batch, order: list[int]) -> list[int]:
+        """Runs SetMaxSize commands, for which no transaction may be open; returns the indexes of the others."""
+        others = []
+        for index in order:
+            command = batch.commands[index]
+            if isinstance(command, SetMaxSize):
+                batch.results[index] = self._set_max_size(command.size)
+            else:
+                others.append(index)
+        return others
+
+    def _set_max_size(self, size: int) -> Refused | None:
+        """Sets the map size, or refuses it. A failure changes nothing. Raises CommitFailed."""
+        try:
+            refused = map_size.set_max_size(self.store, size)
+        except DiskFault as fault:
+            self._after_fault(fault)
+            return NoRoom("the disk is full: the new limit could not be stored", FREE_DISK)
+        if refused is None:
+            self.space.look_again()
+        return refused
+
+    def _attempt(self, batch: Batch, order: list[int], time: TimesWork, *, shut: bool = False) -> Committed:
+        """One transaction of commands and due jobs. Raises TooManyPoisoned, and MapFull or DiskFault of its commit.
+
+        The loop ends because each round removes a command from `order`, or postpones a job or an item of it.
+        """
+        failures, poisoned_count = list[str](), 0
+        while True:
+            tx = self._begin_with_room(shut)
+            tx.answered = batch.answered
+            try:
+                committed = self._commit(tx, batch.results, self._run(tx, batch, order, time))
+                batch.answered = tx.answered
+                return committed._replace(failures=failures)
+            except Poisoned as poisoned:
+                self.timetable.abort(tx)
+                batch.leave_out(poisoned, order)
+                poisoned_count += 1
+                if poisoned_count > POISONED_MAX:
+                    raise TooManyPoisoned from None
+            except jobs.JobFailed as failure:
+                self.timetable.abort(tx)
+                failures += timetable.report(failure)
+                failure.job.failed(failure, tx.now_ms)
+            except BaseException:
+                self.timetable.abort(tx)
+                raise
+
+    def _begin_with_room(self, shut: bool) -> Tx:
+        """Begins a transaction with its Room. If freed pages are needed, makes a commit first that releases them."""
+        tx = self._with_room(shut)
+        if not self.space.recovers:
+            return tx
+        try:
+            counters = self.state.counters[""]
+            self.state.counters[""] = counters._replace(saved_ms=max(counters.saved_ms, tx.now_ms))
+            tx.flush()
+            tx.kv.commit()
+            tx.merge()
+        except (MapFull, DiskFault) as fault:
+            tx.abort()
+            if isinstance(fault, DiskFault):
+                self._after_fault(fault)
+        return self._with_room(shut)
+
+    def _with_room(self, shut: bool) -> Tx:
+        tx = self._begin()
+        try:
+            tx.room = self.space.room(tx.kv, lambda: backlog.greatest_backlog(self.state), shut=shut)
+        except BaseException:
+            tx.abort()  # a store with an open transaction cannot be closed
+            raise
+        return tx
+
+    def _run(self, tx: Tx, batch: Batch, order: list[int], time: TimesWork) -> Timed:
+        """Runs the commands lane by lane. Due jobs run between acks and sends, so an ack in this batch takes effect
+        before the revive.
+        """
+        timed: Timed | None = None
+        alike = coalescing.Alike(batch, order) if batch.as_one else None
+        for index in order:
+            command, lane = batch.commands[index], batch.lane(index)
+            if timed is None and lane > LANE_ACK:
+                timed = time(tx)
+            if lane == LANE_POP and tx.staged:
+                topic.flush(tx)
+            if alike and alike.has_run(tx, index):
+                continue
+            if lane == LANE_POP and answers.must_wait(command, tx.answered):
+                batch.results[index] = answers.NEXT_BATCH
+                continue
+            refusal = None if tx.room.plenty else refusal_of(tx, command)
+            result = batch.results[index] = refusal or self._handle(tx, command, index, batch.results)
+            if lane == LANE_POP:
+                tx.answered += answers.bytes_of(result)
+        if timed is None:
+            timed = time(tx)
+        topic.flush(tx)
+        return timed
+
+    # ── When the store is nearly full ────────────────────────────────────────────────────────────────────────────
+
+    def _apart(self, batch: Batch, order: list[int], shut: bool) -> Committed:
+        """Runs acks, each due job, and the other commands in separate transactions, in the usual order.
+
+        This isolates the part whose commit lacks pages, so it can be retried alone or with smaller bounds.
+        """
+        acks = [index for index in order if batch.lane(index) == LANE_ACK]
+        parts = [self._alone(batch, acks, shut)]
+        if self.next_due_ms is not None and self.next_due_ms <= self.clock.now_ms():
+            parts += [self._job_alone(job, shut) for job in self._due_jobs()]
+            self._look_ahead()
+        others = [index for index in order if batch.lane(index) != LANE_ACK]
+        parts.append(self._alone(batch, others, shut))
+        return joined(batch.results, parts)
+
+    def _due_jobs(self) -> list[jobs.Job]:
+        tx = self._begin()
+        try:
+            return self.timetable.due(tx)
+        finally:
+            tx.abort()
+
+    def _job_alone(self, job: jobs.Job, shut: bool) -> Committed:
+        """One piece of one job. If its commit fails the job is postponed, and its next piece is smaller."""
+
+        def piece(tx: Tx) -> Timed:
+            work = Timed([], [], [], [])
+            if not job.waits(tx):
+                timetable.step(job, tx, work)
+            return work
+
+        try:
+            return self._attempt(Batch([]), [], piece, shut=shut)
+        except (MapFull, DiskFault) as fault:
+            self._after_fault(fault)
+            failure = jobs.JobFailed(job, None, full=True, no_pages=isinstance(fault, MapFull))
+            job.failed(failure, self.clock.now_ms())
+            return Committed([], set(), False)
+
+    def _alone(self, batch: Batch, order: list[int], shut: bool) -> Committed:
+        """Runs commands without jobs: together (halved, if a long value lacks adjacent pages or many failed), then
+        refusing those that need room, then one by one.
+        """
+        for closed in () if not order else (True,) if shut else (False, True):
+            try:
+                return self._attempt(batch, order, nothing, shut=closed)
+            except (MapFull, DiskFault) as fault:
+                self._after_fault(fault)
+                self.space.scattered = not closed and isinstance(fault, MapFull) and self.space.has_pages()
+                if self.space.scattered and len(order) > 1 and self._halvings < HALVINGS_MAX:
+                    self._halvings += 1
+                    return self._halved(batch, order, False)
+            except TooManyPoisoned:  # `order` is shorter now, so this ends
+                return self._halved(batch, order, closed)
+        if len(order) > 1:
+            return self._one_by_one(batch, order)
+        for index in order:
+            batch.results[index] = not_written("even this small change could not be written")
+        return Committed(batch.results, set(), False)
+
+    def _halved(self, batch: Batch, order: list[int], shut: bool) -> Committed:
+        """Runs the two halves of some commands apart; each may be halved again."""
+        half = len(order) // 2
+        return joined(batch.results, [self._alone(batch, part, shut) for part in (order[:half], order[half:])])
+
+    def _one_by_one(self, batch: Batch, order: list[int]) -> Committed:
+        """Runs each command alone. Stops after GIVE_UP_AFTER failures in a row: each is a write to a failing disk."""
+        parts: list[Committed] = []
+        failed = 0
+        for index in order:
+            if failed < GIVE_UP_AFTER:
+                parts.append(self._alone(batch, [index], True))
+                result = batch.results[index]
+                failed = failed + 1 if isinstance(result, Refused) and result.code == "UNAVAILABLE" else 0
+            else:
+                batch.results[index] = not_written("earlier commands could not be written")
+        return joined(batch.results, parts)
+
+    # ── Commands and time ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _handle(self, tx: Tx, command: Any, index: int, results: list[Any]) -> Any:
+        """Runs one command; returns its answer or refusal. Raises Poisoned if it failed after it wrote, or the map is
+        full.
+        """
+        before = tx.dirty
+        try:
+            return HANDLERS[type(command)](tx, command)
+        except MapFull:
+            results[index] = self.space.at_put()
+            raise Poisoned(index) from None
+        except Refused as refused:
+            results[index] = refused.with_traceback(None)  # its frames refer to the results
+        except Exception:
+            log.exception(
+                "a %s command raised; it gets INTERNAL, the other commands of its batch run", type(command).__name__
+            )
+            results[index] = Refused(
+                "INTERNAL",
+                f"the broker failed on this {type(command).__name__}",
+                action="report it with the broker's log",
+            )
+        if tx.dirty != before:
+            raise Poisoned(index)
+        return results[index]
+
+    def _timed(self, tx: Tx) -> Timed:
+        """Runs one bounded piece of each due job."""
+        work = Timed([], [], [], [])
+        if self.next_due_ms is not None and self.next_due_ms <= tx.now_ms:
+            self.timetable.run(tx, work)
+        return work
+
+    def _after_fault(self, fault: MapFull | DiskFault) -> None:
+        """After a failed commit: releases the disk reserve for the next. Raises CommitFailed if the disk has room."""
+        full = isinstance(fault, MapFull) or self.store.is_full(fault)
+        log.error("a commit failed: %s; %s", fault, "retrying its parts separately" if full else "ending")
+        if not full:
+            raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
+        self.store.reserve.give()
+        self.space.look_again()
+        self.space.scattered = False
+        self.store.end_copies("a commit found no room")
+
+    def _commit(self, tx: Tx, results: list[Any], timed: Timed) -> Committed:
+        """Flushes the tables, commits with a sync, and only then merges the changes into memory. A batch that wrote
+        nothing makes no commit.
+        """
+        state = tx.state
+        wrote = tx.kv.writes > 0 or bool(changed(state.transactional))
+        if wrote:
+            if tx.now_ms - state.counters[""].saved_ms >= SAVE_TIME_MS:
+                state.counters[""] = state.counters[""]._replace(saved_ms=tx.now_ms)
+            tx.flush()
+            next_due_ms = self.timetable.next_ms(tx)
+            tx.kv.commit()
+            tx.merge()
+            self.next_due_ms = next_due_ms
+            self.timetable.committed()
+            for sentence in timed.given_up:
+                log.warning("%s", sentence)
+        else:
+            self.next_due_ms = self.timetable.next_ms(tx)
+            tx.merge()  # keeps what is in memory only
+            tx.abort()
+            self.timetable.committed()
+        self._reporter.report(tx.events, tx.now_ms)
+        return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived, events=tx.events)
+
+    def close(self) -> None:
+        """Closes the store; everything that was answered is on disk. Raises CommitFailed if the last sync failed."""
+        self.store.close()

@@ -1,0 +1,252 @@
+"""The writer thread: takes the waiting commands, runs them as one commit batch, answers after the commit.
+
+Commands wait in three lanes. A batch takes acks first, then sends, then pops, so pops never delay an ack. No timer
+delays a batch: commands that arrive while a commit is being synced form the next one, so batches grow with the load and
+a single caller is served at once. The thread sleeps until a batch may begin or a job is due, so an idle broker uses no
+CPU.
+
+A batch begins when a turn of the event loop brought no further command (`Gathering`). While turns bring more, a batch
+would be small, and the thread would compete with the loop for the interpreter, which it releases in each call of LMDB.
+"""
+
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from popmq_server.clock import Clock, wait_until
+from popmq_server.contract.commands import (
+    LANE_POP,
+    LANE_SEND,
+    LANES,
+    Send,
+    Stage,
+)
+from popmq_server.embedded.writer.answers import NEXT_BATCH
+from popmq_server.embedded.writer.batch import Committed
+from popmq_server.embedded.writer.core import Core
+from popmq_server.errors import unavailable
+
+log = logging.getLogger("popmq.writer")
+
+#: A batch begins after this many turns of the event loop, or with this many bytes of sends, at the latest.
+GATHER_TURNS_MAX = 8
+GATHER_BYTES_MAX = 128 << 10
+#: Limits of one commit batch.
+BATCH_COMMANDS_MAX = 1000
+BATCH_BYTES_MAX = 16 << 20
+#: Places in a batch that a lane leaves to each later lane with waiting commands.
+BATCH_SHARE = 64
+#: Commands that have bytes of messages.
+SIZED = (Send, Stage)
+#: Maximum sleep of the thread, in seconds.
+IDLE_S = 3600.0
+#: How long `settle` waits for the thread, in seconds: no commit and no job takes so long.
+SETTLE_S = 60.0
+
+#: Called with (tickets, Committed): passes the answers to the callers.
+Deliver = Callable[[list[Any], Committed], None]
+#: Called with a function, and calls it after the current turn of the event loop.
+Soon = Callable[[Callable[[], None]], object]
+
+
+def at_once(call: Callable[[], None]) -> None:
+    """Soon without an event loop."""
+    call()
+
+
+class Gathering:
+    """Tells when the commands that arrived may begin a batch. Its caller has the lock."""
+
+    def __init__(self) -> None:
+        #: Whether they may.
+        self.done = False
+        self._goes_on = self._more = False
+        self._turns = self._bytes = 0
+
+    def arrived(self, size: int) -> bool:
+        """Notes a command with `size` bytes of messages. Returns whether `turned` has to be called after this turn."""
+        self._more = True
+        self._bytes += size
+        begins = not self._goes_on
+        self._goes_on = True
+        return begins
+
+    def turned(self) -> bool:
+        """After a turn of the event loop: returns whether it has to be called after the next turn as well."""
+        if self._more and self._turns < GATHER_TURNS_MAX and self._bytes < GATHER_BYTES_MAX:
+            self._more = False
+            self._turns += 1
+            return True
+        self._goes_on, self.done, self._turns = False, True, 0
+        return False
+
+    def taken(self, *, all_: bool) -> None:
+        """A batch was taken; `all_`: nothing waits any more."""
+        self._bytes = 0
+        self.done = not all_
+
+
+class Writer:
+    """Owns the thread. `submit` calls `soon`, from its own thread. The writer thread calls `failed`, and `deliver`
+    except for commands submitted after `stop`.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        clock: Clock,
+        deliver: Deliver,
+        failed: Callable[[BaseException], None],
+        soon: Soon = at_once,
+    ) -> None:
+        self._core = core
+        self._clock = clock
+        self._deliver = deliver
+        self._failed = failed
+        self._soon = soon
+        self._lanes: tuple[deque[tuple[Any, Any]], ...] = (deque(), deque(), deque())
+        self._lock = threading.RLock()
+        self._event = threading.Condition(self._lock)
+        self._gathering = Gathering()
+        self._busy = self._asleep = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name="popmq-writer", daemon=True)
+        self._unsubscribe = clock.subscribe(self.settle)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, command: Any, ticket: Any) -> None:
+        """Queues a command; `deliver` gets the ticket with the answer.
+
+        After `stop` began, the answer is UNAVAILABLE at once, so the caller can retry at another broker or later.
+        """
+        with self._lock:  # a third of the cost of the condition
+            if not self._stopping:
+                self._lanes[LANES[type(command)]].append((command, ticket))
+                if self._gathering.arrived(command.bytes if isinstance(command, SIZED) else 0):
+                    self._soon(self.turned)
+                return
+        self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
+
+    def turned(self) -> None:
+        """After a turn of the event loop: wakes the thread if a batch may begin."""
+        with self._lock:
+            if self._gathering.turned():
+                self._soon(self.turned)
+            elif self._asleep and any(self._lanes):
+                self._asleep = False
+                self._event.notify_all()
+
+    def settle(self) -> None:
+        """Returns when no command waits and nothing is due, or the thread has ended. A fake clock calls it after each
+        move. Raises TimeoutError after SETTLE_S.
+        """
+        with self._event:
+            self._gathering.done = True
+            self._event.notify_all()
+            if not self._event.wait_for(lambda: self._quiet() or not self._thread.is_alive(), SETTLE_S):
+                raise TimeoutError(f"the writer has not finished what was due after {SETTLE_S:.0f} s")
+
+    def _quiet(self) -> bool:
+        """No command waits or runs, and nothing is due."""
+        return not self._busy and not any(self._lanes) and not self._due()
+
+    def _due(self) -> bool:
+        """Whether a job is due."""
+        due_ms = self._core.next_due_ms
+        return due_ms is not None and due_ms <= self._clock.now_ms()
+
+    def stop(self) -> None:
+        """Answers the waiting commands, then ends the thread."""
+        with self._event:
+            self._stopping = True
+            self._event.notify_all()
+        self._thread.join()
+        self._unsubscribe()
+
+    def _loop(self) -> None:
+        """The thread's main loop. It ends on `stop`, or after a failed commit or any other exception."""
+        try:
+            while (batch := self._next_batch()) is not None:
+                self._run(batch)
+        except BaseException as error:
+            log.critical("the writer ends: %s", error)
+            self._failed(error)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Answers the commands that still wait, and all later ones, with UNAVAILABLE."""
+        with self._event:
+            self._busy, self._stopping = False, True
+            left = [ticket for lane in self._lanes for _, ticket in lane]
+            for lane in self._lanes:
+                lane.clear()
+            self._event.notify_all()
+        if left:
+            refused = unavailable("the broker is stopping after a failed commit")
+            self._deliver(left, Committed([refused] * len(left), set(), False))
+
+    def _run(self, batch: list[tuple[Any, Any]]) -> None:
+        """Runs one batch and delivers its answers; after a failed commit every caller gets UNAVAILABLE.
+
+        Deferred commands go into the next batch; their callers keep waiting.
+        """
+        tickets = [ticket for _, ticket in batch]
+        try:
+            committed = self._core.run([command for command, _ in batch])
+        except BaseException:
+            refused = unavailable("a commit failed, and the broker stops: no request of its batch was answered OK")
+            self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
+            raise
+        ran = [result is not NEXT_BATCH for result in committed.results]
+        if not all(ran):
+            self._put_off([pair for pair, did in zip(batch, ran, strict=True) if not did])
+            tickets = list(itertools.compress(tickets, ran))
+            committed = committed._replace(results=list(itertools.compress(committed.results, ran)))
+        self._deliver(tickets, committed)
+
+    def _put_off(self, pairs: list[tuple[Any, Any]]) -> None:
+        """Queues deferred commands before the others of their lane."""
+        with self._event:
+            self._lanes[LANE_POP].extendleft(reversed(pairs))
+            self._gathering.done = True
+
+    def _next_batch(self) -> list[tuple[Any, Any]] | None:
+        """Sleeps until there is a command or a due job; None when the broker stops and all commands are answered."""
+        with self._event:
+            self._busy = False
+            while not self._begins() and not self._due():
+                if self._stopping:
+                    return None
+                self._event.notify_all()
+                self._asleep = True
+                wait_until(self._event, self._clock, self._core.next_due_ms, IDLE_S)
+                self._asleep = False
+            self._busy = True
+            return self._take()
+
+    def _begins(self) -> bool:
+        """Whether commands wait that may begin a batch."""
+        return (self._gathering.done or self._stopping) and any(self._lanes)
+
+    def _take(self) -> list[tuple[Any, Any]]:
+        """Takes a batch from the lanes in order, each with its share, limited in commands and in bytes of sends."""
+        batch: list[tuple[Any, Any]] = []
+        size = 0
+        for number, lane in enumerate(self._lanes):
+            if not lane:
+                continue
+            kept = sum(min(len(later), BATCH_SHARE) for later in self._lanes[number + 1 :])
+            while lane and len(batch) < BATCH_COMMANDS_MAX - kept:
+                if number == LANE_SEND and size > BATCH_BYTES_MAX:
+                    break
+                command, ticket = lane.popleft()
+                size += command.bytes if isinstance(command, SIZED) else 0
+                batch.append((command, ticket))
+        self._gathering.taken(all_=not any(self._lanes))
+        return batch

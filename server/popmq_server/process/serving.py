@@ -1,0 +1,222 @@
+"""One broker with its ports, inside an event loop: used by `popmq serve` and `popmq.testing`."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import pathlib
+from collections.abc import Coroutine
+from concurrent import futures
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from popmq_server import logs, ports
+from popmq_server.clock import Clock, pause
+from popmq_server.contract.commands import queries
+from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.store.formats import FORMAT
+from popmq_server.errors import Refused, StartError
+from popmq_server.monitoring.metrics import Metrics, Seen
+from popmq_server.monitoring.port import Health, MonitoringPort
+from popmq_server.options import DRAIN_S, Options, Unnamed
+from popmq_server.protocols.access.known_keys import Keys
+from popmq_server.protocols.answer_room import AnswerRoom
+from popmq_server.protocols.server import Server
+
+if TYPE_CHECKING:  # only a broker with TLS loads cryptography
+    from popmq_server.protocols.access.certificate import Certificate
+
+log = logging.getLogger("popmq")
+
+#: A scrape or a probe fails if the broker does not answer within this many seconds.
+ANSWER_S = 5.0
+#: Interval of the warnings about a certificate that ends soon.
+DAY_S = 86_400.0
+T = TypeVar("T")
+
+
+async def _warn_daily(certificate: "Certificate") -> None:
+    while True:
+        await pause(DAY_S)
+        certificate.warn()
+
+
+class Serving:
+    """`async with`: opens everything on entry, the port last; closes everything on exit, the port first.
+
+    A failure on entry closes what was open, and raises; StartError names the cure.
+    """
+
+    def __init__(self, options: Options, clock: Clock, *, note_faults: bool = False) -> None:
+        """`note_faults`: the process is only this broker, and a signal that ends it is noted in the data folder."""
+        self._options = options
+        self._note_faults = note_faults
+        self._clock = clock
+        self.port = options.tls_port  # the TLS port, when it is the only one
+        self.certificate: pathlib.Path | None = None
+        self._keys: Keys | None = None
+        self._served: Certificate | None = None
+        self._phase = "starting"
+        self._closing = contextlib.AsyncExitStack()
+        #: Default ports that are not served, because they are taken: (purpose, flag, port).
+        self.left_out: list[tuple[str, str, int]] = []
+
+    async def __aenter__(self) -> "Serving":
+        """Opens keys, HTTP port, store, scan, writer, and the port last, so that clients meet a ready broker."""
+        options = self._options
+        metrics = self._metrics = Metrics(synced=options.sync != "none", store_format=str(FORMAT))
+        keys = self._keys = Keys(options.access_keys, self._clock) if options.access_keys else None
+        metrics.watch_keys(keys.numbers if keys is not None else list)
+        metrics.watch_certificate(lambda: self._served.left_s() if self._served is not None else None)
+        metrics.watch_log(logs.dropped)
+        try:
+            if options.metrics_port:
+                self._open_monitoring(options.metrics_host, options.metrics_port)
+            self.broker = Broker(options, self._clock, metrics, note_faults=self._note_faults, room=AnswerRoom())
+            self._closing.push_async_callback(self.broker.close)
+            connections = options.connections_per_address
+            self._server = Server(self.broker, self._clock, metrics, keys, options.transport, connections)
+            self._closing.push_async_callback(self._server.stop, DRAIN_S)
+            self._closing.callback(lambda: self.broker.close_waits())
+            self._watch()
+            if options.tls_port:
+                self._serve_tls()
+            if not options.tls_only:
+                self.port = self._server.open(options.host, options.port)
+            await self._server.start()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        self._phase = "serving"
+        return self
+
+    def _serve_tls(self) -> None:
+        """Opens the TLS port. A port in use is an error only if a flag asked for TLS."""
+        options, made = self._options, self._certificate()
+        named = options.tls_cert is not None or options.tls_client_ca is not None
+        asked = options.tls_only or named or not isinstance(options.tls_port, Unnamed)
+        try:
+            self._server.open_tls(options.host, options.tls_port, made, options.tls_client_required)
+        except StartError as error:
+            cause = error.__cause__
+            if asked or (isinstance(cause, OSError) and cause.errno != errno.EADDRINUSE):
+                raise
+            self.left_out.append(("TLS", "--tls-port", options.tls_port))
+        else:
+            self.certificate, self._served = made.cert, made
+            self._closing.callback(asyncio.ensure_future(_warn_daily(made)).cancel)
+
+    def _certificate(self) -> "Certificate":
+        """The configured certificate, or the development certificate in the data folder."""
+        from popmq_server.protocols.access.certificate import Certificate, development
+
+        options = self._options
+        if options.tls_cert and options.tls_key:
+            return Certificate(options.tls_cert, options.tls_key, self._clock, options.tls_client_ca)
+        return development(options.data, options.host, self._clock, options.tls_client_ca)
+
+    def reload(self) -> list[str]:
+        """Reads the access keys and the certificate again, if their files changed; returns what changed.
+
+        Files that cannot be used change nothing, and are reported in the log.
+        """
+        keys = self._keys.reload() if self._keys else ""
+        certificate = self._served.reload() if self._served else ""
+        return [change for change in (keys, certificate) if change]
+
+    def _open_monitoring(self, hosts: tuple[str, ...], port: int) -> None:
+        """Opens the HTTP port before the store is read, which may take long: probes are answered meanwhile."""
+        self._loop = asyncio.get_running_loop()
+        probes = {"/healthz": self._healthy, "/readyz": self._ready}
+        try:
+            opened = ports.opened(hosts, port)
+        except ports.NotOpened as error:
+            if isinstance(port, Unnamed) and error.is_taken:
+                self.left_out.append(("metrics", "--metrics-port", port))
+                return
+            raise StartError(
+                f"metrics port {port} on {error.host} cannot be opened: {error}; "
+                "name another with --metrics-port or --metrics-host, or --metrics-port 0 for none"
+            ) from error.why
+        for one in opened:
+            self._closing.callback(MonitoringPort(one, self._metrics.app(), probes).close)
+
+    def _watch(self) -> None:
+        """From here on a scrape also has the engine's numbers."""
+        broker, began_ms = self.broker, self._clock.now_ms()
+
+        async def look() -> Seen:
+            topics = await broker.ask(queries.Topics())
+            groups = await broker.ask(queries.Groups())
+            producers = len(broker.producers.streams())
+            schedules = (await broker.ask(queries.Store())).schedules
+            store = await broker.store_numbers()
+            now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
+            return Seen(now_ms, wall_ms, began_ms, topics, groups, producers, store, schedules)
+
+        self._metrics.watch(
+            lambda: self._seen(look()),
+            lambda: (
+                broker.waiters.count + broker.watchers.count + broker.quota_waiters.count + broker.pulls.waiters.count
+            ),
+        )
+
+    def _seen(self, question: Coroutine[Any, Any, Seen]) -> Seen | None:
+        """None while the engine does not answer in time, and while the broker stops."""
+        try:
+            return self._run(question)
+        except (TimeoutError, futures.CancelledError, Refused):
+            return None
+        except RuntimeError:  # the event loop has ended
+            question.close()
+            return None
+
+    def _run(self, question: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the event loop, for a thread of the HTTP port. Raises TimeoutError after ANSWER_S."""
+        asked = asyncio.run_coroutine_threadsafe(question, self._loop)
+        try:
+            return asked.result(ANSWER_S)
+        except TimeoutError:
+            asked.cancel()
+            raise
+
+    async def alive(self) -> bool:
+        """Whether the writer answers; waits while it does not. Too many waiting requests are a sign of life."""
+        try:
+            await self.broker.ask(queries.Store())
+        except Refused as refused:
+            return refused.code == "BUSY"
+        return True
+
+    def _healthy(self) -> Health:
+        """Whether a restart would not help. A start is healthy: it may read the store for minutes."""
+        if self._phase == "starting":
+            return Health(True, "starting")
+        if self.broker.failed.done():
+            return Health(False, "a commit failed; the process ends")
+        return self._answers(pause(0), "the event loop")
+
+    def _ready(self) -> Health:
+        """Whether clients are served. A full store is ready too: the acks that make room have to reach it."""
+        if self._phase != "serving":
+            return Health(False, self._phase)
+        return self._answers(self.broker.ask(queries.Store()), "the writer")
+
+    def _answers(self, question: Coroutine[Any, Any, Any], what: str) -> Health:
+        try:
+            self._run(question)
+        except TimeoutError:
+            return Health(False, f"{what} has not answered for {ANSWER_S:g} s")
+        except Refused as refused:
+            return Health(refused.code == "BUSY", refused.message)
+        except RuntimeError as error:
+            question.close()
+            return Health(False, f"{what} has ended: {error}")
+        return Health(True, "ok")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes in reverse: parked Pops, the ports, the writer, the store, the HTTP port."""
+        self._phase = "stopping"
+        await self._closing.aclose()

@@ -1,0 +1,238 @@
+"""The messages of a Send or Stage → what is stored: validates every limit of a message that needs no state.
+
+a batch of plain messages   checked field by field, all at once: an id, a body, perhaps a tag, and nothing else
+any other                   each message on its own; an invalid one becomes its entry's refusal
+"""
+
+import functools
+import hashlib
+import os
+from collections.abc import Collection, Sequence
+from typing import cast
+
+from google.protobuf.message import DecodeError
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.contract.commands import NewMessage
+from popmq_server.errors import Refused, invalid, not_one_of
+from popmq_server.values.filters import tag as tags
+from popmq_server.values.message import (
+    BODY_BYTES_MAX,
+    BORN_HOST_BYTES_MAX,
+    CHECK_AFTER_MS_MAX,
+    CHECK_AFTER_MS_MIN,
+    KEY_BYTES_MAX,
+    KEYS_MAX,
+    LITE_TOPIC_BYTES_MAX,
+    MESSAGE_GROUP_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
+    PRIORITY_MAX,
+    PROPERTIES_BYTES_MAX,
+    PROPERTIES_MAX,
+    TAG_BYTES_MAX,
+    TIME_MS_MAX,
+    Extra,
+    check_range,
+    check_text,
+)
+
+#: The largest relative delay.
+DELAY_MS_MAX = 100 * 365 * 86_400_000
+_ENCODING_MAX = max(pb.Encoding.values())
+#: Bytes of a plain message beside its id and its body, if both are short.
+_HEADS = 4
+#: Fewer messages are validated one by one: it costs less.
+_BATCH_MIN = 4
+_TRACEPARENT_BYTES_MAX, _TRACESTATE_BYTES_MAX = 512, 512
+
+
+def validated(
+    kind: type[pb.SendRequest] | type[pb.StageRequest], whole: bytes, raws: Sequence[bytes], origin: str, number: int
+) -> tuple[NewMessage | Refused, ...]:
+    """Each message validated, or why it is refused. `origin`, `number`: see `_made_id`."""
+    messages = _messages(kind, whole, raws)
+    if (plain := _plain(raws, messages)) is not None:
+        return plain
+    entries: list[NewMessage | Refused] = []
+    for index, (raw, message) in enumerate(zip(raws, messages, strict=True)):
+        try:
+            entries.append(new_message(raw, message, (origin, number, index)))
+        except Refused as refused:
+            refused.field = f"messages[{index}].{refused.field}" if refused.field else f"messages[{index}]"
+            entries.append(refused)
+    return tuple(entries)
+
+
+def _plain(raws: Sequence[bytes], messages: Sequence[pb.Message | None]) -> tuple[NewMessage, ...] | None:
+    """Validates a batch at once, field by field, if all its messages are plain: with an id, a body, perhaps a tag.
+
+    None if one of them is not, or is invalid: each is then validated on its own.
+    """
+    given = cast(list[pb.Message], list(messages))
+    if len(given) < _BATCH_MIN or not all(given):
+        return None
+    ids = [message.message_id for message in given]
+    tags = [message.tag for message in given]
+    sizes = [len(message.body) for message in given]
+    # If these fields, none of them empty, explain the whole length of a message, no other field is set: the head of an
+    # absent body would leave room for one. Longer ids have longer heads.
+    lengths = zip(sizes, map(len, ids), strict=True)
+    known = [_HEADS + (size >= 128) + (size >= 16384) + size + name for size, name in lengths]
+    if any(tags):
+        known = [size + (len(tag) + 2 if tag else 0) for size, tag in zip(known, tags, strict=True)]
+    if known != [*map(len, raws)] or not all(ids) or not all(sizes) or max(sizes) > BODY_BYTES_MAX:
+        return None
+    try:
+        for tag in {*tags} if any(tags) else ():
+            check_tag(tag)
+    except Refused:
+        return None
+    return tuple(map(NewMessage, raws, tags, ids))
+
+
+def _messages(
+    kind: type[pb.SendRequest] | type[pb.StageRequest], whole: bytes, raws: Sequence[bytes]
+) -> Sequence[pb.Message | None]:
+    """Decodes the messages of a request: all at once is six times faster than one by one (0.06 µs each, measured)."""
+    try:
+        return kind.FromString(whole).messages
+    except DecodeError:
+        return [_message(raw) for raw in raws]
+
+
+def _message(raw: bytes) -> pb.Message | None:
+    """Decodes one message; None for malformed bytes, so that the other messages of the request are still processed."""
+    try:
+        return pb.Message.FromString(raw)
+    except DecodeError:
+        return None
+
+
+def new_message(
+    raw: bytes, message: pb.Message | None, origin: tuple[str, int, int] = ("", 0, 0), word_bytes_max: int = 0
+) -> NewMessage:
+    """Validates a message: keeps its bytes, and reads the fields that an engine needs. `origin`: see `_made_id`.
+
+    `word_bytes_max`: of the tag, a key or a property name, instead of the limits of popmq.v1. A generated id is
+    appended as one more field: in protobuf that is the same message with the id set.
+    """
+    if message is None:
+        raise invalid("the bytes are not a popmq.v1.Message", field="", action="encode it with stubs of the contract")
+    message_id, tag = message.message_id, message.tag
+    size = len(message.body)
+    if not 0 < size <= BODY_BYTES_MAX:
+        raise invalid(f"the body has {size} bytes, it must have 1–{BODY_BYTES_MAX}", field="body")
+    # Most messages have an id, a tag and a body: if these explain the whole length, no other field is set.
+    known = 2 + (size >= 128) + (size >= 16384) + size
+    known += (len(message_id) + 2 if message_id else 0) + (len(tag) + 2 if tag else 0)
+    extra = _check_rare(message, word_bytes_max or KEY_BYTES_MAX) if len(raw) != known else None
+    if not message_id:
+        message_id = _made_id(message.body, *origin)
+        raw += b"\x0a\x20" + message_id.encode()
+    cached = not word_bytes_max or 4 * len(tag) <= TAG_BYTES_MAX  # a character has at most four bytes
+    check_tag(tag) if cached else _check_tag(tag, word_bytes_max)
+    return NewMessage(raw, tag, message_id, tuple(message.keys) if len(message.keys) else (), extra)
+
+
+def _made_id(body: bytes, producer_id: str, request_number: int, place: int) -> str:
+    """32 hex digits: random, or derived from a numbered request, so that a repeat of the request gets the same id."""
+    if not producer_id:
+        return os.urandom(16).hex()
+    made = hashlib.blake2b(f"{producer_id} {request_number} {place} ".encode(), digest_size=16)
+    made.update(body)
+    return made.hexdigest()
+
+
+@functools.lru_cache(maxsize=4096)
+def check_tag(tag: str) -> None:
+    """Raises Refused for an invalid tag. Tags are few, so each valid one is checked once.
+
+    Exceptions are not cached: an invalid tag is checked again.
+    """
+    _check_tag(tag, TAG_BYTES_MAX)
+
+
+def _check_tag(tag: str, bytes_max: int) -> None:
+    """The same without the cache, which long tags would fill."""
+    check_text(tag, "tag", bytes_max)
+    if why := tags.fault(tag):
+        raise invalid(f"the tag {tag!r} {why}", field="tag", action="tags are single words")
+
+
+def _check_keys(keys: Collection[str], bytes_max: int) -> None:
+    """At most KEYS_MAX keys of 1–`bytes_max` bytes."""
+    if len(keys) > KEYS_MAX:
+        raise invalid(f"{len(keys)} keys, at most {KEYS_MAX} are allowed", field="keys")
+    for index, key in enumerate(keys):
+        check_text(key, f"keys[{index}]", bytes_max, required=True)
+
+
+def _check_properties(message: pb.Message, name_bytes_max: int) -> None:
+    """At most PROPERTIES_MAX properties of PROPERTIES_BYTES_MAX in all; names have the limits of keys."""
+    if len(message.properties) > PROPERTIES_MAX:
+        raise invalid(f"{len(message.properties)} properties, at most {PROPERTIES_MAX} are allowed", field="properties")
+    total = 0
+    for name, value in message.properties.items():
+        size = len(name.encode())
+        if not 0 < size <= name_bytes_max:
+            raise invalid(
+                f"the name of a property has {size} bytes, it must have 1–{name_bytes_max}",
+                field="properties",
+                action="shorten it" if size else "name every property",
+            )
+        total += size + len(value.encode())
+    if total > PROPERTIES_BYTES_MAX:
+        raise invalid(
+            f"the properties have {total} bytes, at most {PROPERTIES_BYTES_MAX} are allowed", field="properties"
+        )
+
+
+def _check_rare(message: pb.Message, word_bytes_max: int) -> Extra | None:
+    """Validates the fields that most messages leave unset; returns those that need another path than a plain send."""
+    check_text(message.message_id, "message_id", MESSAGE_ID_BYTES_MAX)
+    if len(message.keys):
+        _check_keys(message.keys, word_bytes_max)
+    if len(message.properties):
+        _check_properties(message, word_bytes_max)
+    _check_origin(message)
+    return _extra(message)
+
+
+def _extra(message: pb.Message) -> Extra | None:
+    """The engine decides whether the topic's type allows these fields."""
+    check_text(message.message_group, "message_group", MESSAGE_GROUP_BYTES_MAX)
+    check_range(message.deliver_at_ms, "deliver_at_ms", 0, TIME_MS_MAX)
+    check_range(message.delay_ms, "delay_ms", 0, DELAY_MS_MAX)
+    check_range(message.priority, "priority", 0, PRIORITY_MAX)
+    if message.deliver_at_ms and message.delay_ms:
+        raise invalid("deliver_at_ms and delay_ms are both set", field="delay_ms", action="set one of them")
+    check_range(message.check_after_ms, "check_after_ms", CHECK_AFTER_MS_MIN, CHECK_AFTER_MS_MAX, 0)
+    if message.check_after_ms and not message.transaction:
+        raise invalid(
+            "only half messages are asked about", field="check_after_ms", action="set transaction, or unset it"
+        )
+    extra = Extra(
+        message.message_group,
+        message.deliver_at_ms,
+        message.delay_ms,
+        message.priority,
+        message.transaction,
+        message.check_after_ms,
+        message.lite_topic,
+    )
+    return extra if any(extra) else None
+
+
+def _check_origin(message: pb.Message) -> None:
+    """Validates the message's origin fields, and refuses those that only the broker sets."""
+    if message.HasField("dead_letter"):
+        raise invalid("dead_letter is set by the broker", field="dead_letter", action="leave it unset")
+    if message.HasField("trace_context"):
+        check_text(message.trace_context.traceparent, "trace_context.traceparent", _TRACEPARENT_BYTES_MAX)
+        check_text(message.trace_context.tracestate, "trace_context.tracestate", _TRACESTATE_BYTES_MAX)
+    if not 0 <= message.encoding <= _ENCODING_MAX:
+        raise not_one_of("encoding", message.encoding, pb.Encoding.keys())
+    check_text(message.born_host, "born_host", BORN_HOST_BYTES_MAX)
+    check_text(message.lite_topic, "lite_topic", LITE_TOPIC_BYTES_MAX)
+    if message.born_ms < 0:
+        raise invalid("born_ms is negative", field="born_ms")

@@ -1,0 +1,223 @@
+"""popmq.v1.Broker: the data plane, one short method per call. requests.py validates, the engine decides."""
+
+from collections.abc import Collection
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.clock import Clock
+from popmq_server.contract.commands import (
+    AckUpTo,
+    Available,
+    NewMessage,
+    Place,
+    ReleaseOwner,
+    RenewOwner,
+    Send,
+    Sent,
+    bytes_of,
+    queries,
+)
+from popmq_server.contract.commands.numbers import GroupNumbers
+from popmq_server.contract.commands.sessions import HEARTBEAT_MS, Heartbeat
+from popmq_server.contract.engine import Engine
+from popmq_server.errors import Refused
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.monitoring.rates import Rates
+from popmq_server.protocols.access.recent_calls import RecentCalls
+from popmq_server.protocols.native import requests, responses
+from popmq_server.values.message import check_range, check_text
+
+#: Types of entries that were not refused; other entries are examined one by one.
+_ACCEPTED = {NewMessage, Place, type(None)}
+_TOKEN_PATHS = requests.Paths(owner="token.owner", generation="token.generation")
+
+
+class NativeService:
+    """Methods take request bytes and return response bytes or messages; server.py wires them by name.
+
+    Every method returns only what was committed. It raises refusals; server.py alone puts them on the wire.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, metrics: Metrics, rates: Rates) -> None:
+        self.recent = RecentCalls(clock)
+        self._engine = engine
+        self._clock = clock
+        self._metrics = metrics
+        self._rates = rates
+        self._pops = requests.KnownPops()
+
+    def served(self, method: str, group: str, topic: str = "") -> None:
+        """Counts a request whose names are known to exist."""
+        self._metrics.requests.labels(method, group, topic).inc()
+
+    def moved(self, method: str, group: str, topic: str, messages: int, size: int = 0) -> None:
+        """Counts messages and bytes for the metrics and for the rates of GetStats."""
+        if messages:
+            self._metrics.messages.labels(method, group, topic).inc(messages)
+            self._rates.add(method, group, topic, messages)
+        if size:
+            self._metrics.bytes.labels(method, group, topic).inc(size)
+
+    def _refused(self, entries: Collection[object]) -> None:
+        """Counts the refused entries of a request that was served."""
+        if {*map(type, entries)} <= _ACCEPTED:  # most requests: without a look at each entry
+            return
+        for entry in entries:
+            if isinstance(entry, Refused):
+                self._metrics.refusals.labels(entry.code).inc()
+
+    async def Send(self, raw: bytes) -> bytes:
+        """Stores the valid messages of a request; invalid ones are refused one by one."""
+        command = requests.send(raw)
+        with self._metrics.limits("", command.topic):
+            answer = await self._engine.execute(command)
+        self._refused(command.entries)
+        self._refused(answer.places or ())
+        self.served("Send", "", command.topic)
+        self.recent.began("sends", "", command.topic)
+        if not answer.duplicate:
+            sizes = _stored_sizes(command, answer)
+            self.moved("Send", "", command.topic, len(sizes), sum(sizes))
+        return responses.sent(command, answer)
+
+    async def Pop(self, raw: bytes) -> bytes:
+        """Leases a batch, parked while nothing is deliverable; the answer is joined from stored bytes."""
+        request, command = self._pops.read(raw)
+        use = self.recent.began("pops", command.group, command.topic, command.client_id)
+        try:
+            with _TOKEN_PATHS, self._metrics.limits(command.group, command.topic):
+                answer = await self._engine.pop(command, request.wait_ms)
+        except Refused:
+            self.recent.refused(use)
+            raise
+        self.served("Pop", command.group, command.topic)
+        self.moved("Pop", command.group, command.topic, len(answer.rows), bytes_of(answer.rows))
+        return responses.popped(answer, request)
+
+    async def Ack(self, raw: bytes) -> Message:
+        """Finishes deliveries; an empty list of results means that all succeeded."""
+        command = requests.ack(requests.read(pb.AckRequest, raw))
+        answer = await self._engine.execute(command)
+        self._refused(answer.results)
+        self.served("Ack", command.group)
+        for topic, done in answer.topics.items():
+            self.moved("Ack", command.group, topic, done)
+        return responses.acked(answer.results)
+
+    async def ChangeInvisibleTime(self, raw: bytes) -> Message:
+        """Extends, releases or rejects leases, each entry on its own."""
+        command = requests.change_invisible_time(requests.read(pb.ChangeInvisibleTimeRequest, raw))
+        answer = await self._engine.execute(command)
+        self._refused(answer)
+        self.served("ChangeInvisibleTime", command.group)
+        self.moved("ChangeInvisibleTime", command.group, "", sum(isinstance(entry, tuple) for entry in answer))
+        return responses.changed(answer)
+
+    async def Heartbeat(self, raw: bytes) -> Message:
+        """Renews a session (120 s) or ends it with `goodbye`."""
+        request = requests.read(pb.HeartbeatRequest, raw)
+        client = requests.client_id(request.client_id, required=True)
+        topics, only = _read_topics(request)
+        beat = Heartbeat(requests.group_name(request.group), client, topics, request.goodbye, only=only)
+        version = await self._engine.heartbeat(beat)
+        self.recent.began("beats", beat.group, "", client)
+        self.served("Heartbeat", beat.group)
+        return pb.HeartbeatResponse(interval_ms=HEARTBEAT_MS, assignment_version=version)
+
+    async def AttachOwner(self, raw: bytes) -> Message:
+        """Creates or takes over an owner; this fences older generations."""
+        command = requests.attach_owner(requests.read(pb.AttachOwnerRequest, raw))
+        generation, acked_epoch, queues = await self._engine.execute(command)
+        self.served("AttachOwner", command.group, command.topic)
+        return pb.AttachOwnerResponse(generation=generation, acked_epoch=acked_epoch, queues=queues)
+
+    async def RenewOwner(self, raw: bytes) -> Message:
+        """Extends the lease of everything that the owner holds, by writing one small key."""
+        request = requests.read(pb.RenewOwnerRequest, raw)
+        lease_ms = requests.invisible_ms(request.lease_ms, "lease_ms", None)
+        generation = requests.generation(request.generation)
+        command = RenewOwner(requests.group_name(request.group), _owner(request.owner), generation, lease_ms)
+        tokens, messages, until_ms = await self._engine.execute(command)
+        self.served("RenewOwner", command.group)
+        return pb.RenewOwnerResponse(tokens=tokens, messages=messages, lease_until_ms=until_ms)
+
+    async def AckUpTo(self, raw: bytes) -> Message:
+        """Finishes all tokens up to an epoch. Idempotent."""
+        request = requests.read(pb.AckUpToRequest, raw)
+        epoch = check_range(request.epoch, "epoch", 1, requests.INT64_MAX)
+        group, generation = requests.group_name(request.group), requests.generation(request.generation)
+        acked, acked_epoch, topics, torn = await self._engine.execute(
+            AckUpTo(group, _owner(request.owner), generation, epoch)
+        )
+        self.served("AckUpTo", group)
+        for topic, done in topics.items():
+            self.moved("Ack", group, topic, done)
+        return pb.AckUpToResponse(acked=acked, acked_epoch=acked_epoch, torn=torn)
+
+    async def ReleaseOwner(self, raw: bytes) -> Message:
+        """Ends the owner's lease now."""
+        request = requests.read(pb.ReleaseOwnerRequest, raw)
+        command = ReleaseOwner(requests.group_name(request.group), _owner(request.owner), request.generation)
+        released = await self._engine.execute(command)
+        self.served("ReleaseOwner", command.group)
+        return pb.ReleaseOwnerResponse(released=released)
+
+    async def WaitAvailable(self, raw: bytes) -> Message:
+        """Waits without a lease. Takes no wake from a Pop and holds no read transaction."""
+        request = requests.read(pb.WaitAvailableRequest, raw)
+        check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
+        upto_asked = requests.position(request.upto, "upto") if request.HasField("upto") else None
+        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        command = Available(topic, group, upto_asked, requests.wanted(request))
+        ready, upto, topic_id = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
+        (row,) = await self._engine.ask(queries.Groups(topic, group))
+        self.served("WaitAvailable", group, topic)
+        return pb.WaitAvailableResponse(
+            ready=ready, upto=responses.position(upto), stats=self.group_stats(row), topic_id=topic_id
+        )
+
+    def group_stats(self, row: GroupNumbers) -> pb.GroupStats:
+        """The engine's numbers, with the rates of this process."""
+        rates = self._rate(row, "Pop", "Pull"), self._rate(row, "Ack", "UpdateOffsets")
+        return responses.group_stats(row, self._clock.now_ms(), rates)
+
+    def _rate(self, row: GroupNumbers, *methods: str) -> float:
+        """Messages per second that a group moved by these calls; a group either pops or pulls a topic."""
+        return sum(self._rates.per_second(method, row.group, row.topic) for method in methods)
+
+
+def _stored_sizes(command: Send, answer: Sent) -> list[int]:
+    """Bytes of each stored message, without refused ones and duplicates."""
+    if answer.places is None:
+        return [len(entry.data) for entry in command.valid]
+    return [
+        len(entry.data)
+        for entry, place in zip(command.valid, answer.places, strict=True)
+        if isinstance(place, Place) and not place.duplicate
+    ]
+
+
+def _read_topics(request: pb.HeartbeatRequest) -> tuple[frozenset[str], dict[str, str]]:
+    """(the topics that a client reads, the consume mode of those that it reads in one mode alone)."""
+    lists = {"topics": request.topics, "pop_topics": request.pop_topics, "pull_topics": request.pull_topics}
+    check_range(sum(map(len, lists.values())), "topics", 0, requests.ENTRIES_MAX)
+    either, pops, pulls = (
+        frozenset(requests.topic_name(name, f"{field}[{index}]") for index, name in enumerate(names))
+        for field, names in lists.items()
+    )
+    only = dict.fromkeys(pops - pulls - either, "POP") | dict.fromkeys(pulls - pops - either, "PULL")
+    return either | pops | pulls, only
+
+
+def _owner(name: str) -> str:
+    return check_text(name, "owner", requests.OWNER_BYTES_MAX, required=True)
+
+
+class Service:
+    """What the services beside NativeService share with it: the engine and the counters."""
+
+    def __init__(self, engine: Engine, native: NativeService, metrics: Metrics) -> None:
+        self._engine = engine
+        self._native = native
+        self._metrics = metrics

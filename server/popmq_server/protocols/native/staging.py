@@ -1,0 +1,68 @@
+"""popmq.v1: exactly-once sinks. docs/sinks.md describes them; staging.py has the rules."""
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.contract.commands import (
+    CommitBatch,
+    DropStages,
+    NewMessage,
+    Stage,
+)
+from popmq_server.errors import Refused
+from popmq_server.protocols.native import requests
+from popmq_server.protocols.native.native import Service
+from popmq_server.protocols.native.requests import read
+from popmq_server.protocols.native.status import entry_info
+from popmq_server.values.message import check_range, check_text
+
+
+class StagingService(Service):
+    """Stages messages, commits batches of them, and drops what is not committed."""
+
+    async def Stage(self, raw: bytes) -> Message:
+        """Stores one piece of a stage; invalid messages are refused one by one."""
+        command = requests.stage(raw)
+        with self._metrics.limits("", command.topic):
+            answer = await self._engine.execute(command)
+        self._native.served("Stage", "", command.topic)
+        self._native.recent.began("sends", "", command.topic)
+        staged = _staged(command, answer)
+        self._native.moved("Stage", "", command.topic, len(staged), sum(staged))
+        return pb.StageResponse(results=[self._result(entry, index) for index, entry in enumerate(answer)])
+
+    def _result(self, entry: Refused | None, place: int) -> pb.StageResult:
+        """Converts one result; counts a refused entry, as other calls do."""
+        if entry is None:
+            return pb.StageResult()
+        return pb.StageResult(error=entry_info(entry, "messages", place, self._metrics))
+
+    async def CommitBatch(self, raw: bytes) -> Message:
+        """Decides that a batch will be published; the answer says whether that was decided before."""
+        request = read(pb.CommitBatchRequest, raw)
+        sink, batch = _sink(request.sink), check_range(request.batch, "batch", 0, requests.INT64_MAX)
+        origin = check_text(request.origin, "origin", requests.ORIGIN_BYTES_MAX)
+        command = CommitBatch(sink, batch, requests.stage_names(request.stages, 0), origin=origin)
+        answer = await self._engine.execute(command)
+        self._native.served("CommitBatch", "")
+        if not answer.duplicate:
+            self._native.moved("CommitBatch", "", "", answer.messages)
+        return pb.CommitBatchResponse(duplicate=answer.duplicate, messages=answer.messages)
+
+    async def DropStages(self, raw: bytes) -> Message:
+        """Drops stages; unknown ones are ignored."""
+        request = read(pb.DropStagesRequest, raw)
+        command = DropStages(_sink(request.sink), requests.stage_names(request.stages, 1))
+        dropped = await self._engine.execute(command)
+        self._native.served("DropStages", "")
+        return pb.DropStagesResponse(dropped=dropped)
+
+
+def _sink(name: str) -> str:
+    return check_text(name, "sink", requests.SINK_BYTES_MAX, required=True)
+
+
+def _staged(command: Stage, answer: tuple[Refused | None, ...]) -> list[int]:
+    """Bytes of each staged message."""
+    pairs = zip(command.entries, answer, strict=True)
+    return [len(entry.data) for entry, refused in pairs if refused is None and isinstance(entry, NewMessage)]

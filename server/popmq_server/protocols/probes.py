@@ -1,0 +1,111 @@
+"""Health and reflection: the stock services of grpcio, with the limits and the end of the caller's access key."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import grpc
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from grpc_health.v1 import health
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from popmq_server.errors import Refused
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.protocols.access.admission import admit
+from popmq_server.protocols.access.open_streams import OpenStreams
+from popmq_server.protocols.native.status import refuse
+
+
+class Health(health.aio.HealthServicer):
+    """Answers any key."""
+
+    def __init__(self, streams: OpenStreams, metrics: Metrics) -> None:
+        super().__init__()
+        self._streams = streams
+        self._metrics = metrics
+
+    async def Check(self, request: Any, context: Any) -> Any:
+        async with _refusing(context, self._metrics):
+            admit(context, request.ByteSize())
+            return await super().Check(request, context)
+
+    async def Watch(self, request: Any, context: Any) -> None:
+        async with _refusing(context, self._metrics), self._streams.admitted(context, request.ByteSize()):
+            await super().Watch(request, context)
+
+
+#: The service of newer clients. Its messages are those of v1alpha, which grpcio has.
+REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
+
+
+class Reflection(reflection.aio.ReflectionServicer):
+    """Answers any key."""
+
+    def __init__(self, streams: OpenStreams, metrics: Metrics, names: list[str], pool: Any) -> None:
+        super().__init__(names, pool=pool)
+        self._streams = streams
+        self._metrics = metrics
+        self._described = pool
+
+    def _file_containing_symbol(self, request: Any, fully_qualified_name: str) -> Any:
+        """Finds methods, fields and values too: grpcio finds only what is defined in a package or a message."""
+        parent, _, member = fully_qualified_name.rpartition(".")
+        known, inherited = _members(self._described, parent), cast(Any, super())
+        return inherited._file_containing_symbol(request, parent if member in known else fully_qualified_name)
+
+    async def ServerReflectionInfo(self, request_iterator: Any, unused_context: Any) -> Any:
+        """Writes the answers itself, so that a stream ends with its key while its client takes none."""
+        context = unused_context
+        async with _refusing(context, self._metrics), self._streams.admitted(context) as stream:
+            answers: Any = super().ServerReflectionInfo(stream.messages(request_iterator), context)
+            async with contextlib.aclosing(answers):
+                async for answer in answers:
+                    await stream.write(answer)
+
+
+def _members(pool: Any, name: str) -> frozenset[str]:
+    """The names of what a service, a message or an enum consists of; nothing for another name."""
+    for find, lists in (
+        (pool.FindServiceByName, ("methods_by_name",)),
+        (pool.FindMessageTypeByName, ("fields_by_name", "oneofs_by_name", "enum_values_by_name")),
+        (pool.FindEnumTypeByName, ("values_by_name",)),
+    ):
+        with contextlib.suppress(KeyError):
+            found = find(name)
+            return frozenset(one for names in lists for one in getattr(found, names))
+    return frozenset()
+
+
+def reflection_v1() -> bytes:
+    """The file of REFLECTION_V1: that of v1alpha in another package."""
+    old = reflection_pb2.DESCRIPTOR.package
+    file = FileDescriptorProto.FromString(reflection_pb2.DESCRIPTOR.serialized_pb)
+    file.package = REFLECTION_V1.rpartition(".")[0]
+    file.name = f"{file.package.replace('.', '/')}/reflection.proto"
+    named: list[tuple[Any, str]] = [
+        (field, "type_name") for message in file.message_type for field in message.field if field.type_name
+    ]
+    named += [(method, name) for method in file.service[0].method for name in ("input_type", "output_type")]
+    for part, name in named:
+        setattr(part, name, getattr(part, name).replace(f".{old}.", f".{file.package}."))
+    return file.SerializeToString()
+
+
+def handlers_v1(service: Reflection) -> grpc.GenericRpcHandler:
+    """The calls of REFLECTION_V1."""
+    call = grpc.stream_stream_rpc_method_handler(
+        service.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    return grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": call})
+
+
+@contextlib.asynccontextmanager
+async def _refusing(context: Any, metrics: Metrics) -> AsyncIterator[None]:
+    """Puts a refusal of the block on the wire."""
+    try:
+        yield
+    except Refused as refused:
+        metrics.refusals.labels(refused.code).inc()
+        await refuse(context, refused)

@@ -1,0 +1,385 @@
+"""The gRPC server: build, bind, drain. Both transports (transport.py) run the same handlers.
+
+With grpcio `grpc.so_reuseport` is always 0: with its default a second broker would bind the same port, and messages
+would seem to vanish.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2, timestamp_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.rpc import status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+
+from popmq_http2 import Limits
+from popmq_proto.rocketmq import definition_pb2, service_pb2
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import logs, ports
+from popmq_server.clock import Clock, stopwatch
+from popmq_server.contract.core import Core
+from popmq_server.contract.engine import Engine
+from popmq_server.contract.limited import limited
+from popmq_server.errors import Refused, StartError
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.monitoring.rates import Rates
+from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT, address
+from popmq_server.protocols import auditing
+from popmq_server.protocols.access.admission import admit
+from popmq_server.protocols.access.authorization import Guarded
+from popmq_server.protocols.access.known_keys import Keys
+from popmq_server.protocols.access.open_streams import OpenStreams
+from popmq_server.protocols.authentication import Authentication
+from popmq_server.protocols.client_calls import ClientCallsService
+from popmq_server.protocols.keys import KeyService
+from popmq_server.protocols.native.admin import AdminService
+from popmq_server.protocols.native.inspection import InspectionService
+from popmq_server.protocols.native.native import NativeService
+from popmq_server.protocols.native.operating import OperatingService
+from popmq_server.protocols.native.ordering import OrderingService
+from popmq_server.protocols.native.pulling import PullingService
+from popmq_server.protocols.native.sessions import SessionService
+from popmq_server.protocols.native.staging import StagingService
+from popmq_server.protocols.native.status import refuse
+from popmq_server.protocols.native.timing import ScheduleService, TimingService
+from popmq_server.protocols.probes import (
+    REFLECTION_V1,
+    Health,
+    Reflection,
+    handlers_v1,
+    reflection_v1,
+)
+from popmq_server.protocols.rocketmq.service import SERVICE, RocketmqService
+from popmq_server.protocols.transport import PythonTransport, tls_context
+
+if TYPE_CHECKING:
+    from popmq_server.protocols.access.certificate import Certificate, Pair
+
+log = logging.getLogger("popmq.api")
+
+#: A Send has at most 16 MiB of messages, and some bytes around them.
+MESSAGE_BYTES = 20 << 20
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    # Streams of a machine that disappeared end after this, not after the two hours of the default.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
+_SERVICES = ("Broker", "Admin")
+
+#: How long a stop waits for the remaining streams once every counted call has been answered, in seconds.
+_STREAMS_S = 0.25
+
+Method = Callable[[bytes], Awaitable[Message | bytes]]
+#: Binds a port on several hosts; returns the port bound. Raises ports.NotOpened.
+Bind = Callable[[Sequence[str], int], int]
+StreamMethod = Callable[[AsyncIterator[bytes]], AsyncGenerator[Message, None]]
+
+
+class Server:
+    """A bound port with both services, health and reflection over one engine.
+
+    A transport passes requests and responses as bytes. Parsing inside the handler turns a malformed request into a
+    typed refusal instead of a failed call, and lets Send and Pop keep the bytes of messages as they are.
+    """
+
+    def __init__(
+        self,
+        engine: Core,
+        clock: Clock,
+        metrics: Metrics,
+        keys: Keys | None = None,
+        transport: str = TRANSPORT,
+        connections_per_address: int = CONNECTIONS_PER_ADDRESS,
+    ) -> None:
+        """With `keys` every call needs an access key, and every service gets the engine wrapped in Guarded."""
+        self._metrics = metrics
+        asked = [Authentication(keys, metrics, f"/{SERVICE.full_name}/")] if keys else []
+        limits = Limits(message_bytes=MESSAGE_BYTES, connections_per_address=connections_per_address)
+        self._server = _transport(transport, asked, limits)
+        whole = limited(engine)
+        served: Engine = Guarded(whole, keys) if keys else whole
+        self._streams = OpenStreams(keys)
+        self._health = Health(self._streams, metrics)
+        self._running, self._started = 0, False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        rates = Rates(clock)
+        native = NativeService(served, clock, metrics, rates)
+        self._rocketmq = RocketmqService(
+            served, native, clock, metrics, keys, self._began, auditing.operated_v2, self._streams
+        )
+        parts: tuple[Any, ...] = (
+            native,
+            AdminService(served, native, metrics, rates),
+            OperatingService(served),
+            OrderingService(served),
+            PullingService(served, native, metrics),
+            TimingService(served, metrics),
+            ScheduleService(served),
+            StagingService(served, native, metrics),
+            InspectionService(served, native, metrics),
+            SessionService(served, metrics),
+            ClientCallsService(served, self._rocketmq.clients),
+            KeyService(keys),
+        )
+        metrics.watch_refusals(pb.Code.keys()[1:])  # the first one says that there is none
+        for name in _SERVICES:
+            self._add(name, parts)
+        self._server.add_generic_rpc_handlers((self._rocketmq.handlers(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
+        names += [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME, REFLECTION_V1]
+        # Same as reflection.enable_server_reflection, which checks the class of the server.
+        described = Reflection(self._streams, metrics, names, _described())
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, self._server)
+        self._server.add_generic_rpc_handlers((handlers_v1(described),))
+
+    def _add(self, name: str, parts: tuple[Any, ...]) -> None:
+        """Registers the methods of a service, each from the part that implements it."""
+        handlers: dict[str, Any] = {}
+        for method in pb.DESCRIPTOR.services_by_name[name].methods:
+            call: Any = next(getattr(part, method.name) for part in parts if hasattr(part, method.name))
+            self._metrics.watch_bugs(method.name, "INTERNAL")
+            if name == "Admin" and auditing.is_audited(method.name):
+                call = (auditing.stream if method.server_streaming else auditing.unary)(method.name, call)
+            elif method.name in auditing.OPERATED:
+                call = auditing.operated(method.name, call)
+            if method.client_streaming:
+                handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method.name, call))
+            elif method.server_streaming:
+                handlers[method.name] = grpc.unary_stream_rpc_method_handler(self._stream(method.name, call))
+            else:
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method.name, call))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"popmq.v1.{name}", handlers),))
+
+    def _unary(self, name: str, call: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        """Handles a unary call: times it, counts it, puts its refusal on the wire; logs a bug and answers INTERNAL.
+
+        Exceptions of unary calls of popmq.v1 meet the wire only here, so no method can forget to count, or leak a
+        traceback to a client.
+        """
+        seconds, counted = self._metrics.call_seconds.labels(name), self._metrics.calls.labels(name, "OK")
+
+        async def handle(raw: bytes, context: Any) -> Any:
+            """Times the call from arrival to answer, the wait of a long poll included."""
+            began = stopwatch()
+            self._began(context)
+            try:
+                answered = admit(context, len(raw))
+                response = await call(raw)
+            except Refused as refused:
+                await self._refuse(name, context, refused)
+            except asyncio.CancelledError:
+                self._metrics.calls.labels(name, "CANCELLED").inc()
+                raise
+            except Exception:
+                log.exception("%s raised", name)
+                await self._refuse(name, context, _bug(name))
+            else:
+                counted.inc()
+                answer = _bytes(response)
+                if answered is not None:
+                    answered(len(answer))
+                return answer
+            finally:
+                seconds.observe(stopwatch() - began)
+
+        return handle
+
+    def _began(self, context: Any) -> None:
+        """Counts a call as running until its answer has left, or its caller has gone; log lines are of this call."""
+        logs.CALL.set(context)
+        if not self._running:
+            self._idle.clear()
+        self._running += 1
+        context.add_done_callback(self._ended)
+
+    def _ended(self, _: Any) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
+
+    async def _refuse(self, name: str, context: Any, refused: Refused) -> None:
+        """Counts the refusal and puts it on the wire."""
+        self._metrics.calls.labels(name, refused.code).inc()
+        self._metrics.refusals.labels(refused.code).inc()
+        await refuse(context, refused)
+
+    def _stream(self, name: str, call: StreamMethod) -> Callable[[Any, Any], Awaitable[None]]:
+        """Handles a streaming call. It lasts as long as its client, so a stop does not wait for it.
+
+        The handler writes the responses itself instead of yielding them to the transport. So `call` is closed as soon
+        as the stream ends, at any moment, and it continues after a `yield` only when the response was written.
+        """
+
+        async def handle(asked: Any, context: Any) -> None:
+            ended = "OK"
+            logs.CALL.set(context)
+            try:
+                whole = isinstance(asked, bytes)
+                async with self._streams.admitted(context, len(asked) if whole else 0) as stream:
+                    requests = asked if whole else stream.messages(asked)
+                    async with contextlib.aclosing(call(requests)) as responses:
+                        async for response in responses:
+                            await stream.write(_bytes(response))
+            except Refused as refused:
+                ended = ""
+                await self._refuse(name, context, refused)
+            except asyncio.CancelledError:
+                ended = "CANCELLED"
+                raise
+            except Exception:
+                ended = ""
+                log.exception("%s raised", name)
+                await self._refuse(name, context, _bug(name))
+            finally:
+                if ended:
+                    self._metrics.calls.labels(name, ended).inc()
+
+        return handle
+
+    def open(self, hosts: Sequence[str], port: int) -> int:
+        """Binds the port without TLS on all hosts; returns the port bound. Serves no client before `start`."""
+        python = isinstance(self._server, PythonTransport)
+        bind: Bind = self._server.open if python else _by_address(self._server.add_insecure_port)
+        bound = _bound(bind, hosts, port, "port", "--port or --host")
+        self._rocketmq.routes.advertise(hosts[0], bound)
+        return bound
+
+    def open_tls(
+        self, hosts: Sequence[str], port: int, certificate: "Certificate", client_required: bool = False
+    ) -> None:
+        """Binds the port with TLS. Each new connection asks for the certificate, with grpcio on a thread of its own.
+
+        `client_required`: no client connects without a certificate; grpcio asks for one only then.
+        """
+        bind: Bind
+        if isinstance(self._server, PythonTransport):
+            bind = functools.partial(self._server.open, tls=tls_context(certificate, client_required))
+        else:
+
+            def add(where: str) -> int:
+                # Credentials of its own for each address: they give their first configuration to one only.
+                first, later = _configuration(certificate.pair), _replaced(certificate)
+                credentials = grpc.dynamic_ssl_server_credentials(first, later, client_required)
+                bound: int = self._server.add_secure_port(where, credentials)
+                return bound
+
+            bind = _by_address(add)
+        _bound(bind, hosts, port, "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
+
+    async def start(self) -> None:
+        """Serves on the open ports; the last step of a start."""
+        self._started = True
+        await self._server.start()
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        for name in _SERVICES:
+            await self._health.set(f"popmq.v1.{name}", health_pb2.HealthCheckResponse.SERVING)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuses new calls and lets running ones end for at most `grace_s`.
+
+        Does not wait for streams that stay open (a health watch lasts as long as its client).
+        """
+        if not self._started and not isinstance(self._server, PythonTransport):
+            await self._server.start()  # grpcio closes no port of a server that was not started
+            grace_s = 0.0
+        await self._health.enter_graceful_shutdown()
+        self._rocketmq.close()
+        stopped = asyncio.ensure_future(self._server.stop(grace_s))
+        await asyncio.wait((stopped, idle := asyncio.ensure_future(self._idle.wait())), return_when="FIRST_COMPLETED")
+        idle.cancel()
+        await self._server.stop(min(grace_s, _STREAMS_S))
+        await stopped
+
+
+def _transport(name: str, interceptors: list[Authentication], limits: Limits) -> Any:
+    """The server that serves the ports; "auto" is PopMQ's own."""
+    if name == "grpcio":
+        return grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
+    return PythonTransport(interceptors, limits)
+
+
+def _bound(bind: Bind, hosts: Sequence[str], port: int, what: str, cure: str) -> int:
+    """Binds a port. Raises StartError, whose cause is an OSError if it is known what failed."""
+    try:
+        return bind(hosts, port)
+    except ports.NotOpened as error:
+        why = f"{_unbound(error)} name another with {cure}"
+        raise StartError(f"{what} {port} on {error.host} cannot be opened: {why}") from error.why
+
+
+def _unbound(error: ports.NotOpened) -> str:
+    """Why a port was not bound, as the beginning of a sentence; grpcio does not say."""
+    if isinstance(error.why, OSError) and not error.is_taken:
+        return f"{error};"
+    elsewhere = "" if error.is_taken else ", or the host is not an address of this machine"
+    return f"it is in use, perhaps by another PopMQ{elsewhere}; stop that one, or"
+
+
+def _by_address(add: Callable[[str], int]) -> Bind:
+    """Adapts grpcio, which takes host and port as one text, does not say why it fails, and gives no port back.
+
+    So a named port is tried on all hosts first. It reports failure as 0 or as RuntimeError, depending on the version.
+    """
+
+    def bind(hosts: Sequence[str], port: int) -> int:
+        if port:
+            ports.close(ports.opened(hosts, port))
+        for host in hosts:
+            try:
+                port = add(address(host, port))
+            except RuntimeError as error:
+                raise ports.NotOpened(host, error) from error
+            if not port:
+                raise ports.NotOpened(host)
+        return port
+
+    return bind
+
+
+def _described() -> DescriptorPool:
+    """The descriptors of all services, for reflection: the two protocols are defined in pools of their own."""
+    pool = DescriptorPool()
+    well_known = (any_pb2, duration_pb2, timestamp_pb2, status_pb2)
+    for module in (*well_known, pb, definition_pb2, service_pb2, health_pb2, reflection_pb2):
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    pool.AddSerializedFile(reflection_v1())
+    return pool
+
+
+def _configuration(pair: "Pair") -> Any:
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)], pair.client_ca or None)
+
+
+def _replaced(certificate: "Certificate") -> Callable[[], Any]:
+    """What grpcio asks for a new certificate; None means unchanged."""
+    served = certificate.pair
+
+    def fetch() -> Any:
+        nonlocal served
+        before, served = served, certificate.current()
+        return None if served is before else _configuration(served)
+
+    return fetch
+
+
+def _bug(name: str) -> Refused:
+    where = f"the broker's log; it names request {logs.request_id()}"
+    return Refused("INTERNAL", f"the broker failed on this {name}", action=f"report it with {where}")
+
+
+def _bytes(response: Message | bytes) -> bytes:
+    return response if isinstance(response, bytes) else response.SerializeToString()

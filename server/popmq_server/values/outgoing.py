@@ -1,0 +1,84 @@
+"""A message on its way into the store: its bytes, and the hashes by which the embedded engine finds it.
+
+protocols/ ── NewMessage (commands/messages.py) ──▶ loop/hashes.py ── Outgoing ──▶ log and index, or packed: delayed, half
+"""
+
+import struct
+from typing import NamedTuple
+
+from popmq_server.embedded.store.keys import hash8, hashes8
+from popmq_server.values.message import Extra
+
+#: The eight-byte hash of a message id or key, for look-ups: of one text, and of several at once.
+name_hash, name_hashes = hash8, hashes8
+#: The hash of a message without a tag.
+NO_TAG = bytes(8)
+
+
+class Outgoing(NamedTuple):
+    """A message to be stored, with its hashes.
+
+    Sending uses only these fields: body and properties are opaque bytes in `data`.
+    """
+
+    data: bytes  # popmq.v1.Message
+    tag_hash: bytes
+    hashes: tuple[bytes, ...]  # of the message id and the keys, for look-ups
+    message_id: str
+    extra: Extra | None = None  # None for most: any queue, deliverable at once
+
+
+_PACKED = struct.Struct(">8sBBIQHB")  # tag hash, hashes, flags, priority, due ms, lengths of id and message group
+
+
+def pack(message: Outgoing) -> bytes:
+    """Encodes a message that is stored outside the log (delayed, half); `unpack` is its inverse."""
+    extra = message.extra or Extra()
+    texts = message.message_id.encode(), extra.message_group.encode()
+    head = _PACKED.pack(
+        message.tag_hash,
+        len(message.hashes),
+        extra.transaction,
+        extra.priority,
+        extra.due_ms,
+        len(texts[0]),
+        len(texts[1]),
+    )
+    return b"".join((head, *message.hashes, *texts, message.data))
+
+
+def unpack(raw: bytes) -> Outgoing:
+    """Decodes a packed message. `delay_ms`, `check_after_ms` and `lite_topic` are not packed: callers store those they
+    need.
+    """
+    tag, hashes, transaction, priority, due_ms, id_length, group_length = _PACKED.unpack_from(raw)
+    start = _PACKED.size
+    names = tuple(raw[start + 8 * place : start + 8 * place + 8] for place in range(hashes))
+    start += 8 * hashes
+    message_id = raw[start : start + id_length].decode()
+    start += id_length
+    extra = Extra(raw[start : start + group_length].decode(), due_ms, 0, priority, bool(transaction))
+    return Outgoing(raw[start + group_length :], tag, names, message_id, extra if any(extra) else None)
+
+
+def packed_id_hash(raw: memoryview) -> bytes:
+    """The hash of the message id of a packed message."""
+    return bytes(raw[_PACKED.size : _PACKED.size + 8])
+
+
+def packed_message_id(raw: memoryview) -> str:
+    """The message id of a packed message, without a copy of the body: for lists."""
+    _, hashes, _, _, _, id_length, _ = _PACKED.unpack_from(raw)
+    start = _PACKED.size + 8 * hashes
+    return bytes(raw[start : start + id_length]).decode(errors="replace")
+
+
+def packed_data(raw: memoryview) -> memoryview:
+    """The bytes of the message in a packed message, as a view: for previews."""
+    _, hashes, _, _, _, id_length, group_length = _PACKED.unpack_from(raw)
+    return raw[_PACKED.size + 8 * hashes + id_length + group_length :]
+
+
+def tag_hash(tag: str) -> bytes:
+    """Eight bytes for the consume queue; zeros = no tag. The filter compares the exact text."""
+    return hash8(tag) if tag else NO_TAG
