@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 #: A file for each section of the page.
 MUTATIONS = ROOT / "scripts" / "mutations"
 #: Where the packages lie in the tree; these come first on the path of a test that runs in a copy.
-ROOMS = ("proto", "sdk", "server", "spark_connector")
+ROOMS = ("proto", "http2", "sdk", "server", "spark_connector")
 #: The parts of the tree that tests need.
 COPIED = (*ROOMS, "tests", "harness", "docs", "scripts", "bench", "demo", "pyproject.toml", "README.md", "Makefile")
 #: Seconds after which a test that hangs has failed, and those that its whole run may take.

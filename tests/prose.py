@@ -11,7 +11,19 @@ from tests.sources import tree_of
 
 ROOT = Path(__file__).parent.parent
 #: Folders with our own Python code.
-ROOMS = ("server", "sdk", "spark_connector", "proto", "tests", "harness", "bench", "demo", "examples", "scripts")
+ROOMS = (
+    "http2",
+    "server",
+    "sdk",
+    "spark_connector",
+    "proto",
+    "tests",
+    "harness",
+    "bench",
+    "demo",
+    "examples",
+    "scripts",
+)
 #: A comment, by a regular expression: the tokenizer takes ten times as long. A `# ` within a string does no harm.
 COMMENT = re.compile(r"(?:^|\s)#:? (.*)$", re.MULTILINE)
 #: Documents whose samples need Spark run with Spark's tests.

@@ -9,7 +9,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 # All folders with Python of ours.
-EVERYTHING = ("proto", "server", "sdk", "spark_connector", "tests", "harness", "scripts", "bench", "demo", "examples")
+EVERYTHING = (
+    "proto",
+    "http2",
+    "server",
+    "sdk",
+    "spark_connector",
+    "tests",
+    "harness",
+    "scripts",
+    "bench",
+    "demo",
+    "examples",
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,7 @@ def imports(path: str, tree: ast.AST) -> Iterator[Import]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            # server/popmq_server/protocols/native/native.py: level 1 is popmq_server.protocols, level 2 is popmq_server.
+            # In popmq_server/protocols/native/native.py level 1 is popmq_server.protocols.native, level 2 its parent.
             package = Path(path).parts[1 : len(Path(path).parts) - node.level] if node.level else ()
             names = [".".join([*package, *filter(None, [node.module]), alias.name]) for alias in node.names]
         else:

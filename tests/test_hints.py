@@ -97,7 +97,7 @@ def test_no_hint_names_a_call_of_the_contract() -> None:
 
 
 def test_no_sentence_of_why_names_a_call_of_the_contract() -> None:
-    tree = ast.parse((ROOT / "server" / "popmq_server" / "inspect" / "message_status.py").read_text())
+    tree = ast.parse((ROOT / "server/popmq_server/embedded/rules/inspect" / "message_status.py").read_text())
     said = {text for text in strings(tree) if " " in text}
     assert len(said) > 30
     assert sorted(text for text in said if COMPOUND.search(text)) == []

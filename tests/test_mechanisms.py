@@ -123,7 +123,10 @@ def test_pytest_collects_every_named_test(request: pytest.FixtureRequest) -> Non
 # ── The judge ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 GOOD = Row(
-    "S1.36", "retries", "`delivery.pop:choose`", "`tests/test_mechanisms.py::test_every_id_of_the_lists_has_one_row`"
+    "S1.36",
+    "retries",
+    "`embedded.rules.delivery.pop:choose`",
+    "`tests/test_mechanisms.py::test_every_id_of_the_lists_has_one_row`",
 )
 
 

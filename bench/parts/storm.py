@@ -15,11 +15,10 @@ from pathlib import Path
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.store.keys import hash8
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer.core import Core
 from popmq_server.embedded_broker import EmbeddedBroker
-from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.outgoing import Outgoing, hash8
 
 LEASE_MS = 3_600_000
 

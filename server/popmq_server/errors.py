@@ -11,8 +11,8 @@
     └── CommitFailed        a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
 
     internal, always caught     defined in              becomes
-    MapFull, DiskFault          store/lmdb.py         STORAGE_FULL, or CommitFailed
-    NoMapping                   store/folder.py       StartError; INVALID_FIELD for SetMaxSize
+    MapFull, DiskFault          store/lmdb.py           STORAGE_FULL, or CommitFailed
+    NoMapping                   store/folder.py         StartError; INVALID_FIELD for SetMaxSize
     Poisoned                    writer/batch.py         a second run of the batch, without the command that failed
     TooManyPoisoned             writer/batch.py         the batch runs in parts, a part in halves
     JobFailed                   state/jobs.py           a log line; the job runs again later

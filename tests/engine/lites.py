@@ -9,9 +9,8 @@ from typing import Any
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.store.keys import hash8
 from popmq_server.values.message import Extra
-from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.outgoing import Outgoing, hash8
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, deliveries
 
 

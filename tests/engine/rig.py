@@ -21,7 +21,7 @@ from popmq_server.contract.commands.queries import A, Query
 from popmq_server.embedded.fsck.check import check, differences
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import CQ_ENTRY, U64, hash8
+from popmq_server.embedded.store.keys import CQ_ENTRY, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.store import Store, reading
 from popmq_server.embedded.writer.batch import Committed
@@ -31,7 +31,7 @@ from popmq_server.errors import Later, Refused
 from popmq_server.values.handles import Handle, read_handle
 from popmq_server.values.leased import Leased
 from popmq_server.values.limits import DELAYS_MS_DEFAULT
-from popmq_server.values.outgoing import Outgoing, tag_hash
+from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
 from popmq_server.values.records import Group, Topic
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

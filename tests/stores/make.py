@@ -3,8 +3,8 @@
     python -m tests.stores.make format-1 9f07406^       → tests/stores/format-1.mdb.xz
     python -m tests.stores.make format-2 93b55c5
 
-Before a format is added (server/popmq_server/embedded/store/formats.py), a store of the one that ends is kept so, made by its
-last commit. fill.py says what is in it, and tests/engine/storage/test_older_stores.py opens each of them.
+Before a format is added (embedded/store/formats.py), a store of the one that ends is kept so, made by its last
+commit. fill.py says what is in it, and test_older_stores.py opens each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import lmdb
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-ROOMS = ("proto", "sdk", "server", ".")
+ROOMS = ("proto", "http2", "sdk", "server", ".")
 
 
 def check_out(commit: str, folder: Path) -> None:

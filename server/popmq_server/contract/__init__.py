@@ -1,1 +1,1 @@
-"""The seam: what an engine offers to the protocols, in small typed protocols, and what it may lack."""
+"""What an engine takes and gives: the `Engine` interface, its commands, queries and answers, and what it may lack."""

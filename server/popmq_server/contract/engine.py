@@ -11,7 +11,8 @@ A protocol turns requests into commands (commands/) and answers into responses; 
                   Admin          redrive, consume mode, offsets, backup           operators
     producers.py  CheckStreams   producers that are asked about their half messages
 
-A part of protocols/ takes a smaller protocol where one suffices; the parts of protocols/rocketmq share a base that takes Engine.
+A part of protocols/ takes a smaller protocol where one suffices; those of protocols/rocketmq share a base that takes
+Engine.
 Every method raises `Refused` for a request that the engine refuses. Handles, recall handles and transaction ids are
 texts that the engine makes and reads.
 """

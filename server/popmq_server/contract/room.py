@@ -1,4 +1,4 @@
-"""Room for the answers of calls, which an engine asks for before and after it reads messages (protocols/answer_room.py)."""
+"""Room for the answers of calls: an engine asks for it before and after it reads messages (answer_room.py)."""
 
 from typing import Protocol
 

@@ -1,1 +1,1 @@
-"""The embedded engine: one process, one LMDB store, an event loop and a writer thread."""
+"""The embedded engine: rules on one LMDB store, run by an event loop and a writer thread."""

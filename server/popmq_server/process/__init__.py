@@ -1,1 +1,1 @@
-"""The process: starts and stops the ports around an engine, and reads signals."""
+"""The process around an engine: serves it, reads signals, restarts what ended."""

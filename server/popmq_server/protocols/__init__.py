@@ -1,1 +1,1 @@
-"""The gRPC server: ports, authentication, transports, and the two protocols served on them."""
+"""What clients speak: the gRPC server, both protocols, access keys. It knows the contract, not the engine."""

@@ -1,1 +1,1 @@
-"""Value types: topics, groups, messages, CheckPoints, handles."""
+"""Topics, groups, messages and handles as values: no state, no rules, no store."""

@@ -9,9 +9,8 @@ generated class. The bytes are always a valid message: they were parsed when the
 from collections.abc import Iterator
 from typing import Any
 
-from popmq_server.embedded.store.keys import hash8
 from popmq_server.values.message import Extra
-from popmq_server.values.outgoing import Outgoing, tag_hash
+from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
 
 #: Field numbers of popmq.v1.Message.
 MESSAGE_ID, BODY, TAG, KEYS, PROPERTIES, MESSAGE_GROUP = 1, 2, 3, 4, 5, 6

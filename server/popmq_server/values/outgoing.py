@@ -1,13 +1,26 @@
 """A message on its way into the store: its bytes, and the hashes by which the embedded engine finds it.
 
-protocols/ ── NewMessage (commands/messages.py) ──▶ loop/hashes.py ── Outgoing ──▶ log and index, or packed: delayed, half
+NewMessage (commands/messages.py) ──▶ loop/hashes.py ── Outgoing ──▶ log and index, or packed: delayed, half
 """
 
+import hashlib
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from popmq_server.embedded.store.keys import hash8, hashes8
 from popmq_server.values.message import Extra
+
+
+def hashes8(texts: Iterable[str]) -> list[bytes]:
+    """`hash8` of each text."""
+    blake2b = hashlib.blake2b
+    return [blake2b(text.encode(), digest_size=8).digest() for text in texts]
+
+
+def hash8(text: str) -> bytes:
+    """The hash by which index blocks are sorted; also the tag hash of the consume queue."""
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
 
 #: The eight-byte hash of a message id or key, for look-ups: of one text, and of several at once.
 name_hash, name_hashes = hash8, hashes8

@@ -19,9 +19,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.store.keys import hash8
 from popmq_server.values.message import Extra
-from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.outgoing import Outgoing, hash8
 from popmq_server.values.records import RETRY_QUEUE, Stat
 from tests.engine import lites
 from tests.engine.rig import HOUR, Delivery, Rig, message

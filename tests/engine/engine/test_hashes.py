@@ -6,10 +6,9 @@ import pytest
 
 from popmq_server.contract.commands import NewMessage, Send
 from popmq_server.embedded.loop.hashes import with_hashes
-from popmq_server.embedded.store.keys import hash8
 from popmq_server.errors import Refused, invalid
 from popmq_server.values.message import Extra
-from popmq_server.values.outgoing import Outgoing, tag_hash
+from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
 
 TAGS = ["", "", "red", "blue", "ü" * 40, "x" * 200]
 

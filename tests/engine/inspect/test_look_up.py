@@ -10,9 +10,9 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.inspect import look_up
 from popmq_server.embedded.rules.topics import index, index_merge
-from popmq_server.embedded.store.keys import TOPIC_AT, hash8
+from popmq_server.embedded.store.keys import TOPIC_AT
 from popmq_server.errors import Refused
-from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.outgoing import Outgoing, hash8
 from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, message, numbered, parsed, refusal
 

@@ -12,13 +12,13 @@ from typing import Any
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import End
-from popmq_server.embedded.store.keys import NEVER, U64, hash8
+from popmq_server.embedded.store.keys import NEVER, U64
 from popmq_server.embedded.store.lmdb import MapFull
 from popmq_server.errors import Refused
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.values.handles import Handle
 from popmq_server.values.message import Extra
-from popmq_server.values.outgoing import Outgoing, tag_hash
+from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, parsed, refusal
 
 TOPICS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION"}

@@ -28,14 +28,14 @@ from popmq_server.embedded.rules.sending.check_back import CheckingBack
 from popmq_server.embedded.rules.sending.release_delayed import ReleasingDelayed
 from popmq_server.embedded.rules.topics.log import entries, is_readable
 from popmq_server.embedded.state.jobs import RETRY_MS
-from popmq_server.embedded.store.keys import DUE_KEY, hash8
+from popmq_server.embedded.store.keys import DUE_KEY
 from popmq_server.embedded.writer.batch import Committed
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.values.handles import Handle
 from popmq_server.values.ids import TopicId
 from popmq_server.values.limits import KEEP_MS_MAX
 from popmq_server.values.message import Extra
-from popmq_server.values.outgoing import Outgoing, tag_hash
+from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
 from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.glance import Glance, glances
 from tests.engine.rig import HOUR, MINUTE, Rig, parsed

@@ -12,16 +12,10 @@ from popmq_server.embedded.rules.topics.topic import (
     IDX_HEAD,
     IDX_RANGE,
 )
-from popmq_server.embedded.store.keys import (
-    CQ_ENTRY,
-    CQ_KEY,
-    TOPIC_AT,
-    U64,
-    hash8,
-)
+from popmq_server.embedded.store.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U64
 from popmq_server.errors import invalid
 from popmq_server.values.message import read_record, record
-from popmq_server.values.outgoing import Outgoing, tag_hash
+from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
 from tests.engine.rig import Rig, bodies, message, numbered, refusal, sending
 
 # ── Chunks, blocks ───────────────────────────────────────────────────────────────────────────────────────────────────

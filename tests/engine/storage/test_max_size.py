@@ -14,8 +14,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.embedded.fsck.check import check_folder
 from popmq_server.embedded.fsck.compact import compact_folder
 from popmq_server.embedded.store.backup import Copy
-from popmq_server.embedded.store.max_size import ROW
-from popmq_server.embedded.store.store import Store
+from popmq_server.embedded.store.store import SET_SIZE_ROW, Store
 from popmq_server.embedded.writer.core import Core
 from popmq_server.errors import CommitFailed, Refused, StartError
 from popmq_server.options import MAX_SIZE_MIN
@@ -124,7 +123,7 @@ def test_a_damaged_limit_is_reported_and_the_flag_holds(
 ) -> None:
     store = Store(tmp_path, 1 << 26, "none")
     kv = store.begin()
-    kv.put_bare("meta", ROW, damaged)
+    kv.put_bare("meta", SET_SIZE_ROW, damaged)
     kv.commit()
     store.close()
     with caplog.at_level(logging.WARNING, "popmq"):

@@ -11,10 +11,9 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import Place, queries
 from popmq_server.embedded.rules.sending.transaction import FIRST_CHECK_MS
 from popmq_server.embedded.state.jobs import Timed
-from popmq_server.embedded.store.keys import hash8
 from popmq_server.values.limits import KEEP_MS_MAX
 from popmq_server.values.message import GIVE_UP_TOPIC, Extra
-from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.outgoing import Outgoing, hash8
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, message, parsed
 from tests.engine.traffic.traffic import Traffic
 

@@ -1,7 +1,7 @@
 """Commands of the engine: one frozen class for each command, and for each structured answer (after the →).
 
-Commands carry names and plain numbers, validated by the modules that create them (protocols/); the engine checks what needs
-its state. All times are ms. Answers for entries are values or `Refused` objects, in the order of the request.
+Commands carry names and plain numbers, validated by the protocols that create them; the engine checks what needs its
+state. All times are ms. Answers for entries are values or `Refused` objects, in the order of the request.
 
 One module for each family. Each class declares its lane (lanes.py); handlers.py maps it to its function.
 """

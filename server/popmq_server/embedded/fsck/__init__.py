@@ -1,1 +1,1 @@
-"""`popmq check`, its `--repair`, and `popmq compact`, for a stopped store."""
+"""`popmq check`, its repair and `popmq compact`, for a stopped store."""

@@ -6,16 +6,11 @@ from collections.abc import Iterator
 from popmq_server.embedded.fsck import check_dead_letters
 from popmq_server.embedded.rules.topics.log import Log
 from popmq_server.embedded.state.state import State
-from popmq_server.embedded.store.keys import (
-    FWAIT_KEY,
-    FWAIT_VALUE,
-    STAT_KEY,
-    U64,
-    hash8,
-)
+from popmq_server.embedded.store.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.values.fields import LITE_TOPIC, MESSAGE_GROUP, text
 from popmq_server.values.ids import GroupTopic
+from popmq_server.values.outgoing import hash8
 
 
 def count_waiting(

@@ -16,17 +16,9 @@ from popmq_server.embedded.rules.delivery import revive
 from popmq_server.embedded.rules.sending import delay, transaction
 from popmq_server.embedded.rules.sending.transaction import CHECKS_MAX, Half
 from popmq_server.embedded.state.state import State
-from popmq_server.embedded.store.keys import (
-    HALF_KEY,
-    HDUE_KEY,
-    SCHED_KEY,
-    SUB_OWNER,
-    TDONE_KEY,
-    TSCHED_KEY,
-    U32,
-    hash8,
-)
+from popmq_server.embedded.store.keys import HALF_KEY, HDUE_KEY, SCHED_KEY, SUB_OWNER, TDONE_KEY, TSCHED_KEY, U32
 from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.values.outgoing import hash8
 
 
 def check_deadlines(kv: Transaction, state: State) -> Iterator[str]:

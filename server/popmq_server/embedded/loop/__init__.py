@@ -1,1 +1,1 @@
-"""The embedded broker, an engine behind the seam: its part on the event loop."""
+"""The part of the embedded engine on the event loop: `Broker`, long polls, sessions, the rebalance."""

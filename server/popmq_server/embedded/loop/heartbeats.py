@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from popmq_server.clock import Clock
 from popmq_server.contract.commands.sessions import EITHER
-from popmq_server.embedded.store.keys import hash8
 from popmq_server.errors import Refused
+from popmq_server.values.outgoing import hash8
 from popmq_server.values.records import Terms
 
 SESSION_MS = 120_000

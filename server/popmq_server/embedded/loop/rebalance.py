@@ -17,7 +17,7 @@ import bisect
 from collections.abc import Callable, Sequence
 
 from popmq_server.contract.commands.sessions import Assignment
-from popmq_server.embedded.store.keys import hash8
+from popmq_server.values.outgoing import hash8
 
 #: Places of each client on the ring of CONSISTENT_HASH.
 VIRTUAL_NODES = 10

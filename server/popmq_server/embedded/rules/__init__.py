@@ -1,1 +1,1 @@
-"""The rules of the broker: pure functions of a transaction and a command. Send, pop, lease, revive and log are its middle; the rest are wings."""
+"""What each command does to the state. The broker: sending, delivery, topics; its wings: the other packages."""

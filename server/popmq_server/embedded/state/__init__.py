@@ -1,1 +1,1 @@
-"""The broker's state in memory, and the transaction that changes it together with the store."""
+"""The state in memory, and the transaction that changes it together with the store."""

@@ -8,7 +8,7 @@ import functools
 
 from popmq_server.embedded.state import rows
 from popmq_server.embedded.state.checkpoints import CheckPoints, Leases
-from popmq_server.embedded.store.keys import QUEUE_ENDS, QUEUE_KEY, hash8
+from popmq_server.embedded.store.keys import QUEUE_ENDS, QUEUE_KEY
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.table import Table
 from popmq_server.embedded.store.tables import (
@@ -28,6 +28,7 @@ from popmq_server.values.ids import (
     TopicId,
     TopicQueue,
 )
+from popmq_server.values.outgoing import hash8
 from popmq_server.values.records import (
     Counters,
     Group,

@@ -11,17 +11,17 @@ A Pop visits only the ready lite topics, not all 2,000 names. Among these may be
 more; the Pop that finds it removes it. None with deliverable messages is missing.
 
 Watches are in memory only. A watch ends if its client does not refresh it, and a restart drops all: clients send
-their set every half minute. An aborted commit undoes all changes (undo.py): a command that runs again must find the
-names as they were, to see which of them are new to the group. Keys are names, not ids: watches remain when a topic is
-purged or created again.
+their set every half minute. An aborted commit undoes all changes (table.py:Undo): a command that runs again must find
+the names as they were, to see which of them are new to the group. Keys are names, not ids: watches remain when a
+topic is purged or created again.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
 from popmq_server.embedded.state.ready_groups import Ordered
-from popmq_server.embedded.state.undo import Undo
 from popmq_server.embedded.store.keys import hash16
+from popmq_server.embedded.store.table import Undo
 from popmq_server.errors import Refused
 from popmq_server.values.ids import TopicId
 

@@ -4,9 +4,9 @@
     stopped  (G, T, message group) → offsets and reasons       ready = waiting, not locked, not stopped
 
 These three tables determine which message groups are ready; this module keeps only the order in which they became
-ready. An aborted commit restores the order (undo.py): otherwise a batch that runs twice would change it twice. The
-start builds it from the tables, in one walk over all: a walk at the first Pop of each group in each topic would stop
-all other calls, with a million waiting message groups for 0.2 s.
+ready. An aborted commit restores the order (table.py:Undo): otherwise a batch that runs twice would change it twice.
+The start builds it from the tables, in one walk over all: a walk at the first Pop of each group in each topic would
+stop all other calls, with a million waiting message groups for 0.2 s.
 
 Stopped message groups are counted and kept sorted by group and topic, so that neither a scrape nor a page of a list
 walks those of others. A LITE topic has one message group for each lite topic: they count for their parent, by id.
@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from popmq_server.embedded.state.all_tables import AllTables
-from popmq_server.embedded.state.undo import Undo
 from popmq_server.embedded.store import sorted_numbers
-from popmq_server.embedded.store.table import Table
+from popmq_server.embedded.store.table import Table, Undo
 from popmq_server.values.ids import (
     GroupId,
     GroupTopic,

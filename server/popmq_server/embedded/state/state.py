@@ -21,7 +21,6 @@ from popmq_server.embedded.state.all_tables import AllTables, lite_hash
 from popmq_server.embedded.state.lease_sums import attempt_key
 from popmq_server.embedded.state.lite_watch import Watches
 from popmq_server.embedded.state.ready_groups import ReadyGroups, load_stopped
-from popmq_server.embedded.state.undo import Undo
 from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
 from popmq_server.embedded.store.keys import (
     CQ_ENTRY,
@@ -39,6 +38,7 @@ from popmq_server.embedded.store.keys import (
 )
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.rows import RowReader
+from popmq_server.embedded.store.table import Undo
 from popmq_server.embedded.store.tables import (
     GROUP,
     MESSAGE_GROUP,

@@ -1,1 +1,1 @@
-"""The data folder, keys, formats and tables; lmdb.py is the only module that opens LMDB."""
+"""Keys, formats and tables of the store; the only access to LMDB."""

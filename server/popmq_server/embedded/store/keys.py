@@ -54,7 +54,6 @@ Widths in bytes are in brackets. A stored value also has a checksum at its end, 
 
 import hashlib
 import struct
-from collections.abc import Iterable
 
 DATABASES = (
     "meta",
@@ -170,14 +169,3 @@ def following(prefix: bytes) -> bytes:
 def hash16(*parts: str | int) -> bytes:
     """A key field of fixed width for names of any length."""
     return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).digest()
-
-
-def hashes8(texts: Iterable[str]) -> list[bytes]:
-    """`hash8` of each text."""
-    blake2b = hashlib.blake2b
-    return [blake2b(text.encode(), digest_size=8).digest() for text in texts]
-
-
-def hash8(text: str) -> bytes:
-    """The hash by which index blocks are sorted; also the tag hash of the consume queue."""
-    return hashlib.blake2b(text.encode(), digest_size=8).digest()

@@ -5,15 +5,16 @@ three times slower, and a stray pointer could damage the file.
 """
 
 import contextlib
+import json
 import logging
 import os
 import pathlib
 import shutil
 import threading
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from popmq_server.embedded.store import keys, max_size
+from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.datafile import checksums, free_pages, walk
 from popmq_server.embedded.store.datafile.free_pages import FreePages
 from popmq_server.embedded.store.fault_note import FaultNote
@@ -65,6 +66,34 @@ DISK_FREE_SEND = 256 << 20
 FORMAT_ROW = b"format"
 
 
+#: The limit that an operator set, in `meta`. A release that does not know it ignores the row and uses its flag.
+SET_SIZE_ROW = b"max_size"
+
+
+class SetSize(NamedTuple):
+    """A limit of the data file that an operator set while a broker ran, in bytes.
+
+    The last change holds: this limit, or a `--max-size` that was changed after it. So a service whose unit file has the
+    old size keeps the new one after a restart, and an edit of the unit file takes effect.
+    """
+
+    size: int
+    named: int  # the value of --max-size at that time; 0 = the flag was omitted
+
+    def holds(self, named: int) -> bool:
+        """Whether it still holds for a start with this `--max-size`; 0 = the flag is omitted."""
+        return named in (0, self.named)
+
+    def packed(self) -> bytes:
+        return json.dumps(self._asdict()).encode()
+
+    @classmethod
+    def read(cls, raw: bytes) -> "SetSize":
+        """Decodes the row. Raises ValueError, KeyError or TypeError for invalid data."""
+        fields = json.loads(raw)
+        return cls(int(fields["size"]), int(fields["named"]))
+
+
 class Reader(Protocol):
     """Keeps a read transaction open for a long time: a backup."""
 
@@ -83,7 +112,7 @@ class Store:
     def __init__(
         self, folder: pathlib.Path, map_bytes: int, sync: str, *, named: bool = True, note_faults: bool = False
     ) -> None:
-        """`map_bytes`: the limit of the data file, unless an operator set another one (max_size.py). `named`: whether
+        """`map_bytes`: the limit of the data file, unless an operator set another one (SetSize). `named`: whether
         `--max-size` was given. `note_faults`: the process is only a broker (fault_note.py). Raises StartError: in use,
         not a PopMQ folder, another format, damaged, not readable.
         """
@@ -92,7 +121,7 @@ class Store:
         self.still = threading.Lock()  # held by other threads that read the map, and to move or close it
         self.sync = sync
         self._named = map_bytes if named else 0
-        self._set_size: max_size.SetSize | None = None
+        self._set_size: SetSize | None = None
         self._lock = lock_folder(folder)
         opened = contextlib.ExitStack()
         self._note: FaultNote | None = None
@@ -141,9 +170,9 @@ class Store:
 
     def _take_set_size(self) -> None:
         """Applies the limit that an operator set while a broker ran, if it still holds. Raises StartError."""
-        raw = meta_row(self._env, max_size.ROW)
+        raw = meta_row(self._env, SET_SIZE_ROW)
         try:
-            set_size = self._set_size = None if raw is None else max_size.read(raw)
+            set_size = self._set_size = None if raw is None else SetSize.read(raw)
         except (ValueError, KeyError, TypeError):
             log.warning("the limit that was set while the broker ran is damaged: --max-size holds; set it again")
             return
@@ -195,7 +224,7 @@ class Store:
         """Deletes a set size that `--max-size` replaced. If the map is too full the row stays; the flag still holds."""
         tx = self.begin()
         try:
-            tx.delete("meta", max_size.ROW)
+            tx.delete("meta", SET_SIZE_ROW)
             tx.commit()
         except MapFull:
             tx.abort()
@@ -213,8 +242,8 @@ class Store:
         self._resize(size)
         tx = self.begin()
         try:
-            row = max_size.SetSize(size, self._named)
-            tx.put_bare("meta", max_size.ROW, row.packed())
+            row = SetSize(size, self._named)
+            tx.put_bare("meta", SET_SIZE_ROW, row.packed())
             tx.commit()
         except (MapFull, DiskFault):
             tx.abort()

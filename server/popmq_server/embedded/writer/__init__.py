@@ -1,1 +1,1 @@
-"""The writer thread: runs commands in commit batches, and periodic maintenance."""
+"""The writer thread: commands in commit batches, and periodic maintenance."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from popmq_server.embedded.store.keys import hash8
+from popmq_server.values.outgoing import hash8
 from tests.engine.rig import HOUR, SECOND, Delivery, Rig, bodies, deliveries
 from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo, send_more
 

@@ -1,1 +1,1 @@
-"""Pop, ack, revive, retry, dead letters; FIFO; owners; lease history."""
+"""The broker: pop, ack, revive, retry, dead letters; FIFO; owners; the history of leases."""

@@ -34,15 +34,11 @@ from popmq_server.embedded.state import ready_groups
 from popmq_server.embedded.state.space import MOVE, entries_bytes
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import CheckPoint, Lease, members_of
-from popmq_server.embedded.store.keys import (
-    FWAIT_KEY,
-    FWAIT_VALUE,
-    STAT_KEY,
-    hash8,
-)
+from popmq_server.embedded.store.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY
 from popmq_server.embedded.store.table import Table
 from popmq_server.values import fields
 from popmq_server.values.ids import GroupTopic, MessageGroup
+from popmq_server.values.outgoing import hash8
 from popmq_server.values.records import Subscription
 
 _PLAIN = Subscription()

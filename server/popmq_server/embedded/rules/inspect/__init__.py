@@ -1,1 +1,1 @@
-"""Read-only queries: statistics, messages, leases, the state of a message."""
+"""A wing: queries that change nothing (numbers, messages, leases, why)."""

@@ -14,9 +14,9 @@ from popmq_server.embedded.rules.topics import index
 from popmq_server.embedded.rules.topics.index import Hit, Spot
 from popmq_server.embedded.rules.topics.log import Log
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import hash8
 from popmq_server.errors import topic_not_found
 from popmq_server.values import fields
+from popmq_server.values.outgoing import hash8
 from popmq_server.values.records import Topic
 
 #: Index blocks that one piece searches: some 10 ms.

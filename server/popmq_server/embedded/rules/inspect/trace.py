@@ -12,15 +12,10 @@ import itertools
 from popmq_server.contract.commands import Spotted, Trace, Traced
 from popmq_server.embedded.rules.topics import index
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import (
-    TOPIC_AT,
-    U32,
-    U64,
-    hash8,
-)
+from popmq_server.embedded.store.keys import TOPIC_AT, U32, U64
 from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.values.message import GIVE_UP_TOPIC, dead_letter_topic
-from popmq_server.values.outgoing import packed_id_hash
+from popmq_server.values.outgoing import hash8, packed_id_hash
 from popmq_server.values.records import TopicStat
 
 #: Index blocks that one piece reads, and the cost of a topic besides its blocks.

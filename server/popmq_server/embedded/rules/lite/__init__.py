@@ -1,1 +1,1 @@
-"""Lite topics: many small topics under one parent."""
+"""A wing: lite topics, many small topics under one parent."""

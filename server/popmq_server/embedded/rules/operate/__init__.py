@@ -1,1 +1,1 @@
-"""Operator commands (redrive, purge, resume) and the expiry of idle subscriptions."""
+"""A wing: what operators do (redrive, purge, resume), and the expiry of idle subscriptions."""

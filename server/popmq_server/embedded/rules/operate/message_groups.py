@@ -31,17 +31,11 @@ from popmq_server.embedded.store.checkpoint import (
     Run,
     members_of,
 )
-from popmq_server.embedded.store.keys import (
-    FWAIT_KEY,
-    STAT_KEY,
-    U32,
-    U64,
-    following,
-    hash8,
-)
+from popmq_server.embedded.store.keys import FWAIT_KEY, STAT_KEY, U32, U64, following
 from popmq_server.errors import Refused, invalid, not_a_page
 from popmq_server.values.fields import MESSAGE_GROUP, text
 from popmq_server.values.ids import GroupTopic, MessageGroup
+from popmq_server.values.outgoing import hash8
 from popmq_server.values.records import Topic
 
 #: Steps of one piece of a list of message groups, and the cost of a row; message groups that are looked up together.

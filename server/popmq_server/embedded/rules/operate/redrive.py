@@ -45,17 +45,12 @@ from popmq_server.embedded.state import marks
 from popmq_server.embedded.state.checkpoints import DONE
 from popmq_server.embedded.state.space import GROW, entries_bytes, messages_bytes
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import (
-    FWAIT_KEY,
-    RQ_KEY,
-    RQ_VALUE,
-    hash8,
-)
+from popmq_server.embedded.store.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.values import fields
 from popmq_server.values.ids import GroupTopic, TopicId
 from popmq_server.values.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, dead_letter_topic
-from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.outgoing import Outgoing, hash8
 from popmq_server.values.records import (
     Group,
     Subscription,

@@ -1,1 +1,1 @@
-"""Reading by queue and offset, without leases."""
+"""A wing: reading by queue and offset, without leases."""

@@ -1,1 +1,1 @@
-"""Retention: drops chunks that are finished or too old."""
+"""A wing: drops messages that are finished or too old."""

@@ -1,1 +1,1 @@
-"""Schedules: messages that the broker sends by itself, at the times of a cron expression."""
+"""A wing: messages that the broker sends at the times of a cron expression."""

@@ -1,1 +1,1 @@
-"""Send: plain and delayed messages, transactions, unique ids, size limits."""
+"""The broker: send, placing in queues; delayed messages, transactions, batches of sinks, unique ids."""

@@ -32,12 +32,7 @@ from popmq_server.embedded.rules.sending.preview import preview_of
 from popmq_server.embedded.rules.topics import quarantine
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import (
-    SCHED_KEY,
-    TSCHED_KEY,
-    U32,
-    hash8,
-)
+from popmq_server.embedded.store.keys import SCHED_KEY, TSCHED_KEY, U32
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.values.handles import (
@@ -49,6 +44,7 @@ from popmq_server.values.handles import (
 )
 from popmq_server.values.outgoing import (
     Outgoing,
+    hash8,
     pack,
     packed_message_id,
     unpack,

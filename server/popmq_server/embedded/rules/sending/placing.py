@@ -18,11 +18,11 @@ from popmq_server.embedded.rules.topics import quotas
 from popmq_server.embedded.rules.topics.topic import append as append_to_queue
 from popmq_server.embedded.rules.topics.topic import rotate
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import U64, hash8
+from popmq_server.embedded.store.keys import U64
 from popmq_server.errors import Refused, invalid
 from popmq_server.values import priority
 from popmq_server.values.message import Extra, check_lite_topic
-from popmq_server.values.outgoing import Outgoing
+from popmq_server.values.outgoing import Outgoing, hash8
 from popmq_server.values.records import Topic
 
 _NONE = Extra()

@@ -1,1 +1,1 @@
-"""Topics: settings, log, index, quotas."""
+"""The broker: topics and consumer groups, the log and its index, quotas."""
