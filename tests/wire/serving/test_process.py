@@ -213,7 +213,7 @@ def test_acks_and_handles_survive_a_stop_and_a_start(tmp_path: Path) -> None:
 BROKEN = """
 import pathlib, sys
 from popmq_server.__main__ import main
-from popmq_server.storage import lmdb
+from popmq_server.embedded.store import lmdb
 
 commit = lmdb.Transaction.commit
 
