@@ -25,7 +25,7 @@ class Capability(NamedTuple):
 CAPABILITIES: dict[str, Capability] = {
     "owners": Capability(
         "durable owners with sealed tokens",
-        "read by offsets, exactly and again: Pull and UpdateOffsets",
+        "Pull and UpdateOffsets; a range of offsets can be read again",
         (do.AttachOwner, do.RenewOwner, do.AckUpTo, do.ReleaseOwner, queries.Owners),
     ),
     "stages": Capability(
@@ -34,7 +34,7 @@ CAPABILITIES: dict[str, Capability] = {
         (do.Stage, do.CommitBatch, do.DropStages),
     ),
     "lite": Capability("lite topics", "a FIFO topic with message groups, or a topic for each", (do.SyncLite,)),
-    "recall": Capability("recalling delayed messages", "let the consumer skip what is void", (do.Recall,)),
+    "recall": Capability("recalling delayed messages", "let the consumer skip messages that are no longer valid", (do.Recall,)),
     "transactions": Capability(
         "transactions with check-back", "Send after the local transaction has committed", (do.EndTransaction, "join")
     ),
@@ -51,7 +51,7 @@ CAPABILITIES: dict[str, Capability] = {
     "peek": Capability("looking at messages without a lease", "Pull without a group", ("peek",)),
     "browse": Capability("reading messages by position", "Pull without a group", (queries.Browse,)),
     "search": Capability(
-        "messages of all queues by the time of their storing, and searches in them",
+        "reading messages of all queues by time, and searching them",
         "Browse the queues one by one",
         ("search",),
     ),
@@ -63,7 +63,7 @@ CAPABILITIES: dict[str, Capability] = {
     "list_transactions": Capability("lists of half messages", "GetStats counts them", (queries.Transactions,)),
     "message_groups": Capability(
         "lists of message groups, and resuming them",
-        "GetStats counts what waits; a new attempt follows each backoff",
+        "GetStats counts waiting messages; a new attempt follows each backoff",
         (queries.MessageGroups, do.ResumeMessageGroup),
     ),
     "filters": Capability("filters of groups", "name the filter in each Pop", (do.SetFilter,)),
@@ -78,7 +78,7 @@ CAPABILITIES: dict[str, Capability] = {
         "a cron of the machine that runs `popmq send`",
         (do.CreateSchedule, do.DeleteSchedule, do.PauseSchedule, do.RunSchedule, queries.Schedules),
     ),
-    "backup": Capability("backups of the store", "what the engine's own storage offers", ("backup",)),
+    "backup": Capability("backups of the store", "the backup of the engine's own storage", ("backup",)),
     "max_size": Capability("a limit of the store's size", "the retention of topics", (do.SetMaxSize,)),
 }
 
