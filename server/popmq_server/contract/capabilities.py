@@ -34,7 +34,9 @@ CAPABILITIES: dict[str, Capability] = {
         (do.Stage, do.CommitBatch, do.DropStages),
     ),
     "lite": Capability("lite topics", "a FIFO topic with message groups, or a topic for each", (do.SyncLite,)),
-    "recall": Capability("recalling delayed messages", "let the consumer skip messages that are no longer valid", (do.Recall,)),
+    "recall": Capability(
+        "recalling delayed messages", "let the consumer skip messages that are no longer valid", (do.Recall,)
+    ),
     "transactions": Capability(
         "transactions with check-back", "Send after the local transaction has committed", (do.EndTransaction, "join")
     ),
