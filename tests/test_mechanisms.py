@@ -27,7 +27,7 @@ DEFECTS = [*range(1, 18), *range(20, 31), *range(35, 49), *range(50, 64), *range
 LISTS = {"S0": range(1, 53), "S1": range(1, 59), "S2": range(1, 61), "S3": range(1, 36), "S4": range(1, 22)} | {
     "D": DEFECTS,
     "I": range(1, 31),
-    "H": range(1, 35),
+    "H": range(1, 36),
     "C": range(1, 8),
 }
 

@@ -22,8 +22,9 @@ class Flood(ConnectionFault):
 
 
 class Budget:
-    """A token bucket. Reads the time only when it seems empty. `turn`: points left in this turn; at first unlimited.
+    """A token bucket. Reads the time only when it seems empty.
 
+    `turn`: points left in this turn, of which a call costs one; below 0 once it is over (turns.py); at first unlimited.
     `held`: bytes of messages and large headers in memory, of this connection (inbox.py).
     """
 

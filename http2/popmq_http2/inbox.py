@@ -27,6 +27,11 @@ _EXPANDS = "messages that expand more than a hundredfold"
 #: Bytes of a message that are unpacked at a time where its size is not known before.
 _PIECE_BYTES = 64 << 10
 
+#: Of inboxes that have none: an open call without bytes needs no containers, of which the garbage collector stops for
+#: each. Nothing is added to these two.
+_NO_PIECES: list[bytes] = []
+_NO_MESSAGES: deque[bytes] = deque()
+
 _FULL = "too many messages are held at once: try again later"
 
 
@@ -62,10 +67,10 @@ class Inbox:
         #: grpc-encoding: a client learns it with the head of the answer.
         self.encoding = encoding
         #: Pieces of the incomplete message, their size, and the size that is needed to continue.
-        self._pieces: list[bytes] = []
+        self._pieces = _NO_PIECES
         self._size = 0
         self._need = PREFIX_BYTES
-        self.messages: deque[bytes] = deque()
+        self.messages = _NO_MESSAGES
         #: Bytes of whole messages that no handler has taken, with their prefixes: the client gets no window back for
         #: these. Prefixes count, or a client could send endless empty messages to a handler that waits.
         self.waiting = 0
@@ -88,8 +93,11 @@ class Inbox:
         self._buffered.bytes += size
         self._budget.held += size
         self.received += size
+        if self._size:
+            self._pieces.append(data)
+        else:
+            self._pieces = [data]
         self._size += size
-        self._pieces.append(data)
         if self._buffered.bytes > self._limits.requests_bytes:
             raise Aborted(Code.RESOURCE_EXHAUSTED, _FULL)
         if self._size >= self._need:
@@ -108,7 +116,10 @@ class Inbox:
         self._buffered.bytes += size + _MESSAGE_BYTES
         self._budget.held += size + _MESSAGE_BYTES
         self.waiting += len(data)
-        self.messages.append(data[PREFIX_BYTES:])
+        if self.messages:
+            self.messages.append(data[PREFIX_BYTES:])
+        else:
+            self.messages = deque((data[PREFIX_BYTES:],))
         self.ended = True
         return True
 
@@ -148,7 +159,7 @@ class Inbox:
             self.take()
         self._buffered.bytes -= self._size + self.own_bytes
         self._budget.held -= self._size + self.own_bytes
-        self._pieces, self._size, self._need, self.own_bytes = [], 0, PREFIX_BYTES, 0
+        self._pieces, self._size, self._need, self.own_bytes = _NO_PIECES, 0, PREFIX_BYTES, 0
 
     def _cut(self, joined: bytes) -> None:
         """Cuts all whole messages off the joined bytes; copies the rest once, not for each message."""
@@ -167,7 +178,7 @@ class Inbox:
         self._buffered.bytes -= at
         self._budget.held -= at
         self._size -= at
-        self._pieces = [joined[at:]] if at < end else []
+        self._pieces = [joined[at:]] if at < end else _NO_PIECES
 
     def _keep(self, flag: int, message: bytes) -> None:
         """Queues a whole message for the handler."""
@@ -176,7 +187,10 @@ class Inbox:
         self.waiting += len(message) + PREFIX_BYTES
         self._buffered.bytes += len(message) + _MESSAGE_BYTES
         self._budget.held += len(message) + _MESSAGE_BYTES
-        self.messages.append(message)
+        if self.messages:
+            self.messages.append(message)
+        else:
+            self.messages = deque((message,))
 
     def _unpacked(self, flag: int, message: bytes) -> bytes:
         """Unpacks a compressed message. A few bytes can expand to fill the memory, so both ways are bounded."""

@@ -31,6 +31,7 @@ class Wire(asyncio.Transport):
         self.reading = asyncio.Event()
         self.reading.set()
         self._peer = (host, 1) if host else ""
+        self._server = server
         self.connection = Connection(server)
         self.connection.connection_made(self)
 
@@ -43,6 +44,7 @@ class Wire(asyncio.Transport):
         for start in range(0, len(raw), RECEIVE_BYTES):
             piece = raw[start : start + RECEIVE_BYTES]
             while self.paused and not self.closing:
+                self._server.turns.next()
                 self.connection.go_on()
             if not self.closing:
                 self.connection.get_buffer(len(piece))[: len(piece)] = piece

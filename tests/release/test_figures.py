@@ -16,7 +16,7 @@ from popmq.process_queue import FlowControl
 from popmq_console import app, attempts, listening, logins
 from popmq_http2.client.target import Options
 from popmq_http2.limits import Limits
-from popmq_http2.server import addresses
+from popmq_http2.server import addresses, turns
 from popmq_server.contract.commands import sessions
 from popmq_server.embedded.loop import waiters
 from popmq_server.embedded.rules.delivery import deadletter, fifo_pick, pick
@@ -111,6 +111,7 @@ FIGURES = {
         f"headers of a request beyond {BOUNDS.free_headers}",
         f"| {BOUNDS.headers_bytes >> 10} KiB, in at most {BOUNDS.header_frames + 1} frames",
         f"| {BOUNDS.streams:,}; further ones",
+        f"in one turn of the event loop | {turns.CALLS_AT_ONCE}; the rest",
         f"| {BOUNDS.message_bytes // MIB} MiB for each, {BOUNDS.requests_bytes // MIB} MiB for the whole broker",
         f"grow by {BOUNDS.progress_bytes >> 10} KiB every {BOUNDS.keepalive_s:.0f} s",
         f"| {BOUNDS.unproved_bytes >> 10} KiB for each connection",

@@ -75,7 +75,7 @@ class Call:
         self.stream_id = stream_id
         self.head = head
         self.inbox = inbox
-        self._callbacks: list[Callable[[Call], Any]] = []
+        self._callbacks: tuple[Callable[[Call], Any], ...] = ()
         self._deadline_s = None if head.timeout_s is None else monotonic() + head.timeout_s
         #: Metadata that goes before the first message.
         self.initial: Metadata = ()
@@ -135,7 +135,7 @@ class Call:
         if self.is_over:
             callback(self)
         else:
-            self._callbacks.append(callback)
+            self._callbacks += (callback,)
 
     def add_disconnect_callback(self, callback: Callable[[Call], Any]) -> None:
         """Calls `callback(call)` when the connection ends; immediately if it has. Not in grpcio's context."""
@@ -263,7 +263,7 @@ class Call:
         self.inbox.clear()
         self.fresh.clear()
         self.pending, self.queued = _NOTHING, 0
-        callbacks, self._callbacks = self._callbacks, []
+        callbacks, self._callbacks = self._callbacks, ()
         for callback in callbacks:
             callback(self)
 

@@ -40,6 +40,8 @@ log = logging.getLogger("popmq_http2")
 _KEEPALIVE, _GOING = b"keepaliv", b"going..."
 #: One point of the budget pays for this many bytes of SETTINGS, or calls whose windows they change.
 _SETTINGS_BYTES, _CALLS_PER_POINT = 64, 50
+#: Most bytes of small requests that are ended at once: 700 calls.
+_RELIEVED_BYTES = 1 << 20
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -119,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         A bug here must not leave a connection that is not read: it is logged, and the connection ends.
         """
         self._heard_s, self._asked_s = monotonic(), None
-        self._budget.turn = TURN_POINTS
+        self._budget.turn = TURN_POINTS if self._server.turns.left else -1
         try:
             self._reader.feed(data)
             if self._budget.turn < 0:
@@ -133,11 +135,18 @@ class Connection(asyncio.BufferedProtocol):
             self._break(ConnectionFault(frames.INTERNAL_ERROR, "a bug of the server"))
 
     def _give_way(self) -> None:
-        """Reads and handles no more for as long as this turn took: the other connections get half of the time."""
-        if self._transport is not None and not self._gives_way:
-            self._gives_way = True
-            self._transport.pause_reading()
+        """Reads and handles no more for as long as this turn took: the other connections get half of the time.
+
+        Where all connections have used up the turn, it waits in line.
+        """
+        if self._transport is None or self._gives_way:
+            return
+        self._gives_way = True
+        self._transport.pause_reading()
+        if self._server.turns.left:
             asyncio.get_running_loop().call_later(monotonic() - self._heard_s, self.go_on)
+        else:
+            self._server.turns.wait(self)
 
     def go_on(self) -> None:
         """Handles the frames that waited, and reads again after them."""
@@ -325,11 +334,13 @@ class Connection(asyncio.BufferedProtocol):
         self._end()
 
     def relieve(self) -> None:
-        """Ends the largest requests, until half of the bytes are left; all, if the client does not read their ends.
+        """Ends the largest requests, until there is room again; all, if the client does not read their ends.
 
-        Half, so that a client that holds many small ones causes this seldom, and not at each frame.
+        Half of them or 1 MiB, so that a client that holds many small ones causes this seldom, and not at each frame,
+        and so that the ends of thousands do not make one turn.
         """
-        enough = self._budget.held // 2
+        held = self._budget.held
+        enough = max(held // 2, held - _RELIEVED_BYTES)
         self._streams.relieve(enough)
         self._outlet.flush()
         if self._budget.held > enough:

@@ -30,6 +30,7 @@ from popmq_http2.server.call import Call
 from popmq_http2.server.connection import Connection
 from popmq_http2.server.listening import Listening
 from popmq_http2.server.streams import Streams
+from popmq_http2.server.turns import Turns
 from popmq_http2.status import QUOTED_MAX, Aborted, Code
 
 log = logging.getLogger("popmq_http2")
@@ -91,6 +92,7 @@ class Server:
         self.buffered = Buffered()
         self.received = ReceiveBuffer()
         self.addresses = Addresses(self.limits)
+        self.turns = Turns()
         self._find = find
         self.check = check
         self._deadlines: Deadlines[Call] = Deadlines(_expire)

@@ -62,7 +62,7 @@ _HEADERS_PER_POINT = 4
 #: To decode this many bytes of Huffman strings costs as much, some 25 µs: a call of a usual client has a few hundred,
 #: most of them only once, and pays with the points that its answer returns.
 _HUFFMAN_PER_POINT = 64
-#: Memory of an open call besides its messages and headers.
+#: Memory of an open call besides its messages and headers: 520 bytes, and as much again for its end and its answer.
 CALL_BYTES = 1_500
 _NO_ROOM = "the memory for requests is full, and this client holds most of it: send less at a time, and try again later"
 
@@ -272,6 +272,10 @@ class Streams:
     def _open(self, stream_id: int, read: Head, ends: bool) -> None:
         """Opens a call: starts its handler, or answers at once with the reason of the refusal."""
         limits, outlet = self._limits, self._outlet
+        turns, self._budget.turn = self._server.turns, self._budget.turn - 1
+        turns.left -= 1
+        if not turns.left:
+            turns.over(self._budget)
         own_bytes = CALL_BYTES + self._own_headers
         inbox = Inbox(limits, self._server.buffered, read.encoding, self._budget, own_bytes)
         call = self.calls[stream_id] = Call(outlet, stream_id, read, inbox, limits.stream_window, outlet.call_window)

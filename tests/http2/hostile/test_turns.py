@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import socket
 import tracemalloc
@@ -15,10 +16,29 @@ from popmq_http2.budget import TURN_POINTS
 from popmq_http2.frames import END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, frame
 from popmq_http2.receiving import RECEIVE_BYTES
 from popmq_http2.server.connection import Connection
+from popmq_http2.server.turns import CALLS_AT_ONCE
 from tests.http2.conftest import Echo
 from tests.http2.wire import Wire
 
 PINGS = 1_000
+#: Connections that only open calls, and how many each has sent. What is paid by other points would wait too.
+OPENING, OPENS = 20, 1_000
+OPENED = b"".join(frame(HEADERS, END_HEADERS, number, head(b"/t.Echo/say")) for number in range(1, 2 * OPENS, 2))
+
+
+def opened(server: Server) -> int:
+    """Open calls of all connections."""
+    return sum(len(connection._streams.calls) for connection in server._connections)
+
+
+def opening(server: Server) -> list[Wire]:
+    """Connections of one address that send calls, all in one turn."""
+    wires = [Wire(server) for _ in range(OPENING)]
+    for wire in wires:
+        wire.feed(GREETING)
+    for wire in wires:
+        wire.feed(OPENED)
+    return wires
 
 
 def greeted(echo: Echo, limits: Limits | None = None) -> Wire:
@@ -114,3 +134,55 @@ async def test_a_connection_that_ends_while_it_gives_way_is_read_to_its_end(echo
     while not wire.closing:
         wire.connection.go_on()
     assert not wire.paused
+
+
+async def test_all_connections_together_open_a_bounded_number_of_calls_in_one_turn(echo: Echo) -> None:
+    server = Server(echo.methods().get)
+    wires = opening(server)
+    assert opened(server) == CALLS_AT_ONCE
+    counts = [opened(server)]
+    while counts[-1] < OPENING * OPENS:
+        await asyncio.sleep(0)
+        counts.append(opened(server))
+    in_turn = [after - before for before, after in itertools.pairwise(counts)]
+    assert max(in_turn) <= 2 * CALLS_AT_ONCE, "what is left of a turn after this test's own step, and the next one"
+    for wire in wires:
+        await wire.reading.wait()
+        wire.close()
+    assert not server.turns._lines
+
+
+async def test_a_call_of_another_address_waits_for_one_turn_whoever_is_in_line(echo: Echo) -> None:
+    server = Server(echo.methods().get)
+    wires = opening(server)
+    other = Wire(server, "192.0.2.9")
+    other.connection.data_received(GREETING + frame(HEADERS, END_HEADERS, 1, head(b"/t.Echo/say")))
+    assert other.paused
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert other.connection._streams.last_id == 1
+    assert opened(server) <= 3 * CALLS_AT_ONCE
+    for wire in (*wires, other):
+        wire.close()
+
+
+async def test_a_new_connection_is_greeted_while_others_open_calls_as_fast_as_they_can(echo: Echo) -> None:
+    server = Server(echo.methods().get)
+    port = await server.listen("127.0.0.1", 0)
+    clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(OPENING)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(server._connections) == OPENING
+    for client in clients:
+        client.sendall(GREETING + OPENED)
+    new = socket.create_connection(("127.0.0.1", port))  # the loop does not run meanwhile
+    new.setblocking(False)
+    greeting = b""
+    while not greeting:
+        await asyncio.sleep(0)
+        with contextlib.suppress(BlockingIOError):
+            greeting = new.recv(9)
+    assert opened(server) <= 6 * CALLS_AT_ONCE, "accepted, connected and greeted in the next turns"
+    for client in (*clients, new):
+        client.close()
+    await server.stop(0)
