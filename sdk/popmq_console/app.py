@@ -27,10 +27,10 @@ from popmq import errors
 from popmq_console.asking import Action, Ask, Page, local
 from popmq_console.attempts import NAME_LETTERS, TooManyAttempts
 from popmq_console.guards import BODY_BYTES_MAX, Guards, of_this_origin, origin
-from popmq_console.logins import Login, Logins, new_cookie
+from popmq_console.logins import LOGINS_MAX, Login, Logins, new_cookie
 from popmq_console.options import Options
 from popmq_console.pages import ACTIONS, NAVIGATION, PAGES
-from popmq_console.views import FOLDER, environment
+from popmq_console.views import FOLDER, address, environment
 
 #: Pages that may be streamed at a time; a further one is shown, but is not refreshed.
 STREAMS_MAX = 200
@@ -38,6 +38,8 @@ STREAMS_MAX = 200
 STREAMS_PER_KEY = 50
 #: Seconds between two searches for logins that have reached one of their times.
 SWEEP_S = 60.0
+#: Pages of a topic, a group or a schedule by its name.
+NAMED = ("/topic", "/group", "/schedule")
 THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "popmq-theme"
 EVENTS = "text/event-stream"
@@ -58,11 +60,12 @@ class Console:
     def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
         options.verify()
         self._options = options
-        self._logins = Logins(self._connect, options.every_s, clock)
-        self._templates = environment()
+        self._logins = Logins(self._connect, options.every_s, clock, LOGINS_MAX // max(len(options.brokers), 1))
+        self._templates = environment(options.root)
         self._streams: Counter[str] = Counter()  # by the name of the access key
         #: Browsers accept a name that begins so only with Secure, Path=/ and no Domain.
         self._cookie = "__Host-popmq-console" if options.secure else "popmq-console"
+        self._cookie += f"-{options.shown.slug}" if options.shown else ""
         routes = [
             self._route("/login", self._login_page, "GET"),
             self._route("/login", self._log_in, "POST"),
@@ -76,7 +79,7 @@ class Console:
             routes=routes,
             middleware=[Middleware(Guards, options=options)],
             exception_handlers={404: self._no_page, 405: self._no_page},
-            lifespan=self._lifespan,
+            lifespan=lambda _: self.running(),
         )
 
     def _connect(self, name: str, secret: str) -> popmq.AsyncClient:
@@ -93,7 +96,8 @@ class Console:
         )
 
     @asynccontextmanager
-    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
+        """A context: what goes on beside the requests, and the end of all logins."""
         sweeping = asyncio.get_running_loop().create_task(self._sweep())
         yield
         sweeping.cancel()
@@ -112,10 +116,13 @@ class Console:
 
         async def answered(request: Request) -> Response:
             try:
-                return await answer(request)
+                response = await answer(request)
             except Exception:
                 login = self._logins.known(self._cookie_of(request))
                 return self._render("broken.html", request, login, 500, sentence=_logged(request))
+            if (to := response.headers.get("location", "")).startswith("/"):
+                response.headers["location"] = self._options.root + to
+            return response
 
         return Route(path, answered, methods=[method])
 
@@ -205,8 +212,9 @@ class Console:
             try:
                 login = await self._logins.find(self._cookie_of(request), used=not live)
                 if login is None:
-                    to = _login_address(_here(request), ended=live)
-                    return Response(_event("login", to), media_type=EVENTS) if live else RedirectResponse(to, 303)
+                    to = _login_address(self._here(request), ended=live)
+                    event = _event("login", self._options.root + to)
+                    return Response(event, media_type=EVENTS) if live else RedirectResponse(to, 303)
                 ask = Ask(login, self._options, request.query_params, live=live)
                 if live:
                     return self._stream(request, ask, page, name)
@@ -281,7 +289,7 @@ class Console:
                 yield _event(event, shown) if shown != before else ": still here\n\n"
                 before = shown
                 await asyncio.sleep(max(self._options.every_s, ask.login.numbers.pause_s))
-            yield _event("login", _login_address(_here(request), ended=True))
+            yield _event("login", self._options.root + _login_address(self._here(request), ended=True))
         finally:
             self._streams[ask.login.name] -= 1
             self._streams += Counter()  # drops the names that have none left
@@ -292,13 +300,15 @@ class Console:
         theme = request.cookies.get(THEME_COOKIE, "auto")
         return {
             "current": _entry(request.url.path),
-            "here": _here(request),
+            "here": self._here(request),
             "csrf": self._logins.csrf(cookie) if cookie else "",
             "theme": theme if theme in THEMES else "auto",
             "themes": THEMES,
             "navigation": NAVIGATION,
             "login": login,
             "endpoint": self._options.endpoint,
+            "broker": self._options.name,
+            "brokers": [(one.name, one.root + _kept(request)) for one in self._options.brokers],
             "version": popmq.__version__,
         }
 
@@ -312,6 +322,14 @@ class Console:
         if fresh:
             self._set_cookie(response, fresh)
         return response
+
+    def _here(self, request: Request) -> str:
+        """The address of a page; of an answer to a form, which has none, the page of the form, else the first one."""
+        if request.method == "GET":
+            return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        came_from = urlsplit(request.headers.get("referer", ""))
+        path = came_from.path.removeprefix(self._options.root)
+        return local(path + (f"?{came_from.query}" if came_from.query else ""))
 
     def _live(self, request: Request, login: Login, name: str, values: dict[str, Any]) -> str:
         """The part of a page between its two marks, and the marks; no text of a user can look like a mark."""
@@ -335,12 +353,14 @@ def _status(error: errors.PopMQError | None) -> int:
     return 403 if isinstance(error, errors.Denied) else 404 if isinstance(error, errors.NotFound) else 400
 
 
-def _here(request: Request) -> str:
-    """The address of a page; of an answer to a form, which has none, the page of the form, else the first one."""
-    if request.method == "GET":
-        return request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    came_from = urlsplit(request.headers.get("referer", ""))
-    return local(came_from.path + (f"?{came_from.query}" if came_from.query else ""))
+def _kept(request: Request) -> str:
+    """The page of another broker that a switch leads to: the same list; what has the same name, where names are alike.
+
+    A message or a lease of one broker is none of another.
+    """
+    if request.url.path in NAMED and (name := request.query_params.get("name")):
+        return address(request.url.path, name=name)
+    return _entry(request.url.path)
 
 
 def _login_address(to: str, ended: bool) -> str:

@@ -68,8 +68,15 @@ class Logins:
     They are in memory only. After a restart every user has to log in again, which is the price for storing no secret.
     """
 
-    def __init__(self, connect: Connect, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        every_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        logins_max: int = LOGINS_MAX,
+    ) -> None:
         self._connect = connect
+        self._logins_max = logins_max
         self._every_s = every_s
         self._clock = clock
         self._key = secrets.token_bytes(32)
@@ -181,7 +188,7 @@ class Logins:
     async def _make_room(self, name: str) -> None:
         """Ends the logins beyond the limits: first those of the key, so that one key takes no room of the others."""
         await self._end_oldest([one for one, login in self._by_hash.items() if login.name == name], LOGINS_PER_KEY)
-        await self._end_oldest(list(self._by_hash), LOGINS_MAX)
+        await self._end_oldest(list(self._by_hash), self._logins_max)
 
     async def _end_oldest(self, hashes: list[bytes], most: int) -> None:
         hashes.sort(key=lambda hashed: self._by_hash[hashed].seen_s)

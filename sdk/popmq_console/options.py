@@ -1,12 +1,19 @@
 """The options of a console."""
 
+import hashlib
 import ipaddress
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 HOSTS = ("127.0.0.1",)
 PORT = 8090
+#: The beginning of the addresses of one broker of several.
+AT = "/at/"
+#: Brokers in the menu of one console; they share the logins that a console may have.
+BROKERS_MAX = 20
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
 class OptionError(Exception):
@@ -14,10 +21,31 @@ class OptionError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker in the menu: how to reach it. No key and no secret: visitors log in with their own."""
+
+    name: str
+    endpoint: str
+    tls: bool = False
+    tls_ca: str | None = None
+
+    @property
+    def slug(self) -> str:
+        """The name in addresses and in the name of the cookie; of a name with other characters, its hash."""
+        return self.name if _PLAIN.fullmatch(self.name) else hashlib.sha256(self.name.encode()).hexdigest()[:16]
+
+    @property
+    def root(self) -> str:
+        """What the addresses of its pages begin with."""
+        return AT + self.slug
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """`endpoint`, `tls`, `tls_ca`: of the broker. `tls_cert`, `tls_key`: PEM files of the console's own port.
     `public_url`: how browsers name the console, when a proxy is in front of it. `every_s`: seconds between two
-    looks at the numbers.
+    looks at the numbers. `name`: of the broker, if it has one. `brokers`: those of the menu; without any, the console
+    has one broker and no menu. `shown`: which of them the pages are of.
     """
 
     endpoint: str
@@ -29,6 +57,20 @@ class Options:
     tls_key: Path | None = None
     public_url: str = ""
     every_s: float = 2.0
+    name: str = ""
+    brokers: tuple[Broker, ...] = ()
+    shown: Broker | None = None
+
+    def at(self, broker: Broker) -> "Options":
+        """The options of the pages of one broker of the menu."""
+        return replace(
+            self, endpoint=broker.endpoint, tls=broker.tls, tls_ca=broker.tls_ca, name=broker.name, shown=broker
+        )
+
+    @property
+    def root(self) -> str:
+        """What the addresses of the pages begin with; "" without a menu."""
+        return self.shown.root if self.shown else ""
 
     @property
     def secure(self) -> bool:

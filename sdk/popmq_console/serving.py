@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from popmq_console.app import Console
+from popmq_console.brokers import Brokers
 from popmq_console.listening import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS, REQUEST_S, Connection, Places, Port
 from popmq_console.options import OptionError, Options
 
@@ -43,7 +45,8 @@ class Serving:
         places = Places(CONNECTIONS_MAX if options.public_url else CONNECTIONS_PER_ADDRESS)
         self._sockets: list[socket.socket] = [Port(opened, places) for opened in _opened(options)]
         self.port: int = self._sockets[0].getsockname()[1]
-        self._server = Server(_config(options, Console(options, clock), places))
+        console = Brokers(options, clock) if options.brokers else Console(options, clock)
+        self._server = Server(_config(options, console.app, places))
 
     @property
     def urls(self) -> list[str]:
@@ -62,15 +65,16 @@ class Serving:
         self._server.should_exit = True
 
 
-def _config(options: Options, console: Console, places: Places) -> uvicorn.Config:
+def _config(options: Options, app: ASGIApp, places: Places) -> uvicorn.Config:
     config = uvicorn.Config(
-        console.app,
+        app,
         http=functools.partial(Connection, places),  # type: ignore[arg-type]  # uvicorn only calls it
         log_config=None,
         log_level="warning",
         access_log=False,
         ws="none",
         lifespan="on",
+        interface="asgi3",
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=int(REQUEST_S),

@@ -171,8 +171,8 @@ def _combined(one: Mapping[str, object], other: Mapping[str, object]) -> dict[st
     return {**one, **other}
 
 
-def environment() -> Environment:
-    """Jinja2 with our filters.
+def environment(root: str = "") -> Environment:
+    """Jinja2 with our filters. `root`: what the addresses of the pages begin with.
 
     It escapes everything, and a name that a page does not have is an error instead of an empty place.
     """
@@ -186,6 +186,7 @@ def environment() -> Environment:
     filters = (count, counted, rate, size, seconds, duration, mebibytes, moment, headline, as_text, as_json, as_hex)
     made.filters.update({function.__name__: function for function in filters} | {"bytes": size})
     made.filters["combined"] = _combined
-    made.globals["address"] = address
+    made.globals["root"] = root
+    made.globals["address"] = lambda path, **values: root + address(path, **values)
     made.globals |= {"TEXT_CHARACTERS": TEXT_CHARACTERS, "JSON_BYTES_MAX": JSON_BYTES_MAX}
     return made

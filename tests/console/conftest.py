@@ -124,7 +124,7 @@ class Browser:
 
     def get(self, path: str, **headers: str) -> Answer:
         status, answered, text = self._ask("GET", path, "", headers)
-        if status == 303:
+        if status in (303, 307):
             return self.get(answered["location"])
         self.seen.append(Answer(status, answered, text, path))
         return self.seen[-1]
@@ -133,7 +133,7 @@ class Browser:
         """Sends a form as the page would; lists are repeated fields."""
         fields = {"csrf": self.csrf if csrf is None else csrf, **form}
         status, answered, text = self._ask("POST", path, urlencode(fields, doseq=True), headers or {})
-        if status == 303:
+        if status in (303, 307):
             return self.get(answered["location"])
         self.seen.append(Answer(status, answered, text, path))
         return self.seen[-1]
