@@ -43,23 +43,26 @@ RATIOS = (
 HEAD = """\
 # Benchmarks
 
-Written by `make bench-compare` ([how it measures](bench/README.md#beside-other-brokers)). Compare figures of one run
-with each other: the absolute ones halve or double with the machine and with what else it does.
+`make bench-compare` writes this page ([how it measures](bench/README.md#beside-other-brokers)). Compare only figures of
+one run: absolute figures halve or double with the machine and its load.
 
 {machine}
 
-Messages of 1 KiB that do not compress, {seconds:g} s a leg, {rounds},
-one broker at a time. *others* is the share of all cores that other programs took while a leg ran: above a tenth, its
-rate is a lower bound, and *server µs* tells more. *server µs* is the CPU time of the broker's processes for each
-message, *fsyncs* are its calls of fsync, fdatasync and msync for each message (– where they cannot be counted). *disk
-ms* is the longest that a sync of 4 KiB in a file of another program took meanwhile, of ten a second: a p99.9 of that
-size is the disk's.
-Latencies are of a whole request; those of *send → received* count from the time at which a message was due to be
-sent.
+Messages have 1 KiB and do not compress. A leg takes {seconds:g} s; each figure is {rounds}.
+One broker runs at a time.
+
+- *server µs* is the CPU time of the broker's processes for each message, *load µs* that of the load generator.
+- *fsyncs* is the number of calls of fsync, fdatasync and msync for each message (– if they cannot be counted).
+- *disk ms* is the longest time that another program needed during the leg to sync 4 KiB, ten times a second. If a p99.9
+  has this size, the disk caused it.
+- *others* is the share of all cores that other programs used during the leg. Above a tenth, the rate is a lower bound,
+  and *server µs* is the better figure.
+- Latencies are those of a whole request. In *send → received* they count from the time at which a message was due to be
+  sent.
 
 PopMQ, Redis, RabbitMQ, RocketMQ with SYNC_FLUSH and NATS with fsync always confirm a message when it is on disk.
-RocketMQ with ASYNC_FLUSH and NATS by default confirm it before, and can lose the last ones in a power failure. All
-are one node.
+RocketMQ with ASYNC_FLUSH and NATS by default confirm it earlier, and can lose the last messages in a power failure. Each
+broker is one node.
 """
 WIDTH, BAR, GAP, LEFT = 720, 16, 6, 250
 
@@ -92,8 +95,8 @@ def write(results: dict[str, Any], works: list[str], keep: Path | None) -> str:
 
 def _rounds(count: int) -> str:
     if count == 1:
-        return "one round with an empty data folder"
-    return f"median of {count} rounds with an empty data folder each"
+        return "of one round with an empty data folder"
+    return f"the median of {count} rounds with an empty data folder each"
 
 
 def _floors(results: dict[str, Any], rows: list[Row]) -> str:
@@ -105,7 +108,9 @@ def _floors(results: dict[str, Any], rows: list[Row]) -> str:
 def long(told: dict[str, Any]) -> str:
     """The section with the results of bench/lasting.py."""
     lines = reach.table([], told["figures"], reach.LONG_ROWS)
-    head = f"Of a run of its own, beside which other programs took {told['others']:.0%} of the cores: {_machine(told)}"
+    head = (
+        f"This was a separate run, during which other programs used {told['others']:.0%} of the cores: {_machine(told)}"
+    )
     return "## Long runs\n\n" + head + "\n\n" + "\n".join(lines) + "\n"
 
 
@@ -122,7 +127,7 @@ def put_long(told: dict[str, Any], page: Path) -> None:
 
 def put_floors(results: dict[str, Any], page: Path) -> str:
     """The table of floors of one run, which replaces that of the page; the other parts of the page stay."""
-    told = f"Of a run of its own: {_machine(results)}\n"
+    told = f"This was a separate run: {_machine(results)}\n"
     part = _floors(results, medians(results["figures"])).replace("## Floors\n", f"## Floors\n\n{told}", 1)
     before, found, after = page.read_text().partition("## Floors\n")
     if not found:

@@ -49,7 +49,7 @@ def test_the_head_names_how_the_interpreter_was_built(configured: str, flags: st
 
 @pytest.mark.parametrize(
     ("rounds", "text"),
-    [(1, "one round with an empty data folder,"), (3, "median of 3 rounds with an empty data folder")],
+    [(1, "one round with an empty data folder."), (3, "median of 3 rounds with an empty data folder")],
 )
 def test_the_head_counts_the_rounds(rounds: int, text: str) -> None:
     assert text in tables.write({**results(), "rounds": rounds}, [], None)
