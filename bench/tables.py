@@ -61,8 +61,8 @@ One broker runs at a time.
   sent.
 
 PopMQ, Redis, RabbitMQ, RocketMQ with SYNC_FLUSH and NATS with fsync always confirm a message when it is on disk.
-RocketMQ with ASYNC_FLUSH and NATS by default confirm it earlier, and can lose the last messages in a power failure. Each
-broker is one node.
+RocketMQ with ASYNC_FLUSH and NATS by default confirm it earlier, and can lose the last messages in a power failure.
+Each broker is one node.
 """
 WIDTH, BAR, GAP, LEFT = 720, 16, 6, 250
 
