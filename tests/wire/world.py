@@ -193,6 +193,7 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/GetInfo": pb.GetInfoRequest(),
         "Admin/DeleteGroup": pb.DeleteGroupRequest(name=OTHER_GROUP),
         "Admin/GetStats": pb.GetStatsRequest(topic=TOPIC, group=GROUP),
+        "Admin/GetHistory": pb.GetHistoryRequest(topic=TOPIC, group=GROUP),
         "Admin/ListMessageGroups": pb.ListMessageGroupsRequest(topic=LEDGER, group=GROUP),
         "Admin/ResumeMessageGroup": pb.ResumeMessageGroupRequest(topic=LEDGER, group=GROUP, message_group="a"),
         "Admin/ListSessions": pb.ListSessionsRequest(group=GROUP),

@@ -2092,6 +2092,64 @@ class GroupStats(_message.Message):
     dead_blocked: int
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., dropped: _Optional[int] = ..., dead_blocked: _Optional[int] = ...) -> None: ...
 
+class GetHistoryRequest(_message.Message):
+    __slots__ = ("topic", "group")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class GetHistoryResponse(_message.Message):
+    __slots__ = ("points", "step_ms", "left_out", "now_ms")
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    points: _containers.RepeatedCompositeFieldContainer[HistoryPoint]
+    step_ms: int
+    left_out: bool
+    now_ms: int
+    def __init__(self, points: _Optional[_Iterable[_Union[HistoryPoint, _Mapping]]] = ..., step_ms: _Optional[int] = ..., left_out: bool = ..., now_ms: _Optional[int] = ...) -> None: ...
+
+class HistoryPoint(_message.Message):
+    __slots__ = ("time_ms", "sent_per_s", "sent_bytes_per_s", "bytes", "popped_per_s", "acked_per_s", "backlog", "in_flight", "retries", "dead", "oldest_age_ms", "broker")
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    SENT_PER_S_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    POPPED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    ACKED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    time_ms: int
+    sent_per_s: float
+    sent_bytes_per_s: float
+    bytes: int
+    popped_per_s: float
+    acked_per_s: float
+    backlog: int
+    in_flight: int
+    retries: int
+    dead: int
+    oldest_age_ms: int
+    broker: BrokerPoint
+    def __init__(self, time_ms: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., sent_bytes_per_s: _Optional[float] = ..., bytes: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., backlog: _Optional[int] = ..., in_flight: _Optional[int] = ..., retries: _Optional[int] = ..., dead: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., broker: _Optional[_Union[BrokerPoint, _Mapping]] = ...) -> None: ...
+
+class BrokerPoint(_message.Message):
+    __slots__ = ("leases_late_ms", "delayed_late_ms", "used_bytes")
+    LEASES_LATE_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_LATE_MS_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    leases_late_ms: float
+    delayed_late_ms: float
+    used_bytes: int
+    def __init__(self, leases_late_ms: _Optional[float] = ..., delayed_late_ms: _Optional[float] = ..., used_bytes: _Optional[int] = ...) -> None: ...
+
 class GetInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -1221,6 +1221,11 @@ class AdminStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.GetStatsRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.GetStatsResponse.FromString,
                 _registered_method=True)
+        self.GetHistory = channel.unary_unary(
+                '/popmq.v1.Admin/GetHistory',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.GetHistoryResponse.FromString,
+                _registered_method=True)
         self.Browse = channel.unary_unary(
                 '/popmq.v1.Admin/Browse',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.BrowseRequest.SerializeToString,
@@ -1461,6 +1466,14 @@ class AdminServicer(object):
 
     def GetStats(self, request, context):
         """Numbers by group and topic, equal to a scan of the store. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHistory(self, request, context):
+        """Numbers of the last hour, a point every 30 s: of the whole broker, of a topic, of a group, of a group in a topic.
+        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1774,6 +1787,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetStats,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.GetStatsRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.GetStatsResponse.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.GetHistoryRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.GetHistoryResponse.SerializeToString,
             ),
             'Browse': grpc.unary_unary_rpc_method_handler(
                     servicer.Browse,
@@ -2234,6 +2252,33 @@ class Admin(object):
             '/popmq.v1.Admin/GetStats',
             popmq_dot_v1_dot_popmq__pb2.GetStatsRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.GetStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/GetHistory',
+            popmq_dot_v1_dot_popmq__pb2.GetHistoryRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.GetHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

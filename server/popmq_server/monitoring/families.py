@@ -42,6 +42,11 @@ class CounterFamily:
             found = self._counts[values] = Count()
         return found
 
+    def value(self, *values: str) -> float:
+        """The count of these label values; 0 before their first one."""
+        found = self._counts.get(values)
+        return found.value if found is not None else 0.0
+
     def inc(self, amount: float = 1) -> None:
         """Adds to the count without labels."""
         self._counts[()].value += amount

@@ -21,6 +21,7 @@ from popmq_server.contract.commands.numbers import (
 )
 from popmq_server.errors import Refused
 from popmq_server.monitoring.families import CounterFamily, HistogramFamily
+from popmq_server.monitoring.history import History
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -135,6 +136,8 @@ class Metrics:
         #: Commits since start, for GetStats; and of leases and delayed messages, how many were late and by how much.
         self.commits = 0
         self.lateness = dict.fromkeys(("revived", "revived_late_ms", "delayed_released", "delayed_late_ms"), 0)
+        #: The last hour, for GetHistory; sampling.py fills it.
+        self.history = History()
 
     def _describe_process(self, store_format: str) -> None:
         """Memory, CPU and open files of the process, and what it runs."""
@@ -202,6 +205,7 @@ class Metrics:
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops the series of a deleted group or topic, so that short-lived names do not accumulate."""
+        self.history.forget(group=group, topic=topic)
         families = (
             self.requests,
             self.messages,

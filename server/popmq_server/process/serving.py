@@ -14,10 +14,13 @@ from popmq_server import logs, ports
 from popmq_server.clock import Clock, pause
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.store.datafile.history_file import HistoryFile
 from popmq_server.embedded.store.formats import FORMAT
 from popmq_server.errors import Refused, StartError
+from popmq_server.monitoring.history_format import is_history
 from popmq_server.monitoring.metrics import Metrics, Seen
 from popmq_server.monitoring.port import Health, MonitoringPort
+from popmq_server.monitoring.sampling import Sampler
 from popmq_server.options import DRAIN_S, Options, Unnamed
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.answer_room import AnswerRoom
@@ -74,6 +77,7 @@ class Serving:
                 self._open_monitoring(options.metrics_host, options.metrics_port)
             self.broker = Broker(options, self._clock, metrics, note_faults=self._note_faults, room=AnswerRoom())
             self._closing.push_async_callback(self.broker.close)
+            self._sample()
             connections = options.connections_per_address
             self._server = Server(self.broker, self._clock, metrics, keys, options.transport, connections)
             self._closing.push_async_callback(self._server.stop, DRAIN_S)
@@ -160,6 +164,17 @@ class Serving:
                 broker.waiters.count + broker.watchers.count + broker.quota_waiters.count + broker.pulls.waiters.count
             ),
         )
+
+    def _sample(self) -> None:
+        """From here on the history of the numbers grows."""
+        broker, file = self.broker, HistoryFile(self._options.data, is_history)
+
+        async def used_bytes() -> int:
+            return (await broker.store_numbers()).used_bytes
+
+        sampler = Sampler(self._clock, self._metrics, broker.ask, used_bytes, file)
+        sampler.start()
+        self._closing.push_async_callback(sampler.stop)
 
     def _seen(self, question: Coroutine[Any, Any, Seen]) -> Seen | None:
         """None while the engine does not answer in time, and while the broker stops."""

@@ -38,6 +38,7 @@ from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.authentication import Authentication
 from popmq_server.protocols.client_calls import ClientCallsService
+from popmq_server.protocols.history import HistoryService
 from popmq_server.protocols.keys import KeyService
 from popmq_server.protocols.native.admin import AdminService
 from popmq_server.protocols.native.inspection import InspectionService
@@ -133,6 +134,7 @@ class Server:
             SessionService(served, metrics),
             ClientCallsService(served, self._rocketmq.clients),
             KeyService(keys),
+            HistoryService(served, clock, metrics),
         )
         metrics.watch_refusals(pb.Code.keys()[1:])  # the first one says that there is none
         for name in _SERVICES:

@@ -59,6 +59,8 @@ def bad_names() -> Iterator[Case]:
     for name, field in (
         ("Admin/GetStats", "topic"),
         ("Admin/GetStats", "group"),
+        ("Admin/GetHistory", "topic"),
+        ("Admin/GetHistory", "group"),
         ("Admin/ListLeases", "topic"),
         ("Admin/ListLeases", "group"),
         ("Admin/ListOwners", "group"),
@@ -72,7 +74,7 @@ def bad_names() -> Iterator[Case]:
         ("Broker/AttachOwner", "topic"),
     ):
         for odd in ODD_NAMES[1:]:
-            if name == "Admin/GetStats" and field == "topic" and "%RETRY%" in odd:
+            if name in ("Admin/GetStats", "Admin/GetHistory") and field == "topic" and "%RETRY%" in odd:
                 continue
             yield bad(name, "INVALID_FIELD", field, **{field: odd})
         yield bad(name, f"{field.upper()}_NOT_FOUND", field, **{field: "nobody"})
@@ -217,7 +219,7 @@ def bad_looks() -> Iterator[Case]:
     yield bad("Admin/ListDeadLetterReasons", "TOPIC_NOT_FOUND", "group", group="")
     yield bad("Admin/ListDeadLetterReasons", "INVALID_FIELD", "topic", topic="a b")
     yield bad("Admin/ListDeadLetterReasons", "INVALID_FIELD", "page_token", page_token="x")
-    for name, field in (("Admin/GetTopic", "name"), ("Admin/GetStats", "topic")):
+    for name, field in (("Admin/GetTopic", "name"), ("Admin/GetStats", "topic"), ("Admin/GetHistory", "topic")):
         for odd in (f"%RETRY%{GROUP}", f"%RETRY%+{TOPIC}", f"%RETRY%{GROUP}+a b"):
             yield bad(name, "INVALID_FIELD", field, **{field: odd})
         yield bad(name, "TOPIC_NOT_FOUND", field, **{field: f"%RETRY%{GROUP}+nobody"})

@@ -249,6 +249,7 @@ def test_the_refusal_of_an_empty_request_says_what_is_missing(stubs: Stubs) -> N
         "Admin/ListGroups",
         "Admin/GetInfo",
         "Admin/GetStats",
+        "Admin/GetHistory",
         "Admin/ListLeases",
         "Admin/ListOwners",
         "Admin/ListAccessKeys",

@@ -13,6 +13,7 @@ import resource
 import sys
 import tempfile
 
+from popmq_server.embedded.store.datafile.history_file import HISTORY_FILE, HISTORY_NEW_FILE
 from popmq_server.embedded.store.datafile.own_files import (
     Content,
     content_of,
@@ -46,6 +47,8 @@ OUR_FILES = {
     COMPACT_FILE,
     REPAIR_FOLDER,
     DAMAGED_FILE,
+    HISTORY_FILE,
+    HISTORY_NEW_FILE,
 }
 
 #: The limit of the system for one file, in words.
