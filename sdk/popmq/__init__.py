@@ -63,6 +63,8 @@ if TYPE_CHECKING:
         Discarded,
         Found,
         GroupStats,
+        History,
+        HistoryPoint,
         Lease,
         Leases,
         MessageGroups,
@@ -119,7 +121,7 @@ _NAMES = {
     "popmq.sink": "BatchCommit StageName",
     "popmq.stats": "AccessKey AccessKeys BrokerInfo "
     "ClientAnswer ClientSession ClientStats DeadLetterReason DelayedMessage DelayedMessages Discarded Found GroupStats "
-    "Lease Leases MessageGroups MessageGroupState Owner Page QueueOffsets "
+    "History HistoryPoint Lease Leases MessageGroups MessageGroupState Owner Page QueueOffsets "
     "QueueStats RedriveFailure Redriven Stats StoreStats TopicStats",
     "popmq.topic": "Assignment Group LiteTopics Quota Retention Session Subscription Topic",
     "popmq.transaction": "HalfMessage HalfMessages MessagePreview TransactionCheck",
@@ -178,6 +180,8 @@ __all__ = [
     "GroupStats",
     "HalfMessage",
     "HalfMessages",
+    "History",
+    "HistoryPoint",
     "InvisibleTimeResult",
     "Lease",
     "Leases",

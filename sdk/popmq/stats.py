@@ -101,6 +101,43 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryPoint:
+    """One point of `client.history`: sums over the topics and groups that were asked for, to seven digits.
+
+    Rates are means since the point before. The last three are of the whole broker, and 0 with a topic or group.
+    """
+
+    time_ms: int
+    sent_per_s: float = 0.0
+    sent_bytes_per_s: float = 0.0
+    bytes: int = 0  # stored in the topics
+    popped_per_s: float = 0.0  # or pulled
+    acked_per_s: float = 0.0
+    backlog: int = 0  # ready + retry + backoff + in_flight + waiting
+    in_flight: int = 0
+    retries: int = 0  # retry + backoff: they wait for another attempt
+    dead: int = 0  # dead letters of the groups, from all topics
+    oldest_age: float = 0.0  # seconds since the oldest unfinished message was stored
+    leases_late: float = 0.0  # seconds, the mean of the leases that ended since the point before
+    delayed_late: float = 0.0  # of the delayed messages that became visible
+    used_bytes: int = 0  # of the data file
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What `client.history` answers: at most an hour of points, the oldest first, one every `step` seconds.
+
+    Two points are further apart if the broker was down in between. `now_ms`: the broker's time. `left_out`: there are
+    more topics and groups than the broker keeps the history of, and something that was asked for is beyond.
+    """
+
+    points: Sequence[HistoryPoint]
+    step: float
+    now_ms: int
+    left_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """What `client.browse` answers: messages, and where to go on: `next_offset`, with an order `next_page_token`.
 

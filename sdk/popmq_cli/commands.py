@@ -54,6 +54,7 @@ ROWS = {
     "bench": Row("broker.bench", "bench", "Send, pop and ack messages, and show rates and durations."),
     "top": Row("readers.top", "top", "Watch groups and topics: sorted, and down to the leases of a group."),
     "stats": Row("readers.stats", "stats", "Show numbers of groups, topics, store."),
+    "history": Row("readers.history", "history", "Show the last hour of a topic, a group, or the whole broker."),
     "why": Row("messages.why", "why", "Why is my message not here?"),
     "message": Row("messages.looking", "message", "Find messages of TOPIC by --id or --key, newest first."),
     "peek": Row("messages.looking", "peek", "Show what the next pop of GROUP would deliver."),

@@ -1,9 +1,12 @@
-"""`popmq stats`, `browse`, `dlq`, `leases`, `owners`: looking without touching."""
+"""`popmq stats`, `history`, `browse`, `dlq`, `leases`, `owners`: looking without touching."""
 
 import json
 
+import pytest
+
 import popmq
 from popmq.testing import FakeClock
+from popmq_cli.readers import history
 from tests.cli.conftest import Cli
 
 
@@ -137,3 +140,26 @@ def test_browse_searches_all_queues_oldest_first_or_newest_first(run: Cli, clien
 def test_browse_refuses_a_search_that_follows_or_filters(run: Cli) -> None:
     for option in (["--follow"], ["--tag", "eu"], ["--sql", "a = 1"]):
         assert run("browse", "orders", "--newest", *option).code == 2
+
+
+def test_history_has_a_line_for_each_number_of_the_last_hour(
+    run: Cli, client: popmq.Client, popmq_clock: FakeClock
+) -> None:
+    assert "no numbers yet: the broker takes them every 30 s" in run("history", "orders").err
+    for count in (30, 60, 3):
+        client.send("orders", ["a"] * count)
+        popmq_clock.advance(30_000)
+    lines = [line.split("\t") for line in run("history", "orders", "billing").out.splitlines()]
+    assert lines[0] == ["NUMBER", "THE LAST HOUR", "LEAST", "MOST", "NOW"]
+    assert lines[1] == ["SENT/S", " " * 58 + "▅█", "0.1", "2.0", "0.1"]
+    assert [line[0] for line in lines] == ["NUMBER", *(number.name for number in history.NUMBERS)]
+    assert "STORE" in run("history").out
+    (answer,) = run("history", "orders", "--json").objects
+    assert [point["sent_per_s"] for point in answer["points"]] == [1, 2, pytest.approx(0.1)]
+    assert run("history", "--group", "nobody").code == 1
+    assert run("history", "orders", "billing", "--group", "billing").code == 2
+
+
+def test_a_minute_without_a_point_has_no_bar() -> None:
+    assert history.bars([3590, 610, 5], [1, 8, 4]) == "▂" + " " * 48 + "█" + " " * 9 + "▅"
+    assert history.bars([5], [0]) == " " * 59 + "▁"

@@ -48,6 +48,8 @@ EXPORTED = [
     "GroupStats",
     "HalfMessage",
     "HalfMessages",
+    "History",
+    "HistoryPoint",
     "InvisibleTimeResult",
     "Lease",
     "Leases",

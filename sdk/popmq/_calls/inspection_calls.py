@@ -24,6 +24,8 @@ from popmq.stats import (
     Discarded,
     Found,
     GroupStats,
+    History,
+    HistoryPoint,
     Lease,
     Leases,
     Owner,
@@ -49,6 +51,27 @@ def stats(topic: str, group: str) -> Call[Stats]:
     """Numbers by topic and group."""
     request = pb.GetStatsRequest(topic=topic, group=group)
     return Call("Admin.GetStats", request, _read_stats, pages=Pages("topics", also="groups"))
+
+
+def history(topic: str, group: str) -> Call[History]:
+    """Numbers of the last hour."""
+    return Call("Admin.GetHistory", pb.GetHistoryRequest(topic=topic, group=group), _read_history)
+
+
+def _read_history(reply: pb.GetHistoryResponse, _retried: bool) -> History:
+    return History(tuple(map(_read_point, reply.points)), reply.step_ms / 1000, reply.now_ms, reply.left_out)
+
+
+def _read_point(row: pb.HistoryPoint) -> HistoryPoint:
+    point: HistoryPoint = same_names(
+        HistoryPoint,
+        row,
+        oldest_age=row.oldest_age_ms / 1000,
+        leases_late=row.broker.leases_late_ms / 1000,
+        delayed_late=row.broker.delayed_late_ms / 1000,
+        used_bytes=row.broker.used_bytes,
+    )
+    return point
 
 
 def info() -> Call[BrokerInfo]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         DelayedMessages,
         Discarded,
         Found,
+        History,
         Leases,
         Owner,
         Page,
@@ -47,6 +48,15 @@ class Inspection:
         the group reads the topic; only `dead` is of all its topics.
         """
         return self._wire.run(inspection_calls.stats(topic, group), timeout=timeout)
+
+    def history(self, topic: str = "", group: str = "", *, timeout: Duration | None = None) -> History:
+        """Numbers of the last hour: of the whole broker, a topic, a group, or a group in a topic.
+
+        The broker has a point every 30 s, also of the time before its last restart, and none while it was down. With an
+        access key without admin the sums are of what the key may see. Raises TopicNotFound, GroupNotFound; Unsupported
+        by a broker of an earlier release.
+        """
+        return self._wire.run(inspection_calls.history(topic, group), timeout=timeout)
 
     def browse(
         self,

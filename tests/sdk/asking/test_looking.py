@@ -210,3 +210,21 @@ async def test_the_answer_of_an_official_client_is_returned(connect: Connect, po
         client = connect(wire.endpoint)
         stack, verified = await client.client_stack("worker"), await client.verify_message("worker", TOPIC, 0, 1)
     assert stack == verified == popmq.ClientAnswer("OK", "main: waiting")
+
+
+async def test_the_history_has_the_points_of_the_last_hour(client: Any, advance: Any, popmq_clock: FakeClock) -> None:
+    assert (await client.history()).points == ()
+    began_ms = popmq_clock.now_ms()
+    await client.send(TOPIC, ["a"] * 30)
+    (first, *_) = await client.pop(TOPIC, GROUP, 10)
+    await client.ack([first])
+    await advance(30.0)
+    history = await client.history(TOPIC, GROUP)
+    (point,) = history.points
+    assert (history.step, history.now_ms, history.left_out) == (30, popmq_clock.now_ms(), False)
+    assert (point.time_ms, point.sent_per_s, point.backlog, point.in_flight) == (began_ms + 30_000, 1, 29, 9)
+    assert (point.oldest_age, point.used_bytes, point.leases_late) == (30, 0, 0)
+    (whole,) = (await client.history()).points
+    assert whole.used_bytes == (await client.stats()).store.used_bytes
+    with pytest.raises(errors.TopicNotFound):
+        await client.history("nothing")

@@ -1,0 +1,111 @@
+"""`popmq history`: the last hour of a topic, a group, or the whole broker, a line for each number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import click
+
+import popmq
+from popmq_cli.shared.asking import asks
+from popmq_cli.shared.completing import groups, topics
+from popmq_cli.shared.output import Output, seconds, size
+
+#: Characters of a line, each of a minute.
+MINUTES = 60
+BARS = "▁▂▃▄▅▆▇█"
+COLUMNS = ["NUMBER", "THE LAST HOUR", "LEAST#", "MOST#", "NOW#"]
+
+
+class Number(NamedTuple):
+    """One number of a point: its name, its value, and how it is shown."""
+
+    name: str
+    value: Callable[[popmq.HistoryPoint], float]
+    text: Callable[[float], str]
+
+
+def _rate(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _count(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def _size(value: float) -> str:
+    return size(round(value))
+
+
+NUMBERS = (
+    Number("SENT/S", lambda one: one.sent_per_s, _rate),
+    Number("SENT BYTES/S", lambda one: one.sent_bytes_per_s, _size),
+    Number("STORED", lambda one: one.bytes, _size),
+    Number("POP/S", lambda one: one.popped_per_s, _rate),
+    Number("ACK/S", lambda one: one.acked_per_s, _rate),
+    Number("BACKLOG", lambda one: one.backlog, _count),
+    Number("IN FLIGHT", lambda one: one.in_flight, _count),
+    Number("RETRIES", lambda one: one.retries, _count),
+    Number("DEAD", lambda one: one.dead, _count),
+    Number("OLDEST", lambda one: one.oldest_age, seconds),
+)
+#: Of the whole broker.
+BROKER = (
+    Number("LEASES LATE", lambda one: one.leases_late, seconds),
+    Number("DELAYED LATE", lambda one: one.delayed_late, seconds),
+    Number("STORE", lambda one: one.used_bytes, _size),
+)
+
+
+@click.command()
+@click.argument("topic", default="", shell_complete=topics)
+@click.argument("group", default="", shell_complete=groups)
+@click.option("--group", "of_group", default="", help="Only this group, of TOPIC or of all.")
+@asks
+def history(client: popmq.Client, output: Output, topic: str, group: str, of_group: str) -> None:
+    """Show the last hour of a topic, a group, or the whole broker.
+
+    Of all, of TOPIC, or of GROUP in TOPIC.
+
+    A line has a bar for each minute, the highest one for MOST, and none for a minute in which the broker was down. The
+    broker takes the numbers every 30 s: --json prints each of them.
+
+    \b
+    Examples:
+      popmq history
+      popmq history orders billing
+      popmq history --group billing
+      popmq history orders --json | jq '.points[].backlog'
+    """
+    if group and of_group:
+        raise click.UsageError("name the group once: as an argument or as an option")
+    shown = client.history(topic, group or of_group)
+    if output.as_json:
+        output.objects([shown])
+        return
+    numbers = NUMBERS if topic or group or of_group else NUMBERS + BROKER
+    if shown.points:
+        output.table("History", COLUMNS, [_row(number, shown) for number in numbers])
+    elif not shown.left_out:
+        output.note(f"no numbers yet: the broker takes them every {shown.step:.0f} s")
+    if shown.left_out:
+        output.note("not all is kept: there are more topics and groups than the broker keeps the history of")
+
+
+def _row(number: Number, history: popmq.History) -> Sequence[str]:
+    values = [number.value(point) for point in history.points]
+    line = bars([(history.now_ms - point.time_ms) / 1000 for point in history.points], values)
+    return number.name, line, number.text(min(values)), number.text(max(values)), number.text(values[-1])
+
+
+def bars(ages_s: Sequence[float], values: Sequence[float]) -> str:
+    """A line of MINUTES characters, the newest on the right. The bar of a minute is its highest value."""
+    highest: dict[int, float] = {}
+    for age_s, value in zip(ages_s, values, strict=True):
+        place = MINUTES - 1 - int(age_s // 60)
+        highest[place] = max(value, highest.get(place, 0.0))
+    most = max(values) or 1.0
+    return "".join(
+        BARS[round(highest[place] / most * (len(BARS) - 1))] if place in highest else " " for place in range(MINUTES)
+    )
