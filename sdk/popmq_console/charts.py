@@ -1,12 +1,16 @@
 """Line charts as SVG that the server draws: no script is needed to see them, colours come from the style sheet.
 
-A chart is CHART_WIDTH × CHART_HEIGHT units, newest on the right; the template adds the words.
+They show the last hour as the broker has it, from the first visit on. A chart is CHART_WIDTH × CHART_HEIGHT units,
+newest on the right; the template adds the words.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from popmq_console.numbers import SAMPLE_S, Sample
+import popmq
+from popmq import errors
+from popmq_console.asking import Ask
 
 CHART_WIDTH = 720
 CHART_HEIGHT = 160
@@ -15,10 +19,10 @@ LEAST = {"rate": 1.0, "count": 1.0, "bytes": 1024.0, "seconds": 0.1}
 DAY_S = 86_400.0
 #: Upper edges above a minute.
 EDGES_S = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 18_000.0, 43_200.0, DAY_S)
-#: Seconds that charts show: the least that holds all samples, so that a console that has just begun shows something.
+#: Seconds that charts show: the least that holds all points, so that those of a new broker or topic show something.
 WINDOWS_S = (300.0, 900.0, 3600.0)
-#: Samples that are further apart than this are not joined: in between the console had no numbers.
-GAP_S = 30.0
+#: Points that are further apart than so many steps are not joined: in between the broker was down. A point may be late.
+GAP_STEPS = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,73 +66,107 @@ def upper_edge(value: float, unit: str) -> float:
 
 
 def window(age_s: float) -> float:
-    """The window for samples of this age; one sample more than fits does not select the next one."""
-    return next((one for one in WINDOWS_S if age_s <= one + SAMPLE_S), WINDOWS_S[-1])
+    """The window for points of this age."""
+    return next((one for one in WINDOWS_S if age_s <= one), WINDOWS_S[-1])
 
 
-def chart(title: str, unit: str, samples: Sequence[Sample], now_s: float, **values: Callable[[Sample], float]) -> Chart:
-    """A chart with a line for each of `values`, by name.
+def chart(title: str, unit: str, history: popmq.History, **values: Callable[[popmq.HistoryPoint], float]) -> Chart:
+    """A chart with a line for each of `values`, by name. The history has points.
 
     All lines share one scale: they are compared with each other more often than with their own past.
     """
-    rows = {name.replace("_", " "): [(one.time_s, value(one)) for one in samples] for name, value in values.items()}
-    top = upper_edge(max((value for row in rows.values() for _, value in row), default=0.0), unit)
-    window_s = window(now_s - samples[0].time_s if samples else 0.0)
-    return Chart(
-        title,
-        unit,
-        top,
-        window_s,
-        [Line(name, _path(row, now_s, window_s, top), row[-1][1] if row else 0.0) for name, row in rows.items()],
-    )
+    points = [((history.now_ms - one.time_ms) / 1000, one) for one in history.points]
+    rows = {name.replace("_", " "): [(age_s, value(one)) for age_s, one in points] for name, value in values.items()}
+    top = upper_edge(max(value for row in rows.values() for _, value in row), unit)
+    window_s, gap_s = window(points[0][0]), GAP_STEPS * history.step
+    lines = [Line(name, _path(row, window_s, top, gap_s), row[-1][1]) for name, row in rows.items()]
+    return Chart(title, unit, top, window_s, lines)
 
 
-def _path(row: Sequence[tuple[float, float]], now_s: float, window_s: float, top: float) -> str:
-    """Moves and lines in units of the chart.
+def _path(row: Sequence[tuple[float, float]], window_s: float, top: float, gap_s: float) -> str:
+    """Moves and lines in units of the chart, of (age, value).
 
-    A single sample is a dot, which a line of no length with round ends shows. A gap starts a new line: a line
-    across it would show values for a time without samples.
+    A single point is a dot, which a line of no length with round ends shows. A gap starts a new line: a line
+    across it would show values for a time without points.
     """
-    commands, before_s = [], float("-inf")
-    for time_s, value in row:
-        x = CHART_WIDTH * (1 - (now_s - time_s) / window_s)
+    commands, before_s = [], float("inf")
+    for age_s, value in row:
+        x = CHART_WIDTH * (1 - age_s / window_s)
         if x < 0:
             continue
         y = CHART_HEIGHT * (1 - value / top)
-        verb = "L" if time_s - before_s <= GAP_S else "M"
+        verb = "L" if before_s - age_s <= gap_s else "M"
         commands.append(f"{verb}{x:.1f} {y:.1f}" if verb == "L" else f"M{x:.1f} {y:.1f}h.01")
-        before_s = time_s
+        before_s = age_s
     return "".join(commands)
 
 
-def overview(samples: Sequence[Sample], now_s: float) -> list[Chart]:
-    """The charts of the first page.
-
-    Rates are the broker's own means over a minute, so a chart is as smooth as they are, and a sample that is missing
-    hides nothing.
-    """
+def overview(history: popmq.History) -> list[Chart]:
+    """The charts of the first page."""
     return [
-        chart(
-            "Messages a second",
-            "rate",
-            samples,
-            now_s,
-            sent=lambda one: one.sent,
-            popped=lambda one: one.popped,
-            acked=lambda one: one.acked,
-        ),
-        chart(
-            "Backlog", "count", samples, now_s, unfinished=lambda one: one.backlog, in_flight=lambda one: one.in_flight
-        ),
-        chart("Age of the oldest unfinished message", "seconds", samples, now_s, oldest=lambda one: one.oldest_s),
-        chart(
-            "Lateness",
-            "seconds",
-            samples,
-            now_s,
-            leases=lambda one: one.leases_late_s,
-            delayed=lambda one: one.delayed_late_s,
-        ),
-        chart("Dead letters", "count", samples, now_s, dead=lambda one: one.dead),
-        chart("Store", "bytes", samples, now_s, used=lambda one: one.used),
+        _messages(history),
+        _backlog(history),
+        _oldest(history),
+        chart("Lateness", "seconds", history, leases=lambda one: one.leases_late, delayed=lambda one: one.delayed_late),
+        _dead(history),
+        chart("Store", "bytes", history, used=lambda one: one.used_bytes),
     ]
+
+
+def of_topic(history: popmq.History) -> list[Chart]:
+    """The charts of a topic, with the sums over the groups that read it."""
+    stored = chart("Stored bytes", "bytes", history, stored=lambda one: one.bytes)
+    return [_messages(history), _backlog(history), _oldest(history), stored]
+
+
+def of_group(history: popmq.History) -> list[Chart]:
+    """The charts of a group, with the sums over the topics that it reads."""
+    return [_messages(history), _backlog(history), _oldest(history), _dead(history)]
+
+
+def _messages(history: popmq.History) -> Chart:
+    return chart(
+        "Messages a second",
+        "rate",
+        history,
+        sent=lambda one: one.sent_per_s,
+        popped=lambda one: one.popped_per_s,
+        acked=lambda one: one.acked_per_s,
+    )
+
+
+def _backlog(history: popmq.History) -> Chart:
+    return chart(
+        "Backlog",
+        "count",
+        history,
+        unfinished=lambda one: one.backlog,
+        in_flight=lambda one: one.in_flight,
+        retries=lambda one: one.retries,
+    )
+
+
+def _oldest(history: popmq.History) -> Chart:
+    return chart("Age of the oldest unfinished message", "seconds", history, oldest=lambda one: one.oldest_age)
+
+
+def _dead(history: popmq.History) -> Chart:
+    return chart("Dead letters", "count", history, dead=lambda one: one.dead)
+
+
+async def drawn(
+    ask: Ask, draw: Callable[[popmq.History], list[Chart]], topic: str = "", group: str = ""
+) -> dict[str, Any]:
+    """The charts of a page as values of its template: `charts`, or `no_charts`, a sentence. Raises PopMQError."""
+    try:
+        history = await ask.login.numbers.history(topic, group)
+    except errors.Unsupported:
+        return {"charts": [], "no_charts": "The charts need a newer broker: this one keeps no history of its numbers."}
+    if history.points:
+        return {"charts": draw(history), "no_charts": ""}
+    if history.left_out:
+        return {
+            "charts": [],
+            "no_charts": "The broker keeps no more histories than it does of others: there is none of this one.",
+        }
+    return {"charts": [], "no_charts": f"The charts begin in {history.step:.0f} s at the latest."}

@@ -219,7 +219,6 @@ async def _close(login: Login) -> None:
     login.open = False
     for redrive in login.redrives.values():
         await redrive.stop()
-    await login.numbers.stop()
     await login.client.close()
 
 

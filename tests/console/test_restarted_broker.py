@@ -49,7 +49,6 @@ async def test_numbers_after_a_failed_question_are_not_taken_for_new_ones() -> N
     for _ in range(2):
         with pytest.raises(errors.Unauthenticated):
             await numbers.stats()
-    await numbers.stop()
 
 
 def test_a_console_starts_without_a_broker_says_so_and_shows_its_page_when_it_is_there(tmp_path: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import popmq
 from popmq.topic import Start
+from popmq_console import charts
 from popmq_console.asking import Ask, Outcome, moment_of, wrong
 from popmq_console.numbers import backlog, by_group
 from popmq_console.sorting import Columns, ordered
@@ -74,6 +75,7 @@ async def group(ask: Ask) -> dict[str, Any]:
         "rows": [(row, backlog(row)) for row in order.items],
         "subscriptions": {one.topic: one for one in await ask.client.subscriptions(name)},
         "dead": max((row.dead for row in stats.groups), default=0),
+        **await charts.drawn(ask, charts.of_group, group=name),
     }
 
 

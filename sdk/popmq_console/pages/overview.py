@@ -1,12 +1,11 @@
 """The first page: the numbers of the whole broker, an hour of charts, and the things that need an operator."""
 
-import time
 from typing import Any
 
 import popmq
+from popmq_console import charts
 from popmq_console.asking import Ask
-from popmq_console.charts import overview as charts
-from popmq_console.numbers import backlog, sample
+from popmq_console.numbers import backlog, sums
 from popmq_console.pages.topics import HIDDEN
 from popmq_console.views import counted
 
@@ -16,15 +15,14 @@ ROWS = 8
 async def overview(ask: Ask) -> dict[str, Any]:
     """Sums, charts, and the groups with the oldest work."""
     stats = await ask.login.numbers.stats()
-    now_s = time.time()
     behind = sorted((row for row in stats.groups if backlog(row)), key=lambda row: row.oldest_age, reverse=True)
     return {
-        "now": sample(stats, now_s),
+        "now": sums(stats),
         "store": stats.store,
         "topics": sum(not row.topic.startswith(HIDDEN) for row in stats.topics),
         "groups": len(await ask.client.list_groups()),  # the numbers know only those that have named a topic
         "sessions": sum(row.sessions for row in stats.groups),
-        "charts": charts(list(ask.login.numbers.samples), now_s),
+        **await charts.drawn(ask, charts.overview),
         "behind": [(row, backlog(row)) for row in behind[:ROWS]],
         "attention": attention(stats),
     }

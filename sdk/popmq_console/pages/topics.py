@@ -8,6 +8,7 @@ from typing import Any, cast, get_args
 
 import popmq
 from popmq.topic import Permission, TopicType
+from popmq_console import charts
 from popmq_console.asking import INT64_MAX, Ask, Outcome, wrong
 from popmq_console.numbers import backlog, by_topic
 from popmq_console.sorting import Columns, ordered
@@ -83,6 +84,7 @@ async def topic(ask: Ask) -> dict[str, Any]:
         "groups": [(row, backlog(row)) for row in groups.items],
         "group_order": groups,
         "permissions": get_args(Permission),
+        **await charts.drawn(ask, charts.of_topic, topic=name),
     }
 
 

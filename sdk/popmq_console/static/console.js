@@ -159,11 +159,11 @@
     const text = value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 2 : 0 });
     return unit === "rate" ? `${text}/s` : unit === "seconds" ? `${text} s` : text;
   }
-  function nearest(path, x) {
+  function nearest(path, x, most) {
     let best = null;
     for (const [, px, py] of (path.getAttribute("d") || "").matchAll(/[ML]([\d.-]+) ([\d.-]+)/g))
       if (best === null || Math.abs(px - x) < Math.abs(best[0] - x)) best = [Number(px), Number(py)];
-    return best && Math.abs(best[0] - x) < 12 ? best : null;
+    return best && Math.abs(best[0] - x) < most ? best : null;
   }
   document.addEventListener("pointermove", (event) => {
     document.querySelectorAll(".tip").forEach((tip) => tip.remove());
@@ -172,8 +172,9 @@
     const box = svg.getBoundingClientRect();
     const x = ((event.clientX - box.left) / box.width) * 720;
     const parts = [];
+    const most = Math.max(12, (720 * 0.3) / Number(svg.dataset.minutes));  // little more than half a step: not in a gap
     svg.querySelectorAll(".line").forEach((path) => {
-      const point = nearest(path, x);
+      const point = nearest(path, x, most);
       if (point) parts.push(written((1 - point[1] / 160) * Number(svg.dataset.top), svg.dataset.unit));
     });
     if (!parts.length) return;
