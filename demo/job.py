@@ -166,7 +166,7 @@ class Job:
             self._stored.reach(rows)
 
     def _lost(self, error: str) -> None:
-        text = f"[yellow]✗[/] Spark lost a Python process; the query goes on at its checkpoint: {escape(error)}"
+        text = f"[yellow]✗[/] Spark gave up a query, which goes on at its checkpoint: {escape(error)}"
         self._console.print(text, soft_wrap=True)
 
     def _killed(self, what: str) -> bool:

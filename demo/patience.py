@@ -168,7 +168,7 @@ class Queries:
         return [query.batches for query in self._queries]
 
     def finish(self, say: Callable[[str], None]) -> None:
-        """Waits until all have come to their ends; `say` is told each error by which Spark gave one up."""
+        """Waits until all have come to their ends; `say` gets each error by which Spark gave one up."""
         while not all(query.has_ended for query in self._queries):
             for text in self.look():
                 say(text)

@@ -1,6 +1,7 @@
 """The demo on a busy machine: what Spark gives up begins again, later each time, and one thing after the other."""
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,9 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyspark
 import pytest
 
-from demo.driver import Driver, quiet_spark
+from demo.driver import Driver, quick_python, quiet_spark
 from demo.patience import LIMIT_SECONDS, PAUSE_SECONDS_MAX, GivenUpError, Queries, repeated, sentence
 
 LATE = RuntimeError("Job aborted: Python worker failed to connect back.\n\tat org.apache.spark.api.python")
@@ -26,9 +28,12 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
-        self.now += seconds
+        self.advance(seconds)
 
 
 class Run:
@@ -77,14 +82,14 @@ def clock() -> Clock:
 
 
 def nothing(text: str) -> None:
-    """Says nothing."""
+    """Takes no note of an error."""
 
 
-def test_a_query_that_spark_gave_up_is_started_again_and_each_time_the_error_is_told(clock: Clock) -> None:
-    spark, told = Spark(clock, LATE, LATE, None), list[str]()
-    Queries(spark.start, clock=clock).finish(told.append)
+def test_a_query_that_spark_gave_up_is_started_again_and_each_error_is_reported(clock: Clock) -> None:
+    spark, reported = Spark(clock, LATE, LATE, None), list[str]()
+    Queries(spark.start, clock=clock).finish(reported.append)
     assert len(spark.started) == 3
-    assert told == ["Job aborted: Python worker failed to connect back."] * 2
+    assert reported == ["Job aborted: Python worker failed to connect back."] * 2
 
 
 def test_each_try_waits_twice_as_long_as_the_last_one_half_a_minute_at_most(clock: Clock) -> None:
@@ -100,12 +105,12 @@ def test_a_micro_batch_in_between_makes_the_next_pause_short_again(clock: Clock)
     queries = Queries(spark.start, clock=clock)
     while len(spark.started) < 7:
         queries.look()
-        clock.sleep(0.25)
+        clock.advance(0.25)
     spark.started[-1].runs(0)
     queries.look()
     spark.started[-1].ends(LATE)
     assert queries.look() == [sentence(LATE)]
-    clock.sleep(1.0)
+    clock.advance(1.0)
     queries.look()
     assert len(spark.started) == 8
 
@@ -138,7 +143,7 @@ def test_a_query_that_cannot_be_started_waits_too(clock: Clock) -> None:
     assert queries.look() == [sentence(LATE)]
     assert queries.look() == []
     assert len(answers) == 1
-    clock.sleep(1.0)
+    clock.advance(1.0)
     queries.look()
     assert answers == []
 
@@ -163,7 +168,7 @@ def test_queries_that_were_lost_together_come_back_one_after_the_other(clock: Cl
     for spark in (first, second):
         spark.started[0].ends(LATE)
     assert queries.look() == [sentence(LATE)] * 2
-    clock.sleep(1.0)
+    clock.advance(1.0)
     queries.look()
     assert (len(first.started), len(second.started)) == (2, 1)
     first.started[1].runs()
@@ -178,7 +183,7 @@ def test_micro_batches_before_a_loss_stay_counted(clock: Clock) -> None:
     spark.started[0].runs(0, 1)
     spark.started[0].ends(LATE)
     queries.look()
-    clock.sleep(1.0)
+    clock.advance(1.0)
     queries.look()
     spark.started[1].runs(1, 2)
     queries.look()
@@ -260,3 +265,21 @@ def test_a_demo_that_is_not_done_in_time_ends_with_one_sentence_and_a_failure(tm
     assert done.stderr == ""
     said = "✗ not done after 0.0001 minutes: the machine is too busy, or a program hangs"
     assert done.stdout.splitlines()[-1] == said
+
+
+def test_python_processes_of_spark_use_compiled_modules_and_what_the_user_has_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark puts its archive, which has none, before all else on PYTHONPATH."""
+    mine = tmp_path / "the user's"
+    mine.mkdir()
+    (mine / "helper.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(mine))
+    python = quick_python(tmp_path)
+    archive = Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip"
+    assert archive.exists()
+    environment = os.environ | {"PYTHONPATH": f"{archive}{os.pathsep}{mine}"}
+    code = "import helper, pyspark, sys; print(pyspark.__cached__, helper.__file__, sys.argv[1])"
+    said = subprocess.check_output([python, "-c", code, "a b"], env=environment, text=True)
+    assert said == f"{pyspark.__cached__} {mine / 'helper.py'} a b\n"
+    assert Path(pyspark.__cached__).exists()
