@@ -6,15 +6,10 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.mechanisms import COLLECTED
-
-#: The slow tests of the last run of scripts/slow_tests.py.
-SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text().splitlines())
 WHOLE = os.environ.get("POPMQ_CAMPAIGN") == "whole"
 
 settings.register_profile("short", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -35,12 +30,3 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests of slow.txt; keeps the list of all before markers deselect some, for test_mechanisms.py."""
-    config.stash[COLLECTED] = {item.nodeid.partition("[")[0] for item in items}
-    for item in items:
-        if item.nodeid.partition("[")[0] in SLOW:
-            item.add_marker("slow")

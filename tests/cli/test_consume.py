@@ -56,6 +56,7 @@ def test_messages_that_consume_could_not_print_are_visible_again(
     assert left(client) == [("a", 1), ("b", 1)]
 
 
+@pytest.mark.slow
 def test_a_ping_is_answered_or_ends_with_3(run: Cli, broker: Broker) -> None:
     said = run("ping").out
     assert "answered in" in said

@@ -17,6 +17,7 @@ def mail(client: popmq.Client, popmq_clock: FakeClock) -> popmq.Client:
     return client
 
 
+@pytest.mark.slow
 def test_a_delayed_message_is_sent_listed_and_recalled(run: Cli, mail: popmq.Client, popmq_clock: FakeClock) -> None:
     (receipt,) = run("send", "mail", "later", "--delay", "10m", "--json").objects
     (listed,) = run("delayed", "mail", "--json").objects
@@ -66,6 +67,7 @@ def test_the_lists_show_keys_tags_and_the_beginning_of_bodies(run: Cli, mail: po
     assert first["preview"] == {"body_base64": "/w==", "keys": [], "tag": "", "body_bytes": 1}
 
 
+@pytest.mark.slow
 def test_half_messages_are_listed_and_ended_by_an_operator(run: Cli, mail: popmq.Client) -> None:
     mail.send("mail", [popmq.Message(body, transaction=True) for body in ("kept", "dropped")])
     kept, dropped = run("transactions", "list", "mail", "--json").objects
@@ -79,6 +81,7 @@ def test_half_messages_are_listed_and_ended_by_an_operator(run: Cli, mail: popmq
     assert [delivery.text() for delivery in mail.pop("mail", "billing")] == ["kept"]
 
 
+@pytest.mark.slow
 def test_a_half_message_that_was_given_up_can_be_committed_by_an_operator(
     run: Cli, mail: popmq.Client, popmq_clock: FakeClock
 ) -> None:

@@ -4,6 +4,8 @@ import os
 import pty
 import subprocess
 
+import pytest
+
 import popmq
 from popmq.testing import Broker, FakeClock
 from tests.cli.conftest import PROGRAM, Cli
@@ -52,6 +54,7 @@ def test_why_in_json_is_an_object_for_each_stored_message(run: Cli, client: popm
     assert run("why", "nobody").code == 1
 
 
+@pytest.mark.slow
 def test_why_has_colours_on_a_terminal(client: popmq.Client, broker: Broker) -> None:
     client.send("orders", popmq.Message("x", message_id="m1"))
     client.ack(client.pop("orders", "billing"))
@@ -71,6 +74,7 @@ def test_why_has_colours_on_a_terminal(client: popmq.Client, broker: Broker) -> 
     assert b"\x1b[32macked" in text.replace(b"\x1b[1m", b"")
 
 
+@pytest.mark.slow
 def test_messages_are_looked_up_by_key_and_by_id(run: Cli, client: popmq.Client) -> None:
     for number in range(3):
         client.send("orders", popmq.Message(f"body {number}", key="k", message_id=f"m{number}", properties={"a": "b"}))
@@ -92,6 +96,7 @@ def test_dead_letters_are_looked_up_too(run: Cli, client: popmq.Client) -> None:
     assert letter["dead_letter"]["topic"] == "orders"
 
 
+@pytest.mark.slow
 def test_peek_shows_what_comes_next_and_leases_nothing(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b"])
     for _ in range(2):
@@ -102,6 +107,7 @@ def test_peek_shows_what_comes_next_and_leases_nothing(run: Cli, client: popmq.C
     assert run("peek", "orders", "billing").err == "no message for billing in orders\n"
 
 
+@pytest.mark.slow
 def test_dead_letters_are_delivered_again(run: Cli, client: popmq.Client) -> None:
     client.send("orders", [popmq.Message(body, message_id=body) for body in ("a", "b", "c")])
     client.reject(client.pop("orders", "billing"))
@@ -114,6 +120,7 @@ def test_dead_letters_are_delivered_again(run: Cli, client: popmq.Client) -> Non
     assert run("dlq", "redrive", "nobody").code == 1
 
 
+@pytest.mark.slow
 def test_a_topic_is_purged(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b"])
     client.pop("orders", "billing", 1)

@@ -1,9 +1,12 @@
 """Lite topics on the command line."""
 
+import pytest
+
 import popmq
 from tests.cli.conftest import Cli
 
 
+@pytest.mark.slow
 def test_lite_topics_are_made_sent_to_popped_and_counted(run: Cli, client: popmq.Client) -> None:
     run("group", "create", "app")
     assert run("topic", "create", "chats", "--type", "LITE", "--lite-ttl", "12h", "--lite-topics", "2").code == 0

@@ -10,6 +10,7 @@ from popmq_cli.readers import history
 from tests.cli.conftest import Cli
 
 
+@pytest.mark.slow
 def test_stats_show_what_groups_have_to_do(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b", "c"])
     client.pop("orders", "billing", 1)
@@ -34,6 +35,7 @@ def test_stats_watch_shows_the_numbers_repeatedly(run: Cli, client: popmq.Client
     assert len(shown.objects) == 3
 
 
+@pytest.mark.slow
 def test_dead_letters_show_where_they_came_from_and_why(run: Cli, client: popmq.Client) -> None:
     client.send("orders", popmq.Message("bad", key="AA1"))
     (delivery,) = client.pop("orders", "billing")
@@ -64,6 +66,7 @@ def test_dead_letters_are_listed_by_reason_and_discarded_by_it(run: Cli, client:
     assert run("dlq", "list", "--json").objects == []
 
 
+@pytest.mark.slow
 def test_many_dead_letters_are_shown_page_by_page(run: Cli, client: popmq.Client) -> None:
     client.send("orders", [b"%d" % number for number in range(5)])
     client.reject(client.pop("orders", "billing"))

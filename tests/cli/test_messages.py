@@ -17,6 +17,7 @@ def bodies(client: popmq.Client) -> list[bytes]:
     return sorted(delivery.body for delivery in client.pop("orders", "billing", 4096))
 
 
+@pytest.mark.slow
 def test_arguments_are_sent_each_as_a_message(run: Cli, client: popmq.Client) -> None:
     done = run("send", "orders", "a", "b", "--key", "k", "--tag", "t", "--property", "x=1", "--property", "y=a=b")
     assert (done.code, done.out, done.err) == (0, "", "2 messages sent to orders\n")
@@ -25,11 +26,13 @@ def test_arguments_are_sent_each_as_a_message(run: Cli, client: popmq.Client) ->
     assert first.properties == {"x": "1", "y": "a=b"}
 
 
+@pytest.mark.slow
 def test_standard_input_is_sent_line_by_line_without_empty_lines(run: Cli, client: popmq.Client) -> None:
     assert run("send", "orders", stdin=b"one\r\n\n two \nthree").err == "3 messages sent to orders\n"
     assert bodies(client) == [b" two ", b"one", b"three"]
 
 
+@pytest.mark.slow
 def test_a_long_file_is_sent_whole(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_bytes(b"".join(b"%d\n" % number for number in range(1234)))
@@ -79,6 +82,7 @@ def test_an_endless_line_is_refused_before_it_fills_the_memory(
     assert (done.code, why in done.err, "longer than" in done.err) == (2, True, True)
 
 
+@pytest.mark.slow
 def test_send_counts_the_messages_stored_before_a_refusal(run: Cli, client: popmq.Client) -> None:
     lines = b"x\n" * 500 + b'{"no": "body"}'
     done = run("send", "orders", "--json-lines", stdin=b'{"body": "x"}\n' * 500 + lines)
@@ -108,6 +112,7 @@ def test_send_sends_each_line_of_a_pipe_when_it_comes(broker: Broker, client: po
         assert program.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_pop_prints_bodies_and_acks_them(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b", "c"])
     assert run("pop", "orders", "billing", "--ack").out == "a\n"
@@ -117,6 +122,7 @@ def test_pop_prints_bodies_and_acks_them(run: Cli, client: popmq.Client) -> None
     assert client.stats("orders", "billing").groups[0].acked == 3
 
 
+@pytest.mark.slow
 def test_pop_without_ack_prints_the_handle_that_ack_takes(run: Cli, client: popmq.Client) -> None:
     client.send("orders", popmq.Message("a", key="AA1", tag="AA", properties={"origin": "JFK"}))
     heading, handle, body = run("pop", "orders", "billing").out.splitlines()
@@ -135,11 +141,13 @@ def test_json_of_a_delivery_holds_the_body_as_text_or_as_base64(run: Cli, client
     assert {"handle", "queue", "offset", "message_id", "invisible_until_ms", "properties"} <= text.keys()
 
 
+@pytest.mark.slow
 def test_a_binary_body_is_printed_as_it_is(run: Cli, client: popmq.Client) -> None:
     client.send("orders", b"\xff\x00")
     assert run("pop", "orders", "billing", "--ack").out == "�\x00\n"
 
 
+@pytest.mark.slow
 def test_handles_come_from_standard_input_too(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b"])
     popped = client.pop("orders", "billing")
@@ -175,6 +183,7 @@ def test_a_delivery_that_is_over_is_refused_and_one_of_many_partly(run: Cli, cli
     assert "1 of 2 entries were refused" in partly.err
 
 
+@pytest.mark.slow
 def test_messages_that_pop_could_not_print_are_visible_again(
     run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

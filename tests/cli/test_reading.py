@@ -9,6 +9,7 @@ from tests.cli.conftest import Cli
 from tests.wire.rocketmq.v2 import Obliging
 
 
+@pytest.mark.slow
 def test_a_topic_has_types_quotas_and_bounds(run: Cli, client: popmq.Client) -> None:
     settings = ["--type", "fifo", "--max-bytes", "10MiB", "--quota-send", "100", "--quota-message", "64KiB"]
     (made,) = run("topic", "create", "letters", *settings, "--unique-ids", "10m", "--json").objects
@@ -21,6 +22,7 @@ def test_a_topic_has_types_quotas_and_bounds(run: Cli, client: popmq.Client) -> 
     assert "unique ids  10m" in text
 
 
+@pytest.mark.slow
 def test_filters_are_set_by_topic_and_shown(run: Cli, client: popmq.Client) -> None:
     client.create_topic("parcels")
     assert run("group", "create", "eu", "--sql", "orders=region = 'eu'", "--filter", "parcels=a || b").code == 0
@@ -43,6 +45,7 @@ def test_a_filter_that_cannot_be_read_makes_no_group(run: Cli, client: popmq.Cli
     assert (done.code, "column 10" in done.err) == (1, True)
 
 
+@pytest.mark.slow
 def test_offsets_are_shown_moved_and_cloned(run: Cli, client: popmq.Client) -> None:
     client.create_group("audit")
     client.send("orders", ["a", "b", "c"])
@@ -103,6 +106,7 @@ def test_sessions_show_clients_that_only_pop_or_send(run: Cli, client: popmq.Cli
     assert (popped["recent"], popped["pops"], popped["host"]) == (True, 1, "127.0.0.1")
 
 
+@pytest.mark.slow
 def test_an_official_client_is_asked_for_its_stacks_and_to_handle_a_message(
     run: Cli, client: popmq.Client, popmq_broker: Broker
 ) -> None:
@@ -120,6 +124,7 @@ def test_an_official_client_is_asked_for_its_stacks_and_to_handle_a_message(
     assert (done.code, "nobody" in done.err) == (1, True)
 
 
+@pytest.mark.slow
 def test_stopped_message_groups_are_listed_and_resumed(run: Cli, client: popmq.Client) -> None:
     client.create_topic("letters", type="FIFO")
     client.create_group("careful", max_attempts=1, stop_on_failure=True)

@@ -198,6 +198,7 @@ def test_a_changed_file_starts_it_again(start: Start, client: popmq.Client, fold
     assert program.wait(30) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "text"),
     [

@@ -12,6 +12,7 @@ from popmq_console.pages import ACTIONS, PAGES
 from tests.console.conftest import SECRET, Browser, Site, console
 
 
+@pytest.mark.slow
 def test_a_stranger_sees_the_login_and_nothing_else(site: Site) -> None:
     for path in PAGES:
         answer = site.browser().get(path)
@@ -43,6 +44,7 @@ def test_the_cookie_is_new_with_the_login_and_holds_nothing_of_the_key(site: Sit
     assert (after["httponly"], after["samesite"], after["path"]) == (True, "strict", "/")
 
 
+@pytest.mark.slow
 def test_the_cookie_travels_only_by_https_with_tls(site: Site) -> None:
     with console(site.broker.endpoint, public_url="https://console.example") as url:
         browser = Browser(url)
@@ -133,6 +135,7 @@ def test_another_name_for_this_machine_is_not_served(site: Site) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 def test_many_failed_attempts_make_the_login_wait(site: Site) -> None:
     with console(site.broker.endpoint) as url:
         browser = Browser(url)
@@ -146,6 +149,7 @@ def test_secrets_in_clear_over_a_network_need_a_word_of_the_operator() -> None:
     Console(Options("127.0.0.1:8081", hosts=("0.0.0.0",), public_url="https://console.example"))
 
 
+@pytest.mark.slow
 def test_no_page_and_no_cookie_holds_a_secret(operator: Browser, reader: Browser) -> None:
     for browser in (operator, reader):
         shown = [browser.get(path) for path in PAGES]

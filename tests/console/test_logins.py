@@ -215,6 +215,7 @@ async def test_a_login_that_is_not_used_gives_its_connection_back_without_a_requ
     assert await desk.logins.find(second)
 
 
+@pytest.mark.slow
 def test_a_console_ends_unused_logins_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def connections() -> int:
         (reader,) = (key for key in site.client.access_keys().access_keys if key.name == "reader")
@@ -230,6 +231,7 @@ def test_a_console_ends_unused_logins_by_itself(site: Site, monkeypatch: pytest.
             time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_an_open_page_leads_to_the_login_when_its_login_has_not_been_used(site: Site) -> None:
     clock = Seconds()
     with console(site.broker.endpoint, clock, every_s=0.01) as url:
@@ -242,6 +244,7 @@ def test_an_open_page_leads_to_the_login_when_its_login_has_not_been_used(site: 
             assert browser.get("/topics").path.startswith("/login")
 
 
+@pytest.mark.slow
 def test_an_open_page_leads_to_the_login_at_the_end_of_a_login_that_is_used(site: Site) -> None:
     clock = Seconds()
     with console(site.broker.endpoint, clock, every_s=0.01) as url:
@@ -257,6 +260,7 @@ def test_an_open_page_leads_to_the_login_at_the_end_of_a_login_that_is_used(site
             assert browser.get("/keys").path.startswith("/login")
 
 
+@pytest.mark.slow
 def test_a_page_that_updates_itself_does_not_prolong_the_login(site: Site) -> None:
     clock = Seconds()
     with console(site.broker.endpoint, clock, every_s=0.01) as url:
@@ -270,6 +274,7 @@ def test_a_page_that_updates_itself_does_not_prolong_the_login(site: Site) -> No
             assert list(events) == [("login", "/login?to=/keys&ended")]
 
 
+@pytest.mark.slow
 def test_a_logout_leads_the_other_open_pages_to_the_login(site: Site) -> None:
     with console(site.broker.endpoint, every_s=0.01) as url:
         browser = Browser(url)

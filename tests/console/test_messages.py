@@ -63,6 +63,7 @@ def test_a_message_with_an_impossible_time_has_its_page(site: Site, operator: Br
     assert (page.status, f"{2**62} ms" in page.plain) == (200, True)
 
 
+@pytest.mark.slow
 def test_a_message_is_found_by_id_by_key_by_time_and_by_place(operator: Browser) -> None:
     assert "m-1" in operator.get("/messages?topic=orders&id=m-1").plain
     assert "m-1" in operator.get("/messages?topic=orders&key=first").plain
@@ -167,6 +168,7 @@ def place_of(browser: Browser, message_id: str) -> str:
     return link[1].replace("&amp;", "&")
 
 
+@pytest.mark.slow
 def test_a_message_is_shown_as_json_as_text_and_as_hex_and_never_as_html(operator: Browser) -> None:
     place = place_of(operator, "m-1")
     page = operator.get(place)
@@ -207,6 +209,7 @@ def test_ticked_dead_letters_are_delivered_again(site: Site, operator: Browser) 
     assert operator.post("/dead-letters/redrive", group="packing").status == 400
 
 
+@pytest.mark.slow
 def test_all_dead_letters_of_a_filter_are_redriven_and_the_page_shows_the_progress(
     site: Site, operator: Browser
 ) -> None:
@@ -302,6 +305,7 @@ def test_a_stopped_message_group_goes_on(site: Site, operator: Browser) -> None:
     assert [one.text() for one in site.client.pop("steps", "careful", max_messages=1)] == ["step 0"]
 
 
+@pytest.mark.slow
 def test_a_key_that_may_only_read_cannot_deliver_again_or_release(site: Site, reader: Browser) -> None:
     assert reader.get("/messages?topic=orders&id=m-1").status == 200
     assert reader.get("/sessions").status == 403

@@ -44,12 +44,14 @@ def read(one: socket.socket) -> bytes:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", HALF, WITHOUT_ITS_BODY], ids=["nothing", "half", "no body"])
 def test_a_request_that_does_not_arrive_loses_its_connection(short: str, sent: bytes) -> None:
     with opened(short, sent) as waiting:
         assert read(waiting) == b""
 
 
+@pytest.mark.slow
 def test_a_request_behind_another_one_has_to_arrive_too(short: str) -> None:
     with opened(short, WHOLE + WITHOUT_ITS_BODY) as waiting:
         assert read(waiting).count(b"HTTP/1.1 200 OK") == 1
@@ -59,6 +61,7 @@ def test_a_request_behind_another_one_has_to_arrive_too(short: str) -> None:
         assert b"HTTP/1.1" not in read(waiting)
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_loses_its_connection(short: str) -> None:
     def ask_without_end(one: socket.socket) -> None:
         while True:
@@ -68,6 +71,7 @@ def test_a_client_that_does_not_read_loses_its_connection(short: str) -> None:
         ask_without_end(deaf)
 
 
+@pytest.mark.slow
 def test_an_open_page_outlives_the_time_of_a_request(short: str) -> None:
     browser = Browser(short)
     browser.log_in("operator", SECRET)
@@ -77,6 +81,7 @@ def test_an_open_page_outlives_the_time_of_a_request(short: str) -> None:
             next(events)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="one address of the loopback only")
 def test_a_stranger_with_many_connections_keeps_no_other_address_out(site: Site) -> None:
     with console(site.broker.endpoint) as url:

@@ -16,6 +16,7 @@ def topic(site: Site) -> None:
     site.client.create_topic("reports", queues=1)
 
 
+@pytest.mark.slow
 def test_a_schedule_is_created_and_shown_with_its_next_times_in_utc_and_in_its_zone(
     site: Site, operator: Browser
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_schedule_that_the_broker_refuses_is_shown_and_not_created(
     assert operator.post("/schedules/create", name="refused", missed="some", **NINE).status == 400
 
 
+@pytest.mark.slow
 def test_a_key_without_the_right_admin_sees_no_schedule_and_cannot_act(site: Site, reader: Browser) -> None:
     site.client.create_schedule("kept", "@daily", "reports", "x")
     refused = reader.get("/schedules")

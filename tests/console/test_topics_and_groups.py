@@ -20,6 +20,7 @@ def filled(site: Site) -> None:
     site.client.ack(site.client.pop("orders", "billing", max_messages=2))
 
 
+@pytest.mark.slow
 def test_the_overview_sums_up(operator: Browser) -> None:
     page = operator.get("/")
     assert "Backlog 3 " in page.plain
@@ -120,6 +121,7 @@ def test_a_topic_is_emptied_or_removed_only_with_its_name_typed(site: Site, oper
             site.client.get_topic("doomed")
 
 
+@pytest.mark.slow
 def test_a_group_is_created_changed_paused_and_deleted(site: Site, operator: Browser) -> None:
     operator.post("/groups/create", name="made", max_attempts="4", invisible="90s", start="latest")
     made = site.client.get_group("made")
@@ -136,6 +138,7 @@ def test_a_group_is_created_changed_paused_and_deleted(site: Site, operator: Bro
     assert "made" not in [group.name for group in site.client.list_groups()]
 
 
+@pytest.mark.slow
 def test_a_group_gets_another_filter_and_another_position(site: Site, operator: Browser) -> None:
     site.client.create_group("moved")
     site.client.pop("orders", "moved", max_messages=1)
@@ -151,6 +154,7 @@ def test_a_group_gets_another_filter_and_another_position(site: Site, operator: 
     assert operator.post("/group/reset", name="moved", topic="orders", to="time", at="?", typed="moved").status == 400
 
 
+@pytest.mark.slow
 def test_a_key_that_may_only_read_sees_its_rows_and_cannot_act(site: Site, reader: Browser) -> None:
     listed = reader.get("/topics")
     assert "orders" in listed.plain
@@ -173,6 +177,7 @@ def test_input_of_a_user_is_shown_as_text_and_not_as_html(site: Site, operator: 
     assert "&lt;script&gt;" in answer.text
 
 
+@pytest.mark.slow
 def test_an_open_page_gets_the_numbers_as_they_change(site: Site, operator: Browser) -> None:
     with operator.follow("/topic?name=invoices") as events:
         name, shown = next(events)

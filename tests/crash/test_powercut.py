@@ -60,6 +60,7 @@ def test_a_disk_that_ignores_syncs_is_found_out(recording: Path, scale: Scale) -
     assert any(verdict["findings"] for verdict in verdicts), "the model cannot fail"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shim")
 def test_the_folder_is_synced_before_the_port_opens(tmp_path: Path) -> None:
     # Else the data file itself may be gone after a cut: its name is in the folder, and no sync of the file covers that.
@@ -107,6 +108,7 @@ def test_an_unsynced_write_may_be_there_gone_or_torn_by_sectors(tmp_path: Path) 
     assert seen == {"old", "new", "torn"}
 
 
+@pytest.mark.slow
 def test_a_durable_write_wins_over_an_older_unsynced_one(tmp_path: Path) -> None:
     for seed in range(20):
         left = after_cut(tmp_path, written(b"a" * 512), written(b"b" * 512, durable=True), seed=seed)

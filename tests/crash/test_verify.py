@@ -37,6 +37,7 @@ def test_the_settings_of_the_broker_that_change_what_it_does_are_those_of_the_te
     assert outcome.skipped, "a power cut may lose messages with this setting, or this machine cannot test it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -67,6 +68,7 @@ def test_a_report_says_what_was_found_in_the_words_of_a_user(tmp_path: Path) -> 
     assert any("✗ lost: m1" in line for line in report.lines(bad))
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_start_is_a_finding(tmp_path: Path) -> None:
     outcome = run(
         Plan(

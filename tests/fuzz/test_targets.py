@@ -8,6 +8,7 @@ from tests.fuzz.corpus import kept
 from tests.fuzz.targets import TARGETS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_inputs_kept_by_fuzzing_break_no_promise(name: str) -> None:
     with TARGETS[name].prepared() as target:

@@ -93,6 +93,7 @@ def said(raw: bytes) -> str:
     return f"type {kind} flags {flags:x} stream {stream_id} {raw[HEAD_BYTES:].hex()}"
 
 
+@pytest.mark.slow
 async def test_random_sequences_are_accepted_and_rejected_as_by_the_h2_library(echo: Echo) -> None:
     server = Server(echo.methods().get, Limits(budget=1_000_000))
     accepted = sum(compared(server, Sequence(seed).frames()) for seed in range(SEEDS))

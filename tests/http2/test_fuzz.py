@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.http2 import fuzzing
 
 SEEDS = 400
 
 
+@pytest.mark.slow
 async def test_no_input_breaks_a_connection_or_leaves_state() -> None:
     for seed in range(SEEDS):
         await fuzzing.run(seed)

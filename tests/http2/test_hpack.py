@@ -26,6 +26,7 @@ def test_the_static_table_is_the_librarys() -> None:
     assert HeaderTable.STATIC_TABLE == STATIC
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(lists, st.booleans(), st.sampled_from((None, 0, 40, 100, 4096))), max_size=8))
 @settings(max_examples=300, deadline=None)
 def test_blocks_of_one_connection_are_read_as_they_were_meant(
@@ -38,6 +39,7 @@ def test_blocks_of_one_connection_are_read_as_they_were_meant(
         assert decoder.decode(encoder.encode(headers, huffman=huffman), LARGE) == headers
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=60), max_size=5))
 @settings(max_examples=500, deadline=None)
 def test_random_bytes_are_read_or_refused_as_the_library_does(blocks: list[bytes]) -> None:
@@ -53,6 +55,7 @@ def test_random_bytes_are_read_or_refused_as_the_library_does(blocks: list[bytes
         assert ours.decode(block, LARGE) == theirs
 
 
+@pytest.mark.slow
 @given(lists)
 def test_the_library_reads_what_we_write(headers: list[tuple[bytes, bytes]]) -> None:
     assert LibraryDecoder(max_header_list_size=LARGE).decode(encode(headers), raw=True) == headers

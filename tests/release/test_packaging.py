@@ -112,6 +112,7 @@ def test_serve_without_the_server_extra_names_the_extra(missing: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_pytest_plugin_costs_a_users_tests_next_to_nothing() -> None:
     heavy = (*HEAVY, "popmq_server")
     code = f"import sys, popmq.testing; print([name for name in {heavy!r} if name in sys.modules])"

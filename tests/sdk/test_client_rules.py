@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from typing import Any
 
+import pytest
+
 from popmq.testing import Broker
 from tests.sdk.conftest import GROUP, TOPIC, Connect
 
@@ -52,6 +54,7 @@ class Counted:
         target.close()
 
 
+@pytest.mark.slow
 async def test_producers_and_consumers_of_a_client_share_one_connection(
     connect: Connect, client: Any, popmq_broker: Broker, guard: Any
 ) -> None:

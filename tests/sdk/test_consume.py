@@ -27,6 +27,7 @@ async def test_a_loop_sees_each_message_once_and_acks_it(client: Any, guard: Any
     assert (stats.acked, stats.in_flight, stats.retry) == (500, 0, 0)
 
 
+@pytest.mark.slow
 async def test_a_loop_waits_while_its_group_may_not_consume_and_goes_on(
     client: Any, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,6 +109,7 @@ async def test_an_exception_with_on_error_raise_ends_the_loop(client: Any, guard
     assert (stats.backoff, stats.in_flight) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, asyncio.CancelledError])
 async def test_an_interruption_gives_the_message_back_at_once_uncounted_and_goes_on(
     client: Any, guard: Any, interruption: type[BaseException]
@@ -123,6 +125,7 @@ async def test_an_interruption_gives_the_message_back_at_once_uncounted_and_goes
     assert again.attempt == 1
 
 
+@pytest.mark.slow
 async def test_a_handler_that_exits_the_process_has_failed(client: Any, guard: Any, numbers: Any) -> None:
     await client.send(TOPIC, b"x")
     consumer = client.consume(TOPIC, GROUP)
@@ -134,6 +137,7 @@ async def test_a_handler_that_exits_the_process_has_failed(client: Any, guard: A
     assert (await numbers()).backoff == 1
 
 
+@pytest.mark.slow
 async def test_a_handler_may_settle_its_delivery_itself(client: Any, guard: Any, numbers: Any) -> None:
     await client.send(TOPIC, [b"reject", b"release", b"ack", b"client"])
     async with client.consume(TOPIC, GROUP) as consumer:
@@ -152,6 +156,7 @@ async def test_a_handler_may_settle_its_delivery_itself(client: Any, guard: Any,
     assert (stats.dead, stats.backoff, stats.acked, stats.in_flight) == (1, 1, 2, 0)
 
 
+@pytest.mark.slow
 async def test_confirm_waits_until_the_outcome_is_on_disk(client: Any, guard: Any, numbers: Any) -> None:
     await client.send(TOPIC, b"x")
     consumer = client.consume(TOPIC, GROUP, confirm=True)
@@ -160,6 +165,7 @@ async def test_confirm_waits_until_the_outcome_is_on_disk(client: Any, guard: An
     assert (await numbers()).acked == 1
 
 
+@pytest.mark.slow
 async def test_the_lease_is_renewed_while_the_handler_runs(client: Any, guard: Any, numbers: Any, advance: Any) -> None:
     await client.send(TOPIC, b"slow")
     async with client.consume(TOPIC, GROUP, invisible=60.0) as consumer:
@@ -170,6 +176,7 @@ async def test_the_lease_is_renewed_while_the_handler_runs(client: Any, guard: A
     assert (await numbers()).acked == 1
 
 
+@pytest.mark.slow
 async def test_a_popped_delivery_is_renewed_from_its_guard_on(
     client: Any, guard: Any, numbers: Any, advance: Any
 ) -> None:
@@ -261,6 +268,7 @@ async def test_a_consumer_without_its_topic_says_so(client: Any) -> None:
         await anext_of(client.consume(TOPIC, "nobody"))
 
 
+@pytest.mark.slow
 async def test_handlers_that_run_beside_the_loop_bound_its_deliveries(client: Any, guard: Any) -> None:
     await client.send(TOPIC, [b"x"] * 30)
     out: set[popmq.Delivery] = set()
@@ -288,6 +296,7 @@ async def test_handlers_that_run_beside_the_loop_bound_its_deliveries(client: An
     assert most == 4
 
 
+@pytest.mark.slow
 async def test_the_queues_that_the_broker_assigns_are_the_ones_that_are_popped(connect: Connect, client: Any) -> None:
     await client.create_group("shared", share_number=1)
     everyone = [connect(), connect(), connect(), connect()]

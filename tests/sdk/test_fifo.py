@@ -51,6 +51,7 @@ async def handle(consumer: Any, guard: Any, count: int, bad: str = "") -> list[s
     return seen
 
 
+@pytest.mark.slow
 async def test_messages_after_a_failed_one_come_again_after_it_and_other_message_groups_go_on(
     client: Any, guard: Any, advance: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -72,6 +73,7 @@ async def test_messages_after_a_failed_one_come_again_after_it_and_other_message
     assert ["failed" in record.getMessage() for record in complaints] == [True]  # the handler's, and no other
 
 
+@pytest.mark.slow
 async def test_a_message_group_goes_on_after_a_dead_letter(client: Any, guard: Any) -> None:
     await client.create_group("once", max_attempts=1)
     async with client.consume(FIFO, "once") as consumer:
@@ -88,6 +90,7 @@ async def test_a_message_group_goes_on_after_a_dead_letter(client: Any, guard: A
     assert (stats.dead, stats.acked, stats.waiting) == (1, 33, 0)
 
 
+@pytest.mark.slow
 async def test_a_message_group_goes_on_after_a_rejected_message(client: Any, guard: Any) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
@@ -97,6 +100,7 @@ async def test_a_message_group_goes_on_after_a_rejected_message(client: Any, gua
         assert await handle(consumer, guard, 1) == ["a1"]
 
 
+@pytest.mark.slow
 async def test_a_release_through_the_client_drops_the_later_messages_of_the_message_group(
     client: Any, guard: Any
 ) -> None:
@@ -132,6 +136,7 @@ async def test_the_next_message_of_a_message_group_comes_when_the_last_one_is_se
         assert (await second).text() == "a1"
 
 
+@pytest.mark.slow
 async def test_other_message_groups_go_on_while_a_handler_is_slow(client: Any, guard: Any) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
@@ -178,6 +183,7 @@ async def test_no_message_group_is_handled_by_two_workers_at_once(client: Any, g
     assert (stats.acked, stats.in_flight, stats.waiting) == (160, 0, 0)
 
 
+@pytest.mark.slow
 async def test_a_lost_lease_drops_later_messages_of_its_message_group_and_waits_for_the_handler(
     client: Any, guard: Any, advance: Any
 ) -> None:

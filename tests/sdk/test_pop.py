@@ -54,6 +54,7 @@ async def test_an_ack_after_the_ack_says_that_the_delivery_is_over(client: Any) 
     assert isinstance(over.value, errors.Over)
 
 
+@pytest.mark.slow
 async def test_a_forged_handle_is_not_a_handle(client: Any) -> None:
     with pytest.raises(errors.InvalidHandle):
         await client.ack("forged", group=GROUP)
@@ -98,6 +99,7 @@ async def test_a_release_without_a_delay_takes_the_groups_backoff(client: Any, p
     assert (result.visible_ms, result.dead_lettered) == (popmq_clock.now_ms() + 10_000, False)
 
 
+@pytest.mark.slow
 async def test_an_uncounted_release_gives_the_attempt_back(client: Any) -> None:
     await client.send(TOPIC, b"x")
     (delivery,) = await client.pop(TOPIC, GROUP)
@@ -130,6 +132,7 @@ async def test_a_pop_repeated_with_its_attempt_id_returns_the_same_deliveries(cl
     assert second[0].attempt == 1
 
 
+@pytest.mark.slow
 async def test_a_pop_names_the_queues_that_it_wants(client: Any) -> None:
     receipts = [await client.send(TOPIC, b"x") for _ in range(4)]
     wanted = receipts[2].queue

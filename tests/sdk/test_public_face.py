@@ -126,17 +126,20 @@ def test_both_clients_have_the_same_words_with_the_same_parameters() -> None:
             assert mine[name].parameters == other[name].parameters, name
 
 
+@pytest.mark.slow
 def test_every_method_of_a_client_says_what_it_does() -> None:
     silent = [name for name, _ in inspect.getmembers(popmq.Client, inspect.isfunction) if name in public(popmq.Client)]
     assert [name for name in silent if not inspect.getdoc(getattr(popmq.Client, name))] == []
 
 
+@pytest.mark.slow
 def test_the_blocking_client_is_what_the_asynchronous_one_says() -> None:
     pytest.importorskip("ruff", reason="the form of what is written comes from ruff: not among what users install")
     done = subprocess.run([sys.executable, "sdk/twin.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
+@pytest.mark.slow
 def test_the_example_of_the_package_runs(popmq_broker: Broker) -> None:
     example = re.search(r"    import popmq\n.*?\n\n(?=`)", popmq.__doc__ or "", re.DOTALL)
     assert example
@@ -146,6 +149,7 @@ def test_the_example_of_the_package_runs(popmq_broker: Broker) -> None:
     assert (sorted(done.stdout.split()), done.stderr) == (["one", "two"], "")
 
 
+@pytest.mark.slow
 def test_importing_the_sdk_brings_nothing_of_the_server() -> None:
     code = "import sys, popmq, popmq.testing; print([name for name in sys.modules if name.startswith('popmq_server')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -25,6 +25,7 @@ def test_a_lease_of_an_hour_ends_when_the_clock_is_moved(popmq_broker: Broker, p
     assert client.pop("orders", "billing")[0].attempt == 2
 
 
+@pytest.mark.slow
 def test_a_broker_without_the_clock_fixture_has_real_time(popmq_broker: Broker) -> None:
     assert popmq_broker.clock is None
     client = popmq_broker.client()
@@ -33,6 +34,7 @@ def test_a_broker_without_the_clock_fixture_has_real_time(popmq_broker: Broker) 
     assert client.pop("orders", "billing", wait=0.05) == []
 
 
+@pytest.mark.slow
 def test_a_broker_of_a_with_block_is_gone_after_it() -> None:
     with popmq.testing.broker() as broker:
         client = broker.client()
@@ -43,6 +45,7 @@ def test_a_broker_of_a_with_block_is_gone_after_it() -> None:
         other.list_topics()
 
 
+@pytest.mark.slow
 def test_two_brokers_do_not_see_each_other() -> None:
     with popmq.testing.broker() as one, popmq.testing.broker() as two:
         one.client().create_topic("orders")
@@ -71,6 +74,7 @@ async def test_the_clock_refuses_to_block_the_loop_of_a_client_that_would_renew(
                 popmq_clock.advance(3_600_000)
 
 
+@pytest.mark.slow
 def test_a_users_test_gets_the_fixtures_by_installing_popmq(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -90,6 +94,7 @@ def test_a_users_test_gets_the_fixtures_by_installing_popmq(pytester: pytest.Pyt
     assert "1 passed" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", ["popmq.testing.FakeClock()", "popmq.testing.broker().__enter__()"])
 def test_the_fixtures_without_the_server_extra_say_what_to_install(use: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules['lmdb'] = sys.modules['popmq_server'] = None; import popmq.testing; {use}"

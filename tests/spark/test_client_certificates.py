@@ -74,6 +74,7 @@ def test_a_sink_shows_the_certificate_of_its_options(
         assert client.stats("orders").topics[0].messages == 7
 
 
+@pytest.mark.slow
 def test_a_query_without_a_certificate_learns_which_options_are_missing(connection: dict[str, str]) -> None:
     reached = {name: value for name, value in connection.items() if not name.startswith("client")}
     query = MicroBatches(**reached, **SOON, topic="orders", group="spark", longPollTimeout="0s")

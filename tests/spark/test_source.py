@@ -52,6 +52,7 @@ def test_the_format_is_called_popmq_and_found_by_its_module() -> None:
     assert PopMQDataSource.name() == "popmq"
 
 
+@pytest.mark.slow
 def test_looking_the_source_up_loads_neither_grpc_nor_arrow() -> None:
     """Spark looks up all installed sources in one process; a slow or failing import would harm every one of them."""
     loaded = "import sys, pyspark_popmq; print([m for m in ('grpc', 'pyarrow', 'popmq') if m in sys.modules])"

@@ -109,6 +109,7 @@ def test_a_batch_that_spark_repeats_is_in_the_topic_once(sink: Sink) -> None:
     assert sink.stored() == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_attempts_that_lose_leave_nothing(sink: Sink) -> None:
     sink.task(0, bodies("1"))
     winner = sink.task(0, bodies("1"))
@@ -168,6 +169,7 @@ def test_a_repeat_of_a_query_s_own_batch_with_other_rows_counts_as_done(sink: Si
     assert sink.stored() == ["1", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_each_row_is_in_the_topic_once_through_failing_tasks_drivers_and_brokers(sink: Sink, seed: int) -> None:
     """Tasks fail and are repeated, drivers die before and after the commit, the broker restarts."""

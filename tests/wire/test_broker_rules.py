@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
@@ -69,6 +70,7 @@ def test_clients_that_come_and_go_move_no_message(shop: Stubs, clock: FakeClock)
     assert bodies(shop.pop()) == []
 
 
+@pytest.mark.slow
 def test_a_hundred_topics_cost_no_thread_and_no_file(stubs: Stubs, folder: Path) -> None:
     """D.75, D.48: a topic, its queues and a group that reads it are keys in the one store."""
     stubs.create_group()

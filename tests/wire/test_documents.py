@@ -101,6 +101,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.slow
 def test_the_examples_run(broker: EmbeddedBroker) -> None:
     names: dict[str, object] = {}
     examples = EXAMPLE.findall(PAGE.read_text())

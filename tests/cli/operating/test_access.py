@@ -28,6 +28,7 @@ def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedde
         yield broker
 
 
+@pytest.mark.slow
 def test_a_command_calls_with_a_key_from_options_or_the_environment(
     run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +46,7 @@ def test_a_command_calls_with_a_key_from_options_or_the_environment(
     assert run("topic", "list", "--secret-file", "/nowhere").code == 2
 
 
+@pytest.mark.slow
 def test_a_command_goes_over_tls_by_options_or_the_environment(
     run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +69,7 @@ def test_the_health_check_of_the_container_works_with_any_key(
     assert run("stats").code == 0
 
 
+@pytest.mark.slow
 def test_a_new_key_is_taken_by_a_running_broker(
     run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +125,7 @@ def test_a_new_key_may_have_limits_and_a_certificate_in_place_of_a_secret(run: C
         assert run("access-key", "new", "clerk", "--allow", "admin", *wrong).code == 2
 
 
+@pytest.mark.slow
 def test_the_keys_of_a_broker_are_listed_with_what_they_use(run: Cli, guarded: EmbeddedBroker, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secret_of("root"))
     done = run("access-key", "list", "--access-key", "root", "--secret-file", str(tmp_path / "secret"), "--json")

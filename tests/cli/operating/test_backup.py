@@ -28,6 +28,7 @@ def fill(client: popmq.Client, mib: int) -> None:
         client.send("orders", popmq.Message(bytes([number % 251]) * MIB))
 
 
+@pytest.mark.slow
 def test_a_backup_is_a_data_folder_that_a_broker_starts_on(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
     client.send("orders", ["one", "two"])
     target = tmp_path / "backups" / "monday"
@@ -41,6 +42,7 @@ def test_a_backup_is_a_data_folder_that_a_broker_starts_on(run: Cli, client: pop
         assert sorted(row.text() for row in other.pop("orders", "billing")) == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_has_a_store_is_not_overwritten(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
     assert run("backup", str(tmp_path / "a")).code == 0
     before = (tmp_path / "a" / "popmq.mdb").read_bytes()
@@ -57,6 +59,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(run: Cli, client: popmq.Clie
     assert "cannot take the backup" in done.err
 
 
+@pytest.mark.slow
 def test_standard_output_gets_the_file_and_nothing_else(run: Cli, broker: Broker, client: popmq.Client) -> None:
     client.send("orders", "one")
     done = subprocess.run([*BACKUP, "-"], capture_output=True, check=True, timeout=60)

@@ -22,6 +22,7 @@ def bodies(client: popmq.Client, topic: str, group: str) -> list[str]:
 # ── browse ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_browse_shows_what_is_stored_and_changes_nothing(run: Cli, client: popmq.Client) -> None:
     client.send("orders", [popmq.Message(f"order {number}", tag="eu" if number % 2 else "us") for number in range(6)])
     shown = run("browse", "orders")
@@ -54,6 +55,7 @@ def test_browse_follow_shows_new_messages_only(client: popmq.Client, broker: Bro
 # ── move ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_move_sends_messages_as_they_are_and_acks_them(run: Cli, client: popmq.Client) -> None:
     client.create_topic("archive")
     client.create_group("audit")
@@ -71,6 +73,7 @@ def test_move_sends_messages_as_they_are_and_acks_them(run: Cli, client: popmq.C
     assert len(client.peek("orders", "audit", 10)) == 3  # another group keeps its own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unique", "stored"), [("10m", 3), (None, 6)])
 def test_a_move_that_dies_before_its_ack_loses_nothing_and_repeats_unless_ids_are_unique(
     run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch, unique: str | None, stored: int
@@ -93,6 +96,7 @@ def test_a_move_that_dies_before_its_ack_loses_nothing_and_repeats_unless_ids_ar
     assert set(bodies(client, "archive", "newer")) == {"one", "two", "three"}
 
 
+@pytest.mark.slow
 def test_a_message_that_the_target_of_a_move_refuses_stays(run: Cli, client: popmq.Client) -> None:
     client.create_topic("ordered", type="FIFO")  # it wants a message group of each
     client.send("orders", ["one", popmq.Message("two", message_id="m2")])
@@ -106,6 +110,7 @@ def test_a_message_that_the_target_of_a_move_refuses_stays(run: Cli, client: pop
 # ── bench ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_bench_shows_rates_and_durations_and_leaves_nothing_behind(run: Cli, client: popmq.Client) -> None:
     done = run("bench", "--messages", "100", "--batch", "7", "--threads", "3", "--json")
     send, pop, ack = done.objects

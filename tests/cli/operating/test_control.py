@@ -20,6 +20,7 @@ def test_a_topic_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
     assert run("topic", "list", "--json").objects == []
 
 
+@pytest.mark.slow
 def test_creating_what_exists_succeeds_only_with_the_same_settings(run: Cli, client: popmq.Client) -> None:
     assert run("topic", "create", "orders", "--queues", "2").code == 0
     other = run("topic", "create", "orders", "--queues", "5")
@@ -29,6 +30,7 @@ def test_creating_what_exists_succeeds_only_with_the_same_settings(run: Cli, cli
     assert run("group", "create", "billing", "--max-attempts", "4").code == 1
 
 
+@pytest.mark.slow
 def test_describe_shows_queues_and_readers(run: Cli, client: popmq.Client) -> None:
     client.send("orders", [b"x", b"y"])
     client.pop("orders", "billing", 1)
@@ -41,6 +43,7 @@ def test_describe_shows_queues_and_readers(run: Cli, client: popmq.Client) -> No
     assert "QUEUE\tFIRST\tNEXT\n0\t0\t2\n1\t0\t0\n" in text
 
 
+@pytest.mark.slow
 def test_a_topic_and_a_group_are_closed_and_opened(run: Cli, client: popmq.Client) -> None:
     assert run("topic", "update", "orders", "--permission", "read_only").code == 0
     assert "permission  READ_ONLY" in run("topic", "describe", "orders").out
@@ -59,6 +62,7 @@ def test_a_topic_and_a_group_are_closed_and_opened(run: Cli, client: popmq.Clien
     assert client.get_group("billing").consume_enable
 
 
+@pytest.mark.slow
 def test_a_groups_expiry_and_its_last_reads_are_shown(run: Cli, client: popmq.Client) -> None:
     client.send("orders", "x")
     client.pop("orders", "billing", 1)
@@ -70,6 +74,7 @@ def test_a_groups_expiry_and_its_last_reads_are_shown(run: Cli, client: popmq.Cl
     assert "expiry           never" in run("group", "describe", "billing").out
 
 
+@pytest.mark.slow
 def test_a_group_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
     settings = [
         "--max-attempts",
@@ -125,6 +130,7 @@ def hint(done: Done) -> list[str]:
     return shlex.split(done.err.splitlines()[1].rpartition("popmq ")[2])
 
 
+@pytest.mark.slow
 def test_the_hint_of_a_filter_conflict_replaces_the_filter(run: Cli, client: popmq.Client) -> None:
     client.send("orders", [popmq.Message("a", tag="eu"), popmq.Message("b", tag="it's")])
     client.pop("orders", "billing", tag="eu")
@@ -169,6 +175,7 @@ def test_a_misspelt_name_is_answered_with_a_similar_one(run: Cli, client: popmq.
     assert "did you mean" not in run("pop", "invoices", "billing").err
 
 
+@pytest.mark.slow
 def test_no_hint_creates_a_topic_that_only_the_broker_creates(run: Cli, client: popmq.Client) -> None:
     for name in ("TRANS_CHECK_MAX_TIME_TOPIC", "%RETRY%billing+orders"):
         refused = run("send", name, "x")

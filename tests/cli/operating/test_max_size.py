@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import popmq
 from tests.cli.conftest import Cli
 
@@ -12,6 +14,7 @@ def test_max_size_without_a_size_shows_the_limit(run: Cli, client: popmq.Client)
     assert done.objects[0]["map_bytes"] == client.stats().store.map_bytes
 
 
+@pytest.mark.slow
 def test_a_size_is_the_limit_from_now_on(run: Cli, client: popmq.Client) -> None:
     done = run("max-size", "2TiB")
     assert (done.code, done.err) == (0, "")

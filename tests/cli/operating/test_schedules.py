@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 import popmq
 from tests.cli.conftest import Cli
 
@@ -61,6 +63,7 @@ def test_schedules_are_exported_and_imported_as_they_were(run: Cli, client: popm
         assert [getattr(now, name) for name in kept] == [getattr(was, name) for name in kept]
 
 
+@pytest.mark.slow
 def test_a_line_that_is_no_schedule_is_named_and_those_before_it_are_made(run: Cli, client: popmq.Client) -> None:
     client.create_topic("chores")
     good = b'{"name":"a","cron":"@daily","topic":"chores","message":{"body":"x"}}\n'

@@ -54,6 +54,7 @@ def topics(client: popmq.Client) -> popmq.Client:
     return client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["file.jsonl", "file.parquet"])
 def test_every_field_of_a_message_survives(run: Cli, topics: popmq.Client, tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name)
@@ -64,6 +65,7 @@ def test_every_field_of_a_message_survives(run: Cli, topics: popmq.Client, tmp_p
     assert fields(topics, "to") == fields(topics, "from")
 
 
+@pytest.mark.slow
 def test_order_groups_priorities_and_times_survive(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
     at = datetime(2020, 1, 1, tzinfo=UTC)
     client.create_topic("ledger", 4, "FIFO")
@@ -88,6 +90,7 @@ def test_bodies_are_text_or_base64_and_the_place_is_reported(run: Cli, topics: p
     assert "tag" not in second
 
 
+@pytest.mark.slow
 def test_dead_letters_are_exported(run: Cli, topics: popmq.Client) -> None:
     topics.create_group("g")
     for row in topics.pop("from", "g"):
@@ -161,6 +164,7 @@ def test_a_topic_with_unique_ids_may_be_imported_twice(run: Cli, topics: popmq.C
     assert len(fields(topics, "once")) == 3
 
 
+@pytest.mark.slow
 def test_many_pages_and_pieces_are_moved_whole(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
     names = [f"m{number}" for number in range(1234)]
     client.send("orders", names)
@@ -172,6 +176,7 @@ def test_many_pages_and_pieces_are_moved_whole(run: Cli, client: popmq.Client, t
     assert len(fields(client, "copy", 2)) == 1234
 
 
+@pytest.mark.slow
 def test_an_export_that_fails_leaves_the_file_that_was_there(
     run: Cli, topics: popmq.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +214,7 @@ def test_an_export_writes_over_nothing_but_the_named_file(run: Cli, topics: popm
     assert (refused.code, "is not a regular file" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_an_export_to_parquet_without_pyarrow_says_what_to_install(
     run: Cli, topics: popmq.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def fill_up(store: Store) -> int:
         tx.abort()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_pages_that_are_counted_are_those_that_can_be_taken(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)

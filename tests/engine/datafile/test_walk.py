@@ -35,6 +35,7 @@ def found_in(folder: Path) -> list[str]:
         os.close(handle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sound_file_has_no_fault_after_any_history(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
@@ -121,6 +122,7 @@ def test_damage_of_a_page_is_named(how: Callable[[int], tuple[int, bytes]], sent
     assert any(sentence in fault for fault in found_in(image.folder)), found_in(image.folder)
 
 
+@pytest.mark.slow
 def test_a_start_refuses_a_damaged_free_list_and_writes_nothing(tmp_path: Path) -> None:
     image = Image(tmp_path / "data")
 
@@ -151,6 +153,7 @@ def test_a_start_refuses_a_last_page_beyond_the_map_and_a_repair_keeps_all(tmp_p
     rig.core.close()
 
 
+@pytest.mark.slow
 def test_a_start_names_damaged_pages_that_lmdb_meets(tmp_path: Path) -> None:
     image = Image(tmp_path / "data")
 

@@ -76,6 +76,7 @@ def settle(rig: Rig, staged: Staged) -> None:
         rig.run()
 
 
+@pytest.mark.slow
 def test_leases_that_end_write_a_bounded_number_of_dead_letter_bytes_in_each_commit(rig: Rig, staged: Staged) -> None:
     leased(rig, max_attempts=1)
     staged.commits = [0]
@@ -85,6 +86,7 @@ def test_leases_that_end_write_a_bounded_number_of_dead_letter_bytes_in_each_com
     assert [letter.message_id for letter in rig.dead()] == [str(number) for number in range(COUNT)]
 
 
+@pytest.mark.slow
 def test_a_message_that_is_larger_than_the_bound_is_dead_lettered_alone(rig: Rig, staged: Staged) -> None:
     leased(rig, count=3, size=deadletter.DEAD_LETTER_BYTES_MAX + 10, max_attempts=1)
     staged.commits = [0]
@@ -94,6 +96,7 @@ def test_a_message_that_is_larger_than_the_bound_is_dead_lettered_alone(rig: Rig
     assert len(rig.dead()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reject", "release"])
 def test_a_client_that_rejects_many_large_ones_gets_them_done_by_several_commits(
     make_rig: MakeRig, staged: Staged, kind: str
@@ -113,6 +116,7 @@ def test_a_client_that_rejects_many_large_ones_gets_them_done_by_several_commits
     assert (done, len(rig.dead())) == (COUNT, COUNT)
 
 
+@pytest.mark.slow
 def test_requests_of_one_commit_batch_share_the_bound(rig: Rig, staged: Staged) -> None:
     rows = leased(rig, max_attempts=1)
     staged.commits.append(0)
@@ -132,6 +136,7 @@ def pulled_by_g(rig: Rig) -> tuple[ask.SentBack, ...]:
     return tuple(ask.SentBack(0, offset, reject=True) for offset in range(COUNT))
 
 
+@pytest.mark.slow
 def test_a_consumer_that_sends_back_many_large_ones_for_good_gets_them_done_by_several_commits(
     rig: Rig, staged: Staged
 ) -> None:
@@ -146,6 +151,7 @@ def test_a_consumer_that_sends_back_many_large_ones_for_good_gets_them_done_by_s
     assert (done, len(rig.dead())) == (COUNT, COUNT)
 
 
+@pytest.mark.slow
 def test_an_entry_that_is_sent_back_twice_in_a_large_request_is_dead_lettered_once(rig: Rig) -> None:
     left = tuple(one for one in pulled_by_g(rig) for _ in range(2))
     rig.do(ask.SendBack("t", "g", tuple(one._replace(reject=False, delay_ms=0) for one in left[::2])))
@@ -160,6 +166,7 @@ def test_an_entry_that_is_sent_back_twice_in_a_large_request_is_dead_lettered_on
     assert len(rig.dead()) == COUNT
 
 
+@pytest.mark.slow
 async def test_the_broker_asks_again_until_each_message_that_was_sent_back_is_done(tmp_path: Path) -> None:
     broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
     await broker.execute(ask.CreateTopic("t", 1, False, 72 * 60 * MINUTE))
@@ -174,6 +181,7 @@ async def test_the_broker_asks_again_until_each_message_that_was_sent_back_is_do
     assert [dead for _, dead in results] == [True] * COUNT
 
 
+@pytest.mark.slow
 def test_resumes_that_reject_many_stopped_messages_share_the_bound(rig: Rig, staged: Staged) -> None:
     """Nothing of a message group that found no place in the commit has changed; asked again it is done."""
     rows = leased(rig, groups=COUNT, max_attempts=1, stop_on_failure=True)
@@ -221,6 +229,7 @@ def test_message_groups_of_a_fifo_batch_stay_locked_between_the_pieces_of_its_re
     assert pieces >= 3
 
 
+@pytest.mark.slow
 def test_heads_of_a_fifo_batch_without_an_attempt_left_are_dead_lettered_in_bounded_commits(
     rig: Rig, staged: Staged
 ) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -177,6 +178,7 @@ def play(rig: Rig, scene: Scene, queue_bound: int, retry_bound: int) -> None:
             held.clear()
 
 
+@pytest.mark.slow
 @given(scenes())
 @example(one_by_one(5, ()))
 @example(one_by_one(10, (), then="release"))
@@ -192,6 +194,7 @@ def test_no_queue_and_no_retry_waits_for_long(scene: Scene) -> None:
         play(rig, scene, *bounds)
 
 
+@pytest.mark.slow
 @given(scenes())
 @example(one_by_one(5, ()))
 @example(one_by_one(3, (0,), (1, 2), (1,)))
@@ -201,6 +204,7 @@ def test_no_queue_of_a_priority_topic_and_no_retry_waits_for_long(scene: Scene) 
         play(rig, scene, 11 * scene.queues, 4 + scene.queues)
 
 
+@pytest.mark.slow
 @given(scenes())
 @example(one_by_one(8, ()))
 @example(one_by_one(2, (0,), (1,)))
@@ -228,6 +232,7 @@ lite_clients = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(lite_clients, min_size=1, max_size=5), st.integers(1, 40), st.integers(0, 39))
 @settings(max_examples=6)
 def test_no_lite_topic_waits_longer_than_each_other_one_takes_a_turn(

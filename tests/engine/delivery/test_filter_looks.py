@@ -49,6 +49,7 @@ def test_a_look_is_bounded_and_says_that_there_is_more(
     assert rig.numbers().filtered == 450
 
 
+@pytest.mark.slow
 def test_a_look_that_was_cut_short_moves_the_offset(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 100)
     shop(rig)
@@ -95,6 +96,7 @@ def test_a_look_without_a_filter_is_not_cut_short(rig: Rig, monkeypatch: pytest.
     assert len(rig.pop(60)) == 60
 
 
+@pytest.mark.slow
 def test_several_queues_share_one_bound_and_all_are_reached(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 100)
     shop(rig, queues=4)
@@ -185,6 +187,7 @@ WANTED = {
 _RIGS = itertools.count()
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.lists(st.sampled_from(TAGS), min_size=1, max_size=30), min_size=1, max_size=8),

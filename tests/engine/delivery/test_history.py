@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+import pytest
+
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.delivery import history, revive
 from popmq_server.embedded.rules.delivery.history import (
@@ -147,6 +149,7 @@ def test_every_lease_of_a_message_is_there(rig: Rig) -> None:
     assert [(row.sub, row.how) for row in rows(rig)] == [(0, EXPIRED), (0, EXPIRED), (0, EXPIRED), (1, DEAD)]
 
 
+@pytest.mark.slow
 def test_a_large_batch_that_is_revived_in_pieces_is_not_told_as_acked(rig: Rig) -> None:
     rig.pair()
     count = revive.REVIVE_MEMBERS_MAX * 2 + 500

@@ -60,6 +60,7 @@ def drawn(chance: random.Random) -> Row:
 # ── What they cost ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topics", [1, 3])
 def test_the_history_of_a_message_popped_and_acked_alone_takes_at_most_60_bytes(rig: Rig, topics: int) -> None:
     names, count = [f"t{number}" for number in range(topics)], 1500
@@ -77,6 +78,7 @@ def test_the_history_of_a_message_popped_and_acked_alone_takes_at_most_60_bytes(
     assert stored_bytes(rig) - before <= BYTES_MAX * count
 
 
+@pytest.mark.slow
 def test_a_block_ends_with_its_bytes_and_with_its_span(rig: Rig) -> None:
     rig.pair()
     rig.send(*numbered("m", 400))
@@ -95,6 +97,7 @@ def test_a_block_ends_with_its_bytes_and_with_its_span(rig: Rig) -> None:
 # ── What comes back ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_rows_are_read_as_they_were_written_for_each_of_their_messages(rig: Rig, seed: int) -> None:
     rig.topic()
@@ -146,6 +149,7 @@ def test_a_damaged_history_block_is_reported_by_fsck_and_harms_no_other(rig: Rig
 # ── Retention ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("a_chunk_a_commit")
 def test_a_block_stays_while_it_speaks_of_a_message_that_stays_and_goes_with_the_last(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)

@@ -20,6 +20,7 @@ def void_retries(rig: Rig, count: int) -> None:
     rig.ack(rig.pop(count, queues=(0,)))
 
 
+@pytest.mark.slow
 def test_pops_do_not_step_over_all_void_entries_each_time(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "SWEEP_MAX", 1)
     monkeypatch.setattr(pick, "VOIDS_MAX", 50)

@@ -50,6 +50,7 @@ def test_every_handle_of_an_ack_gets_its_own_result(rig: Rig) -> None:
     assert rig.numbers("other").in_flight == 1
 
 
+@pytest.mark.slow
 def test_a_dead_handle_stays_dead(rig: Rig) -> None:
     rig.pair()
     acked, released, rejected, lapsed = sent_and_popped(rig, "a", "b", "c", "d")
@@ -124,6 +125,7 @@ def test_a_lease_can_be_made_shorter(rig: Rig) -> None:
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 2)]
 
 
+@pytest.mark.slow
 def test_a_handle_lives_through_extensions_and_restarts(rig: Rig) -> None:
     rig.pair()
     rows = sent_and_popped(rig, "a", "b")

@@ -29,6 +29,7 @@ def test_only_the_messages_of_a_batch_that_were_not_acked_come_back(rig: Rig) ->
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 2), ("c", 2), ("e", 2)]
 
 
+@pytest.mark.slow
 def test_a_batch_is_one_checkpoint_and_nothing_of_it_is_left_once_it_is_acked(rig: Rig) -> None:
     """S1.09, S1.16, D.42: one record and one deadline whatever the batch, and none after the last ack."""
     rig.topic(queues=3)
@@ -42,6 +43,7 @@ def test_a_batch_is_one_checkpoint_and_nothing_of_it_is_left_once_it_is_acked(ri
     assert (rig.read("ck"), rig.read("due")) == ([], [])
 
 
+@pytest.mark.slow
 def test_a_lease_on_a_quiet_topic_is_kept_as_long_as_it_was_given(rig: Rig) -> None:
     """D.02: no table with a time-out of its own ends a lease early."""
     rig.pair()
@@ -94,6 +96,7 @@ def test_leases_of_equal_offset_and_time_in_different_queues_do_not_collide(rig:
     assert sorted(bodies(rig.pop())) == ["q0", "q1", "q3"]
 
 
+@pytest.mark.slow
 def test_leases_that_were_due_long_before_a_start_are_revived(rig: Rig) -> None:
     """D.16: the scan begins at the first key, not near the clock."""
     rig.pair()
@@ -133,6 +136,7 @@ def test_a_pop_takes_no_more_than_was_asked_from_retries_and_queues_together(rig
         assert (len(popped.rows), popped.rest) == (4, left)
 
 
+@pytest.mark.slow
 def test_a_pop_that_leaves_messages_wakes_the_next_parked_pop(rig: Rig) -> None:
     """S1.42: chain waking; a pop that took the last message, or found none, wakes no other pop."""
     rig.pair()
@@ -238,6 +242,7 @@ def test_an_extension_in_the_millisecond_of_the_deadline_wins_over_the_revive(ri
     assert bodies(rig.pop()) == ["a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_positions_never_go_back_and_never_beyond_the_end(rig: Rig, seed: int) -> None:
     """I.09, S1.46: whatever clients, owners, time and restarts do, popped messages are not read again."""
@@ -272,6 +277,7 @@ def rounds(rig: Rig, count: int, chance: random.Random) -> None:
         rig.ack([*rows[:3], *rig.pop()])
 
 
+@pytest.mark.slow
 def test_memory_holds_unfinished_deliveries_and_nothing_of_finished_ones(rig: Rig) -> None:
     """D.43: the tables of a broker that has done much are as large as those of one that has done little.
 

@@ -150,6 +150,7 @@ def test_a_stolen_message_is_its_thiefs_second_attempt(shop: Rig) -> None:
     assert shop.numbers().acked == 10
 
 
+@pytest.mark.slow
 def test_a_lapsed_owner_makes_no_dead_letters(rig: Rig) -> None:
     rig.topic()
     rig.group(max_attempts=1)

@@ -26,6 +26,7 @@ def test_the_messages_of_one_request_stay_together_and_requests_go_round_the_que
     assert [one.first for one in sent] == [0, 0, 0, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_the_start_queue_goes_round(rig: Rig) -> None:
     rig.topic(queues=3)
     rig.group()
@@ -147,6 +148,7 @@ def drained(rig: Rig) -> list[Delivery]:
     return rows
 
 
+@pytest.mark.slow
 def test_a_group_holds_ten_thousand_of_a_queue_and_an_ack_makes_place_and_wakes(rig: Rig) -> None:
     rig.pair()
     rows = flood(rig, IN_FLIGHT_MAX + 5)
@@ -157,6 +159,7 @@ def test_a_group_holds_ten_thousand_of_a_queue_and_an_ack_makes_place_and_wakes(
     assert len(rig.pop(4096)) == 3
 
 
+@pytest.mark.slow
 def test_a_full_queue_does_not_stop_the_others(rig: Rig) -> None:
     rig.topic(queues=2)
     rig.group()
@@ -232,6 +235,7 @@ def test_clients_that_pop_one_queue_side_by_side_are_all_served(rig: Rig) -> Non
     assert [bodies(deliveries(one)) for one in popped] == [[f"m{place}"] for place in range(8)]
 
 
+@pytest.mark.slow
 def test_unknown_topics_and_groups_are_refused(rig: Rig) -> None:
     rig.topic()
     rig.group()

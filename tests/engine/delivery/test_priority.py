@@ -112,6 +112,7 @@ def test_nine_pops_in_ten_take_the_highest_priority_and_the_tenth_a_waiting_queu
     assert served(rig, 40) == ([9] * 9 + [0]) * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3, 10])
 def test_every_queue_is_served_within_ten_pops_for_each_queue_that_waits(rig: Rig, count: int) -> None:
     """Also one in the middle, between two that never run empty."""
@@ -125,6 +126,7 @@ def test_every_queue_is_served_within_ten_pops_for_each_queue_that_waits(rig: Ri
     assert turns[9] == levels[0], "of those that were never visited the lowest comes first"
 
 
+@pytest.mark.slow
 def test_batches_that_are_always_filled_by_the_most_urgent_leave_the_tenth_to_others(rig: Rig) -> None:
     topic(rig)
     backlog(rig, {9: 400, 4: 20})
@@ -132,6 +134,7 @@ def test_batches_that_are_always_filled_by_the_most_urgent_leave_the_tenth_to_ot
     assert [batch.count(4) for batch in got] == ([0] * 9 + [8]) * 2
 
 
+@pytest.mark.slow
 def test_clients_that_take_turns_with_queues_of_their_own_all_reach_their_low_ones(rig: Rig) -> None:
     topic(rig)
     backlog(rig, dict.fromkeys(range(10), 100))
@@ -141,6 +144,7 @@ def test_clients_that_take_turns_with_queues_of_their_own_all_reach_their_low_on
     assert {5, 6, 7, 8} < set(turns)
 
 
+@pytest.mark.slow
 def test_any_mix_of_batches_and_named_queues_keeps_the_bound(rig: Rig) -> None:
     """Fewer than 10 pops that name a queue, for each queue of the topic, lie between two that serve it."""
     topic(rig)
@@ -176,6 +180,7 @@ def test_retries_fill_the_rest_of_a_batch(rig: Rig) -> None:
     assert [(row.queue, row.attempt) for row in rig.pop()] == [(9, 1), (9, 2)]
 
 
+@pytest.mark.slow
 def test_tokens_and_ordinary_pops_have_their_turns_together(rig: Rig) -> None:
     topic(rig)
     backlog(rig, {9: 60, 0: 60})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
+
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.delivery import history, session_lease
@@ -73,6 +75,7 @@ def test_leases_of_a_session_end_one_lease_time_after_its_last_sign_of_life(rig:
     assert again.attempt == 2
 
 
+@pytest.mark.slow
 def test_no_client_keeps_a_message_longer_than_the_cap(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
@@ -119,6 +122,7 @@ def test_a_renewal_covers_the_leases_of_a_client_in_all_its_groups(rig: Rig) -> 
     assert rig.pop() == rig.pop(group="g2") == []
 
 
+@pytest.mark.slow
 def test_a_session_with_many_leases_is_renewed_in_pieces(rig: Rig, monkeypatch: Any) -> None:
     monkeypatch.setattr(session_lease, "PIECE", 3)
     rig.pair()
@@ -313,6 +317,7 @@ def ordered(text: str, message_group: str) -> Outgoing:
     return message(text)._replace(data=data, extra=Extra(message_group))
 
 
+@pytest.mark.slow
 def test_each_message_is_acked_once_and_memory_equals_the_store_after_random_calls(rig: Rig) -> None:
     """Pops, acks, changes, renewals, ends and restarts of three clients; at the end all is acked."""
     rig.pair(queues=2, max_attempts=10_000)
@@ -342,6 +347,7 @@ def test_each_message_is_acked_once_and_memory_equals_the_store_after_random_cal
     assert not list(rig.core.state.session_leases) + list(rig.core.state.session_spans)
 
 
+@pytest.mark.slow
 def test_a_pop_copies_a_bounded_number_of_the_leases_that_live_with_its_client(rig: Rig) -> None:
     rig.topic()
     rig.group("g", in_flight_max=1_000_000)

@@ -84,6 +84,7 @@ class Looks:
 # ── What is parked, and what wakes ───────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 async def test_a_pull_of_an_empty_queue_is_parked_and_woken_by_its_first_message(broker: Broker) -> None:
     task = held(broker)
     await parked(broker, 1, task)
@@ -128,6 +129,7 @@ async def test_a_pull_that_need_not_wait_is_answered_at_once(
         assert (await held(broker, offset, queue)).status == status
 
 
+@pytest.mark.slow
 async def test_an_offset_below_the_first_is_corrected_at_once(broker: Broker, clock: FakeClock) -> None:
     await broker.execute(ask.UpdateTopic("t", 0, (True, HOUR)))
     await sent(broker, "a")
@@ -144,6 +146,7 @@ async def test_a_pull_at_the_end_without_a_wait_is_answered_at_once(broker: Brok
 # ── When it ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 async def test_a_wait_ends_at_its_time_and_not_before(broker: Broker, clock: FakeClock) -> None:
     await sent(broker, "a")
     tasks = [held(broker, 1, wait_ms=wait_ms) for wait_ms in (5 * SECOND, 20 * SECOND)]
@@ -182,6 +185,7 @@ async def test_a_deleted_topic_ends_the_wait_with_its_reason(broker: Broker) -> 
     assert [getattr(one, "code", "") for one in told] == ["TOPIC_NOT_FOUND"] * 3
 
 
+@pytest.mark.slow
 async def test_a_stop_answers_parked_pulls(broker: Broker) -> None:
     task = held(broker)
     await parked(broker, 1)
@@ -214,6 +218,7 @@ async def test_the_number_of_parked_pulls_is_limited(broker: Broker, monkeypatch
 # ── Filters, holes, commits ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 async def test_a_sparse_filter_is_searched_on_while_there_is_more_and_waits_only_at_the_end(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +261,7 @@ async def test_a_hole_is_stepped_over_while_the_request_waits(broker: Broker, cl
     kv.commit()
 
 
+@pytest.mark.slow
 async def test_the_offset_that_a_pull_carries_is_committed_once_when_it_arrives(broker: Broker) -> None:
     """S2.42: the offset is not committed again when the pull is woken, which would undo later commits."""
     await sent(broker, "a", "b", "c")
@@ -270,6 +276,7 @@ async def test_the_offset_that_a_pull_carries_is_committed_once_when_it_arrives(
     assert (await broker.execute(ask.QueryOffsets("t", "g")))[0].committed == 3
 
 
+@pytest.mark.slow
 async def test_many_entries_that_a_pull_of_a_retry_topic_commits_are_all_done_when_it_is_answered(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +315,7 @@ async def test_a_pull_of_a_retry_topic_is_woken_by_what_comes_into_it_and_by_no_
 # ── A switch of the consume mode ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 async def test_a_switch_to_pop_ends_every_parked_pull_of_the_group_and_no_others(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_second_filter_in_the_commit_of_the_first_is_refused(rig: Rig) -> None
     assert (refusal(first), refusal(second)) == ("", "FILTER_CONFLICT")
 
 
+@pytest.mark.slow
 def test_a_filter_lives_through_a_restart_and_goes_with_its_group(rig: Rig) -> None:
     shop(rig)
     rig.pop(filter=BIG)

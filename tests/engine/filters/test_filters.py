@@ -102,6 +102,7 @@ def test_a_tag_beyond_the_basic_plane_is_compared_whole() -> None:
     assert not made.matches(stored("🚁"))
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.text(st.characters(exclude_characters="|", exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=9),
@@ -174,6 +175,7 @@ def test_sql_sees_properties_the_tag_and_the_keys() -> None:
     assert filters.make("sql92", "TAGS IS NULL").matches(stored())
 
 
+@pytest.mark.slow
 @given(
     st.text(max_size=5),
     st.lists(st.text(min_size=1, max_size=5), max_size=4),

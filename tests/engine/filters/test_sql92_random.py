@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from popmq_server.values.filters import sql92
 from tests.engine.filters import sql_oracle as oracle
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(oracle.expressions, st.data(), st.lists(oracle.messages, min_size=1, max_size=5))
 def test_an_expression_means_what_the_oracle_says(
@@ -22,12 +24,14 @@ def test_an_expression_means_what_the_oracle_says(
         assert decide(message) is oracle.decision(tree, message), (text, message)
 
 
+@pytest.mark.slow
 @given(oracle.expressions, st.data())
 def test_spelling_does_not_count(tree: oracle.Tree, data: st.DataObject) -> None:
     one, other = (data.draw(oracle.spelled(tree)) for _ in range(2))
     assert filters.make("sql92", one).same(filters.make("sql92", other))
 
 
+@pytest.mark.slow
 @given(st.text(st.sampled_from("ab15.'()<>=-+*/ \nNOTANDEISLU,")), oracle.messages)
 def test_any_text_is_a_filter_or_is_refused(text: str, message: dict[str, str]) -> None:
     """Nothing else can come out of it: no error of the library, none of Python."""

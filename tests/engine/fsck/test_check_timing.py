@@ -112,6 +112,7 @@ def filled(make_rig: MakeRig) -> Rig:
     return rig
 
 
+@pytest.mark.slow
 def test_fsck_finds_nothing_in_a_sound_store(filled: Rig) -> None:
     assert filled.findings() == []
 

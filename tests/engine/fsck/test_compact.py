@@ -82,6 +82,7 @@ def test_the_file_shrinks_and_everything_in_it_stays(folder: Path, used: Entries
     kept(folder, used)
 
 
+@pytest.mark.slow
 def test_a_second_time_there_is_nothing_left_to_gain(folder: Path, used: Entries) -> None:
     first = compact_folder(folder)
     assert compact_folder(folder).after == first.after
@@ -169,6 +170,7 @@ def fault(*_: Any) -> None:
     raise DiskFault("No space left on device")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "name", "broken", "told"),
     [
@@ -195,6 +197,7 @@ class Killed(BaseException):
     """The process ends here: nothing that would have come after happens."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["copying", "before the rename", "after the rename"])
 def test_a_compaction_killed_at_any_moment_leaves_a_whole_file(
     folder: Path, used: Entries, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -218,6 +221,7 @@ def test_a_compaction_killed_at_any_moment_leaves_a_whole_file(
     assert not (folder / COMPACT_FILE).exists()
 
 
+@pytest.mark.slow
 def test_a_copy_that_lacks_an_entry_or_has_another_one_is_not_taken(
     folder: Path, used: Entries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +251,7 @@ def test_progress_is_reported_up_to_the_whole(folder: Path, used: Entries, monke
     assert done.after <= told[-1][1] * 1.2 + 4096 * 8
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_did(folder: Path, used: Entries, capsys: pytest.CaptureFixture[str]) -> None:
     assert compact.main([str(folder)]) == 0
     told = capsys.readouterr()

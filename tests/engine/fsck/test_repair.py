@@ -128,6 +128,7 @@ def test_a_second_repair_keeps_the_damaged_file_of_the_first(folder: Path, capsy
     Rig(folder).core.close()  # these files do not make a foreign folder of it
 
 
+@pytest.mark.slow
 def test_damaged_settings_keep_what_can_be_read_and_the_messages(folder: Path) -> None:
     rig = Rig(folder)
     key, raw = next((key, raw) for key, raw in rig.read("group") if json.loads(raw)["name"] == "ga")
@@ -162,6 +163,7 @@ def test_a_checkpoint_that_cannot_be_read_takes_only_its_lease_along(folder: Pat
     assert sorted([len(left(folder, "a")), len(left(folder, "b"))]) == [20, 30]
 
 
+@pytest.mark.slow
 def test_a_damaged_page_takes_only_its_entries_along(folder: Path) -> None:
     rig = Rig(folder)
     rig.topic("wide")
@@ -179,6 +181,7 @@ def test_a_damaged_page_takes_only_its_entries_along(folder: Path) -> None:
     assert (len(left(folder, "a")), len(left(folder, "b"))) == (30, 30)
 
 
+@pytest.mark.slow
 def test_a_repair_that_ends_early_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (folder / DATA_FILE).read_bytes()
 

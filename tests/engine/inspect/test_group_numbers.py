@@ -154,6 +154,7 @@ def test_bytes_behind_are_the_mean_size_times_what_is_not_popped(rig: Rig) -> No
     assert rig.numbers().bytes_behind == 0
 
 
+@pytest.mark.slow
 def test_bytes_behind_cost_the_same_however_long_the_backlog(make_rig: MakeRig) -> None:
     def query(messages: int) -> Callable[[], object]:
         rig = make_rig(str(messages))

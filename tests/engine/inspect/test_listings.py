@@ -97,12 +97,14 @@ ASKED: dict[str, Query[Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ASKED)
 def test_a_piece_costs_the_same_whatever_there_is(pair: tuple[Rig, Rig], what: str) -> None:
     small, large = pair
     assert grows(lambda: small.do(ASKED[what]), lambda: large.do(ASKED[what])) < GROWTH_MAX
 
 
+@pytest.mark.slow
 def test_lists_are_complete_over_their_pieces(pair: tuple[Rig, Rig]) -> None:
     _, rig = pair
     topics, groups = {f"t{n}" for n in range(LARGE)}, {f"g{n}" for n in range(LARGE)}
@@ -120,6 +122,7 @@ def test_lists_are_complete_over_their_pieces(pair: tuple[Rig, Rig]) -> None:
     assert rig.numbers("g", "t").owners == LARGE
 
 
+@pytest.mark.slow
 def test_message_groups_are_listed_once_stopped_first_each_with_its_state(pair: tuple[Rig, Rig]) -> None:
     _, rig = pair
     found: list[Any] = []
@@ -236,6 +239,7 @@ def test_delayed_messages_come_in_pieces_soonest_first(make_rig: MakeRig) -> Non
     assert found == [f"m{number}" for number in reversed(range(35))]
 
 
+@pytest.mark.slow
 def test_the_first_piece_of_delayed_and_half_messages_costs_the_same_beside_many_topics(make_rig: MakeRig) -> None:
     """The total over all topics is kept: it was summed over them in one command."""
     rigs = make_rig("small"), make_rig("large")

@@ -206,6 +206,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_merge, "FRESH_MIN", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3, 1000])
 def test_look_ups_find_the_same_before_and_after_blocks_are_said_together(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, small: None, steps: int
@@ -279,6 +280,7 @@ def test_a_wide_block_goes_with_the_last_of_its_chunks(rig: Rig, small: None) ->
     assert rig.read("widx") == []
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_leaves_no_wide_blocks(rig: Rig, small: None) -> None:
     rig.topic()
     for number in range(25):
@@ -289,6 +291,7 @@ def test_a_deleted_topic_leaves_no_wide_blocks(rig: Rig, small: None) -> None:
     assert rig.read("widx") == []
 
 
+@pytest.mark.slow
 def test_random_names_in_random_requests_are_found_as_a_dict_would(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, small: None
 ) -> None:

@@ -99,6 +99,7 @@ def test_peek_does_not_show_messages_that_are_leased_or_in_backoff(rig: Rig) -> 
     assert sorted(peek(rig)) == [("b", 0, 1, 2), ("c", 0, 2, 1)]
 
 
+@pytest.mark.slow
 def test_peek_has_the_limits_of_a_pop(rig: Rig) -> None:
     rig.pair(in_flight_max=2)
     rig.send("a", "b", "c")
@@ -144,6 +145,7 @@ def test_redriven_dead_letters_are_not_shown(rig: Rig) -> None:
     assert [row[0] for row in peek(rig)] == ["a"]
 
 
+@pytest.mark.slow
 def test_a_damaged_message_is_stepped_over_and_not_counted(rig: Rig) -> None:
     rig.pair()
     rig.send("a")

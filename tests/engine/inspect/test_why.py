@@ -157,6 +157,7 @@ def test_a_redriven_message_goes_on_with_its_life(rig: Rig) -> None:
     assert (state(rig, "b"), story(rig, "b")[3:]) == ("dead", ["dead", "redriven", "popped", "rejected", "dead"])
 
 
+@pytest.mark.slow
 def test_why_shows_a_message_that_does_not_match_as_filtered(rig: Rig) -> None:
     rig.topic()
     rig.group()
@@ -197,6 +198,7 @@ def test_why_shows_a_message_skipped_by_a_reset_as_before_the_start_of_the_group
     assert [state(rig, text) for text in "abc"] == ["ready", "ready", "ready"]
 
 
+@pytest.mark.slow
 def test_why_does_not_show_a_message_skipped_by_a_reset_as_leased(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
@@ -205,6 +207,7 @@ def test_why_does_not_show_a_message_skipped_by_a_reset_as_leased(rig: Rig) -> N
     assert state(rig) not in ("leased", "ready", "retry")
 
 
+@pytest.mark.slow
 def test_why_does_not_show_a_skipped_message_as_leased_before_the_reset_is_swept(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

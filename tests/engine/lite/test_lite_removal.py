@@ -49,6 +49,7 @@ def test_a_lite_topic_created_again_begins_at_offset_zero(rig: Rig) -> None:
     assert refusals(rig.ack(late)) == ["HANDLE_LAPSED"]
 
 
+@pytest.mark.slow
 def test_a_lite_topic_that_is_subscribed_or_used_is_not_removed(rig: Rig) -> None:
     create(rig, "short", lite_ttl_ms=10 * MINUTE)
     send(rig, "ann:1", "bob:1", topic="short")
@@ -95,6 +96,7 @@ def test_a_purge_keeps_lite_subscriptions(rig: Rig) -> None:
     rig.settle()
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_takes_its_lite_topics_along_in_pieces(rig: Rig) -> None:
     for start in range(0, 1500, 500):
         send(rig, *(f"n{number}:1" for number in range(start, start + 500)))
@@ -238,6 +240,7 @@ def pieces(rig: Rig) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_idle_lite_topics_that_end_together_go_many_at_once_in_pieces_that_do_not_grow(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +258,7 @@ def test_idle_lite_topics_that_end_together_go_many_at_once_in_pieces_that_do_no
     assert max(many) < 1.5 * max(few)
 
 
+@pytest.mark.slow
 def test_a_large_idle_lite_topic_goes_piece_by_piece(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("popmq_server.embedded.rules.lite.lite_topics.REMOVAL_KEYS_MAX", 10)
     create(rig, "short", lite_ttl_ms=HOUR)

@@ -68,6 +68,7 @@ ACTIONS: dict[str, Callable[[Rig], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ACTIONS)
 def test_the_work_of_a_topic_at_its_size_limit_does_not_grow_with_chunks_of_others(
     pair: tuple[Rig, Rig], what: str
@@ -81,6 +82,7 @@ def test_the_work_of_a_topic_at_its_size_limit_does_not_grow_with_chunks_of_othe
     assert many < GROWTH_MAX * few, counts
 
 
+@pytest.mark.slow
 def test_no_send_is_refused_because_of_chunks_of_other_topics(make_rig: MakeRig, a_chunk_a_commit: None) -> None:
     rig = filled(make_rig(), MANY)
     assert [fill(rig, number) for number in range(22, 40)] == [""] * 18
@@ -108,6 +110,7 @@ def indexed(rig: Rig) -> bool:
     return dict(rig.read("meta")).get(LITE_INDEX) == b""
 
 
+@pytest.mark.slow
 def test_a_store_without_the_index_gets_it_in_pieces_over_restarts(
     make_rig: MakeRig, a_chunk_a_commit: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +127,7 @@ def test_a_store_without_the_index_gets_it_in_pieces_over_restarts(
     assert [fill(rig, number) for number in range(22, 30)] == [""] * 8
 
 
+@pytest.mark.slow
 def test_a_piece_whose_commit_fails_is_made_again(
     make_rig: MakeRig, a_chunk_a_commit: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +159,7 @@ def test_the_check_names_what_the_index_lacks_and_what_it_has_too_many(make_rig:
     rig.write(lambda kv: kv.delete("lidx", stale))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_repaired_store_builds_its_index_again(make_rig: MakeRig) -> None:
     rig = make_rig()
     create(rig)

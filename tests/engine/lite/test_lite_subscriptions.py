@@ -42,6 +42,7 @@ def test_a_client_without_a_subscription_gets_nothing(rig: Rig) -> None:
     assert pop(rig, client_id="c") == []
 
 
+@pytest.mark.slow
 def test_two_clients_of_a_group_share_a_lite_topic_and_its_order(rig: Rig) -> None:
     sync(rig, "c", "ADD", "ann")
     sync(rig, "d", "ADD", "ann")
@@ -116,6 +117,7 @@ def test_the_names_of_one_client_are_bounded(rig: Rig) -> None:
     assert sync(rig, "c", "REPLACE", *names[:10]).names == 10
 
 
+@pytest.mark.slow
 def test_the_names_of_all_clients_are_bounded_until_some_of_them_are_gone(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +185,7 @@ def test_an_aborted_commit_forgets_no_lite_topic_with_messages(rig: Rig, monkeyp
     assert bodies(pop(rig, client_id="c")) == ["bob:1"]
 
 
+@pytest.mark.slow
 def test_a_pop_reads_only_lite_topics_that_have_messages(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"n{number}" for number in range(2000)]
     for start in range(0, 2000, 500):

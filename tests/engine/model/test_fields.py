@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ messages = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(messages)
 def test_every_field_is_read_as_the_generated_class_reads_it(message: pb.Message) -> None:
     data = message.SerializeToString()
@@ -36,6 +38,7 @@ def test_every_field_is_read_as_the_generated_class_reads_it(message: pb.Message
     assert fields.integer(data, fields.DELAY_MS) == message.delay_ms
 
 
+@pytest.mark.slow
 @given(messages, messages)
 def test_the_last_value_of_a_repeated_scalar_field_counts(first: pb.Message, second: pb.Message) -> None:
     data = first.SerializeToString() + second.SerializeToString()
@@ -45,6 +48,7 @@ def test_the_last_value_of_a_repeated_scalar_field_counts(first: pb.Message, sec
     assert fields.properties(data) == dict(read.properties)
 
 
+@pytest.mark.slow
 @given(messages, st.sampled_from([fields.MESSAGE_ID, fields.PROPERTIES, fields.BODY, fields.PRIORITY]))
 def test_a_field_is_taken_out_and_the_others_stay(message: pb.Message, number: int) -> None:
     left = pb.Message.FromString(fields.without(message.SerializeToString(), number))
@@ -52,6 +56,7 @@ def test_a_field_is_taken_out_and_the_others_stay(message: pb.Message, number: i
     assert left == message
 
 
+@pytest.mark.slow
 @given(messages, st.floats(), st.integers(0, 2**32 - 1))
 def test_fixed_widths_are_stepped_over(message: pb.Message, eight: float, four: int) -> None:
     """The contract has none today; a later one may."""

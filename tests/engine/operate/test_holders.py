@@ -71,6 +71,7 @@ def dead_letter_of_a_locked_message_group(rig: Rig) -> Any:
     return ask.RedrivePiece("g")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [leased_message, dead_letter_of_a_locked_message_group])
 def test_a_piece_costs_the_same_whatever_others_lease(make_rig: MakeRig, made: Any) -> None:
     most, count = [], []
@@ -83,6 +84,7 @@ def test_a_piece_costs_the_same_whatever_others_lease(make_rig: MakeRig, made: A
     assert [number - 1 for number in count] == [SMALL // PIECE, LARGE // PIECE]
 
 
+@pytest.mark.slow
 def test_a_piece_costs_the_same_however_many_leases_the_group_has_in_the_topic(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_piece_costs_the_same_however_many_leases_the_group_has_in_the_topic(
     assert most[1] < 1.1 * most[0]
 
 
+@pytest.mark.slow
 def test_why_and_redrive_do_not_search_leases_for_finished_or_locked_messages(make_rig: MakeRig) -> None:
     rig = leases(make_rig(), SMALL)
     rig.pair()
@@ -131,6 +134,7 @@ def test_why_reports_a_lease_that_changes_during_the_search_in_its_final_state(r
     assert "late" in told["b"].explanation
 
 
+@pytest.mark.slow
 def test_why_leaves_out_a_lease_that_ended_after_the_search_passed_it(rig: Rig) -> None:
     rig.pair(invisible_ms=10 * HOUR)
     rig.send("a", *numbered("m", PIECE))
@@ -173,6 +177,7 @@ def test_a_message_whose_lease_ends_during_the_search_is_redriven(rig: Rig) -> N
     assert bodies(rig.pop(1, topic="f")) == ["a1"]
 
 
+@pytest.mark.slow
 def test_dead_letters_that_came_into_a_piece_while_it_searched_are_searched_too(rig: Rig) -> None:
     """Another redrive moves those that this one has looked at: this piece then reaches farther."""
     leases(rig, 2 * PIECE)
@@ -198,6 +203,7 @@ def test_why_finds_the_lease_of_a_token_when_all_its_messages_are_acked(rig: Rig
     assert story(rig, "a") == ["sent", "popped", "acked"]
 
 
+@pytest.mark.slow
 def test_a_lease_that_ends_in_the_same_commit_as_a_piece_harms_nothing(rig: Rig) -> None:
     rig.pair(invisible_ms=10 * HOUR)
     rig.send("a", *numbered("m", 2 * PIECE))

@@ -79,6 +79,7 @@ def test_an_idle_subscription_is_warned_of_and_then_expires_with_its_unread_mess
     assert abandoned(shop) == 2
 
 
+@pytest.mark.slow
 def test_numbers_tell_when_it_was_read_and_when_it_expires(shop: Rig) -> None:
     shop.pop(group="other")
     shop.run(ask.Pop("t", "g"))
@@ -93,6 +94,7 @@ def test_numbers_tell_when_it_was_read_and_when_it_expires(shop: Rig) -> None:
     assert 0 <= shop.numbers().expires_ms - (read_ms + EXPIRY) <= HOUR
 
 
+@pytest.mark.slow
 def test_retention_does_not_wait_for_an_expired_subscription(shop: Rig) -> None:
     shop.ack(shop.pop(group="other"), "other")
     pass_time(shop, 80 * DAY)
@@ -102,6 +104,7 @@ def test_retention_does_not_wait_for_an_expired_subscription(shop: Rig) -> None:
     assert shop.browse("t").rows == []
 
 
+@pytest.mark.slow
 def test_a_group_that_comes_back_is_new_in_the_topic(shop: Rig) -> None:
     pass_time(shop, 100 * DAY)
     assert not subscribed(shop)
@@ -132,6 +135,7 @@ def test_any_use_of_a_subscription_restarts_its_expiry(
     assert subscribed(shop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [ask.Pull("t", "g", 0, 0), ask.UpdateOffsets("t", "g", {0: 1})], ids=["Pull", "Update"])
 def test_pulls_and_commits_are_uses(rig: Rig, use: Any) -> None:
     pulling(rig).send("a", "b")
@@ -143,6 +147,7 @@ def test_pulls_and_commits_are_uses(rig: Rig, use: Any) -> None:
     assert not subscribed(rig)
 
 
+@pytest.mark.slow
 def test_a_renewed_lease_or_a_waiting_retry_keeps_a_subscription(rig: Rig) -> None:
     """A lease that is renewed, a delay, a retry."""
     rig.pair(max_attempts=1000)
@@ -189,6 +194,7 @@ def test_a_longer_expiry_takes_the_warning_back(shop: Rig, caplog: pytest.LogCap
     assert not subscribed(shop)
 
 
+@pytest.mark.slow
 def test_a_broker_that_was_down_warns_first_and_gives_its_consumers_an_hour(make_rig: MakeRig) -> None:
     rig = make_rig()
     rig.pair()
@@ -208,6 +214,7 @@ def test_a_broker_that_was_down_warns_first_and_gives_its_consumers_an_hour(make
     assert subscribed(rig)
 
 
+@pytest.mark.slow
 def test_restarts_do_not_keep_a_subscription_for_ever(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
@@ -274,6 +281,7 @@ def test_lite_topics_of_an_aborted_piece_are_removed_with_their_subscription(
     tx.abort()
 
 
+@pytest.mark.slow
 def test_a_piece_of_a_look_costs_the_same_however_many_subscriptions_there_are(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +349,7 @@ def in_use_by(rig: Rig, groups: int) -> Rig:
     return rig
 
 
+@pytest.mark.slow
 def test_a_round_in_pieces_looks_at_every_subscription(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_subscriptions, "LOOKS_MAX", 2)
     for topic in ("t", "u", "v"):

@@ -49,6 +49,7 @@ def test_a_deleted_topic_leaves_nothing_but_the_group(rig: Rig) -> None:
     assert left(rig) == {"name": 1, "group": 1, "own": 1, "due": 1}
 
 
+@pytest.mark.slow
 def test_a_deleted_group_leaves_nothing_but_the_topic(rig: Rig) -> None:
     lived(rig)
     rig.do(ask.DeleteGroup("g"))
@@ -58,6 +59,7 @@ def test_a_deleted_group_leaves_nothing_but_the_topic(rig: Rig) -> None:
     assert {len(rig.read(name)) for name in ("name", "topic")} == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["topic", "group"])
 def test_a_crash_between_any_two_pieces_of_a_purge_harms_nothing(
     rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch

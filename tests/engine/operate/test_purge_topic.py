@@ -193,6 +193,7 @@ def test_a_purged_topic_leaves_only_its_settings_and_positions_in_the_databases(
     assert left == groups
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t", "%DLQ%g"])
 def test_a_crash_between_any_two_pieces_harms_nothing(
     rig: Rig, lived: Lived, name: str, monkeypatch: pytest.MonkeyPatch
@@ -242,6 +243,7 @@ def test_settings_filters_and_modes_stay(rig: Rig) -> None:
     assert rig.do(ask.Pull("t", "puller", 0, 0)).status == "FOUND"
 
 
+@pytest.mark.slow
 def test_a_group_that_comes_later_begins_where_the_topic_begins_now(rig: Rig) -> None:
     rig.pair()
     rig.send(*"abc")

@@ -54,6 +54,7 @@ def test_a_redriven_message_is_not_counted_or_read_in_the_dead_letter_topic(rig:
     assert (counted(rig), offsets(rig), rig.numbers("h", DEAD).ready) == ((1, 2), [0, 2], 0)
 
 
+@pytest.mark.slow
 def test_a_page_of_dead_letters_is_full_however_many_before_them_are_gone(rig: Rig) -> None:
     rig.pair()
     died(rig, *numbered("m", 100))
@@ -212,6 +213,7 @@ def test_a_redrive_of_one_topic_leaves_dead_letters_of_others(rig: Rig) -> None:
     assert (failure.why.code, failure.message_id) == ("MESSAGE_NOT_FOUND", "a")
 
 
+@pytest.mark.slow
 def test_a_redrive_of_all_goes_in_pieces_and_each_names_the_next_offset(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +310,7 @@ def test_the_dead_letter_topic_may_be_gone(rig: Rig) -> None:
 # ── Once, whatever happens ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_crash_between_two_pieces_loses_nothing_and_repeats_nothing(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -272,6 +272,7 @@ def test_redriven_dead_letters_do_not_count_as_dropped_unread(rig: Rig) -> None:
     assert rig.numbers("h", DEAD).dropped == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("a_chunk_a_commit")
 def test_dead_letters_that_were_all_redriven_go_before_their_time(rig: Rig) -> None:
     """Else each round of a poisoned message through the dead-letter topic would leave a copy for ten years."""

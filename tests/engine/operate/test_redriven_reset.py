@@ -171,6 +171,7 @@ def test_why_shows_a_lease_that_ended_because_the_group_was_moved(rig: Rig) -> N
     assert "released" in story(rig, "a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [1, 4])
 def test_the_checker_accepts_redriven_messages_that_were_finished(rig: Rig, days: int) -> None:
     redriven(rig)

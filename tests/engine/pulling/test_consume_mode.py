@@ -73,6 +73,7 @@ def test_a_switch_fixes_the_start_of_the_group(rig: Rig) -> None:
     assert texts(pull(rig, 1)) == ["new"]
 
 
+@pytest.mark.slow
 def test_a_mode_keeps_the_filter_and_a_filter_the_mode(shop: Rig) -> None:
     shop.do(ask.SetFilter("t", "g", ("tag", "x")))
     assert switch(shop, "PULL").filter_text == "x"
@@ -179,6 +180,7 @@ def test_a_crash_between_two_pieces_loses_nothing(half_way: tuple[Rig, list[Deli
     assert rig.read("sweep") == []
 
 
+@pytest.mark.slow
 def test_back_to_pop_before_all_has_moved_leaves_the_rest_leased(half_way: tuple[Rig, list[Delivery]]) -> None:
     rig, rows = half_way
     switch(rig, "POP")
@@ -331,6 +333,7 @@ class Traffic:
         getattr(self, self.chance.choices(names, weights)[0])()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("in_order", [False, True], ids=["NORMAL", "FIFO"])
 def test_each_message_is_finished_once_by_pop_and_pull_consumers_with_crashes_and_switches(

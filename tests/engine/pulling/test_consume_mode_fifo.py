@@ -84,6 +84,7 @@ def test_a_lease_of_a_fifo_topic_that_ends_while_the_group_pulls_goes_to_the_ret
     assert sorted(place[0] for place in pulled_again(rig)) == ["a1", "b1", "c1", "d1"]
 
 
+@pytest.mark.slow
 def test_a_message_of_a_fifo_topic_that_was_sent_back_twice_waits_once(rig: Rig) -> None:
     fifo_pair(rig)
     switch(rig, "PULL")

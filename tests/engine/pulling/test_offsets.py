@@ -214,6 +214,7 @@ def test_a_reset_by_time_finds_messages_stored_in_the_same_commit(shop: Rig) -> 
     assert (sent.first, moved.offsets) == (10, {0: 10})
 
 
+@pytest.mark.slow
 def test_a_reset_of_some_queues_leaves_the_others_alone(rig: Rig) -> None:
     rig.pair(queues=2)
     for number in range(6):
@@ -316,6 +317,7 @@ def test_a_reset_takes_sealed_sets_which_tell_it_as_torn_and_never_grow(shop: Ri
     assert shop.ack_up_to(2) == 10
 
 
+@pytest.mark.slow
 def test_a_reset_of_some_queues_takes_only_their_messages_from_an_owner(rig: Rig) -> None:
     rig.pair(queues=2)
     for number in range(4):

@@ -106,6 +106,7 @@ def test_an_offset_below_the_first_is_corrected_to_the_first(rig: Rig, offset: i
     assert texts(pull(rig, 2)) == ["c"]
 
 
+@pytest.mark.slow
 def test_a_queue_whose_messages_are_all_gone_is_read_on_at_its_end(rig: Rig) -> None:
     expire(rig, "a", "b")
     assert pull(rig, 0)[:5] == ("OFFSET_TOO_SMALL", [], 2, 2, 2)
@@ -209,6 +210,7 @@ def test_a_batch_is_cut_by_bytes_but_never_below_one_message(shop: Rig) -> None:
     assert (len(found.rows), found.next_offset) == (1, 3), "what did not fit is not passed over"
 
 
+@pytest.mark.slow
 def test_batches_joined_by_the_next_offset_are_the_queue(shop: Rig) -> None:
     for number in range(30):
         shop.send(*(f"m{number}.{place}" for place in range(number % 4 + 1)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from popmq_server.contract import commands as ask
 from tests.engine.pull_steps import (
     RETRY,
@@ -95,6 +97,7 @@ def test_a_retry_that_cannot_be_read_is_passed_over(rig: Rig) -> None:
 # ── Dead-letter topics ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_dead_letter_topic_is_pulled_like_any_other(rig: Rig) -> None:
     pulling(rig).send("a", "b")
     send_back(rig, 0, 1, reject=True)

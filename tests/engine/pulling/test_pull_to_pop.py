@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from popmq_server.contract import commands as ask
 from tests.engine.pull_steps import (
     commit,
@@ -51,6 +53,7 @@ def test_a_message_sent_back_and_not_committed_is_popped_once(rig: Rig) -> None:
     assert (rig.pop(), sums(rig)) == ([], (0, 0, 0, 0, 6))
 
 
+@pytest.mark.slow
 def test_a_message_sent_back_at_the_committed_offset_is_popped_once(rig: Rig) -> None:
     """The first offset that is not committed is one of those that the queue has still."""
     pulling(rig).send("m0", "m1")

@@ -157,6 +157,7 @@ def test_sending_back_a_dropped_or_damaged_message_is_refused(rig: Rig) -> None:
     assert refusals(send_back(rig, 0, 1)) == ["MESSAGE_NOT_FOUND"] * 2
 
 
+@pytest.mark.slow
 def test_an_entry_stands_once_in_a_request(shop: Rig) -> None:
     send_back(shop, 0, delay_ms=0)
     number = last(shop)

@@ -63,6 +63,7 @@ def behind_a_stopped_message_group(rig: Rig, count: int) -> None:
     rig.skip(3 * HOUR)
 
 
+@pytest.mark.slow
 def test_messages_that_wait_for_a_stopped_message_group_are_copied_at_the_same_cost_each(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def test_messages_that_wait_for_a_stopped_message_group_are_copied_at_the_same_c
     assert max(many) < 1.5 * max(few)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["retry", "leased"])
 def test_ten_times_as_many_held_messages_cost_ten_times_as_much_in_pieces_that_are_no_longer(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch, how: str
@@ -104,6 +106,7 @@ def test_a_chunk_whose_messages_all_wait_is_kept_whole(rig: Rig) -> None:
     assert rig.numbers("g", "f").waiting == 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("move", ["release", "extend", "pop", "ack", "pop and release"])
 def test_messages_that_move_while_the_search_goes_on_stay_readable(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, move: str
@@ -150,6 +153,7 @@ def test_a_message_that_a_search_missed_is_copied_by_the_next_search(rig: Rig, m
     assert len(rig.read("kept")) == 30
 
 
+@pytest.mark.slow
 def test_one_search_remembers_a_bounded_number_of_pointers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "POINTERS_MAX", 4)
     held(rig, 10)
@@ -203,6 +207,7 @@ def searching(monkeypatch: pytest.MonkeyPatch, chunks: int) -> tuple[Keeping, An
     return keeping, tx
 
 
+@pytest.mark.slow
 def test_the_last_chunks_of_a_long_search_are_found_as_fast_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ratio of CPU times, the least of several pieces each: each look for the next one once began at the first."""
     keeping, tx = searching(monkeypatch, 100_000)

@@ -85,6 +85,7 @@ def test_retention_by_age_drops_unread_messages_and_counts_them(rig: Rig) -> Non
     assert (rig.numbers("never").ready, rig.pop(group="never")) == (0, [])
 
 
+@pytest.mark.slow
 def test_the_first_readable_offset_follows(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     sent_one_by_one(rig, "a", "b")

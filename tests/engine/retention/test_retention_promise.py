@@ -132,6 +132,7 @@ def test_a_topic_that_no_group_named_keeps_its_messages_from_when_they_were_stor
     assert chunks(rig) == 0
 
 
+@pytest.mark.slow
 def test_a_consumer_deployed_on_the_third_day_loses_nothing_that_it_is_reading(rig: Rig) -> None:
     read_by(rig)
     hours(rig, HOURLY)
@@ -204,6 +205,7 @@ def test_a_lite_topic_keeps_unfinished_messages_of_a_group_that_was_put_back(rig
     assert bodies(lites.pop(rig, "ann")) == ["ann:0", "ann:1", "ann:2"]
 
 
+@pytest.mark.slow
 def test_messages_that_a_group_has_not_committed_are_kept(rig: Rig) -> None:
     read_by(rig, "g")
     rig.do(ask.SetConsumeMode("t", "g", "PULL"))
@@ -218,6 +220,7 @@ def test_messages_that_a_group_has_not_committed_are_kept(rig: Rig) -> None:
     assert chunks(rig) == 0
 
 
+@pytest.mark.slow
 def test_dead_letters_that_a_group_went_back_to_are_kept(rig: Rig) -> None:
     rig.topic()
     rig.group()
@@ -267,6 +270,7 @@ def test_a_group_put_at_a_time_gets_kept_messages_before_a_hole(rig: Rig) -> Non
 # ── Marks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_marks_are_no_more_than_their_limit_however_long_messages_are_kept(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

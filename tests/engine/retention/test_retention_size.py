@@ -219,6 +219,7 @@ def test_a_request_that_is_larger_than_the_limit_is_refused_for_good(rig: Rig) -
     fill(rig, "L", kib=1024)
 
 
+@pytest.mark.slow
 def test_refused_sends_of_one_commit_do_not_disturb_the_others(rig: Rig) -> None:
     topic(rig, 1024)
     rig.topic("u")
@@ -267,6 +268,7 @@ def test_a_lower_limit_does_not_drop_unfinished_messages_of_a_group(rig: Rig, fe
     assert not rig.due, "nobody looks again and again for what is not there"
 
 
+@pytest.mark.slow
 def test_a_send_that_needs_more_than_one_piece_is_refused_while_the_topic_is_trimmed(rig: Rig, few: int) -> None:
     topic(rig, 1024, by_age=True)
     fill(rig, *"abcdefghij")
@@ -290,6 +292,7 @@ def test_chunks_after_many_pinned_ones_are_dropped(rig: Rig, few: int) -> None:
     assert stored(rig) <= MIB
 
 
+@pytest.mark.slow
 def test_a_full_topic_is_not_looked_through_for_each_refused_send(rig: Rig, few: int) -> None:
     topic(rig, 1024, by_age=True)
     rig.group()
@@ -307,6 +310,7 @@ def test_a_full_topic_is_not_looked_through_for_each_refused_send(rig: Rig, few:
     assert rig.due
 
 
+@pytest.mark.slow
 def test_dead_letters_are_stored_beyond_the_limit_and_the_topic_is_trimmed_after_them(rig: Rig) -> None:
     rig.topic()
     rig.group()
@@ -319,6 +323,7 @@ def test_dead_letters_are_stored_beyond_the_limit_and_the_topic_is_trimmed_after
     assert rig.numbers().dead == 10
 
 
+@pytest.mark.slow
 def test_the_limit_of_a_topic_without_sends_is_checked_once_a_minute(rig: Rig) -> None:
     topic(rig, 1024)
     rig.group()
@@ -367,6 +372,7 @@ def test_a_send_makes_room_beside_sends_of_others_in_the_same_commit(rig: Rig) -
 # ── The checker ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_the_checker_compares_the_counted_bytes_with_the_chunks(rig: Rig) -> None:
     topic(rig)
     fill(rig, "a")

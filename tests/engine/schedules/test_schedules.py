@@ -363,6 +363,7 @@ def test_fsck_finds_what_is_wrong_with_a_schedule_and_repair_drops_it(make_rig: 
     assert rig.read("cron") == rig.read("cronmsg") == []
 
 
+@pytest.mark.slow
 def test_a_damaged_message_is_reported_and_never_sent(rig: Rig) -> None:
     schedule(rig)
     rig.write(lambda kv: kv.put("cronmsg", b"s", bytes(kv.get("cronmsg", b"s"))[:-1] + b"?"))  # type: ignore[arg-type]

@@ -41,6 +41,7 @@ class Broken(RuleBasedStateMachine):
         assert self.times < 2
 
 
+@pytest.mark.slow
 def test_a_seed_makes_the_same_steps_again_and_another_one_others() -> None:
     runs = []
     for number in (5, 5, 6):
@@ -53,6 +54,7 @@ def test_a_seed_makes_the_same_steps_again_and_another_one_others() -> None:
     assert runs[0] != runs[2]
 
 
+@pytest.mark.slow
 def test_a_finding_ends_the_search_and_is_reported_with_its_steps_and_how_to_repeat_it() -> None:
     told = io.StringIO()
     assert not run(Console(file=told, width=200), [Sound, Broken, Sound], steps=10**9, number=7)
@@ -60,6 +62,7 @@ def test_a_finding_ends_the_search_and_is_reported_with_its_steps_and_how_to_rep
     assert "searching 1 7 Broken" in told.getvalue()
 
 
+@pytest.mark.slow
 def test_a_search_without_a_finding_ends_when_its_steps_are_done() -> None:
     told = io.StringIO()
     assert run(Console(file=told, width=200), [Sound], steps=1, number=1)

@@ -162,6 +162,7 @@ def test_a_hello_must_name_topics_that_take_half_messages(rig: Rig, half: Place)
     assert rig.core.state.listened == {"t"}
 
 
+@pytest.mark.slow
 def test_many_half_messages_are_all_checked_in_bounded_pieces(rig: Rig) -> None:
     timed_pair(rig)
     send(rig, *(later(str(number), transaction=True) for number in range(3 * CHECKS_AT_ONCE)))
@@ -251,6 +252,7 @@ def test_a_crash_while_checks_are_sent_counts_nothing(rig: Rig, half: Place, kil
     assert asked(rig) == [("a", 1)]
 
 
+@pytest.mark.slow
 def test_counted_checks_live_through_a_crash(rig: Rig, half: Place) -> None:
     listen(rig, "t")
     rig.skip(FIRST_CHECK_MS)
@@ -287,6 +289,7 @@ def test_a_give_up_killed_before_its_commit_happens_again_and_after_it_does_not(
     assert (halves(rig), [letter.message_id for letter in dead_letters(rig)]) == ([], ["a"])
 
 
+@pytest.mark.slow
 def test_many_half_messages_are_given_up_in_bounded_pieces(rig: Rig) -> None:
     timed_pair(rig)
     count = GIVE_UPS_AT_ONCE + 10

@@ -30,6 +30,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "popmq.core")
 
 
+@pytest.mark.slow
 def test_many_due_messages_fire_in_pieces_of_a_thousand_in_order_with_requests_in_between(rig: Rig) -> None:
     timed_pair(rig)
     rig.topic("u")

@@ -85,6 +85,7 @@ def test_two_recalls_of_one_message_have_one_winner(rig: Rig) -> None:
     assert (first, refusal(second)) == ("a", "MESSAGE_NOT_FOUND")
 
 
+@pytest.mark.slow
 def test_a_recall_killed_before_its_commit_changed_nothing_and_after_it_is_final(rig: Rig) -> None:
     timed_pair(rig)
     (place,) = send(rig, later("a", delay_ms=SECOND))
@@ -163,6 +164,7 @@ def test_the_delayed_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) 
 # ── All together ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_each_delayed_message_comes_once_and_in_time_through_clock_steps_crashes_and_recalls(
     rig: Rig, seed: int
@@ -207,6 +209,7 @@ def test_each_delayed_message_comes_once_and_in_time_through_clock_steps_crashes
     assert not gone & set(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
 def test_memory_equals_the_store_after_a_failed_commit(rig: Rig, fault: Fault) -> None:
     traffic = TimedTraffic(seed=3)

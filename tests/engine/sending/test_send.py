@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.sending.dedup import DEDUP_KEEP_MS
 from popmq_server.embedded.rules.topics.topic import (
@@ -63,6 +65,7 @@ def test_a_message_larger_than_a_chunk_has_one_of_its_own(rig: Rig) -> None:
     assert [row.offset for row in rig.pop(max_bytes=16 << 20)] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_block_has_at_most_4096_entries(rig: Rig) -> None:
     rig.pair()
     rig.run(sending(*numbered("m", BLOCK_ENTRIES_MAX + 10)))
@@ -70,6 +73,7 @@ def test_a_block_has_at_most_4096_entries(rig: Rig) -> None:
     assert len(rig.pop(4096)) + len(rig.pop(4096)) == BLOCK_ENTRIES_MAX + 10
 
 
+@pytest.mark.slow
 def test_positions_go_on_over_topics_and_restarts(rig: Rig) -> None:
     rig.topic("t")
     rig.topic("u")

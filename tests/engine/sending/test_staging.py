@@ -70,6 +70,7 @@ def test_sinks_do_not_know_each_other(rig: Rig) -> None:
     assert not commit(rig, batch=3, sink="other").duplicate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "why"),
     [(("a", 2), "has 1 messages, 2"), (("b", 1), "never existed")],
@@ -135,6 +136,7 @@ def test_a_commit_wakes_readers_and_follows_the_stage_in_one_group(rig: Rig) -> 
 # ── Kinds of topics ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_message_groups_keep_their_order_over_pieces_and_stages(rig: Rig) -> None:
     timed_pair(rig, "FIFO", 3)
     for batch, (stage_id, start) in enumerate((("a", 0), ("b", 10))):
@@ -271,6 +273,7 @@ def test_stages_of_a_deleted_or_purged_topic_are_dropped(rig: Rig) -> None:
     assert (texts(rig), left(rig)) == ([], [0, 0, 0])
 
 
+@pytest.mark.slow
 def test_a_clock_that_was_ahead_does_not_keep_a_stage_longer(make_rig: MakeRig) -> None:
     rig = make_rig()
     rig.topic()

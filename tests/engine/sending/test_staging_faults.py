@@ -129,6 +129,7 @@ def test_a_stage_number_is_not_used_twice_after_an_older_release_had_the_store_o
     assert texts(rig) == ["1", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sink_that_dies_anywhere_stores_each_row_once(rig: Rig, seed: int) -> None:
     """A sink of 12 batches with 1–3 tasks; tasks fail, drivers and brokers are killed, commits are repeated."""
@@ -179,6 +180,7 @@ def _one_try(rig: Rig, chance: random.Random, batch: int, rows: list[list[str]],
 # ── Cost ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_commit_costs_its_stages_and_a_piece_its_bounds_never_the_batch(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def end(rig: Rig, *places: Place, commit: bool) -> list[Any]:
 # ── Commit, rollback ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_half_message_is_invisible_to_every_kind_of_read(rig: Rig, open_ones: list[Place]) -> None:
     assert all(place.transaction_id and not place.recall_handle for place in open_ones)
     assert rig.pop() == []
@@ -64,6 +65,7 @@ def test_a_half_message_is_invisible_to_every_kind_of_read(rig: Rig, open_ones: 
     assert halves(rig) == ["a", "b", "c"], "retention does not count before it is visible"
 
 
+@pytest.mark.slow
 def test_a_committed_message_gets_its_place_at_the_commit_and_wakes_a_parked_pop(
     rig: Rig, open_ones: list[Place]
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_forged_id_ends_nothing_and_learns_nothing(rig: Rig, open_ones: list[P
     assert refusals(rig.do(forged)) == ["TRANSACTION_NOT_FOUND"], "not even whether it ended"
 
 
+@pytest.mark.slow
 def test_ends_are_forgotten_in_bounded_pieces(rig: Rig) -> None:
     timed_pair(rig)
     for start in range(0, 2500, 500):
@@ -149,6 +152,7 @@ def test_ends_are_forgotten_in_bounded_pieces(rig: Rig) -> None:
     assert all(before - after <= FORGET_MAX for before, after in itertools.pairwise(sizes))
 
 
+@pytest.mark.slow
 def test_the_end_of_a_transaction_is_remembered_for_an_hour(rig: Rig, open_ones: list[Place]) -> None:
     first = end(rig, *open_ones, commit=True)
     for _ in range(59):
@@ -333,6 +337,7 @@ def test_a_topic_created_again_has_no_transactions_of_the_old_one(rig: Rig, open
     assert [rig.read(name) for name in ("half", "hmsg", "hdue")] == [[]] * 3
 
 
+@pytest.mark.slow
 def test_the_half_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) -> None:
     timed_pair(rig)
     make_topic(rig, "u")
@@ -352,6 +357,7 @@ def test_the_half_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) -> 
 # ── All together ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_each_message_is_visible_if_and_only_if_it_was_committed(rig: Rig, seed: int) -> None:
     """I.13 against a dict: ends in any order, twice, late, with crashes in between."""

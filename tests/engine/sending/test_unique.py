@@ -36,6 +36,7 @@ def stored(rig: Rig) -> list[str]:
     return [row[0].decode(errors="replace")[2:3] for row in rig.browse("t").rows]
 
 
+@pytest.mark.slow
 def test_a_second_send_of_an_id_answers_the_place_of_the_first_and_stores_nothing(rig: Rig) -> None:
     topic(rig)
     rig.group()

@@ -81,6 +81,7 @@ def small(rig: Rig) -> list[Delivery]:
     return rig.pop(topic="small", group="other")
 
 
+@pytest.mark.slow
 def test_dead_letters_without_room_wait_in_their_leases_and_are_counted(dying: Rig) -> None:
     numbers = dying.numbers("dying", "big")
     assert numbers.dead_blocked > 100
@@ -89,6 +90,7 @@ def test_dead_letters_without_room_wait_in_their_leases_and_are_counted(dying: R
     assert numbers.dead + numbers.dead_blocked == dying.look(queries.Topics("big"))[0].messages
 
 
+@pytest.mark.slow
 def test_other_leases_go_on_while_dead_letters_have_no_room(dying: Rig) -> None:
     assert bodies(small(dying)) == ["b", "a"]
     settle(dying, MINUTE)
@@ -99,6 +101,7 @@ def test_other_leases_go_on_while_dead_letters_have_no_room(dying: Rig) -> None:
     assert dying.ack(rows[1:], "other") == [None]
 
 
+@pytest.mark.slow
 def test_acks_are_never_refused_for_lack_of_room(dying: Rig) -> None:
     """A late ack of a dead letter that waits for room is accepted, and frees only its lease."""
     before = dying.numbers("dying", "big")
@@ -110,6 +113,7 @@ def test_acks_are_never_refused_for_lack_of_room(dying: Rig) -> None:
     assert (after.acked, after.dead_blocked) == (20, before.dead_blocked - 20)
 
 
+@pytest.mark.slow
 def test_a_full_map_heals_within_seconds_when_another_topic_is_deleted(dying: Rig) -> None:
     """Dead letters that fit are written; the others stay leased, and sends are refused."""
     dead_blocked = dying.numbers("dying", "big").dead_blocked
@@ -125,6 +129,7 @@ def test_a_full_map_heals_within_seconds_when_another_topic_is_deleted(dying: Ri
     assert dying.numbers("dying", "big").dead_blocked == 0
 
 
+@pytest.mark.slow
 def test_a_restart_of_a_full_store_finds_the_same(dying: Rig) -> None:
     before = dying.numbers("dying", "big")
     dying.crash()
@@ -133,6 +138,7 @@ def test_a_restart_of_a_full_store_finds_the_same(dying: Rig) -> None:
     assert refusal(dying.run(sending("c", topic="small"))[0]) == "STORAGE_FULL"
 
 
+@pytest.mark.slow
 def test_a_purge_of_more_than_the_map_has_room_to_note_ends(dying: Rig) -> None:
     """A commit lists the pages that it frees; in a full and scattered map a long list finds no place."""
     dying.do(ask.DeleteTopic("big"))

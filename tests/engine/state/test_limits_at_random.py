@@ -98,6 +98,7 @@ class Witness:
                 assert stat.bytes <= 2 * MIB, "the highest of its limits: a lower one takes only what is finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_everything_holds_under_random_commands_crashes_and_failing_commits(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -66,16 +66,19 @@ ASKED: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ASKED)
 def test_the_work_of_a_command_does_not_grow_with_leases_of_others(pair: tuple[Rig, Rig], what: str) -> None:
     assert growth(pair, lambda rig: rig.run(ASKED[what])) < GROWTH_MAX
 
 
+@pytest.mark.slow
 def test_an_ack_costs_the_same_beside_leases_of_others(pair: tuple[Rig, Rig]) -> None:
     rows = {id(rig): rig.pop(1) for rig in pair}
     assert growth(pair, lambda rig: rig.ack(rows[id(rig)])) < GROWTH_MAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [ask.PurgeTopic("t"), ask.DeleteTopic("t"), ask.DeleteGroup("g")], ids=["purge", "topic", "group"]
 )
@@ -98,6 +101,7 @@ def test_the_delete_of_a_group_costs_the_same_beside_other_groups(make_rig: Make
     assert growth(rigs, lambda rig: rig.do(ask.DeleteGroup("g7"))) < GROWTH_MAX
 
 
+@pytest.mark.slow
 def test_a_reset_is_swept_in_bounded_pieces_whatever_others_lease(pair: tuple[Rig, Rig]) -> None:
     pieces: list[int] = []
     for rig in pair:
@@ -109,6 +113,7 @@ def test_a_reset_is_swept_in_bounded_pieces_whatever_others_lease(pair: tuple[Ri
     assert max(pieces) < 3 * min(pieces)
 
 
+@pytest.mark.slow
 def test_a_minute_costs_the_same_beside_leases_of_others(pair: tuple[Rig, Rig]) -> None:
     def minute(rig: Rig) -> None:
         rig.skip(MINUTE)

@@ -27,12 +27,14 @@ def start(rig: Rig) -> None:
     rig._start()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attempts", [True, False])
 def test_a_start_makes_few_calls_for_a_lease_of_one_message(make_rig: MakeRig, attempts: bool) -> None:
     few, many = leases(make_rig("few"), 300, attempts=attempts), leases(make_rig("many"), 3000, attempts=attempts)
     assert (calls(lambda: start(many)) - calls(lambda: start(few))) / 2700 <= START_CALLS_MAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attempts", [True, False])
 def test_a_lease_of_one_message_takes_at_most_300_bytes_of_memory(
     make_rig: MakeRig, attempts: bool, monkeypatch: pytest.MonkeyPatch
@@ -52,6 +54,7 @@ def test_a_lease_of_one_message_takes_at_most_300_bytes_of_memory(
     assert (taken[1] - taken[0]) / 6000 <= LEASE_BYTES_MAX
 
 
+@pytest.mark.slow
 def test_memory_keeps_a_bounded_number_of_leases_as_objects(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "RECENT_MAX", 50)
     leases(rig, 3000)

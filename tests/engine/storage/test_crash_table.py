@@ -39,6 +39,7 @@ def test_a_pop_killed_before_its_commit_took_nothing(rig: Rig) -> None:
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 1)]
 
 
+@pytest.mark.slow
 def test_a_pop_killed_before_its_answer_comes_back_after_the_invisible_time_as_the_second_attempt(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
@@ -87,6 +88,7 @@ def test_a_reject_killed_before_its_answer_is_one_dead_letter(rig: Rig, leased: 
     assert [letter.message_id for letter in rig.dead()] == ["a"]
 
 
+@pytest.mark.slow
 def test_a_revive_killed_before_its_commit_happens_again(rig: Rig, leased: list[Delivery]) -> None:
     rig.skip(MINUTE)
     killed_before_commit(rig)

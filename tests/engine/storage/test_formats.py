@@ -49,6 +49,7 @@ def test_formats_are_numbered_without_gaps_and_each_says_what_it_changed() -> No
     assert all(known.changed for known in formats.FORMATS)
 
 
+@pytest.mark.slow
 def test_a_new_store_is_of_the_newest_format(folder: Path) -> None:
     Rig(folder).core.close()
     assert stored_format(folder) == formats.FORMAT
@@ -138,6 +139,7 @@ def test_a_record_has_a_byte_for_its_version_and_this_release_reads_version_0_on
     assert message.read_record(memoryview(U32.pack(zlib.crc32(other)) + other), 7) is None
 
 
+@pytest.mark.slow
 def test_no_message_is_so_long_that_its_length_reaches_the_version() -> None:
     names = message.KEYS_MAX * message.KEY_BYTES_MAX + message.MESSAGE_ID_BYTES_MAX + message.TAG_BYTES_MAX
     assert message.BODY_BYTES_MAX + 2 * message.PROPERTIES_BYTES_MAX + names < message.LENGTH_END / 2

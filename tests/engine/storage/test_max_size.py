@@ -55,6 +55,7 @@ def full(make_rig: MakeRig) -> Rig:
     return rig
 
 
+@pytest.mark.slow
 def test_a_larger_limit_holds_for_the_commands_of_the_same_group(full: Rig) -> None:
     entry = message("x" * 60_000, "more")
     send = ask.Send("t", (entry,), "", 0, len(entry.data))
@@ -63,6 +64,7 @@ def test_a_larger_limit_holds_for_the_commands_of_the_same_group(full: Rig) -> N
     assert full.store.map_bytes == 2 * SMALL
 
 
+@pytest.mark.slow
 def test_dead_letters_without_room_are_written_and_sends_work_within_a_second_of_a_larger_limit(full: Rig) -> None:
     full.skip(120 * SECOND)
     for _ in range(200):
@@ -133,6 +135,7 @@ def test_a_damaged_limit_is_reported_and_the_flag_holds(
     store.close()
 
 
+@pytest.mark.slow
 def test_a_limit_below_the_used_size_is_refused_and_changes_nothing(full: Rig) -> None:
     result = full.run(ask.SetMaxSize(MAX_SIZE_MIN))[0]
     assert isinstance(result, Refused)
@@ -152,6 +155,7 @@ def test_a_start_with_a_limit_below_the_used_size_is_refused(full: Rig) -> None:
     assert full.store.map_bytes == SMALL
 
 
+@pytest.mark.slow
 def test_a_lower_limit_holds_for_the_next_send(make_rig: MakeRig) -> None:
     """While there is plenty the fill is measured now and then only."""
     rig = make_rig(map_bytes=8 << 30)
@@ -162,6 +166,7 @@ def test_a_lower_limit_holds_for_the_next_send(make_rig: MakeRig) -> None:
     assert send_large(rig, 500) == "STORAGE_FULL"
 
 
+@pytest.mark.slow
 def test_a_file_longer_than_a_lower_limit_takes_no_more_than_the_limit(make_rig: MakeRig) -> None:
     rig = make_rig(map_bytes=8 * SMALL)
     rig.topic()
@@ -251,6 +256,7 @@ def test_the_largest_limit_takes_no_disk(make_rig: MakeRig) -> None:
     assert os.stat(rig.folder / "popmq.mdb").st_size - before < MIB
 
 
+@pytest.mark.slow
 def test_a_backup_goes_on_while_the_limit_is_raised_and_has_more_room(make_rig: MakeRig, tmp_path: Path) -> None:
     rig = make_rig(map_bytes=SMALL)
     rig.pair()

@@ -101,6 +101,7 @@ def test_a_second_start_and_a_compacted_copy_hold_the_same(rig: Rig) -> None:
     assert {name: rig.read(name) for name in DATABASES} == before
 
 
+@pytest.mark.slow
 @every_format
 def test_unfinished_messages_of_an_older_store_come_again_and_acked_ones_do_not(rig: Rig) -> None:
     redriven = ["a5"] if rig.dead("billing") == [] else []
@@ -113,6 +114,7 @@ def test_unfinished_messages_of_an_older_store_come_again_and_acked_ones_do_not(
     assert drain(rig, "logs", "reader") == ["l4"], "its chunk went before the release that wrote it ended"
 
 
+@pytest.mark.slow
 @every_format
 def test_messages_sent_under_this_release_follow_those_of_the_older_store(rig: Rig) -> None:
     rig.send("new", topic="events")
@@ -155,6 +157,7 @@ def test_a_dead_letter_tells_why_and_is_redriven(rig: Rig) -> None:
     assert "a5" in drain(rig, "orders", "billing")
 
 
+@pytest.mark.slow
 @every_format
 def test_a_repeated_request_is_answered_as_it_was(rig: Rig) -> None:
     again = ask.Send("orders", (message("once"),), "p", 7)
@@ -163,6 +166,7 @@ def test_a_repeated_request_is_answered_as_it_was(rig: Rig) -> None:
     assert [row[0] for row in rig.browse("orders", sent.queue, sent.first, 1).rows] == [message("once").data]
 
 
+@pytest.mark.slow
 @every_format
 def test_messages_are_found_by_id_and_by_key_and_tell_their_life(rig: Rig) -> None:
     found = rig.do(ask.LookUpPiece("orders", "", "key-1", 10, 1 << 20)).rows
@@ -172,6 +176,7 @@ def test_messages_are_found_by_id_and_by_key_and_tell_their_life(rig: Rig) -> No
     assert told["billing"] == "acked"
 
 
+@pytest.mark.slow
 @every_format
 def test_a_damaged_message_stays_set_aside(rig: Rig) -> None:
     assert rig.numbers("careful", "bad").quarantined == 1
@@ -189,6 +194,7 @@ def test_a_topic_that_was_being_removed_goes(rig: Rig) -> None:
 # ── What format 2 added ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @since_2
 def test_message_groups_keep_their_order_and_stay_stopped(rig: Rig) -> None:
     assert rig.numbers("strict", "accounts").stopped == 1
@@ -197,6 +203,7 @@ def test_message_groups_keep_their_order_and_stay_stopped(rig: Rig) -> None:
     assert bodies(rig.pop(32, "accounts", "ledger")) == ["a1", "a2"]
 
 
+@pytest.mark.slow
 @since_2
 def test_delayed_messages_fire_at_their_time(rig: Rig) -> None:
     assert sorted(delayed(rig, "mail")) == ["at a time", "in an hour"]
@@ -234,6 +241,7 @@ def test_a_switch_back_to_pop_delivers_messages_that_were_sent_back(rig: Rig) ->
     assert len(drain(rig, "events", "puller")) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rig", [2], indirect=True)
 def test_the_chunks_of_lite_topics_are_indexed_in_the_background(rig: Rig) -> None:
     assert b"lite_index" not in dict(rig.read("meta"))
@@ -253,6 +261,7 @@ def test_lite_topics_keep_their_messages(rig: Rig) -> None:
     assert len(pop("ann")) == 2
 
 
+@pytest.mark.slow
 @since_2
 def test_a_lease_that_lives_with_its_client_is_back_when_the_client_is_silent(rig: Rig) -> None:
     before = rig.numbers("audit", "orders")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def dicts(mapping: Sharded[int, int]) -> list[dict[int, int]]:
     return [mapping._first, *mapping._shards]
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.integers(0, 9), st.integers()), st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers()))
 )
@@ -38,6 +40,7 @@ def test_a_sharded_table_holds_the_same_as_a_dict(first: dict[int, int], changes
     assert [key in found for key in range(10)] == [key in expected for key in range(10)]
 
 
+@pytest.mark.slow
 def test_a_loaded_shard_is_never_added_to_and_frees_its_memory() -> None:
     first = dict.fromkeys(range(50_000), 0)
     large = sys.getsizeof(first)
@@ -51,6 +54,7 @@ def test_a_loaded_shard_is_never_added_to_and_frees_its_memory() -> None:
     assert max(map(sys.getsizeof, dicts(found))) < large // 100
 
 
+@pytest.mark.slow
 def test_a_table_that_becomes_large_grows_in_shards() -> None:
     many: Table[int, int] = Table()
     largest = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -67,6 +68,7 @@ class TableMachine(RuleBasedStateMachine):
         assert self.table.committed() == self.committed
 
 
+@pytest.mark.slow
 def test_a_table_is_a_dict_with_a_layer_that_can_be_dropped() -> None:
     run_state_machine_as_test(TableMachine)
 

@@ -104,6 +104,7 @@ def test_a_reader_without_a_group_needs_the_topic_only(rig: Rig) -> None:
     assert forbidden(rig, ask.Pull("t", "", 0, 0)) == "topic"
 
 
+@pytest.mark.slow
 def test_leased_messages_are_settled_in_a_closed_topic_and_group(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c", "d")

@@ -92,6 +92,7 @@ def test_a_token_counts_its_damaged_messages_and_keeps_the_others(rig: Rig) -> N
     rig.damage(1)  # as it was
 
 
+@pytest.mark.slow
 def test_a_new_token_steps_over_a_damaged_message(rig: Rig) -> None:
     rig.pair()
     sent(rig, "a", "b")

@@ -82,6 +82,7 @@ def test_the_time_to_retry_after_is_true_to_the_millisecond(rig: Rig, rate: int)
             (result,) = rig.run(sending(*texts))
 
 
+@pytest.mark.slow
 def test_the_rate_is_kept_whatever_the_sizes_of_the_requests(rig: Rig) -> None:
     topic(rig, send_messages_per_s=50)
     chance, stored, began = random.Random(3), 0, rig.now
@@ -114,6 +115,7 @@ def test_bytes_are_counted_as_they_are_stored(rig: Rig) -> None:
     rig.send("z" * 100)
 
 
+@pytest.mark.slow
 def test_the_rate_with_the_longer_wait_is_reported(rig: Rig) -> None:
     size = len(message("a").data)
     topic(rig, send_messages_per_s=1, send_bytes_per_s=size * 10)
@@ -192,6 +194,7 @@ def test_the_limit_of_message_bytes_counts_only_the_body(rig: Rig) -> None:
     assert len(rig.pop()) == 1
 
 
+@pytest.mark.slow
 def test_small_messages_still_go_the_short_way(rig: Rig) -> None:
     topic(rig, message_bytes_max=1000)
     assert rig.send(*"abc").places is None

@@ -112,6 +112,7 @@ async def test_a_pop_without_a_wait_is_refused_and_one_that_waits_gets_its_token
     assert looks == [clock.now_ms()]
 
 
+@pytest.mark.slow
 async def test_sends_do_not_wake_pops_that_wait_for_quota(broker: Broker, looks: list[int]) -> None:
     await broker.execute(sending(*"abcd"))
     await broker.pop(ask.Pop("t", "g"), 0)
@@ -126,6 +127,7 @@ async def test_sends_do_not_wake_pops_that_wait_for_quota(broker: Broker, looks:
         task.cancel()
 
 
+@pytest.mark.slow
 async def test_pops_that_wait_for_quota_are_served_in_order_one_for_each_token(
     broker: Broker, clock: FakeClock, looks: list[int]
 ) -> None:
@@ -187,6 +189,7 @@ async def test_a_wait_that_ends_without_a_token_is_refused_with_the_time_that_is
     assert body(exact) == "b", "a token that comes with the last millisecond is taken"
 
 
+@pytest.mark.slow
 async def test_a_wait_at_the_in_flight_limit_ends_refused_or_with_what_an_ack_makes_room_for(
     broker: Broker, clock: FakeClock
 ) -> None:
@@ -259,6 +262,7 @@ async def test_a_pop_that_waits_for_quota_is_refused_when_its_topic_is_deleted(
     assert [task.exception().code for task in tasks] == ["TOPIC_NOT_FOUND"] * 2  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 async def test_a_waiter_that_leaves_when_its_token_comes_hands_it_on(broker: Broker, clock: FakeClock) -> None:
     await broker.execute(sending(*numbered("m", 40)))
     await broker.pop(ask.Pop("t", "g"), 0)
@@ -279,6 +283,7 @@ async def test_a_waiter_that_leaves_when_its_token_comes_hands_it_on(broker: Bro
     assert left > 3
 
 
+@pytest.mark.slow
 async def test_parked_pops_under_a_quota_do_not_delay_an_ack(
     broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

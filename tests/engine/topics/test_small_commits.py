@@ -55,6 +55,7 @@ def cost(rig: Rig, size: int, count: int, topics: int, batch: int) -> float:
     return (stored_bytes(rig) - before) / count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topics", [1, 3])
 @pytest.mark.parametrize("count", [100, 1000])
 @pytest.mark.parametrize("size", [100, 1024, 1400, 4096])
@@ -230,6 +231,7 @@ def test_retention_by_age_drops_each_message_within_two_minutes_after_its_time(r
     assert chunks(rig) == []
 
 
+@pytest.mark.slow
 def test_a_topic_with_a_limit_of_bytes_keeps_nearly_all_that_it_may(rig: Rig) -> None:
     rig.do(ask.CreateTopic("t", 1, True, DAY, bytes_max=1 << 20))
     one_by_one(rig, (f"{number:04}" + "x" * 2000 for number in range(1200)))

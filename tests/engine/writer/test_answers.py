@@ -66,6 +66,7 @@ ASKED: dict[str, Callable[[int], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ASKED)
 def test_one_commit_batch_answers_a_bounded_number_of_bytes_and_later_ones_the_rest(filled: Rig, kind: str) -> None:
     left = [ASKED[kind](number) for number in range(COUNT)]
@@ -80,16 +81,19 @@ def test_one_commit_batch_answers_a_bounded_number_of_bytes_and_later_ones_the_r
     assert groups == COUNT // 4
 
 
+@pytest.mark.slow
 def test_all_kinds_of_answers_share_one_bound_of_bytes(filled: Rig) -> None:
     results = filled.run(*(make(number) for number in range(4) for make in ASKED.values()))
     assert sum(result is not NEXT_BATCH for result in results) == 4
 
 
+@pytest.mark.slow
 def test_a_postponed_pop_has_leased_nothing(filled: Rig) -> None:
     filled.run(*(ask.Pop("t", "g", max_messages=1) for _ in range(COUNT)))
     assert filled.numbers("g").in_flight == 4
 
 
+@pytest.mark.slow
 def test_commands_without_messages_in_their_answer_are_not_postponed(filled: Rig) -> None:
     pops = [ask.Pop("t", "g", max_messages=8) for _ in range(COUNT)]
     *_, offsets, ack = filled.run(*pops, ask.QueryOffsets("t", "p"), ask.Ack("g", ()))
@@ -97,12 +101,14 @@ def test_commands_without_messages_in_their_answer_are_not_postponed(filled: Rig
     assert ack.results == []
 
 
+@pytest.mark.slow
 def test_one_answer_is_always_given_whatever_its_size(filled: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 1)
     first, second = filled.run(ask.Pop("t", "g", max_messages=1), ask.Pop("t", "g", max_messages=1))
     assert (len(first.rows), second) == (1, NEXT_BATCH)
 
 
+@pytest.mark.slow
 def test_the_bound_is_that_of_the_group_also_where_its_commands_commit_apart(filled: Rig) -> None:
     """Beside one that cannot be written to a full disk each is tried alone."""
     with failing(filled.store, Fault.FULL):
@@ -123,6 +129,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     await broker.close()
 
 
+@pytest.mark.slow
 async def test_simultaneous_pops_of_large_messages_are_answered_in_order(broker: Broker) -> None:
     """No pop gets an empty answer while there are messages, and no client has to ask again."""
     for number in range(COUNT):
@@ -143,6 +150,7 @@ async def test_postponed_pulls_keep_their_wake(broker: Broker) -> None:
     assert [len(answer.rows) for answer in pulled] == [1] * COUNT
 
 
+@pytest.mark.slow
 async def test_a_broker_that_stops_answers_postponed_requests(broker: Broker) -> None:
     for number in range(COUNT):
         await broker.execute(large(number))

@@ -43,6 +43,7 @@ def begun(rig: Rig, seed: int) -> Traffic:
     return traffic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_memory_equals_the_store_after_a_failed_commit(rig: Rig, fault: Fault, every: int) -> None:
@@ -68,6 +69,7 @@ def test_memory_equals_the_store_after_a_failed_commit(rig: Rig, fault: Fault, e
     assert struck > 60 / every
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_memory_equals_the_store_after_a_put_into_a_full_map(rig: Rig, seed: int) -> None:
     traffic = begun(rig, seed)

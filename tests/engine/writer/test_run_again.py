@@ -119,6 +119,7 @@ def told(result: Any) -> Any:
     return rows, result.rest, result.again, repr(result.refusal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", [Traffic, OrderedTraffic, LiteTraffic])
 def test_commands_that_run_again_are_answered_as_if_they_ran_once(

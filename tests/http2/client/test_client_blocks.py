@@ -32,6 +32,7 @@ def expected(path: str, metadata: tuple[tuple[str, str], ...], timeout: int) -> 
     ]
 
 
+@pytest.mark.slow
 @given(rounds, st.lists(st.tuples(st.integers(0, 60), st.sampled_from([0, 60, 200, 4096, 65_536])), max_size=3))
 def test_any_reader_understands_all_blocks_of_a_connection(
     calls: list[tuple[str, list[tuple[str, str]], int]], sizes: list[tuple[int, int]]

@@ -252,6 +252,7 @@ async def test_a_deadline_holds_while_connecting(caller: Make, played: Played) -
     assert outcome.code is Code.DEADLINE_EXCEEDED
 
 
+@pytest.mark.slow
 async def test_a_server_that_reads_nothing_holds_up_one_call_and_no_caller(caller: Make, played: Played) -> None:
     """The request is larger than what the sockets take: its deadline ends it."""
 

@@ -366,6 +366,7 @@ def test_answers_do_not_depend_on_how_bytes_are_cut(cuts: list[int]) -> None:
     assert answered(cuts) == answered([])
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.one_of(

@@ -70,6 +70,7 @@ async def test_an_attack_ends_its_connection_after_a_counted_number_of_pieces(ec
     assert fed <= ENDS[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GO_ON)
 async def test_an_attack_by_calls_like_any_other_holds_a_bounded_number_of_bytes(echo: Echo, name: str) -> None:
     requests_bytes = REQUESTS_BYTES.get(name, Limits().requests_bytes)
@@ -90,6 +91,7 @@ async def test_an_attack_by_calls_like_any_other_holds_a_bounded_number_of_bytes
     wire.close()
 
 
+@pytest.mark.slow
 async def test_five_thousand_connections_cost_little_each_and_leave_nothing(echo: Echo) -> None:
     server = Server(echo.methods().get, Limits(connections_per_address=5_000))
     tracemalloc.start()

@@ -99,6 +99,7 @@ async def test_a_group_says_how_long_an_idle_subscription_stays(client: Any) -> 
     assert (await client.update_group("short", subscription_expiry=0.0)).subscription_expiry == 0.0
 
 
+@pytest.mark.slow
 async def test_a_group_has_what_fifo_topics_ask_for(client: Any) -> None:
     made = await client.create_group("audit", fifo=True, in_flight_max=10, stop_on_failure=True, lite_exclusive=True)
     assert (made.fifo, made.in_flight_max, made.stop_on_failure, made.lite_exclusive) == (True, 10, True, True)
@@ -134,6 +135,7 @@ async def test_a_stopped_message_group_is_listed_and_goes_on(client: Any) -> Non
     ]
 
 
+@pytest.mark.slow
 async def test_a_group_is_made_changed_listed_and_deleted(client: Any) -> None:
     since = datetime(2026, 1, 2, tzinfo=UTC)
     made = await client.create_group("audit", max_attempts=3, backoff=[1, 2.5], invisible=30.0, start=since)
@@ -212,6 +214,7 @@ async def test_stats_and_leases_of_an_unknown_topic_or_group_are_refused(client:
         await getattr(client, call)(group="nobody")
 
 
+@pytest.mark.slow
 async def test_long_lists_are_asked_for_page_by_page(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("popmq._calls.pop_calls.PAGE_ROWS", 3)
     names = [f"topic{number}" for number in range(7)]

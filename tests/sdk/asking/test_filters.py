@@ -30,6 +30,7 @@ async def test_a_pop_filters_by_sql(client: Any) -> None:
     assert texts(await client.pop(TOPIC, GROUP, sql="region = 'eu' AND amount > 100")) == ["eu 200"]
 
 
+@pytest.mark.slow
 async def test_a_consumer_gets_only_messages_of_its_filter(client: Any, guard: Any) -> None:
     seen = []
     async for delivery in client.consume(TOPIC, GROUP, tag="us", until_idle=0.01):
@@ -55,6 +56,7 @@ async def test_the_first_pop_fixes_the_filter_until_it_is_set_again(client: Any,
     assert await client.subscriptions(GROUP) == [read]
 
 
+@pytest.mark.slow
 async def test_no_filter_is_everything_again(client: Any) -> None:
     await client.set_filter(TOPIC, GROUP, tag="eu")
     assert (await client.set_filter(TOPIC, GROUP)).tag in ("", "*")

@@ -124,6 +124,7 @@ async def test_why_tells_where_a_delayed_or_half_message_is(client: Any, popmq_c
         await client.why("nobody's")
 
 
+@pytest.mark.slow
 async def test_dead_letters_are_delivered_again_some_or_all(client: Any) -> None:
     await client.send(TOPIC, [popmq.Message(str(number), message_id=f"m{number}") for number in range(4)])
     await client.reject(await client.pop(TOPIC, GROUP))
@@ -148,6 +149,7 @@ async def test_a_purged_topic_is_empty_and_takes_new_messages(client: Any) -> No
     assert texts(await client.pop(TOPIC, GROUP)) == ["d"]
 
 
+@pytest.mark.slow
 async def test_offsets_are_asked_for_reset_and_cloned(client: Any, advance: Any, popmq_clock: FakeClock) -> None:
     await client.create_group("audit")
     queue = (await client.send(TOPIC, ["a", "b"]))[0].queue
@@ -169,6 +171,7 @@ async def test_offsets_are_asked_for_reset_and_cloned(client: Any, advance: Any,
     assert await client.pop(TOPIC, GROUP) == []
 
 
+@pytest.mark.slow
 async def test_a_group_is_switched_while_it_reads(client: Any) -> None:
     await client.send(TOPIC, ["a", "b"])
     (first,) = await client.pop(TOPIC, GROUP, max_messages=1)
@@ -202,6 +205,7 @@ async def test_only_official_clients_that_are_connected_can_be_asked(client: Any
             await asked
 
 
+@pytest.mark.slow
 async def test_the_answer_of_an_official_client_is_returned(connect: Connect, popmq_broker: Broker) -> None:
     with LossyWire(popmq_broker.endpoint) as wire:
         for name, kind in [("GetClientStack", pb.GetClientStackResponse), ("VerifyMessage", pb.VerifyMessageResponse)]:

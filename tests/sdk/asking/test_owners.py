@@ -20,6 +20,7 @@ def token(owner: popmq.Attachment, epoch: int = 1, **fields: Any) -> popmq.Token
     return popmq.Token("query", owner.generation, epoch, **fields)
 
 
+@pytest.mark.slow
 async def test_a_sealed_set_is_returned_as_columns_and_repeated(client: Any, owner: popmq.Attachment) -> None:
     assert (owner.acked_epoch, owner.queues) == (0, 8)
     first = await client.pop_sealed(TOPIC, GROUP, token(owner))
@@ -41,6 +42,7 @@ async def test_a_sealed_set_is_repeated_after_its_lease_too(client: Any, owner: 
     assert (again.torn_stolen, again.torn_lost) == (0, 0)
 
 
+@pytest.mark.slow
 async def test_ack_up_to_finishes_an_epoch_for_good(client: Any, owner: popmq.Attachment) -> None:
     await client.pop_sealed(TOPIC, GROUP, token(owner))
     assert await client.ack_up_to(GROUP, "query", owner.generation, 1) == popmq.Finished(5, 0)
@@ -65,6 +67,7 @@ async def test_an_owner_that_was_never_attached_is_not_found(client: Any) -> Non
         await client.renew_owner(GROUP, "nobody", 1)
 
 
+@pytest.mark.slow
 async def test_a_read_is_bounded_by_the_position_of_wait_available(client: Any, owner: popmq.Attachment) -> None:
     available = await client.wait_available(TOPIC, GROUP, min_ready=5, wait=0.0)
     assert (available.ready, available.stats.ready) == (5, 5)
@@ -75,6 +78,7 @@ async def test_a_read_is_bounded_by_the_position_of_wait_available(client: Any, 
     assert (sealed.count, sealed.end) == (5, True)
 
 
+@pytest.mark.slow
 async def test_renewing_moves_the_lease_of_everything_held(
     client: Any, owner: popmq.Attachment, popmq_clock: Any
 ) -> None:
@@ -86,6 +90,7 @@ async def test_renewing_moves_the_lease_of_everything_held(
     assert (shown.owner, shown.generation, shown.messages) == ("query", owner.generation, 5)
 
 
+@pytest.mark.slow
 async def test_a_released_owners_messages_are_visible_to_others(client: Any, owner: popmq.Attachment) -> None:
     await client.pop_sealed(TOPIC, GROUP, token(owner))
     assert await client.pop(TOPIC, GROUP) == []

@@ -35,6 +35,7 @@ async def test_a_send_over_the_quota_is_refused_with_a_hint_when_it_is_not_tried
     assert (await client.stats(SLOW)).topics[0].messages == 10
 
 
+@pytest.mark.slow
 async def test_a_send_over_the_quota_is_tried_again_and_stored_once(client: Any, advance: Any) -> None:
     await client.send(SLOW, [b"x"] * 10)
     late = asyncio.ensure_future(client.send(SLOW, b"late"))
@@ -44,11 +45,13 @@ async def test_a_send_over_the_quota_is_tried_again_and_stored_once(client: Any,
     assert (await client.stats(SLOW)).topics[0].messages == 11
 
 
+@pytest.mark.slow
 async def test_a_body_over_the_topics_limit_is_at_fault_itself(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="1001"):
         await client.send(SLOW, b"x" * 1001)
 
 
+@pytest.mark.slow
 async def test_a_pop_over_the_quota_and_one_over_the_in_flight_limit_are_distinguished(
     connect: Connect, client: Any, advance: Any
 ) -> None:

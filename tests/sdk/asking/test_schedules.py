@@ -21,6 +21,7 @@ async def client(connect: Connect, popmq_clock: FakeClock) -> Any:
     return client
 
 
+@pytest.mark.slow
 async def test_a_schedule_sends_its_message_at_its_times(client: Any, advance: Any, popmq_clock: FakeClock) -> None:
     message = popmq.Message(b"go", key="k", more_keys=("l",), tag="t", properties={"a": "b"})
     made = await client.create_schedule("s", "0 * * * *", TOPIC, message, tz="Europe/Berlin", missed="all")

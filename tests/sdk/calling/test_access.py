@@ -29,6 +29,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+@pytest.mark.slow
 async def test_a_key_over_tls_sends_pops_and_acks(connect: Connect, broker: EmbeddedBroker) -> None:
     client = connect(broker.tls_endpoint, tls_ca=broker.certificate, **ROOT)
     await client.create_topic("orders")
@@ -44,6 +45,7 @@ async def test_a_key_over_tls_sends_pops_and_acks(connect: Connect, broker: Embe
         await reader.send("orders", "three")
 
 
+@pytest.mark.slow
 async def test_a_consumer_and_a_checker_call_with_the_key(
     connect: Connect, broker: EmbeddedBroker, guard: Callable[[popmq.Delivery], Any]
 ) -> None:
@@ -131,6 +133,7 @@ def test_half_a_key_and_a_file_that_is_not_there_are_reported_when_the_client_is
         assert "hidden" not in str(error.value)
 
 
+@pytest.mark.slow
 async def test_a_certificate_that_is_not_trusted_and_a_port_without_tls_are_reported_with_the_cure(
     connect: Connect, broker: EmbeddedBroker
 ) -> None:
@@ -141,6 +144,7 @@ async def test_a_certificate_that_is_not_trusted_and_a_port_without_tls_are_repo
         await connect(broker.endpoint, tls_ca=broker.certificate, timeouts=quick, **ROOT).list_topics()
 
 
+@pytest.mark.slow
 async def test_a_client_shows_its_secret_in_no_log_error_or_representation(
     connect: Connect, broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,6 +17,7 @@ from tests.sdk.calling.lossy import LOSE, REFUSE, LossyWire
 from tests.sdk.conftest import GROUP, TOPIC
 
 
+@pytest.mark.slow
 async def test_a_send_whose_answers_were_lost_is_stored_once_and_gets_its_first_receipts(
     lossy: Any, wire: LossyWire
 ) -> None:
@@ -39,6 +40,7 @@ async def test_a_broker_that_goes_and_comes_is_logged_once_each(
     assert came.startswith(f"the broker at {wire.endpoint} answers again after")
 
 
+@pytest.mark.slow
 async def test_every_try_of_a_send_is_the_same_request(lossy: Any, wire: LossyWire) -> None:
     wire.plan["Send"] = [REFUSE, REFUSE]
     await lossy.send(TOPIC, b"x")
@@ -54,6 +56,7 @@ async def test_sends_are_numbered_apart(lossy: Any, wire: LossyWire) -> None:
     assert len({request.producer_id for request in requests}) == 1
 
 
+@pytest.mark.slow
 async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(
     lossy: Any, wire: LossyWire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ async def test_a_consumer_closed_during_a_release_releases_nothing_twice(
     assert "outcome of group" not in caplog.text
 
 
+@pytest.mark.slow
 async def test_messages_of_every_kind_are_gathered_and_each_caller_gets_its_own(lossy: Any, wire: LossyWire) -> None:
     await lossy.create_topic("later", type="DELAY")
     wire.plan["Send"] = [LOSE, REFUSE, LOSE]
@@ -136,6 +140,7 @@ async def test_messages_of_every_kind_are_gathered_and_each_caller_gets_its_own(
         assert isinstance(refused, errors.InvalidField)
 
 
+@pytest.mark.slow
 async def test_a_pop_whose_answer_was_lost_returns_that_batch_at_its_first_attempt(lossy: Any, wire: LossyWire) -> None:
     await lossy.send(TOPIC, [b"a", b"b"])
     wire.plan["Pop"] = [LOSE]
@@ -143,6 +148,7 @@ async def test_a_pop_whose_answer_was_lost_returns_that_batch_at_its_first_attem
     assert [(delivery.body, delivery.attempt) for delivery in popped] == [(b"a", 1), (b"b", 1)]
 
 
+@pytest.mark.slow
 async def test_a_pop_that_is_tried_again_waits_only_for_what_is_left(lossy: Any, wire: LossyWire) -> None:
     wire.plan["Pop"] = [REFUSE]
     await lossy.pop(TOPIC, GROUP, wait=0.2)
@@ -151,6 +157,7 @@ async def test_a_pop_that_is_tried_again_waits_only_for_what_is_left(lossy: Any,
     assert second.wait_ms < first.wait_ms == 200
 
 
+@pytest.mark.slow
 async def test_a_client_is_asked_once_even_if_it_is_silent(lossy: Any, wire: LossyWire) -> None:
     wire.plan["VerifyMessage"], wire.plan["GetClientStack"] = [REFUSE], [REFUSE]
     with pytest.raises(errors.Unavailable):
@@ -169,6 +176,7 @@ async def test_an_extend_that_is_tried_again_and_meets_a_dead_handle_has_failed(
         await lossy.extend(delivery)
 
 
+@pytest.mark.slow
 async def test_a_consumer_whose_answers_get_lost_still_sees_each_message_once(
     lossy: Any, wire: LossyWire, guard: Any
 ) -> None:
@@ -184,6 +192,7 @@ async def test_a_consumer_whose_answers_get_lost_still_sees_each_message_once(
     assert (stats.acked, stats.in_flight) == (40, 0)
 
 
+@pytest.mark.slow
 async def test_a_consumer_is_not_idle_before_the_broker_knows_how_the_last_message_ended(
     lossy: Any, wire: LossyWire, guard: Any
 ) -> None:
@@ -232,6 +241,7 @@ async def test_every_close_of_a_consumer_returns_after_its_goodbye(lossy: Any, w
     assert (await lossy.stats(TOPIC, GROUP)).groups[0].sessions == 0
 
 
+@pytest.mark.slow
 async def test_a_replayed_batch_is_renewed_at_once_for_its_lease_is_older_than_its_answer(
     lossy: Any, wire: LossyWire, guard: Any, popmq_clock: FakeClock, advance: Any
 ) -> None:
@@ -292,6 +302,7 @@ async def test_a_batch_that_was_under_way_when_its_task_was_cancelled_is_release
     assert (again.body, again.attempt) == (b"x", 1)
 
 
+@pytest.mark.slow
 async def test_the_test_clock_does_not_advance_before_settled_messages_reach_the_broker(
     lossy: Any, wire: LossyWire, guard: Any, popmq_clock: FakeClock, advance: Any
 ) -> None:
@@ -312,6 +323,7 @@ async def test_the_test_clock_does_not_advance_before_settled_messages_reach_the
     assert stats.acked == 1
 
 
+@pytest.mark.slow
 async def test_gathering_is_bounded_by_messages_and_by_bytes(lossy: Any, wire: LossyWire) -> None:
     await asyncio.gather(*[lossy.send(TOPIC, b"x" * 300_000) for _ in range(30)])
     assert max(map(len, wire.seen["Send"])) <= 1024 * 1024

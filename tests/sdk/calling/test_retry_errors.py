@@ -29,6 +29,7 @@ async def test_every_code_of_the_contract_is_raised_as_its_class(lossy: Any, wir
     assert len(wire.seen["Send"]) == 1
 
 
+@pytest.mark.slow
 async def test_a_code_of_a_newer_broker_is_still_our_error(lossy: Any, wire: LossyWire) -> None:
     info = pb.ErrorInfo.FromString(b"\x08\x63\x12\x0dsomething new")  # code 99
     wire.plan["Send"] = [(grpc.StatusCode.FAILED_PRECONDITION, info)]
@@ -65,6 +66,7 @@ async def test_tries_are_bounded_when_asked(connect: Connect, wire: LossyWire) -
     assert len(wire.seen["ListTopics"]) == 3
 
 
+@pytest.mark.slow
 async def test_a_broker_that_stays_away_is_given_up_at_the_timeout(connect: Connect) -> None:
     with LossyWire("127.0.0.1:1") as nowhere:
         gone = nowhere.endpoint
@@ -75,6 +77,7 @@ async def test_a_broker_that_stays_away_is_given_up_at_the_timeout(connect: Conn
     assert client.client_stats().retries > 1
 
 
+@pytest.mark.slow
 async def test_a_deadline_in_a_later_try_tells_what_went_wrong_before(connect: Connect, wire: LossyWire) -> None:
     client = connect(wire.endpoint, timeouts=popmq.Timeouts(admin=2.0), retry=QUICK)
     wire.plan["ListTopics"] = [REFUSE, HANG]
@@ -82,6 +85,7 @@ async def test_a_deadline_in_a_later_try_tells_what_went_wrong_before(connect: C
         await client.list_topics()
 
 
+@pytest.mark.slow
 async def test_a_broker_that_does_not_answer_meets_the_deadline(connect: Connect, wire: LossyWire) -> None:
     client = connect(wire.endpoint, timeouts=popmq.Timeouts(send=0.1))
     wire.plan["Send"] = [HANG]

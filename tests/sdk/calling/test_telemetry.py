@@ -40,6 +40,7 @@ def seen() -> Seen:
     return Seen(**json.loads(done.stdout))
 
 
+@pytest.mark.slow
 def test_a_send_is_a_producer_span_below_the_current_one(seen: Seen) -> None:
     (checkout,) = seen.named("checkout")
     (one, *_) = seen.named("send orders")
@@ -53,6 +54,7 @@ def test_a_send_is_a_producer_span_below_the_current_one(seen: Seen) -> None:
     assert two["attributes"]["messaging.batch.message_count"] == 2
 
 
+@pytest.mark.slow
 def test_a_handler_is_a_consumer_span_in_the_trace_of_the_sender(seen: Seen) -> None:
     (one, *_) = seen.named("send orders")
     process, *_ = seen.named("process orders")
@@ -118,6 +120,7 @@ def test_the_metrics_count_messages_and_time_operations(seen: Seen) -> None:
     assert not [each for each in seen.metrics if "messaging.message.id" in each["attributes"]]
 
 
+@pytest.mark.slow
 def test_telemetry_without_a_provider_does_and_imports_nothing() -> None:
     code = """
 import sys, popmq.testing

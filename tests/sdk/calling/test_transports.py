@@ -29,6 +29,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
         yield broker
 
 
+@pytest.mark.slow
 @BOTH
 def test_messages_errors_and_streams_are_the_same_on_both_transports(
     popmq_broker: Broker, tmp_path: Path, transport: str
@@ -48,6 +49,7 @@ def test_messages_errors_and_streams_are_the_same_on_both_transports(
     assert missing.value.action
 
 
+@pytest.mark.slow
 @BOTH
 def test_tls_and_its_errors_are_the_same_on_both_transports(secured: EmbeddedBroker, transport: str) -> None:
     options = {"transport": transport, "retry": ONCE}
@@ -65,6 +67,7 @@ def test_tls_and_its_errors_are_the_same_on_both_transports(secured: EmbeddedBro
             assert cure in (refused.value.action or ""), refused.value
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_broker_that_goes_and_comes_under_load_loses_nothing(popmq_broker: Broker, transport: str) -> None:
     client = popmq_broker.client(transport=transport, retry=popmq.Retry(first=0.001, longest=0.01))
@@ -117,6 +120,7 @@ def test_a_tls_ca_without_a_certificate_is_refused(tmp_path: Path) -> None:
         client.list_topics()
 
 
+@pytest.mark.slow
 def test_calls_go_over_the_python_transport_unless_asked_and_load_neither_grpc_nor_asyncio(
     popmq_broker: Broker,
 ) -> None:

@@ -105,6 +105,7 @@ async def test_a_pickled_delivery_is_the_same_and_its_handle_settles_it(client: 
         await client.ack(delivery)
 
 
+@pytest.mark.slow
 async def test_a_word_for_on_error_that_does_not_exist_is_refused(client: Any) -> None:
     for consume in (client.consume, client.pull_consume):
         with pytest.raises(errors.InvalidField, match=r"'ignore' is neither 'log' nor 'raise'"):
@@ -140,6 +141,7 @@ def test_a_malformed_duration_is_refused_with_the_forms_to_write(given: Any) -> 
     assert '"90s"' in refused.value.action
 
 
+@pytest.mark.slow
 async def test_durations_are_taken_wherever_the_client_takes_one(client: Any, popmq_clock: FakeClock) -> None:
     await client.create_group("brief", invisible="90s", backoff=["1s", timedelta(minutes=1)])
     made = await client.get_group("brief")
@@ -160,6 +162,7 @@ async def test_a_broker_that_does_not_answer_is_given_up_after_reach(connect: Co
     assert client.client_stats().retries == 0
 
 
+@pytest.mark.slow
 async def test_a_second_settling_is_reported_as_one(client: Any, guard: Any, caplog: pytest.LogCaptureFixture) -> None:
     await client.send(TOPIC, "x")
     (delivery,) = await client.pop(TOPIC, GROUP)

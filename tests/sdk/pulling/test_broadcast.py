@@ -37,6 +37,7 @@ def damage(file: Path, broken: bytes | None) -> None:
         file.write_bytes(broken)
 
 
+@pytest.mark.slow
 async def test_every_consumer_gets_every_message(connect: Connect, client: Any, guard: Any) -> None:
     await each_queue(client, TOPIC, 8, 5)
     for reader in (connect(), connect(), connect()):
@@ -51,6 +52,7 @@ async def test_one_client_may_broadcast_to_several_consumers(client: Any, guard:
         assert await take(other, guard, 2) == ["a", "b"]
 
 
+@pytest.mark.slow
 async def test_the_broker_keeps_no_state_of_a_broadcast_reader(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a"])
     async with client.broadcast_consume(TOPIC) as consumer:
@@ -145,6 +147,7 @@ async def test_a_new_reader_may_begin_at_the_end_or_at_a_time(
         assert await take(consumer, guard, 1) == ["new"]
 
 
+@pytest.mark.slow
 async def test_a_failed_message_is_logged_and_passed_over(
     client: Any, guard: Any, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -181,6 +184,7 @@ async def test_queues_that_a_topic_gets_later_are_read_from_their_first_message(
         assert (delivery.queue, delivery.offset) == (8, 0)
 
 
+@pytest.mark.slow
 async def test_a_filter_passes_over_messages_that_do_not_match(client: Any, guard: Any, file: Path) -> None:
     await client.send(TOPIC, ["x"])
     seen = []

@@ -166,6 +166,7 @@ async def test_messages_pulled_ahead_are_not_delivered_after_a_switch_to_pop(nar
             assert delivery.text() == "after"
 
 
+@pytest.mark.slow
 async def test_a_message_that_cannot_be_sent_back_because_of_the_switch_is_not_delivered_again(
     narrow: Any, guard: Any
 ) -> None:

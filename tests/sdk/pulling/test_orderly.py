@@ -53,6 +53,7 @@ async def test_handlers_beside_each_other_keep_the_order_of_each_queue(client: A
     assert seen == {queue: list(range(25)) for queue in range(4)}
 
 
+@pytest.mark.slow
 async def test_a_failed_message_is_tried_again_in_place_after_a_second(client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, ["bad", "behind"])
     async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
@@ -86,6 +87,7 @@ async def test_a_message_of_an_orderly_queue_is_dead_lettered_after_its_last_att
     assert (dead.dead_letter.attempts, dead.dead_letter.last_client) == (3, client.client_id)
 
 
+@pytest.mark.slow
 async def test_a_handler_may_put_its_message_off_or_reject_it(client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, ["later", "bad", "last"])
     async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
@@ -113,6 +115,7 @@ async def test_a_delivery_that_was_dropped_unsettled_comes_again_in_its_place(
         assert await take(consumer, guard, 1) == ["b"]
 
 
+@pytest.mark.slow
 async def test_a_queue_is_handed_on_when_the_message_in_hand_is_done_and_not_before(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
@@ -139,6 +142,7 @@ async def test_a_queue_is_handed_on_when_the_message_in_hand_is_done_and_not_bef
 # ── Locks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 async def test_locks_are_renewed_while_a_handler_runs(connect: Connect, client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, ["slow"])
     other = connect()
@@ -150,6 +154,7 @@ async def test_locks_are_renewed_while_a_handler_runs(connect: Connect, client: 
     assert sum((await committed(client)).values()) == 1
 
 
+@pytest.mark.slow
 async def test_a_restart_of_the_broker_frees_no_lock_for_long(
     connect: Connect, client: Any, guard: Any, advance: Any, popmq_broker: Broker
 ) -> None:

@@ -22,6 +22,7 @@ async def pulled(client: Any) -> Any:
     return client
 
 
+@pytest.mark.slow
 async def test_a_pull_reads_from_an_offset_and_says_where_to_go_on(pulled: Any) -> None:
     await pulled.send(TOPIC, [f"{number}" for number in range(5)])
     page = await pulled.pull(TOPIC, GROUP, 0, 1, max_messages=3)
@@ -158,6 +159,7 @@ async def test_a_group_that_pops_has_no_offsets_to_move(client: Any) -> None:
             await call
 
 
+@pytest.mark.slow
 async def test_columns_of_a_range_end_at_its_end_whatever_the_filter_passes_over(pulled: Any) -> None:
     await pulled.send(TOPIC, [Message(f"{number}", tag="ab"[number % 2]) for number in range(10)])
     page = await pulled.pull_columns(TOPIC, 0, 2, 7)
@@ -172,6 +174,7 @@ async def test_columns_of_a_range_end_at_its_end_whatever_the_filter_passes_over
     assert ([*page.columns.offset], page.next_offset) == ([8, 9], 10)
 
 
+@pytest.mark.slow
 async def test_only_the_columns_that_are_asked_for_come_and_the_offsets(pulled: Any) -> None:
     await pulled.send(TOPIC, [Message("x" * 1000, key="k", tag="t", properties={"a": "b"})] * 3)
     rows = (await pulled.pull_columns(TOPIC, 0, 0, 3, columns=("key", "properties"))).columns
@@ -189,6 +192,7 @@ async def test_columns_of_the_retry_topic_end_at_their_end(pulled: Any) -> None:
     assert [bytes(body) for body in page.columns.body] == [b"one", b"two"]
 
 
+@pytest.mark.slow
 async def test_a_range_without_length_is_refused(pulled: Any) -> None:
     with pytest.raises(errors.InvalidField, match="end_offset must be greater than offset"):
         await pulled.pull_columns(TOPIC, 0, 5, 5)

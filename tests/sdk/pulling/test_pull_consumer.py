@@ -55,6 +55,7 @@ async def caches(consumer: Any, messages: int) -> bool:
     return bool(sum(state.cached for state in consumer.queues()) == messages)
 
 
+@pytest.mark.slow
 async def test_a_message_that_comes_while_it_waits_is_delivered(client: Any, guard: Any) -> None:
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         waiting = soon(consumer)
@@ -64,6 +65,7 @@ async def test_a_message_that_comes_while_it_waits_is_delivered(client: Any, gua
         assert (delivery.text(), delivery.attempt, delivery.group, delivery.topic) == ("now", 1, GROUP, TOPIC)
 
 
+@pytest.mark.slow
 async def test_a_loop_ends_when_idle_for_long_enough(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a", "b"])
     seen = []
@@ -73,6 +75,7 @@ async def test_a_loop_ends_when_idle_for_long_enough(client: Any, guard: Any) ->
     assert seen == ["a", "b"]
 
 
+@pytest.mark.slow
 async def test_a_consumer_that_comes_back_continues_at_the_committed_offset(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a", "b", "c"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:
@@ -102,6 +105,7 @@ async def test_a_message_in_hand_pins_the_committed_offset(client: Any, guard: A
         assert sum((await committed(client)).values()) == 3
 
 
+@pytest.mark.slow
 async def test_a_message_in_hand_at_the_end_of_a_consumer_comes_again(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a", "in hand"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:
@@ -151,6 +155,7 @@ async def test_a_start_that_is_not_used_is_reported_and_one_at_the_switch_is_obe
         assert await take(consumer, guard, 1) == ["new"]
 
 
+@pytest.mark.slow
 async def test_a_new_group_begins_at_a_time(client: Any, guard: Any, advance: Any, popmq_clock: FakeClock) -> None:
     await client.send(TOPIC, ["before"])
     await advance(10.0)
@@ -171,6 +176,7 @@ async def test_a_group_begins_where_its_creation_named(client: Any, guard: Any) 
         assert delivery.text() == "new"
 
 
+@pytest.mark.slow
 async def test_a_group_that_pops_is_not_pulled(client: Any) -> None:
     await client.send(TOPIC, "x")
     await client.pop(TOPIC, GROUP)
@@ -297,6 +303,7 @@ async def test_a_paused_consumer_pulls_and_delivers_nothing(client: Any, guard: 
 # ── Filters ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", [{"tag": "eu || us"}, {"sql": "region = 'eu' OR region = 'us'"}])
 async def test_a_filter_passes_over_messages_that_do_not_match(client: Any, guard: Any, wanted: dict[str, str]) -> None:
     await client.send(
@@ -310,6 +317,7 @@ async def test_a_filter_passes_over_messages_that_do_not_match(client: Any, guar
     assert sum((await committed(client)).values()) == 4
 
 
+@pytest.mark.slow
 async def test_another_filter_in_the_same_group_is_reported(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:

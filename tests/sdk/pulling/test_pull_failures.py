@@ -30,6 +30,7 @@ async def test_a_failed_message_comes_again_through_the_retry_topic(
     assert sum((await committed(client)).values()) == 2
 
 
+@pytest.mark.slow
 async def test_a_message_that_fails_for_the_last_time_is_a_dead_letter_with_its_reason(
     client: Any, guard: Any, advance: Any
 ) -> None:
@@ -45,6 +46,7 @@ async def test_a_message_that_fails_for_the_last_time_is_a_dead_letter_with_its_
     assert dead.dead_letter.reason.startswith("ValueError: bad")
 
 
+@pytest.mark.slow
 async def test_a_handler_may_settle_its_delivery_itself(client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, ["reject", "release", "ack"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:
@@ -86,6 +88,7 @@ async def test_an_interrupted_message_comes_again_uncounted(
         assert again.attempt == 1
 
 
+@pytest.mark.slow
 async def test_an_error_with_on_error_raise_ends_the_loop_and_sends_the_message_back(
     client: Any, guard: Any, advance: Any
 ) -> None:
@@ -117,6 +120,7 @@ async def test_a_delivery_that_was_dropped_unsettled_is_sent_back(client: Any, g
         assert (again.text(), again.attempt) == ("forgotten", 2)
 
 
+@pytest.mark.slow
 async def test_settling_twice_counts_once(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["x", "y"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:

@@ -30,6 +30,7 @@ async def ends(consumer: Any) -> None:
         await next_of(consumer)
 
 
+@pytest.mark.slow
 async def test_a_consumer_is_not_idle_before_its_failed_messages_are_sent_back(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, late: threading.Event
 ) -> None:
@@ -46,6 +47,7 @@ async def test_a_consumer_is_not_idle_before_its_failed_messages_are_sent_back(
         await ends(consumer)
 
 
+@pytest.mark.slow
 async def test_the_idle_time_begins_when_failed_messages_are_sent_back(
     connect: Connect,
     client: Any,
@@ -83,6 +85,7 @@ async def more(begun: list[float], before: int) -> bool:
     return len(begun) > before
 
 
+@pytest.mark.slow
 async def test_the_broker_has_the_last_word_on_whether_anything_is_left(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, late: threading.Event
 ) -> None:
@@ -97,6 +100,7 @@ async def test_the_broker_has_the_last_word_on_whether_anything_is_left(
         await ends(consumer)
 
 
+@pytest.mark.slow
 async def test_a_consumer_is_not_idle_while_the_broker_is_away(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +118,7 @@ async def test_a_consumer_is_not_idle_while_the_broker_is_away(
         await ends(consumer)
 
 
+@pytest.mark.slow
 async def test_the_end_of_its_topic_is_not_taken_for_idleness(
     connect: Connect, client: Any, wire: LossyWire, late: threading.Event
 ) -> None:

@@ -37,6 +37,7 @@ async def leaves(consumer: Any, queues: int, advance: Any) -> bool:
     return bool(sum(state.leaving and not state.retry for state in consumer.queues()) == queues)
 
 
+@pytest.mark.slow
 async def test_a_queue_stays_locked_until_its_messages_in_hand_are_settled(
     connect: Connect, client: Any, guard: Any, advance: Any, popmq_clock: Any
 ) -> None:
@@ -56,6 +57,7 @@ async def test_a_queue_stays_locked_until_its_messages_in_hand_are_settled(
             other.stop()
 
 
+@pytest.mark.slow
 async def test_settling_a_message_after_its_queue_was_reassigned_has_no_effect(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
@@ -79,6 +81,7 @@ async def test_settling_a_message_after_its_queue_was_reassigned_has_no_effect(
             assert {delivery.queue for delivery in again} == set(range(8)) - mine
 
 
+@pytest.mark.slow
 async def test_until_idle_waits_for_assigned_queues_that_another_client_holds(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
 ) -> None:
@@ -134,6 +137,7 @@ async def test_a_retry_in_hand_keeps_the_lock_of_the_first_queue(
         await consumer.close()
 
 
+@pytest.mark.slow
 async def test_a_queue_that_leaves_is_pulled_no_more(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
 ) -> None:

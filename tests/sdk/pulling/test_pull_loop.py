@@ -67,6 +67,7 @@ def wire(popmq_broker: Broker) -> Iterator[WatchedWire]:
         yield wire
 
 
+@pytest.mark.slow
 async def test_a_queue_has_one_pull_under_way_and_the_next_begins_where_the_last_ended(
     connect: Connect, client: Any, wire: WatchedWire, guard: Any
 ) -> None:
@@ -94,6 +95,7 @@ async def test_a_stopped_consumer_pulls_no_more(
     assert wire.pulls() == before
 
 
+@pytest.mark.slow
 async def test_a_loop_with_nothing_to_read_makes_one_pull_a_hold(
     connect: Connect, client: Any, wire: WatchedWire, guard: Any, advance: Any
 ) -> None:
@@ -120,6 +122,7 @@ async def asked(wire: WatchedWire, pulls: int) -> bool:
     return wire.pulls() >= pulls
 
 
+@pytest.mark.slow
 async def test_pulled_messages_are_delivered_while_the_next_pull_runs(
     connect: Connect, client: Any, wire: WatchedWire
 ) -> None:

@@ -63,6 +63,7 @@ async def test_two_consumers_share_the_queues_without_overlap(
         await consumer.close()
 
 
+@pytest.mark.slow
 async def test_some_consumers_are_idle_when_there_are_more_than_queues(
     connect: Connect, client: Any, advance: Any
 ) -> None:
@@ -75,6 +76,7 @@ async def test_some_consumers_are_idle_when_there_are_more_than_queues(
         await consumer.close()
 
 
+@pytest.mark.slow
 async def test_queues_of_a_consumer_that_leaves_go_on_at_the_committed_offset(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
@@ -92,6 +94,7 @@ async def test_queues_of_a_consumer_that_leaves_go_on_at_the_committed_offset(
     assert await committed(client) == dict.fromkeys(range(8), 4)
 
 
+@pytest.mark.slow
 async def test_cached_messages_of_a_reassigned_queue_are_not_delivered(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
@@ -111,6 +114,7 @@ async def test_cached_messages_of_a_reassigned_queue_are_not_delivered(
             one.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orderly", [False, True])
 async def test_a_restart_of_the_broker_moves_no_queue(
     connect: Connect, client: Any, guard: Any, advance: Any, popmq_broker: Broker, orderly: bool
@@ -170,6 +174,7 @@ async def test_queues_that_the_topic_gets_later_are_read_from_their_first_messag
         assert seen == set(range(9))
 
 
+@pytest.mark.slow
 async def test_a_consumer_waits_while_its_group_pops(client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, ["a", "b"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:
@@ -186,6 +191,7 @@ async def test_a_consumer_waits_while_its_group_pops(client: Any, guard: Any, ad
         assert (delivery.text(), delivery.attempt) == ("b", 2)  # it was leased, and came back as a retry
 
 
+@pytest.mark.slow
 async def test_a_message_in_hand_does_not_keep_its_queue_when_the_group_pops(
     client: Any, guard: Any, advance: Any
 ) -> None:
@@ -213,6 +219,7 @@ async def test_messages_not_committed_before_a_switch_to_pop_are_popped(client: 
         assert [delivery.text() for delivery in await client.pop(TOPIC, GROUP)] == ["a"]
 
 
+@pytest.mark.slow
 async def test_a_topic_that_is_deleted_ends_the_loop(client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, "x")
     consumer = client.pull_consume(TOPIC, GROUP)
@@ -240,6 +247,7 @@ def answer(status: str, next_offset: int) -> Callable[[Any], bytes]:
     return lambda _forward: response.SerializeToString()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"])
 async def test_an_offset_that_is_no_place_is_corrected_and_the_queue_begun_again_there(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any, status: str
@@ -266,6 +274,7 @@ async def pulled(wire: LossyWire, times: int) -> bool:
     return len(wire.seen["Pull"]) >= times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "status", ["OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING", "OFFSET_OVERFLOW_ONE"]
 )
@@ -284,6 +293,7 @@ async def test_an_answer_without_messages_moves_the_pull_and_the_commit_on(
         delivery.ack()
 
 
+@pytest.mark.slow
 async def test_a_pull_holds_as_long_as_it_was_asked_to_and_takes_a_batch(
     connect: Connect, client: Any, wire: LossyWire, guard: Any
 ) -> None:
@@ -294,6 +304,7 @@ async def test_a_pull_holds_as_long_as_it_was_asked_to_and_takes_a_batch(
     assert {(request.wait_ms, request.max_messages) for request in requests} == {(15_000, 32)}
 
 
+@pytest.mark.slow
 async def test_a_client_sends_one_heartbeat_a_group_with_all_its_topics(
     connect: Connect, client: Any, wire: LossyWire, advance: Any
 ) -> None:
@@ -318,6 +329,7 @@ async def parked(client: Any, topic: str) -> bool:
     return any(numbers.waiters for numbers in (await client.stats(topic, GROUP)).groups)
 
 
+@pytest.mark.slow
 async def test_a_queue_locked_by_another_client_is_not_read_until_it_is_free(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
 ) -> None:
@@ -338,6 +350,7 @@ async def test_a_queue_locked_by_another_client_is_not_read_until_it_is_free(
     assert len((await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues) == 8
 
 
+@pytest.mark.slow
 async def test_one_of_many_consumers_that_start_together_sets_the_start_of_the_group(
     connect: Connect, client: Any, wire: LossyWire, advance: Any
 ) -> None:
@@ -362,6 +375,7 @@ async def released(advance: Any, client: Any) -> bool:
     return any(numbers.backoff for numbers in (await client.stats(TOPIC, GROUP)).groups)
 
 
+@pytest.mark.slow
 async def test_a_message_that_failed_before_the_close_is_sent_back_before_the_last_commit(
     connect: Connect, client: Any, wire: LossyWire, guard: Any
 ) -> None:
@@ -373,6 +387,7 @@ async def test_a_message_that_failed_before_the_close_is_sent_back_before_the_la
     assert (await client.stats(TOPIC, GROUP)).groups[0].backoff == 1
 
 
+@pytest.mark.slow
 async def test_a_send_back_that_fails_is_tried_again_and_nothing_is_lost(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

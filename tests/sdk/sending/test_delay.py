@@ -95,6 +95,7 @@ async def test_a_message_that_has_fired_cannot_be_recalled(client: Any, advance:
     assert await bodies(client) == ["later"]
 
 
+@pytest.mark.slow
 async def test_delayed_messages_are_listed_soonest_first_until_a_time(client: Any, popmq_clock: FakeClock) -> None:
     await client.send(MAIL, [popmq.Message(str(delay), delay=delay, message_id=str(delay)) for delay in (30, 10, 20)])
     listed = await client.list_delayed(MAIL, max_messages=2)
@@ -105,6 +106,7 @@ async def test_delayed_messages_are_listed_soonest_first_until_a_time(client: An
     assert (await client.stats(MAIL)).topics[0].delayed == 3
 
 
+@pytest.mark.slow
 async def test_a_delay_of_no_name_and_a_normal_topic_refuse(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="'soon' is not a duration") as refused:
         await client.send(MAIL, popmq.Message("x", delay="soon"))
@@ -116,6 +118,7 @@ async def test_a_delay_of_no_name_and_a_normal_topic_refuse(client: Any) -> None
         await client.send(MAIL, popmq.Message("x", delay=1.0, deliver_at=2e9))
 
 
+@pytest.mark.slow
 async def test_a_message_of_higher_priority_is_delivered_first(client: Any) -> None:
     await client.create_topic("urgent", type="PRIORITY")
     await client.send("urgent", [popmq.Message(str(level), priority=level) for level in (0, 9, 4)])

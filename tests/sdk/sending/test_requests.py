@@ -92,6 +92,7 @@ async def test_a_delivery_replies_by_itself(client: Any, kind: str) -> None:
     assert (await asked).text() == "!"
 
 
+@pytest.mark.slow
 async def test_a_request_lives_through_a_restart_of_the_broker(client: Any, popmq_broker: Broker) -> None:
     asked = asyncio.ensure_future(client.request(ASK, "?", timeout=60))
     delivery = await next_of(client)
@@ -132,6 +133,7 @@ async def _serve(broker: Broker, worker: popmq.Worker) -> None:
     await worker.serve(popmq.AsyncClient(broker.endpoint))
 
 
+@pytest.mark.slow
 def test_the_return_value_of_a_handler_is_the_reply(popmq_broker: Broker) -> None:
     worker = popmq.Worker()
 

@@ -119,6 +119,7 @@ async def test_an_unknown_topic_is_refused_with_its_name_and_the_cure(client: An
     assert "topic create" in refused.value.action
 
 
+@pytest.mark.slow
 async def test_a_list_longer_than_a_request_may_be_is_cut(client: Any) -> None:
     receipts = await client.send(TOPIC, [b"%d" % number for number in range(5000)])
     assert len(receipts) == 5000
@@ -126,6 +127,7 @@ async def test_a_list_longer_than_a_request_may_be_is_cut(client: Any) -> None:
     assert len(await bodies(client)) == 5000
 
 
+@pytest.mark.slow
 async def test_a_list_heavier_than_a_request_may_be_is_cut(client: Any) -> None:
     receipts = await client.send(TOPIC, [b"x" * 4_000_000] * 5)
     assert len(receipts) == 5
@@ -147,6 +149,7 @@ async def test_sending_another_type_is_a_type_error_that_says_what_to_write(clie
     assert await bodies(client) == []
 
 
+@pytest.mark.slow
 async def test_an_object_is_sent_as_json_and_read_as_json(client: Any) -> None:
     for value in ({"order": 1, "to": "Jürgen"}, [1, 2, 3], 5, None):
         await client.send(TOPIC, popmq.Message.json(value, key="k"))

@@ -96,6 +96,7 @@ async def test_a_block_may_end_its_transaction_itself(client: Any) -> None:
         assert await bodies(client) == ["kept"]
 
 
+@pytest.mark.slow
 async def test_a_block_that_sends_nothing_ends_nothing(client: Any) -> None:
     before = client.client_stats().calls
     async with client.transaction(TOPIC):
@@ -138,6 +139,7 @@ async def test_a_transaction_is_ended_once_and_the_same_way_again(client: Any) -
         await client.end_transaction("nobody's", "commit")
 
 
+@pytest.mark.slow
 async def test_a_normal_topic_takes_no_half_messages(client: Any) -> None:
     await client.create_topic("plain")
     with pytest.raises(errors.InvalidField, match="TRANSACTION"):
@@ -205,6 +207,7 @@ async def test_the_callback_of_an_async_client_may_be_a_coroutine_function(
     assert await bodies(client) == ["half"]
 
 
+@pytest.mark.slow
 async def test_one_client_answers_for_several_topics_and_takes_on_more(client: Any, until_ended: Any) -> None:
     seen: list[str] = []
 
@@ -224,6 +227,7 @@ async def test_one_client_answers_for_several_topics_and_takes_on_more(client: A
         await until_ended(seen)
 
 
+@pytest.mark.slow
 async def test_a_checker_outlives_a_broker_that_restarts(client: Any, until_ended: Any, popmq_broker: Broker) -> None:
     checks: list[int] = []
 
@@ -239,6 +243,7 @@ async def test_a_checker_outlives_a_broker_that_restarts(client: Any, until_ende
     assert await bodies(client) == ["half", "half"]
 
 
+@pytest.mark.slow
 async def test_a_checker_of_a_topic_that_is_not_there_says_so_and_waits_for_it(
     connect: Connect, client: Any, until_ended: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +294,7 @@ async def test_a_checker_that_cannot_be_called_is_refused_where_it_is_given(clie
         client.transaction_checker(TOPIC, 5)
 
 
+@pytest.mark.slow
 async def test_a_rollback_that_does_not_reach_the_broker_leaves_the_error_of_the_block(
     connect: Connect, client: Any, until_ended: Any, popmq_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -336,6 +342,7 @@ ANSWERS = """
 """
 
 
+@pytest.mark.slow
 def test_a_producer_that_was_killed_is_asked_after_its_restart(popmq_broker: Broker, popmq_clock: FakeClock) -> None:
     client = popmq_broker.client()
     client.create_topic(TOPIC, type="TRANSACTION")

@@ -90,6 +90,7 @@ def test_a_function_runs_in_a_thread_and_a_coroutine_in_the_loop(fresh: Broker) 
     assert blocks("by hand") is None
 
 
+@pytest.mark.slow
 def test_a_worker_handles_as_many_messages_at_a_time_as_its_concurrency(fresh: Broker) -> None:
     together = threading.Barrier(4, timeout=30)
     done = taken_by(fresh, lambda delivery: together.wait(), *"abcdefgh", concurrency=4)
@@ -132,6 +133,7 @@ def test_the_annotation_says_what_a_handler_gets(fresh: Broker, kind: Any, body:
     assert (done.outcome, done.result) == ("acked", value)
 
 
+@pytest.mark.slow
 def test_models_of_pydantic_and_structs_of_msgspec_are_made_by_their_libraries(fresh: Broker) -> None:
     pydantic, msgspec = pytest.importorskip("pydantic"), pytest.importorskip("msgspec")
     model = pydantic.create_model("Model", number=(int, pydantic.Field(ge=1)))
@@ -161,6 +163,7 @@ def test_a_handler_takes_the_delivery_beside_the_payload_or_alone(fresh: Broker)
     assert done.result == "alone"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "text"),
     [
@@ -206,6 +209,7 @@ def test_a_generator_that_a_function_returns_fails_its_message(fresh: Broker) ->
     assert done.outcome == "released"
 
 
+@pytest.mark.slow
 def test_an_error_releases_with_the_backoff_of_the_group_until_its_attempts_are_used_up(
     popmq_broker: Broker, popmq_clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,6 +232,7 @@ def test_an_error_releases_with_the_backoff_of_the_group_until_its_attempts_are_
     assert "the handler of message" in caplog.text
 
 
+@pytest.mark.slow
 def test_reject_and_retry_later_say_how_a_message_ends(popmq_broker: Broker, popmq_clock: FakeClock) -> None:
     worker = popmq.Worker()
 
@@ -315,6 +320,7 @@ def test_middleware_surrounds_a_handler_the_first_one_outermost(fresh: Broker) -
     ]
 
 
+@pytest.mark.slow
 def test_a_middleware_that_raises_before_fails_the_message_and_after_changes_nothing(fresh: Broker) -> None:
     notes: list[str] = []
     inner = Notes("b", notes, fails_in="before")
@@ -328,6 +334,7 @@ def test_a_middleware_that_raises_before_fails_the_message_and_after_changes_not
     assert [each.outcome for each in fresh.work(worker)] == ["acked"]
 
 
+@pytest.mark.slow
 def test_a_context_that_middleware_sets_reaches_a_handler_in_its_thread(fresh: Broker) -> None:
     from contextvars import ContextVar
 
@@ -367,6 +374,7 @@ def test_a_test_runs_what_handlers_send_to_each_other(fresh: Broker) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_fast_handlers_pop_many_messages_at_a_time(fresh: Broker) -> None:
     worker = popmq.Worker()
 

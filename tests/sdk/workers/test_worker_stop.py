@@ -11,6 +11,7 @@ from popmq.testing import Broker
 from tests.sdk.workers.workers import sent_to
 
 
+@pytest.mark.slow
 async def test_stop_finishes_running_handlers_and_releases_other_messages_at_once(popmq_broker: Broker) -> None:
     worker, begun = popmq.Worker(popmq_broker.endpoint), asyncio.Event()
     going_on = asyncio.Event()
@@ -85,6 +86,7 @@ async def test_the_second_stop_does_not_wait_for_a_broker_that_is_away(
     await asyncio.wait_for(serving, 5.0)
 
 
+@pytest.mark.slow
 async def test_a_worker_whose_group_is_not_there_says_so(popmq_broker: Broker) -> None:
     worker = popmq.Worker(popmq_broker.endpoint)
     worker.on("orders", group="billing")(lambda delivery: None)

@@ -67,6 +67,7 @@ def test_browse_is_another_word_for_the_mode_that_leases_nothing(broker: Broker,
     assert broker.client.stats().groups == ()
 
 
+@pytest.mark.slow
 def test_a_read_begins_and_ends_by_time(broker: Broker, twenty: int) -> None:
     assert bodies(read(broker, startingOffsets=twenty)) == list(range(10, 20))
     assert bodies(read(broker, endingOffsets=twenty)) == list(range(10))
@@ -93,6 +94,7 @@ def test_offsets_that_cannot_be_meant_are_refused(broker: Broker, offsets: str, 
         read(broker, startingOffsets=offsets)
 
 
+@pytest.mark.slow
 def test_tasks_fit_the_rows(broker: Broker) -> None:
     (nothing,) = parts(broker)
     assert nothing.spans == ()

@@ -37,6 +37,7 @@ def broken(made: Drain) -> list[Row]:
     return rows
 
 
+@pytest.mark.slow
 def test_every_action_sees_the_same_rows_and_the_end_of_the_block_acks_them(broker: Broker) -> None:
     sent = broker.send(30)
     with drain(broker) as nightly:

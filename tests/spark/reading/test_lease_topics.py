@@ -47,6 +47,7 @@ def test_several_topics_are_one_stream_in_which_each_gives_its_share(broker: Bro
     assert acked(broker) == {TOPIC: 60, "bills": 30, "carts": 10}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_a_crash_repeats_the_batch_of_all_topics_exactly(broker: Broker, point: str) -> None:
     sent = broker.send(20) + send(broker, "bills", 20)
@@ -170,6 +171,7 @@ def test_progress_tells_the_backlog_in_all_and_by_topic(broker: Broker) -> None:
     assert progress["oldestAgeMs"] == 2_000
 
 
+@pytest.mark.slow
 def test_few_rows_of_several_topics_wait_for_more_and_then_no_longer(broker: Broker) -> None:
     query = several(broker, minRowsPerTrigger=6, maxTriggerDelay="60s", longPollTimeout="1s")
     now = [0.0]

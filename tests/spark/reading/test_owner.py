@@ -25,6 +25,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
     assert any(condition() or pause.wait(0.02) for _ in range(1000))
 
 
+@pytest.mark.slow
 def test_the_lease_is_renewed_while_a_batch_takes_long(broker: Broker) -> None:
     broker.send(10)
     query = broker.query(invisibleTime="1s")
@@ -45,6 +46,7 @@ def test_an_owner_that_was_taken_over_is_no_longer_renewed_by_its_old_driver(bro
     wait_for(lambda: not heartbeat.is_alive())
 
 
+@pytest.mark.slow
 def test_stop_ends_the_heartbeat(broker: Broker) -> None:
     query, others = broker.query(invisibleTime="1s"), heartbeats()
     query.trigger()
@@ -222,6 +224,7 @@ def test_two_queries_in_one_group_share_the_messages(broker: Broker) -> None:
     assert broker.group().in_flight == 0
 
 
+@pytest.mark.slow
 def test_a_broker_that_stays_away_ends_the_query_with_a_clear_error(broker: Broker) -> None:
     broker.send(10)
     query = broker.query(brokerUnavailableTimeout="1s")

@@ -11,6 +11,7 @@ from popmq_spark.offsets.range_part import RangePart, read_ranges
 from tests.spark.conftest import Broker
 
 
+@pytest.mark.slow
 def test_columns_that_are_not_asked_for_are_not_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.send(3, size=1000)
     stream = broker.query(mode="offsets")

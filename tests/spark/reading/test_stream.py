@@ -94,6 +94,7 @@ def test_a_read_is_repeatable_after_a_restart_of_the_broker(broker: Broker) -> N
     assert [query.read(part) for part in query.parts()] == before
 
 
+@pytest.mark.slow
 def test_a_query_goes_on_through_restarts_of_the_broker(broker: Broker) -> None:
     sent = broker.send(30)
     query = broker.query(maxRowsPerTrigger=10)
@@ -121,6 +122,7 @@ def test_a_crash_of_the_driver_loses_nothing_and_repeats_nothing(broker: Broker,
     assert broker.group().in_flight == 0
 
 
+@pytest.mark.slow
 def test_a_crash_in_every_batch_at_every_point_loses_nothing(broker: Broker) -> None:
     sent = broker.send(10)
     query = broker.query(maxRowsPerTrigger=15, minPartitions=2)

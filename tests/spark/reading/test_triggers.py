@@ -25,6 +25,7 @@ def test_the_last_batch_of_available_now_is_acked_by_the_last_latest_offset(brok
     assert (broker.group().acked, broker.group().in_flight) == (25, 0)
 
 
+@pytest.mark.slow
 def test_available_now_leaves_later_messages_to_the_next_run(broker: Broker) -> None:
     early = broker.send(25)
     query = broker.query(maxRowsPerTrigger=10)
@@ -148,6 +149,7 @@ def test_an_empty_range_has_no_tasks(broker: Broker) -> None:
     assert query.start().partitions(end, end) == []
 
 
+@pytest.mark.slow
 def test_the_byte_limit_cuts_a_batch(broker: Broker) -> None:
     broker.send(40, size=200_000)
     query = broker.query(maxBytesPerTrigger="1m")

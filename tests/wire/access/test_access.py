@@ -109,6 +109,7 @@ def raw(channel: Any, path: str, metadata: list[tuple[str, str]]) -> list[bytes]
 # ── Who calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_every_service_that_is_served_is_called_here(guarded: Guarded) -> None:
     served = ProtoReflectionDescriptorDatabase(guarded.clients["nothing"].channel).get_services()
     assert set(served) == {service.full_name for service in SERVICES}
@@ -212,6 +213,7 @@ def test_a_refused_call_changes_nothing(fresh: Guarded) -> None:
     assert fresh.clients[READS].ack(fresh.world.live) == [""]
 
 
+@pytest.mark.slow
 def test_lists_show_only_rows_that_a_key_may_see(fresh: Guarded) -> None:
     def listed(name: str) -> tuple[set[str], set[str], set[tuple[str, str]]]:
         admin = fresh.clients[name].admin
@@ -272,6 +274,7 @@ def test_a_retry_topic_belongs_to_its_group_and_topic(guarded: Guarded) -> None:
     assert refusal(guarded.clients[READS].broker.Pull, pull).code == "PERMISSION_DENIED"
 
 
+@pytest.mark.slow
 def test_ending_a_transaction_needs_the_right_to_send_to_its_topic(fresh: Guarded) -> None:
     keys = {**KEYS, "seller": ["send:orders"]}
     write_keys(fresh.keys, keys)
@@ -283,6 +286,7 @@ def test_ending_a_transaction_needs_the_right_to_send_to_its_topic(fresh: Guarde
     assert not answer.results[0].HasField("error")
 
 
+@pytest.mark.slow
 def test_checks_go_to_keys_that_may_send_to_the_topic(fresh: Guarded) -> None:
     with Producer(fresh.clients[SENDS], "later") as producer:
         fresh.world.clock.advance(10_000)
@@ -307,6 +311,7 @@ def test_a_replaced_file_counts_at_once(fresh: Guarded) -> None:
         assert refusal(new.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP)).code == "PERMISSION_DENIED"
 
 
+@pytest.mark.slow
 def test_a_stream_gets_no_message_after_its_key_was_withdrawn(fresh: Guarded) -> None:
     with Producer(fresh.clients[SENDS], "later") as producer:
         write_keys(fresh.keys, {"root": ["*"]})
@@ -315,6 +320,7 @@ def test_a_stream_gets_no_message_after_its_key_was_withdrawn(fresh: Guarded) ->
         assert producer.refused().code == "UNAUTHENTICATED"
 
 
+@pytest.mark.slow
 def test_a_broken_file_keeps_the_old_keys(fresh: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     fresh.keys.write_text("secret of everybody")
     for _ in range(3):
@@ -363,6 +369,7 @@ def test_settings_are_refused_for_topics_that_the_key_does_not_allow(guarded: Gu
     assert (told(SENDS, subscribing), told(READS, subscribing)) == ("UNAUTHORIZED", "OK")
 
 
+@pytest.mark.slow
 def test_authorization_headers_are_ignored_by_a_broker_without_access_keys(stubs: Stubs) -> None:
     for headers in STRANGERS.values():
         call: Any = stubs.channel.unary_unary("/popmq.v1.Admin/ListTopics")

@@ -128,6 +128,7 @@ def test_an_audit_line_of_a_broker_without_access_keys_has_no_key(stubs: Stubs, 
     assert (line["key"], line["code"], line["request"]) == ("", "TOPIC_NOT_FOUND", 'name: "nowhere"')
 
 
+@pytest.mark.slow
 def test_a_stream_is_written_when_it_ends(stubs: Stubs, lines: Lines) -> None:
     assert list(stubs.admin.Backup(pb.BackupRequest(), timeout=CALL_S))
     assert [(line["method"], line["code"]) for line in lines.fields] == [("Backup", "OK")]

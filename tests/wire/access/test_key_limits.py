@@ -98,6 +98,7 @@ def test_a_call_beyond_the_rate_of_a_key_is_refused_with_the_time_to_retry(limit
     assert (limited.key().limited, limited.key().calls_per_s_max) == (1, 5)
 
 
+@pytest.mark.slow
 def test_refused_calls_get_turns_that_follow_each_other(limited: Limited) -> None:
     limited.limit("calls_per_s = 5")
     greedy = limited.client()
@@ -168,6 +169,7 @@ def test_a_connection_too_many_is_refused_until_another_one_ends(limited: Limite
     third.admin.GetInfo(ASK, timeout=CALL_S)
 
 
+@pytest.mark.slow
 def test_bytes_in_flight_are_those_of_calls_that_are_not_answered(limited: Limited, parked: Parked) -> None:
     limited.limit("bytes_in_flight = '1KiB'")
     greedy = limited.client()

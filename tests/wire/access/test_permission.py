@@ -43,6 +43,7 @@ def test_a_topic_closed_for_reading_is_refused_in_both_protocols(shop: Stubs, v2
     assert len(shop.pop().deliveries) == 2
 
 
+@pytest.mark.slow
 def test_a_topic_closed_for_sending_is_refused_in_both_protocols(shop: Stubs, v2: V2) -> None:
     permit(shop, pb.READ_ONLY)
     request = pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"x")])
@@ -72,6 +73,7 @@ def test_a_route_tells_what_may_be_done_with_each_queue(stubs: Stubs, v2: V2, pe
     assert [v2pb.Permission.Name(queue.permission) for queue in queues] == [told] * 3
 
 
+@pytest.mark.slow
 def test_an_update_that_says_nothing_of_it_leaves_the_permission(shop: Stubs) -> None:
     permit(shop, pb.READ_ONLY)
     changed = shop.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=2)), timeout=CALL_S)
@@ -102,6 +104,7 @@ def test_an_unknown_permission_is_refused(shop: Stubs) -> None:
     assert refusal(shop.admin.UpdateTopic, request).info.field == "topic.permission"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("close", ["topic", "group"])
 def test_parked_calls_are_refused_at_once_when_the_topic_or_the_group_is_closed(
     shop: Stubs, parked: Parked, close: str
@@ -115,6 +118,7 @@ def test_parked_calls_are_refused_at_once_when_the_topic_or_the_group_is_closed(
     assert [read_refusal(call).info.field for call in calls if call.exception(CALL_S)] == [close] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("close", ["topic", "group"])
 def test_parked_pulls_are_answered_at_once(shop: Stubs, parked: Parked, close: str) -> None:
     mode = pb.SetConsumeModeRequest(topic=TOPIC, group=GROUP, mode=pb.PULL)

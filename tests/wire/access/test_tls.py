@@ -124,6 +124,7 @@ def test_a_key_without_a_certificate_is_not_replaced(folder: Path) -> None:
     assert (folder / DEVELOPMENT_KEY).read_text() == "of somebody"
 
 
+@pytest.mark.slow
 def test_both_ports_serve_the_same_broker(broker: EmbeddedBroker, stubs: Stubs) -> None:
     stubs.create_topic("orders")
     assert broker.certificate is not None
@@ -143,6 +144,7 @@ def test_a_client_that_trusts_another_certificate_cannot_connect(broker: Embedde
     assert error.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.slow
 def test_the_development_certificate_is_made_once_and_is_for_its_owners_eyes(folder: Path, tls_port: int) -> None:
     kept = []
     for _ in range(2):
@@ -210,6 +212,7 @@ def names_in(cert: Path) -> set[str]:
     return {str(name.value) for name in names}
 
 
+@pytest.mark.slow
 def test_a_replaced_certificate_counts_from_the_next_connection_and_ends_none(
     broker: EmbeddedBroker, folder: Path, tls_port: int, tmp_path: Path
 ) -> None:
@@ -242,6 +245,7 @@ def test_the_time_that_is_left_of_the_certificate_is_gauged_and_follows_a_replac
         assert left_s() == 10 * YEAR_MS / 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["no certificate", "another's key", "gone"])
 def test_a_broken_replacement_keeps_the_old_certificate_and_is_logged_once(
     broker: EmbeddedBroker, folder: Path, tls_port: int, tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
@@ -273,6 +277,7 @@ def test_a_given_certificate_is_served_and_the_data_folder_keeps_none(
     assert not (folder / DEVELOPMENT_CERT).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["missing", "no certificate", "another's key", "a key with a password"])
 def test_a_start_with_a_bad_certificate_says_the_cure(folder: Path, tmp_path: Path, tls_port: int, wrong: str) -> None:
     made(tmp_path / "given")

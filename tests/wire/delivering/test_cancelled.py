@@ -54,6 +54,7 @@ def test_a_caller_that_left_does_not_keep_the_message_from_the_next(shop: Stubs,
     assert bodies(second.result()) == [b"a"]
 
 
+@pytest.mark.slow
 def test_messages_of_a_cancelled_pop_come_back_at_once_without_counting_an_attempt(
     shop: Stubs, gate: Gate, gone: Gone
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_cancelled_pop_with_an_attempt_id_is_kept_for_its_repeat(shop: Stubs, 
     assert (bodies(again), again.replay) == ([b"a"], True)
 
 
+@pytest.mark.slow
 def test_a_cancelled_pop_with_a_token_stays_sealed(shop: Stubs, gate: Gate, gone: Gone) -> None:
     shop.send(b"a")
     token = pb.Token(owner="query", generation=shop.attach().generation, epoch=1)
@@ -152,6 +154,7 @@ def test_a_send_whose_caller_left_is_stored_once(shop: Stubs, gate: Gate, gone: 
     assert bodies(shop.pop()) == [b"a"]
 
 
+@pytest.mark.slow
 def test_a_call_whose_deadline_is_over_is_as_good_as_cancelled(shop: Stubs, gate: Gate, gone: Gone) -> None:
     shop.send(b"a")
     with gate.closed():
@@ -164,6 +167,7 @@ def test_a_call_whose_deadline_is_over_is_as_good_as_cancelled(shop: Stubs, gate
     assert (delivery.message.body, delivery.attempt) == (b"a", 1)
 
 
+@pytest.mark.slow
 def test_a_storm_of_cancelled_pops_loses_no_message(shop: Stubs, clock: FakeClock, parked: Parked) -> None:
     """Pops are cancelled at all moments: no message is lost, and leased ones come back when their leases end."""
     taken, sent = list[bytes](), list[bytes]()

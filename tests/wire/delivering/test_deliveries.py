@@ -33,12 +33,14 @@ def test_an_acked_message_never_comes_back(either_shop: Stubs, clock: FakeClock)
     assert either_shop.stats().acked == 1
 
 
+@pytest.mark.slow
 def test_the_answer_to_an_ack_without_failures_is_empty(either_shop: Stubs) -> None:
     either_shop.send(b"a", b"b")
     request = pb.AckRequest(group=GROUP, handles=handles(either_shop.pop()))
     assert either_shop.broker.Ack(request, timeout=CALL_S) == pb.AckResponse()
 
 
+@pytest.mark.slow
 def test_a_handle_is_good_once_also_within_one_request(either_shop: Stubs) -> None:
     handle = popped(either_shop)
     assert either_shop.ack(handle, handle) == ["", "HANDLE_LAPSED"]
@@ -62,6 +64,7 @@ def test_4096_deliveries_are_acked_in_one_request(either_shop: Stubs) -> None:
     assert either_shop.stats().acked == 4096
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("invisible_ms", [1_000, 90_000, 43_200_000])
 def test_extend_moves_the_deadline_from_now_sooner_or_later(
     either_shop: Stubs, clock: FakeClock, invisible_ms: int
@@ -77,6 +80,7 @@ def test_extend_moves_the_deadline_from_now_sooner_or_later(
     assert again.attempt == 2
 
 
+@pytest.mark.slow
 def test_a_handle_lives_through_extends_and_a_restart(folder: Any, clock: FakeClock) -> None:
     with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as shop:
         shop.create_topic(queues=1)
@@ -99,6 +103,7 @@ def test_one_message_of_a_batch_may_be_extended_alone(either_shop: Stubs, clock:
     assert either_shop.ack(first, extended, third) == ["HANDLE_LAPSED", "", "HANDLE_LAPSED"]
 
 
+@pytest.mark.slow
 def test_a_message_released_with_delay_zero_is_visible_at_once_and_its_handle_lapses(
     either_shop: Stubs, clock: FakeClock
 ) -> None:
@@ -120,6 +125,7 @@ def test_a_message_released_with_a_delay_comes_back_after_it(shop: Stubs, clock:
     assert bodies(shop.pop()) == [b"a"]
 
 
+@pytest.mark.slow
 def test_a_message_released_without_a_delay_follows_the_backoff_of_its_group(stubs: Stubs, clock: FakeClock) -> None:
     stubs.create_topic(queues=1)
     stubs.create_group(backoff=pb.Backoff(delays_ms=[1_000, 5_000]))
@@ -149,6 +155,7 @@ def test_an_uncounted_release_gives_the_attempt_back(stubs: Stubs) -> None:
     assert stubs.change(handle, release=pb.Release(delay_ms=0)).dead_lettered
 
 
+@pytest.mark.slow
 def test_the_last_attempt_ends_in_the_dead_letter_topic(stubs: Stubs, clock: FakeClock) -> None:
     stubs.create_topic(queues=1)
     stubs.create_group(max_attempts=2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.access.signing import SignedStubs
@@ -57,6 +59,7 @@ def test_a_lease_is_named_by_its_text_or_by_its_older_number(shop: Stubs) -> Non
     assert (wrong.code, wrong.info.field) == ("HANDLE_LAPSED", "lease_id")
 
 
+@pytest.mark.slow
 def test_a_message_in_backoff_comes_at_once_when_its_lease_is_ended(shop: Stubs) -> None:
     shop.send(b"a")
     shop.change(handles(shop.pop())[0], release=pb.Release(delay_ms=3_600_000))
@@ -80,6 +83,7 @@ def test_a_lease_that_is_over_or_an_owners_is_not_ended(shop: Stubs) -> None:
     assert refusal(shop.admin.EndLease, owned).code == "INVALID_FIELD"
 
 
+@pytest.mark.slow
 def test_the_keys_are_listed_without_secrets_to_admin_and_the_own_one_to_others(tmp_path: Path) -> None:
     keys = tmp_path / "keys.toml"
     keys.touch(0o600)

@@ -39,6 +39,7 @@ def test_the_type_of_a_topic_is_kept_and_shown(ledger: Stubs) -> None:
     assert shown.type == pb.FIFO
 
 
+@pytest.mark.slow
 def test_messages_of_one_message_group_come_in_order_and_one_batch_at_a_time(ledger: Stubs) -> None:
     sent = send(ledger, "a1", "b1", "a2")
     assert [result.offset for result in sent.results] == [0, 1, 2]

@@ -101,6 +101,7 @@ def test_a_filter_that_cannot_be_is_refused_with_its_place(
     assert subscriptions(shop) == []
 
 
+@pytest.mark.slow
 def test_set_filter_replaces_it_and_is_shown(shop: Stubs) -> None:
     send(shop, *tagged("red", "blue"))
     assert bodies(shop.pop(filter=RED)) == [b"red0"]
@@ -179,6 +180,7 @@ def test_a_parked_pop_is_not_answered_by_messages_that_do_not_match(shop: Stubs,
     assert bodies(call.result(timeout=CALL_S)) == [b"red0"]
 
 
+@pytest.mark.slow
 def test_a_parked_pop_is_woken_for_its_whole_filter_and_not_for_its_tag_alone(shop: Stubs, parked: Parked) -> None:
     call = shop.pop_later(filter=pb.Filter(sql92="TAGS = 'red' AND size > 5"))
     parked.wait_for(1)
@@ -189,6 +191,7 @@ def test_a_parked_pop_is_woken_for_its_whole_filter_and_not_for_its_tag_alone(sh
     assert bodies(call.result(timeout=CALL_S)) == [b"large"]
 
 
+@pytest.mark.slow
 def test_numbers_and_browsing_are_not_filtered(shop: Stubs) -> None:
     shop.pop(filter=RED)
     send(shop, *tagged("red", "blue", "blue"))
@@ -218,6 +221,7 @@ def haystack(shop: Stubs, count: int, needle: pb.Message) -> None:
 NEEDLE = pb.Message(body=b"needle", tag="red", properties={"size": "9"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait_ms", [0, 60_000])
 @pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_one_match_in_a_hundred_thousand_is_found_without_waiting(
@@ -231,12 +235,14 @@ def test_one_match_in_a_hundred_thousand_is_found_without_waiting(
     assert shop.stats().filtered == count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait_ms", [0, 60_000])
 def test_sql_finds_one_match_in_many_without_waiting(shop: Stubs, wait_ms: int) -> None:
     haystack(shop, 3 * pick.REJECTIONS_MAX, NEEDLE)
     assert bodies(shop.pop(filter=BIG, wait_ms=wait_ms)) == [b"needle"]
 
 
+@pytest.mark.slow
 def test_looking_takes_turns_with_others(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Pop that passes over thousands of messages is many short commands: a Send in between is one commit away."""
     monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 1)
@@ -254,6 +260,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brokers, "LOOK_MS", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_looking_has_an_end_and_the_next_pop_goes_on_from_there(shop: Stubs) -> None:
     send(shop, *tagged(*["blue"] * 25, "red"))

@@ -80,6 +80,7 @@ def test_a_pop_of_named_lite_topics_has_handles_of_each(chat: Stubs, form: Any) 
     assert [row.message.lite_topic for row in chat.pop(lite_topics=["ann", "zoe"]).deliveries] == ["zoe"]
 
 
+@pytest.mark.slow
 def test_a_pop_of_named_lite_topics_waits_for_theirs_only(chat: Stubs, parked: Parked) -> None:
     waiting = chat.pop_later(lite_topics=["ann", "bob"])
     parked.wait_for(1)
@@ -92,6 +93,7 @@ def test_a_pop_of_named_lite_topics_waits_for_theirs_only(chat: Stubs, parked: P
 # ── SyncLiteSubscription ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_client_receives_messages_of_its_lite_subscriptions(chat: Stubs, v2: V2) -> None:
     v2.send(note("ann:1"))
     assert v2.receive(auto_renew=True).code == v2pb.MESSAGE_NOT_FOUND
@@ -112,6 +114,7 @@ def test_a_client_receives_messages_of_its_lite_subscriptions(chat: Stubs, v2: V
     assert v2.receive(auto_renew=True).messages == []
 
 
+@pytest.mark.slow
 def test_a_receive_waits_for_its_lite_topics(chat: Stubs, v2: V2, parked: Parked) -> None:
     sync(v2, "ann")
     waiting = later(v2, poll_ms=20_000)
@@ -129,6 +132,7 @@ def test_a_lite_topic_sent_by_one_protocol_is_delivered_by_the_other(chat: Stubs
     assert chat.pop(lite_topics=["bob"]).deliveries[0].message.lite_topic == "bob"
 
 
+@pytest.mark.slow
 def test_messages_leased_by_a_lite_client_that_ends_go_to_others(chat: Stubs, v2: V2, other: V2) -> None:
     sync(v2, "ann")
     sync(other, "ann")
@@ -141,6 +145,7 @@ def test_messages_leased_by_a_lite_client_that_ends_go_to_others(chat: Stubs, v2
     assert v2.receive(auto_renew=True).messages == []
 
 
+@pytest.mark.slow
 def test_suspend_holds_a_whole_lite_topic_back(chat: Stubs, v2: V2, clock: FakeClock) -> None:
     sync(v2, "ann", "bob")
     send(chat, "ann:1", "ann:2")
@@ -156,6 +161,7 @@ def test_suspend_holds_a_whole_lite_topic_back(chat: Stubs, v2: V2, clock: FakeC
     assert second.system_properties.lite_topic == "ann"
 
 
+@pytest.mark.slow
 def test_a_lite_subscription_may_name_its_start(chat: Stubs, v2: V2) -> None:
     send(chat, "ann:1", "ann:2", "ann:3")
     assert sync(v2, "ann", offset_option=v2pb.OffsetOption(tail_n=1)) == "OK"
@@ -199,6 +205,7 @@ def test_a_topic_with_too_many_lite_topics_says_so(stubs: Stubs, v2: V2) -> None
     assert v2.send(note("bob:1")).status.code == v2pb.LITE_TOPIC_QUOTA_EXCEEDED
 
 
+@pytest.mark.slow
 def test_a_topic_created_again_with_another_type_is_received_by_its_new_type(chat: Stubs, v2: V2) -> None:
     sync(v2, "ann")
     chat.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)

@@ -82,6 +82,7 @@ def test_attaching_raises_the_generation_and_fences_the_older_one(shop: Stubs) -
     assert [refusal(call, request).code for call, request in requests] == ["FENCED"] * 4
 
 
+@pytest.mark.slow
 def test_attaching_makes_a_group_only_when_asked(shop: Stubs) -> None:
     request = pb.AttachOwnerRequest(group="made", owner=OWNER, lease_ms=60_000)
     assert refusal(shop.broker.AttachOwner, request).code == "GROUP_NOT_FOUND"
@@ -91,6 +92,7 @@ def test_attaching_makes_a_group_only_when_asked(shop: Stubs) -> None:
     assert made == plain, "with default settings"
 
 
+@pytest.mark.slow
 def test_attaching_with_a_topic_fixes_the_start_and_tells_the_queues(shop: Stubs) -> None:
     shop.send(*numbers(2))
     latest = pb.StartPosition(**{"from": pb.LATEST})
@@ -174,6 +176,7 @@ def test_upto_bounds_a_read_and_leaves_later_messages(shop: Stubs, generation: i
     assert available(shop).ready == 3
 
 
+@pytest.mark.slow
 def test_upto_knows_the_retry_topic(shop: Stubs, generation: int) -> None:
     shop.send(*numbers(2))
     first, second = handles(shop.pop())
@@ -295,6 +298,7 @@ def test_ack_up_to_is_good_after_the_lease_ran_out(shop: Stubs, generation: int,
     assert bodies(shop.pop()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [True, False], ids=["by its owner", "by an operator"])
 def test_releasing_makes_everything_visible_at_once_and_keeps_the_tokens(
     shop: Stubs, generation: int, given: bool
@@ -307,6 +311,7 @@ def test_releasing_makes_everything_visible_at_once_and_keeps_the_tokens(
     assert (bodies(again), again.sealed.torn_stolen) == (bodies(sealed)[1:], 1)
 
 
+@pytest.mark.slow
 def test_a_large_owner_is_released_piece_by_piece(shop: Stubs, generation: int, clock: FakeClock) -> None:
     """More than one transaction's worth: all of it is visible once the clock has been told."""
     message = pb.Message(body=b"x")
@@ -319,6 +324,7 @@ def test_a_large_owner_is_released_piece_by_piece(shop: Stubs, generation: int, 
     assert sum(len(shop.pop(max_messages=4_096).deliveries) for _ in range(4)) == 4_000
 
 
+@pytest.mark.slow
 def test_an_owner_unseen_for_seven_days_is_dropped(shop: Stubs, generation: int, clock: FakeClock) -> None:
     shop.send(*numbers(2))
     seal(shop, generation)
@@ -376,6 +382,7 @@ def test_owners_of_two_groups_with_one_name_are_two(shop: Stubs, generation: int
 # ── WaitAvailable ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_available_counts_unread_and_retry_and_takes_no_lease(stubs: Stubs) -> None:
     stubs.create_topic(queues=2)
     stubs.create_group()

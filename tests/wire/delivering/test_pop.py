@@ -23,6 +23,7 @@ def test_an_empty_answer_is_not_an_error(either_shop: Stubs, clock: FakeClock) -
     assert answer == pb.PopResponse(popped_ms=clock.now_ms())
 
 
+@pytest.mark.slow
 def test_a_pop_takes_32_messages_by_default_and_up_to_4096_when_asked(shop: Stubs) -> None:
     shop.send(*numbers(4096))
     shop.send(*numbers(100, 4096))
@@ -42,6 +43,7 @@ def test_a_lease_has_the_requested_length_or_that_of_its_group(either_shop: Stub
     assert either_shop.pop(group="patient").invisible_until_ms == clock.now_ms() + 7_200_000
 
 
+@pytest.mark.slow
 def test_a_leased_message_is_delivered_to_no_other_client_before_its_deadline(
     either_shop: Stubs, clock: FakeClock
 ) -> None:
@@ -54,18 +56,21 @@ def test_a_leased_message_is_delivered_to_no_other_client_before_its_deadline(
     assert (again.message.body, again.attempt) == (b"a", 2)
 
 
+@pytest.mark.slow
 def test_groups_do_not_see_each_other(either_shop: Stubs) -> None:
     either_shop.create_group("audit")
     either_shop.send(*numbers(3))
     assert bodies(either_shop.pop()) == bodies(either_shop.pop(group="audit")) == numbers(3)
 
 
+@pytest.mark.slow
 def test_max_bytes_is_a_soft_bound_and_one_message_is_always_allowed(shop: Stubs) -> None:
     shop.send(b"1" * 1000, b"2" * 1000, b"3" * 1000)
     assert len(shop.pop(max_bytes=1).deliveries) == 1
     assert len(shop.pop(max_bytes=100_000).deliveries) == 2
 
 
+@pytest.mark.slow
 def test_an_answer_has_three_mebibytes_unless_asked_for_more(shop: Stubs) -> None:
     message = pb.Message(body=b"x" * (1 << 20))
     shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=[message] * 12), timeout=CALL_S)
@@ -73,6 +78,7 @@ def test_an_answer_has_three_mebibytes_unless_asked_for_more(shop: Stubs) -> Non
     assert len(shop.pop(max_bytes=16 << 20).deliveries) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 100, 800, 5_000, 1_000_000])
 def test_an_answer_of_default_size_is_taken_by_stubs_with_their_default_limit(
     shop: Stubs, broker: EmbeddedBroker, size: int
@@ -96,6 +102,7 @@ def test_named_queues_are_all_that_is_read(stubs: Stubs) -> None:
     assert len(stubs.pop().deliveries) == 4
 
 
+@pytest.mark.slow
 def test_the_start_rotates_over_the_queues(stubs: Stubs) -> None:
     stubs.create_topic(queues=4)
     stubs.create_group()
@@ -191,6 +198,7 @@ def test_columns_are_the_rows_field_by_field(either_shop: Stubs) -> None:
     assert either_shop.ack(*columns.columns.handle, group="columns") == [""] * 3
 
 
+@pytest.mark.slow
 def test_a_token_gives_columns_without_handles(shop: Stubs) -> None:
     shop.send(*numbers(3))
     generation = shop.attach().generation
@@ -215,6 +223,7 @@ def attempt(stubs: Stubs, attempt_id: str = "try-1", client_id: str = "worker-1"
     return stubs.pop(attempt_id=attempt_id, client_id=client_id, **{"max_messages": 3, **fields})
 
 
+@pytest.mark.slow
 def test_a_repeated_pop_returns_its_unfinished_messages_without_counting(shop: Stubs, clock: FakeClock) -> None:
     shop.send(*numbers(10))
     first = attempt(shop)
@@ -228,6 +237,7 @@ def test_a_repeated_pop_returns_its_unfinished_messages_without_counting(shop: S
     assert shop.stats().in_flight == 2
 
 
+@pytest.mark.slow
 def test_a_repeated_attempt_may_ask_for_columns(shop: Stubs) -> None:
     shop.send(*numbers(3))
     rows, columns = attempt(shop), attempt(shop, format=pb.FORMAT_COLUMNS)
@@ -236,6 +246,7 @@ def test_a_repeated_attempt_may_ask_for_columns(shop: Stubs) -> None:
     assert list(columns.columns.handle) == handles(rows)
 
 
+@pytest.mark.slow
 def test_an_attempt_id_is_scoped_to_client_topic_and_group(shop: Stubs) -> None:
     shop.create_topic("other", queues=1)
     shop.create_group("audit")
@@ -275,6 +286,7 @@ def test_an_empty_answer_to_an_attempt_is_not_remembered(shop: Stubs) -> None:
     assert bodies(again) == numbers(2)
 
 
+@pytest.mark.slow
 def test_an_attempt_lives_through_extends(shop: Stubs, clock: FakeClock) -> None:
     shop.send(*numbers(3))
     first = attempt(shop, invisible_ms=1_000)

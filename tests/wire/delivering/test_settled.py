@@ -54,6 +54,7 @@ class Failing:
         return True
 
 
+@pytest.mark.slow
 def test_a_full_collection_of_garbage_does_not_walk_over_what_the_start_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_start_that_fails_leaves_the_collector_on(tmp_path: pathlib.Path) -> N
         gc.enable()
 
 
+@pytest.mark.slow
 def test_a_start_loads_neither_what_only_tls_and_sql_filters_need_nor_many_modules(tmp_path: pathlib.Path) -> None:
     flags = ["--data", str(tmp_path / "data"), "--port", "0", "--tls-port", "0", "--metrics-port", "0"]
     done = subprocess.run(

@@ -71,6 +71,7 @@ WAKES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wake", WAKES)
 @pytest.mark.parametrize("queues", [(), (0,)], ids=["all queues", "a named queue"])
 def test_a_parked_pop_is_woken(
@@ -111,6 +112,7 @@ def test_an_ack_at_the_in_flight_limit_wakes_a_parked_pop(shop: Stubs, parked: P
     assert bodies(call.result()) == [b"c"]
 
 
+@pytest.mark.slow
 def test_a_wait_ends_empty_at_its_time_and_not_before(shop: Stubs, clock: FakeClock, parked: Parked) -> None:
     calls = [shop.pop_later(wait_ms=wait_ms) for wait_ms in (5_000, 60_000)]
     parked.wait_for(2)
@@ -125,6 +127,7 @@ def test_a_wait_ends_empty_at_its_time_and_not_before(shop: Stubs, clock: FakeCl
     assert shop.stats().waiters == 0
 
 
+@pytest.mark.slow
 def test_a_wait_of_a_minute_is_the_longest_and_a_longer_one_is_refused(
     shop: Stubs, clock: FakeClock, parked: Parked
 ) -> None:
@@ -144,6 +147,7 @@ def test_a_wait_of_a_minute_is_the_longest_and_a_longer_one_is_refused(
     assert bodies(call.result()) == []
 
 
+@pytest.mark.slow
 def test_a_wait_for_available_ends_at_its_time_with_what_there_is(
     shop: Stubs, clock: FakeClock, parked: Parked
 ) -> None:
@@ -171,6 +175,7 @@ def test_several_waiters_get_one_message_each(shop: Stubs, parked: Parked) -> No
     assert sorted(taken) == [[str(number).encode()] for number in range(10)]
 
 
+@pytest.mark.slow
 def test_ten_sends_of_one_serve_ten_waiters(shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later(max_messages=1) for _ in range(10)]
     parked.wait_for(10)
@@ -199,6 +204,7 @@ def test_a_message_wakes_one_waiter_of_every_group(shop: Stubs, parked: Parked) 
     assert [bodies(call.result()) for call in calls] == [[b"a"], [b"a"]]
 
 
+@pytest.mark.slow
 def test_waiters_of_named_queues_wake_for_their_queue(stubs: Stubs, parked: Parked) -> None:
     """A message wakes the waiter of its queue, whatever waiters of other queues there are."""
     stubs.create_topic(queues=4)
@@ -248,6 +254,7 @@ def test_a_release_in_one_group_wakes_no_pop_of_another(shop: Stubs, parked: Par
     assert bodies(other.result()) == [b"new"]
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_ends_the_waits_on_it(shop: Stubs, parked: Parked) -> None:
     call = shop.pop_later()
     parked.wait_for(1)
@@ -266,6 +273,7 @@ def test_a_deleted_group_ends_its_waits(shop: Stubs, parked: Parked) -> None:
     assert read_refusal(error.value).code == "GROUP_NOT_FOUND"
 
 
+@pytest.mark.slow
 def test_parked_pops_read_new_queues(stubs: Stubs, parked: Parked) -> None:
     stubs.create_topic(queues=1)
     stubs.create_group()
@@ -277,6 +285,7 @@ def test_parked_pops_read_new_queues(stubs: Stubs, parked: Parked) -> None:
     assert bodies(call.result()) == [b"a"]
 
 
+@pytest.mark.slow
 def test_a_thousand_parked_polls_do_not_delay_an_ack(shop: Stubs, parked: Parked, gate: Gate) -> None:
     handle = hold(shop)
     calls = [shop.pop_later() for _ in range(1_000)]
@@ -290,6 +299,7 @@ def test_a_thousand_parked_polls_do_not_delay_an_ack(shop: Stubs, parked: Parked
         call.cancel()
 
 
+@pytest.mark.slow
 def test_an_ack_goes_before_a_thousand_pops_that_arrived_earlier(shop: Stubs, gate: Gate) -> None:
     handle = hold(shop)
     with gate.closed():
@@ -306,6 +316,7 @@ def test_an_ack_goes_before_a_thousand_pops_that_arrived_earlier(shop: Stubs, ga
         call.result()
 
 
+@pytest.mark.slow
 def test_more_than_1024_waits_of_a_group_on_a_topic_are_refused(shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later() for _ in range(1_024)]
     parked.wait_for(1_024)
@@ -321,6 +332,7 @@ def test_more_than_1024_waits_of_a_group_on_a_topic_are_refused(shop: Stubs, par
         call.cancel()
 
 
+@pytest.mark.slow
 def test_waits_end_when_the_broker_stops(broker: EmbeddedBroker, shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later(), shop.pop_later(queues=[0])]
     request = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=1, wait_ms=60_000)

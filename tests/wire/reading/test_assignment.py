@@ -47,6 +47,7 @@ def test_every_client_pops_all_queues_of_a_group_without_a_share_number(stubs: S
     assert assignment(stubs, "a") == everything
 
 
+@pytest.mark.slow
 def test_a_client_without_a_session_keeps_what_it_had(shared: Stubs) -> None:
     for client in "abc":
         beat(shared, client)
@@ -61,6 +62,7 @@ def test_each_queue_is_shared_by_one_more_client_than_the_share_number(shared: S
     assert sorted(queue for queues in taken for queue in queues) == sorted([*range(8)] * 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "everything"), [("a", True), ("ab", True), ("abc", False)])
 def test_few_clients_pop_everything(shared: Stubs, clients: str, everything: bool) -> None:
     for client in clients:
@@ -68,6 +70,7 @@ def test_few_clients_pop_everything(shared: Stubs, clients: str, everything: boo
     assert assignment(shared, "a").all is everything
 
 
+@pytest.mark.slow
 def test_more_clients_than_queues_get_one_each(shared: Stubs) -> None:
     clients = [f"client-{number:02}" for number in range(20)]
     for client in clients:
@@ -75,6 +78,7 @@ def test_more_clients_than_queues_get_one_each(shared: Stubs) -> None:
     assert queues_of(shared, *clients) == [[number % 8] for number in range(20)]
 
 
+@pytest.mark.slow
 def test_only_clients_that_read_the_topic_share_it(shared: Stubs) -> None:
     shared.create_topic("other", queues=8)
     for client in "abc":
@@ -145,6 +149,7 @@ def test_sessions_are_counted_by_group(shared: Stubs, clock: FakeClock) -> None:
     assert shared.stats().sessions == 0
 
 
+@pytest.mark.slow
 def test_a_pop_needs_no_session(shared: Stubs) -> None:
     shared.send(b"a")
     assert len(shared.pop(client_id="never-heard-of").deliveries) == 1

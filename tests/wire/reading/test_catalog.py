@@ -88,6 +88,7 @@ def test_a_topic_is_made_with_the_settings_that_were_asked_for(stubs: Stubs, kee
     assert [queue.queue for queue in shown.queues] == list(range(1024))
 
 
+@pytest.mark.slow
 def test_creating_what_exists_with_the_same_settings_succeeds(stubs: Stubs, clock: FakeClock) -> None:
     made = create_topic(stubs, name=TOPIC, queues=2).topic
     clock.advance(1_000)
@@ -97,6 +98,7 @@ def test_creating_what_exists_with_the_same_settings_succeeds(stubs: Stubs, cloc
     assert refused.code == "ALREADY_EXISTS"
 
 
+@pytest.mark.slow
 def test_an_update_changes_what_it_names_and_survives_a_restart(folder: Path, clock: FakeClock) -> None:
     with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
         made = create_topic(stubs, name=TOPIC, queues=2).topic
@@ -119,6 +121,7 @@ def test_new_queues_are_written_and_read_by_groups_that_were_there(stubs: Stubs)
     assert len(stubs.pop().deliveries) == 3
 
 
+@pytest.mark.slow
 def test_topics_are_listed_by_name_and_dead_letter_topics_when_asked(stubs: Stubs) -> None:
     for name in ("b", "a.c", "a"):
         create_topic(stubs, name=name)
@@ -127,6 +130,7 @@ def test_topics_are_listed_by_name_and_dead_letter_topics_when_asked(stubs: Stub
     assert topic_names(stubs, dead_letter_topics=True) == [f"%DLQ%{GROUP}", "a", "a.c", "b"]
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_is_gone_and_a_new_one_of_its_name_is_new(shop: Stubs, clock: FakeClock) -> None:
     shop.send(b"a", b"b", b"c")
     first, second, _ = handles(shop.pop())
@@ -145,6 +149,7 @@ def test_a_deleted_topic_is_gone_and_a_new_one_of_its_name_is_new(shop: Stubs, c
     assert (stats.ready, stats.in_flight, stats.retry, stats.backoff, stats.acked) == (0, 0, 0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_gives_its_space_back(shop: Stubs, folder: Path, clock: FakeClock) -> None:
     empty = {name: len(entries) for name, entries in dump(folder).items()}
     message = pb.Message(body=b"x" * 1_000)
@@ -185,6 +190,7 @@ FULL: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_group_is_made_with_the_settings_that_were_asked_for(stubs: Stubs, clock: FakeClock) -> None:
     made = create_group(stubs, **FULL).group
     assert made == pb.Group(**FULL, created_ms=clock.now_ms())
@@ -208,6 +214,7 @@ def test_an_update_of_a_group_replaces_its_settings_and_survives_a_restart(folde
         assert (replaced.max_attempts, replaced.exclusive_owner) == (17, False), "what is unset has its default"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "made"), [(None, 90 * 24 * HOUR_MS), (0, 0), (HOUR_MS, HOUR_MS)])
 def test_subscriptions_expire_by_default_and_zero_is_never(stubs: Stubs, asked: int | None, made: int) -> None:
     assert stubs.create_group(subscription_expiry_ms=asked).subscription_expiry_ms == made
@@ -215,6 +222,7 @@ def test_subscriptions_expire_by_default_and_zero_is_never(stubs: Stubs, asked: 
     assert refusal(stubs.admin.UpdateGroup, pb.UpdateGroupRequest(group=wrong)).code == "INVALID_FIELD"
 
 
+@pytest.mark.slow
 def test_a_changed_maximum_of_attempts_counts_for_leased_messages(shop: Stubs) -> None:
     shop.send(b"a")
     (handle,) = handles(shop.pop())
@@ -222,6 +230,7 @@ def test_a_changed_maximum_of_attempts_counts_for_leased_messages(shop: Stubs) -
     assert shop.change(handle, release=pb.Release(delay_ms=0)).dead_lettered
 
 
+@pytest.mark.slow
 def test_groups_are_listed_by_name_and_shown_with_their_numbers(shop: Stubs) -> None:
     create_group(shop, name="a")
     answer = shop.admin.ListGroups(pb.ListGroupsRequest(), timeout=CALL_S)
@@ -254,6 +263,7 @@ def test_a_deleted_group_takes_everything_of_its_own_with_it(shop: Stubs, clock:
     assert shop.stats(group="audit").retry == 1
 
 
+@pytest.mark.slow
 def test_a_dead_letter_topic_may_be_emptied_by_deleting_it(shop: Stubs) -> None:
     shop.send(b"a", b"b")
     first, second = handles(shop.pop())
@@ -265,6 +275,7 @@ def test_a_dead_letter_topic_may_be_emptied_by_deleting_it(shop: Stubs) -> None:
     assert browsed(browse(shop, f"%DLQ%{GROUP}")) == [b"b"]
 
 
+@pytest.mark.slow
 def test_a_dead_letter_topic_keeps_its_messages_as_long_as_it_is_set_to(shop: Stubs) -> None:
     name, retention = f"%DLQ%{GROUP}", pb.Retention(by_age=True, keep_ms=60_000)
     assert update_topic(shop, name=name, retention=retention).retention == retention
@@ -293,6 +304,7 @@ def test_browsing_beyond_the_end_is_empty(shop: Stubs, offset: int) -> None:
     assert (browsed(page), page.next_offset, page.max_offset) == ([], offset, 50)
 
 
+@pytest.mark.slow
 def test_browsing_below_the_first_starts_at_the_first(stubs: Stubs, clock: FakeClock) -> None:
     create_topic(stubs, name=TOPIC, queues=1, retention=pb.Retention(by_age=True, keep_ms=60_000))
     stubs.send(b"old")
@@ -305,6 +317,7 @@ def test_browsing_below_the_first_starts_at_the_first(stubs: Stubs, clock: FakeC
     assert b"old" not in browsed(page)
 
 
+@pytest.mark.slow
 def test_a_retry_topic_is_browsed_by_entry_number(shop: Stubs) -> None:
     shop.send(b"a", b"b", b"c")
     for handle in handles(shop.pop()):
@@ -326,6 +339,7 @@ def test_a_dead_letter_topic_is_browsed_with_where_and_why(shop: Stubs) -> None:
     assert (dead.message.dead_letter.topic, dead.message.dead_letter.reason) == (TOPIC, "why")
 
 
+@pytest.mark.slow
 def test_a_page_has_a_bound_in_bytes_and_goes_on_where_it_stopped(shop: Stubs) -> None:
     messages = [pb.Message(body=bytes([number]) * (1 << 20)) for number in range(10)]
     shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=messages), timeout=CALL_S)

@@ -56,6 +56,7 @@ def peek(shop: Stubs, **fields: Any) -> list[pb.Delivery]:
 # ── RedriveDeadLetters ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_all_dead_letters_of_a_group_are_delivered_again(shop: Stubs) -> None:
     reject(shop, b"a", b"b", b"c")
     assert shop.stats().dead == 3
@@ -67,6 +68,7 @@ def test_all_dead_letters_of_a_group_are_delivered_again(shop: Stubs) -> None:
     assert redriven(shop) == pb.RedriveDeadLettersResponse()
 
 
+@pytest.mark.slow
 def test_dead_letters_are_named_by_offset_and_by_id_and_each_once(shop: Stubs) -> None:
     reject(shop, b"a", b"b", b"c", b"d")
     answer = redriven(shop, offsets=[3, 0, 3, 9], message_ids=["a", "b", "nobody"])
@@ -77,6 +79,7 @@ def test_dead_letters_are_named_by_offset_and_by_id_and_each_once(shop: Stubs) -
     assert sorted(bodies(shop.pop())) == [b"a", b"b", b"d"]
 
 
+@pytest.mark.slow
 def test_more_dead_letters_than_a_piece_holds_are_all_done_by_one_call(
     shop: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +118,7 @@ def test_a_dead_letter_whose_origin_is_gone_is_a_failure_and_stays(shop: Stubs) 
     assert [(each.message.body, each.offset) for each in left] == [(b"b", 1)]
 
 
+@pytest.mark.slow
 def test_a_redrive_may_be_limited_to_one_topic(shop: Stubs) -> None:
     shop.create_topic("other")
     reject(shop, b"a")
@@ -124,6 +128,7 @@ def test_a_redrive_may_be_limited_to_one_topic(shop: Stubs) -> None:
     assert (shop.stats().dead, bodies(shop.pop())) == (1, [])
 
 
+@pytest.mark.slow
 def test_a_parked_pop_gets_redriven_messages(shop: Stubs) -> None:
     reject(shop, b"a")
     waiting = shop.pop_later()
@@ -151,6 +156,7 @@ def test_a_message_is_looked_up_by_id_and_by_key(shop: Stubs, clock: FakeClock) 
     assert look_up(shop, key="nobody") == pb.LookUpResponse()
 
 
+@pytest.mark.slow
 def test_an_answer_that_was_cut_is_gone_on_with_from_its_last_time(shop: Stubs, clock: FakeClock) -> None:
     for number in range(5):
         keyed(shop, f"{number}".encode(), "k")
@@ -214,6 +220,7 @@ def test_why_shows_delayed_and_half_messages(shop: Stubs, clock: FakeClock) -> N
 # ── Peek ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_look_shows_the_next_pop_and_writes_nothing(shop: Stubs, folder: Path) -> None:
     shop.send(b"a", b"b", b"c")
     (first,) = handles(shop.pop(max_messages=1))
@@ -242,6 +249,7 @@ def test_a_look_with_a_filter_does_not_fix_it(shop: Stubs) -> None:
 # ── Retry topics by name ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_retry_topic_is_shown_by_name(shop: Stubs) -> None:
     name = f"%RETRY%{GROUP}+{TOPIC}"
     shop.send(b"a", b"b", b"c")
@@ -258,6 +266,7 @@ def test_a_retry_topic_is_shown_by_name(shop: Stubs) -> None:
     assert [each.message.body for each in page.deliveries] == [b"b"]
 
 
+@pytest.mark.slow
 def test_retry_topics_are_not_listed_and_dead_letter_topics_are_when_asked_for(shop: Stubs) -> None:
     """There is one for each group and topic, and each of them is a view: a list of them would be mostly noise."""
     names = [topic.name for topic in shop.admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S).topics]

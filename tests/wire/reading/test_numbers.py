@@ -131,6 +131,7 @@ class History:
         self.model.pass_time()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_numbers_are_those_of_a_model_that_sees_every_answer(stubs: Stubs, clock: FakeClock, seed: int) -> None:
     history = History(seed, stubs, clock)
@@ -143,6 +144,7 @@ def test_the_numbers_are_those_of_a_model_that_sees_every_answer(stubs: Stubs, c
     assert kinds >= {"acked", "dead", "in_flight"}, "the history was not dull"
 
 
+@pytest.mark.slow
 def test_the_oldest_age_is_that_of_the_oldest_unfinished_message(stubs: Stubs, clock: FakeClock) -> None:
     history = History(1, stubs, clock)
     for _ in range(150):

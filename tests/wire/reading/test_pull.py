@@ -83,6 +83,7 @@ def assignment(stubs: Stubs, client: str, **fields: Any) -> pb.QueryAssignmentRe
 # ── Pull ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_delivery_is_the_message_and_its_place_without_a_handle(feed: Stubs, clock: FakeClock) -> None:
     message = pb.Message(message_id="m", body=b"x" * 300, tag="t", keys=["k"], properties={"p": "q"}, born_ms=7)
     feed.broker.Send(pb.SendRequest(topic=TOPIC, messages=[message, message]), timeout=CALL_S)
@@ -143,6 +144,7 @@ def test_a_parked_pull_is_refused_when_its_topic_is_deleted(feed: Stubs, parked:
     assert read_refusal(error.value).code == "TOPIC_NOT_FOUND"
 
 
+@pytest.mark.slow
 def test_a_reader_without_a_group_is_remembered_nowhere(feed: Stubs) -> None:
     feed.send(b"a")
     assert bodies(pull(feed, group="")) == [b"a"]
@@ -160,6 +162,7 @@ def test_the_first_filter_of_a_group_that_pulls_is_its_filter(feed: Stubs) -> No
 # ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_offsets_are_committed_shown_and_carried_by_pulls(feed: Stubs, clock: FakeClock) -> None:
     feed.send(b"a", b"b", b"c")
     clock.advance(1_000)
@@ -180,6 +183,7 @@ def test_offsets_are_committed_shown_and_carried_by_pulls(feed: Stubs, clock: Fa
     assert stats.acked_per_s == pytest.approx(3)
 
 
+@pytest.mark.slow
 def test_a_reset_answers_the_next_offset_of_every_queue(feed: Stubs) -> None:
     feed.send(b"a", b"b", b"c")
     commit(feed, {0: 3})
@@ -274,6 +278,7 @@ def test_a_switch_returns_the_new_mode_and_moves_leased_messages(shop: Stubs) ->
     assert [delivery.attempt for delivery in shop.pop().deliveries] == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_parked_pop_is_refused_on_a_switch_to_pull(shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later(), shop.pop_later(), shop.pop_later(queues=[0])]
     parked.wait_for(3)
@@ -306,6 +311,7 @@ def test_each_queue_belongs_to_one_client_by_the_strategy_it_names(
     assert {(answer.known, answer.all, answer.mode) for answer in answers} == {(True, False, pb.PULL)}
 
 
+@pytest.mark.slow
 def test_an_unknown_strategy_or_client_keeps_what_it_had(feed: Stubs) -> None:
     beat(feed, "a")
     unknown = pb.QueryAssignmentResponse(mode=pb.PULL)
@@ -319,6 +325,7 @@ def test_the_retry_topic_is_read_by_one_of_the_clients_that_read_the_topic(feed:
     assert [list(assignment(feed, client, topic=RETRY).queues) for client in "ab"] == [[0], []]
 
 
+@pytest.mark.slow
 def test_the_share_number_of_the_topic_wins_over_the_groups(stubs: Stubs) -> None:
     stubs.create_topic(queues=8)
     stubs.create_group(share_number=3)
@@ -339,6 +346,7 @@ def test_the_version_changes_with_the_mode_and_the_share_number(feed: Stubs) -> 
     assert beat(feed, "a") == versions[0]
 
 
+@pytest.mark.slow
 def test_queues_are_locked_for_one_client_and_free_after_a_restart(
     feed: Stubs, folder: Path, broker: EmbeddedBroker, clock: FakeClock
 ) -> None:

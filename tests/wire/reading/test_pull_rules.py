@@ -24,6 +24,7 @@ def switch(shop: Stubs, mode: Any) -> None:
     shop.admin.SetConsumeMode(request, timeout=CALL_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("filter", "asked"),
     [(pb.Filter(tag="red"), ("tag", "red")), (pb.Filter(sql92="a = 1"), ("sql92", "a = 1")), (None, None)],
@@ -45,6 +46,7 @@ def test_every_field_of_a_pull_request_reaches_the_engine(
     assert pulled(gate) == Pull(TOPIC, GROUP, 1, 2, 7, 9_000, asked, 1)
 
 
+@pytest.mark.slow
 def test_a_pull_with_few_fields_takes_the_defaults_and_commits_nothing(shop: Stubs, gate: Gate) -> None:
     """S0.19, S0.20: unset is not zero: no offset is committed, and the filter is the group's own."""
     shop.send(b"a")
@@ -61,6 +63,7 @@ def assignment(shop: Stubs, client: str, **fields: Any) -> pb.QueryAssignmentRes
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [pb.POP, pb.PULL])
 def test_a_broadcast_assigns_every_queue_to_every_client(stubs: Stubs, mode: Any) -> None:
     """S1.23, S0.01: with a session or without, whatever others have."""
@@ -74,6 +77,7 @@ def test_a_broadcast_assigns_every_queue_to_every_client(stubs: Stubs, mode: Any
         assert (answer.known, answer.all, list(answer.queues)) == (True, True, [0, 1, 2, 3, 4])
 
 
+@pytest.mark.slow
 def test_an_assignment_names_the_consume_mode_of_the_group(shop: Stubs) -> None:
     """D.63: a group without a mode pops; every answer has the mode, without a request for it."""
     assert assignment(shop, "a") == pb.QueryAssignmentResponse(known=True, all=True, mode=pb.POP)
@@ -84,6 +88,7 @@ def test_an_assignment_names_the_consume_mode_of_the_group(shop: Stubs) -> None:
     assert assignment(shop, "a").mode == pb.POP
 
 
+@pytest.mark.slow
 def test_sessions_list_clients_with_last_sign_of_life_and_leases(shop: Stubs, clock: FakeClock) -> None:
     """D.71, S0.10: the time moves with each sign of life, and is another one for each client."""
 

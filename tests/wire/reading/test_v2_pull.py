@@ -35,6 +35,7 @@ def find(v2: V2, policy: Any, number: int = 0, topic: str = TOPIC, **fields: Any
 # ── PullMessage ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_queue_is_read_from_an_offset_on_and_again(shop: Stubs, v2: V2) -> None:
     shop.send(b"a", b"b", b"c")
     assert pull(v2, batch_size=2) == ("OK", [b"a", b"b"], 2)
@@ -42,6 +43,7 @@ def test_a_queue_is_read_from_an_offset_on_and_again(shop: Stubs, v2: V2) -> Non
     assert pull(v2, 1) == ("OK", [b"b", b"c"], 3)
 
 
+@pytest.mark.slow
 def test_a_pulled_message_is_whole_and_has_no_handle(shop: Stubs, v2: V2) -> None:
     v2.send(message(b"a", message_id="01", tag="paid", properties={"k": "v"}))
     raw = list(begin(v2))[1]
@@ -59,6 +61,7 @@ def test_a_v2_pull_at_the_end_returns_no_message_and_the_same_offset(shop: Stubs
     assert pull(v2, 1) == ("MESSAGE_NOT_FOUND", [], 1)
 
 
+@pytest.mark.slow
 def test_a_pull_waits_at_the_end_for_the_next_message(shop: Stubs, v2: V2, parked: Parked) -> None:
     shop.send(b"a")
     call = begin(v2, 1, poll_ms=20 * SECOND)
@@ -67,6 +70,7 @@ def test_a_pull_waits_at_the_end_for_the_next_message(shop: Stubs, v2: V2, parke
     assert end(call) == ("OK", [b"b"], 2)
 
 
+@pytest.mark.slow
 def test_a_v2_pull_waits_no_longer_than_asked(shop: Stubs, v2: V2, parked: Parked, clock: FakeClock) -> None:
     call = begin(v2, poll_ms=5 * SECOND)
     parked.wait_for(1)
@@ -82,6 +86,7 @@ def test_an_offset_outside_is_illegal_and_corrected(shop: Stubs, v2: V2) -> None
         assert pull(rust, -1).code == "BAD_REQUEST"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -99,6 +104,7 @@ def test_an_invalid_v2_pull_is_refused(shop: Stubs, v2: V2, fields: dict[str, An
     assert pull(v2, **fields).code == expected
 
 
+@pytest.mark.slow
 def test_a_v2_pull_uses_the_filter_of_its_request_and_passes_over_other_messages(shop: Stubs, v2: V2) -> None:
     v2.send(message(b"a", message_id="1", tag="a"), message(b"b", message_id="2", tag="b"))
     for tag, expected in (("a", [b"a"]), ("b", [b"b"]), ("c", [])):
@@ -110,6 +116,7 @@ def test_a_v2_pull_uses_the_filter_of_its_request_and_passes_over_other_messages
 # ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_the_committed_offset_is_the_last_one_that_was_updated(shop: Stubs, v2: V2) -> None:
     shop.send(b"a", b"b", b"c")
     assert committed(v2) == ("OFFSET_NOT_FOUND", 0)
@@ -121,6 +128,7 @@ def test_the_committed_offset_is_the_last_one_that_was_updated(shop: Stubs, v2: 
     assert committed(v2) == ("OK", 1)
 
 
+@pytest.mark.slow
 def test_messages_below_the_committed_offset_count_as_acked(shop: Stubs, v2: V2) -> None:
     shop.send(b"a", b"b", b"c")
     update(v2, 2)
@@ -128,6 +136,7 @@ def test_messages_below_the_committed_offset_count_as_acked(shop: Stubs, v2: V2)
     assert (stats.acked, stats.ready) == (2, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -152,6 +161,7 @@ def switch(stubs: Stubs, mode: Any) -> None:
     stubs.admin.SetConsumeMode(request, timeout=CALL_S)
 
 
+@pytest.mark.slow
 def test_a_group_that_pops_is_not_pulled_until_an_operator_switches_it(shop: Stubs, v2: V2) -> None:
     shop.send(b"a", b"b")
     v2.ack(*v2.receive(batch_size=1).messages)
@@ -181,6 +191,7 @@ def test_a_group_created_again_pulls_again(shop: Stubs, v2: V2) -> None:
     assert pull(v2).bodies == [b"a"]
 
 
+@pytest.mark.slow
 def test_a_pull_commits_the_start_of_a_group_that_begins_at_the_latest(shop: Stubs, v2: V2) -> None:
     shop.create_group("late", start=native.StartPosition(**{"from": native.LATEST}))
     shop.send(b"a")
@@ -188,6 +199,7 @@ def test_a_pull_commits_the_start_of_a_group_that_begins_at_the_latest(shop: Stu
     assert committed(v2, group="late") == ("OK", 1)
 
 
+@pytest.mark.slow
 def test_a_queue_begins_ends_and_knows_times(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     shop.send(b"a")
     clock.advance(10 * SECOND)
@@ -200,6 +212,7 @@ def test_a_queue_begins_ends_and_knows_times(shop: Stubs, v2: V2, clock: FakeClo
     assert find(v2, pb.TIMESTAMP, timestamp={"seconds": -5}) == ("OK", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from tests.wire.parked import Parked
@@ -166,6 +168,7 @@ def test_a_purged_topic_is_empty_and_takes_new_messages(shop: Stubs, parked: Par
     assert bodies(call.result()) == [b"d"]
 
 
+@pytest.mark.slow
 def test_purged_dead_letters_are_not_counted(shop: Stubs) -> None:
     shop.send(b"a")
     shop.change(handles(shop.pop())[0], reject=pb.Reject())

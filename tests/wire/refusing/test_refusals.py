@@ -168,6 +168,7 @@ def test_a_handle_is_good_in_its_own_group_only(world: World) -> None:
         assert codes([change(world.live, group=OTHER_GROUP, reject=pb.Reject())]) == ["INVALID_HANDLE"]
 
 
+@pytest.mark.slow
 def test_a_change_would_be_noticed(stubs: Stubs, folder: Path) -> None:
     with pytest.raises(AssertionError), nothing_written(folder):
         stubs.create_topic("written")

@@ -85,6 +85,7 @@ def test_an_ack_again_by_another_group_is_not(shop: Stubs, v2: V2) -> None:
     assert acked(v2, a, group="other") == "INVALID_RECEIPT_HANDLE"
 
 
+@pytest.mark.slow
 def test_an_ack_that_comes_too_late_is_reported_and_the_message_comes_again(
     shop: Stubs, v2: V2, clock: FakeClock
 ) -> None:
@@ -96,6 +97,7 @@ def test_an_ack_that_comes_too_late_is_reported_and_the_message_comes_again(
     assert acked(v2, a) == "INVALID_RECEIPT_HANDLE"
 
 
+@pytest.mark.slow
 def test_a_repeated_v2_ack_that_is_no_longer_remembered_is_answered_like_a_late_one(
     shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_wrong_name_or_handle_is_refused_alike_by_ack_change_and_dead_letter(
     assert acked(v2, a) == "OK"
 
 
+@pytest.mark.slow
 def test_the_handles_of_a_group_that_was_deleted_are_over(shop: Stubs, v2: V2) -> None:
     (a,) = sent(v2, b"a")
     shop.admin.DeleteGroup(native.DeleteGroupRequest(name=GROUP), timeout=CALL_S)

@@ -54,6 +54,7 @@ def test_a_client_that_is_not_there_or_has_no_stream_cannot_be_asked(shop: Stubs
         assert (refused.code, refused.info.field) == ("CLIENT_NOT_FOUND", "client_id")
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_answer_is_reported(shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "ANSWER_S", 0.01)
     with v2.telemetry() as telemetry:

@@ -92,6 +92,7 @@ def test_a_time_that_this_protocol_has_no_word_for_is_reported_as_its_last_one(
     assert found.system_properties.born_timestamp.seconds == 253_402_300_799
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("time", "told_s"),
     [({"seconds": 10**13}, 253_402_300_799), ({"seconds": 5, "nanos": 2 * 10**9}, 7), ({"seconds": 9, "nanos": -1}, 8)],
@@ -122,6 +123,7 @@ def test_v2_calls_count_in_the_rates_of_the_group_and_the_topic(shop: Stubs, v2:
     assert (sent.sent_per_s, stats.popped_per_s, stats.acked_per_s) == (1.0, 0.5, 0.5)
 
 
+@pytest.mark.slow
 def test_a_namespace_is_the_same_in_the_resource_and_in_the_header(shop: Stubs, v2: V2) -> None:
     shop.create_topic("shop.orders")
     shop.create_group("shop.billing")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.clock import FakeClock
@@ -34,6 +36,7 @@ def test_a_message_group_goes_on_when_its_head_is_given_up(stubs: Stubs, v2: V2)
     assert [found.body for found in v2.receive("ordered").messages] == [b"2", b"3"]
 
 
+@pytest.mark.slow
 def test_a_message_group_waits_for_a_client_that_tries_its_head_for_long(
     stubs: Stubs, v2: V2, clock: FakeClock
 ) -> None:
@@ -59,6 +62,7 @@ def test_a_head_that_was_nacked_comes_first_again(stubs: Stubs, v2: V2, clock: F
     assert [(one.body, one.system_properties.delivery_attempt) for one in found] == [(b"1", 2), (b"2", 1), (b"3", 1)]
 
 
+@pytest.mark.slow
 def test_a_release_releases_the_later_messages_of_its_message_group_and_ends_their_handles(
     stubs: Stubs, v2: V2
 ) -> None:
@@ -72,6 +76,7 @@ def test_a_release_releases_the_later_messages_of_its_message_group_and_ends_the
     assert [(one.body, one.system_properties.delivery_attempt) for one in found] == [(b"1", 2), (b"2", 1), (b"3", 1)]
 
 
+@pytest.mark.slow
 def test_messages_of_a_fifo_batch_with_a_changed_time_keep_their_handles_until_then(
     stubs: Stubs, v2: V2, clock: FakeClock
 ) -> None:

@@ -85,6 +85,7 @@ def test_messages_with_auto_renew_come_back_at_once_when_the_client_ends(shop: S
     assert found.system_properties.delivery_attempt == 2
 
 
+@pytest.mark.slow
 def test_no_client_keeps_a_message_for_more_than_three_hours(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     v2.send(message())
     v2.receive(auto_renew=True)
@@ -124,6 +125,7 @@ def test_the_same_attempt_again_gets_the_same_messages_uncounted(shop: Stubs, v2
         assert code(other, auto_renew=True, attempt_id="try") == "MESSAGE_NOT_FOUND"
 
 
+@pytest.mark.slow
 def test_an_empty_answer_is_not_remembered_with_its_attempt(shop: Stubs, v2: V2) -> None:
     assert code(v2, attempt_id="try") == "MESSAGE_NOT_FOUND"
     v2.send(message())
@@ -270,6 +272,7 @@ def test_a_lost_delivery_is_released_in_the_name_of_its_caller() -> None:
     assert ([int(change.handle) for change in command.changes], who) == ([0, 1, 2, 3], "the caller")
 
 
+@pytest.mark.slow
 def test_a_message_that_a_client_cannot_take_ends_among_the_dead_letters(
     stubs: Stubs, v2: V2, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:

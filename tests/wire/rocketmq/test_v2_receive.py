@@ -62,6 +62,7 @@ def test_a_delivered_message_has_every_field_that_some_client_cannot_do_without(
     assert system.receipt_handle
 
 
+@pytest.mark.slow
 def test_attempts_count_from_one(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     v2.send(message())
     for attempt in (1, 2, 3):
@@ -370,6 +371,7 @@ def test_receives_that_wait_with_different_filters_do_not_wake_each_other(
         call.cancel()
 
 
+@pytest.mark.slow
 def test_two_filters_of_one_group_are_reported_in_the_log_once_a_minute(
     shop: Stubs, v2: V2, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -130,6 +130,7 @@ def switch(stubs: Stubs, mode: Any, share_number: int = 0) -> None:
     stubs.admin.SetConsumeMode(request, timeout=CALL_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_the_topic", [False, True], ids=["by the group", "by SetConsumeMode"])
 def test_consumers_with_heartbeats_have_some_queues_each_where_queues_are_shared(
     stubs: Stubs, v2: V2, of_the_topic: bool

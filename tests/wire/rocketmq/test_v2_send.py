@@ -59,6 +59,7 @@ def test_gzip_with_the_frame_of_zlib_is_zlib_for_others(shop: Stubs, v2: V2) -> 
     assert delivery.message.encoding == native.ENCODING_ZLIB
 
 
+@pytest.mark.slow
 def test_a_batch_is_stored_in_order_with_an_entry_for_each(shop: Stubs, v2: V2) -> None:
     answer = v2.send(*(message(str(number).encode(), message_id=f"m{number}") for number in range(3)))
     assert [(entry.message_id, entry.offset) for entry in answer.entries] == [("m0", 0), ("m1", 1), ("m2", 2)]
@@ -120,12 +121,14 @@ def test_a_body_has_1_byte_to_4_mib(shop: Stubs, v2: V2, body: bytes, expected: 
     assert code(v2, message(body)) == expected
 
 
+@pytest.mark.slow
 def test_the_rust_client_gets_only_codes_that_it_knows(shop: Stubs, v2: V2) -> None:
     with V2(v2.endpoint, language="RUST") as rust:
         assert code(rust, message(b"")) == "MESSAGE_CORRUPTED"
         assert code(rust, message(lite_topic="a.b")) == "BAD_REQUEST"
 
 
+@pytest.mark.slow
 def test_a_request_has_messages_and_all_of_them_are_of_one_topic(shop: Stubs, v2: V2) -> None:
     shop.create_topic("other")
     assert code(v2) == "MESSAGE_CORRUPTED"

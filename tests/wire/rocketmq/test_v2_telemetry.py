@@ -176,6 +176,7 @@ def test_every_settings_is_answered_and_a_later_one_may_name_more_topics(shop: S
     assert [answer.settings.subscription.fifo for answer in (first, second)] == [False, True]
 
 
+@pytest.mark.slow
 def test_settings_of_a_topic_or_group_that_does_not_exist_are_agreed_for_it_may_be_made_later(v2: V2) -> None:
     assert agree(v2, client_type=pb.PUSH_CONSUMER, **consumer("later", group="later")).subscription.receive_batch_size
     assert agree(v2, client_type=pb.PRODUCER, publishing=pb.Publishing(topics=[resource("later")]))

@@ -62,6 +62,7 @@ def test_fields_of_a_later_contract_travel_with_the_message(either_shop: Stubs) 
     assert delivery.message.SerializeToString() == raw
 
 
+@pytest.mark.slow
 def test_the_broker_makes_ids_for_messages_without_one(either_shop: Stubs) -> None:
     results = send(either_shop, *(pb.Message(body=b"same") for _ in range(100))).results
     made = [result.message_id for result in results]
@@ -178,6 +179,7 @@ def test_4096_messages_fit_into_a_request_and_4097_do_not(either_shop: Stubs) ->
     assert refusal(either_shop.broker.Send, pb.SendRequest(topic=TOPIC)).info.field == "messages"
 
 
+@pytest.mark.slow
 def test_sixteen_mebibytes_fit_into_a_request_and_a_byte_more_does_not(either_shop: Stubs) -> None:
     overhead = pb.Message(message_id="m", body=b"x" * (4 << 20)).ByteSize() - (4 << 20)
     full = [pb.Message(message_id="m", body=b"x" * (4 << 20)) for _ in range(4)]
@@ -229,6 +231,7 @@ def test_a_request_number_is_remembered_for_ten_minutes(shop: Stubs, clock: Fake
     assert len(bodies(shop.pop())) == 2
 
 
+@pytest.mark.slow
 def test_producers_do_not_share_numbers(either_shop: Stubs) -> None:
     assert not numbered(either_shop, 1, pb.Message(body=b"x")).duplicate
     assert not send(either_shop, pb.Message(body=b"x"), producer_id="q", request_number=1).duplicate

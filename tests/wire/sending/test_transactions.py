@@ -74,6 +74,7 @@ def test_a_half_message_has_a_transaction_id_and_no_place_and_is_invisible(deals
     assert (stats.messages, stats.half, stats.delayed) == (0, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_commit_answers_the_place_and_a_rollback_none(deals: Stubs) -> None:
     first, second, third = send(deals, b"a", b"b", b"c")
     (gone,) = end(deals, pb.ROLLBACK, first)
@@ -149,6 +150,7 @@ def test_a_request_ends_1_to_4096_transactions(deals: Stubs, count: int) -> None
     assert (read_refusal(error.value).code, read_refusal(error.value).info.field) == ("INVALID_FIELD", "ends")
 
 
+@pytest.mark.slow
 def test_half_messages_are_listed_topic_by_topic_oldest_first_and_counted(deals: Stubs, clock: FakeClock) -> None:
     deals.create_topic("other", type=pb.DELAY)
     first = send(deals, b"a")
@@ -190,6 +192,7 @@ def test_a_producer_is_asked_after_six_seconds_and_its_answer_ends_the_transacti
     assert codes(end(deals, resolution, half)) == [""]
 
 
+@pytest.mark.slow
 def test_an_undecided_half_message_is_checked_every_thirty_seconds(deals: Stubs, clock: FakeClock) -> None:
     with Producer(deals, DEALS) as producer:
         send(deals, b"a")
@@ -322,6 +325,7 @@ def test_a_late_answer_to_a_check_has_no_effect(deals: Stubs, clock: FakeClock) 
     assert codes(end(deals, pb.COMMIT, second)) == [""]
 
 
+@pytest.mark.slow
 def test_a_stop_ends_open_streams_promptly_and_says_why(
     broker: EmbeddedBroker, deals: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_the_pieces_are_the_file_and_the_end_proves_it(stubs: Stubs) -> None:
     assert not any(piece.HasField("end") for piece in pieces)
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_ends_the_copy(broker: EmbeddedBroker, client: popmq.Client) -> None:
     fill(client, 6)
 
@@ -154,6 +155,7 @@ def test_one_backup_at_a_time(client: popmq.Client, monkeypatch: pytest.MonkeyPa
     assert "another backup is running" in str(refused[0])
 
 
+@pytest.mark.slow
 def test_the_rate_is_bounded(client: popmq.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(client, 4)
     pauses: list[float] = []
@@ -174,6 +176,7 @@ def test_a_rate_out_of_range_is_refused(stubs: Stubs, rate: int) -> None:
     assert (refused.code, refused.info.field) == ("INVALID_FIELD", "bytes_per_s")
 
 
+@pytest.mark.slow
 def test_a_backup_that_ends_half_way_is_an_error_of_the_client(
     client: popmq.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +250,7 @@ def test_a_copy_may_let_the_file_grow_by_half_of_what_is_left(tmp_path: Path) ->
     rig.core.close()
 
 
+@pytest.mark.slow
 def test_a_backup_that_its_client_does_not_read_does_not_hold_the_writer(tmp_path: Path) -> None:
     rig = large(tmp_path)
     copy = Copy(rig.store)
@@ -278,6 +282,7 @@ def test_a_copying_process_that_was_killed_is_reported_and_holds_nothing(tmp_pat
     rig.core.close()
 
 
+@pytest.mark.slow
 def test_a_commit_that_finds_no_room_ends_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = large(tmp_path)
     copy = Copy(rig.store)
@@ -305,6 +310,7 @@ def test_a_broker_that_stops_ends_the_copy_first(tmp_path: Path) -> None:
 # ── Half files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_cut_short_at_any_place_is_refused_by_a_start_and_by_check(tmp_path: Path) -> None:
     rig = large(tmp_path / "data")
     data = rest(Copy(rig.store))
@@ -328,6 +334,7 @@ def test_a_store_that_is_new_or_was_killed_at_once_is_not_taken_for_a_partial_ba
         Store(tmp_path, 1 << 28, "none").close()
 
 
+@pytest.mark.slow
 def test_the_stream_ends_with_an_error_when_the_broker_stops(client: popmq.Client, broker: EmbeddedBroker) -> None:
     fill(client, 6)
 

@@ -44,6 +44,7 @@ def scraped_limit(broker: EmbeddedBroker) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith("popmq_store_limit_bytes "))
 
 
+@pytest.mark.slow
 def test_sends_that_a_full_store_refuses_are_taken_as_soon_as_the_limit_is_raised(full: popmq.Client) -> None:
     store = full.set_max_size(4 * SMALL)
     assert store.map_bytes == 4 * SMALL
@@ -51,17 +52,20 @@ def test_sends_that_a_full_store_refuses_are_taken_as_soon_as_the_limit_is_raise
     full.send("orders", popmq.Message(b"x" * 500_000))
 
 
+@pytest.mark.slow
 def test_the_refusal_of_a_full_store_names_the_command_that_raises_the_limit(full: popmq.Client) -> None:
     with pytest.raises(errors.StorageFull, match="popmq max-size"):
         full.send("orders", popmq.Message(b"x" * 500_000))
 
 
+@pytest.mark.slow
 def test_metrics_tell_the_limit_that_was_set(small: EmbeddedBroker, full: popmq.Client) -> None:
     assert scraped_limit(small) == SMALL
     full.set_max_size(4 * SMALL)
     assert scraped_limit(small) == 4 * SMALL
 
 
+@pytest.mark.slow
 def test_a_limit_below_the_used_size_is_refused_with_both_figures(full: popmq.Client) -> None:
     with pytest.raises(errors.InvalidField, match=r"bytes in use, more than 16,777,216") as refused:
         full.set_max_size(MAX_SIZE_MIN)

@@ -108,6 +108,7 @@ def limited(shop: Stubs) -> None:
     refusal(shop.broker.Send, pb.SendRequest(topic="slow", messages=[pb.Message(body=b"y")]))
 
 
+@pytest.mark.slow
 def test_calls_refused_by_a_limit_of_a_topic_or_group_are_counted_by_it(
     shop: Stubs, clock: FakeClock, port: int
 ) -> None:
@@ -131,6 +132,7 @@ def test_calls_refused_by_a_limit_of_a_topic_or_group_are_counted_by_it(
     assert not [labels for _, labels in Scraped(port).values("topic") if labels == "slow"]
 
 
+@pytest.mark.slow
 def test_an_idle_subscription_is_in_the_metrics_before_and_after_it_expires(
     shop: Stubs, clock: FakeClock, port: int
 ) -> None:
@@ -242,6 +244,7 @@ def test_refused_and_repeated_sends_are_not_counted_as_messages(shop: Stubs, por
     assert scraped("refusals_total", code="INVALID_FIELD") == 2
 
 
+@pytest.mark.slow
 def test_refusals_are_counted_by_reason_and_made_up_names_are_no_labels(shop: Stubs, port: int) -> None:
     for number in range(3):
         refusal(shop.broker.Pop, pb.PopRequest(topic=f"made-up-{number}", group=GROUP))
@@ -254,6 +257,7 @@ def test_refusals_are_counted_by_reason_and_made_up_names_are_no_labels(shop: St
     assert not {value for value in values if value.startswith("made-up")}
 
 
+@pytest.mark.slow
 def test_series_of_deleted_topics_and_groups_go_with_them(shop: Stubs, clock: FakeClock, port: int) -> None:
     shop.create_group("audit")
     shop.send(b"a", b"b")
@@ -267,6 +271,7 @@ def test_series_of_deleted_topics_and_groups_go_with_them(shop: Stubs, clock: Fa
     assert not [labels for _, labels in Scraped(port).values("topic") if labels == TOPIC]
 
 
+@pytest.mark.slow
 def test_groups_are_shown_with_the_numbers_of_getstats(shop: Stubs, clock: FakeClock, port: int) -> None:
     shop.create_topic("other", queues=1)
     shop.send(*(str(number).encode() for number in range(10)))
@@ -290,6 +295,7 @@ def test_groups_are_shown_with_the_numbers_of_getstats(shop: Stubs, clock: FakeC
     assert shop.stats().in_flight == 3
 
 
+@pytest.mark.slow
 def test_lateness_is_measured_from_the_leases_own_time(shop: Stubs, clock: FakeClock, port: int) -> None:
     shop.send(b"a")
     shop.pop(invisible_ms=1_000)
@@ -299,6 +305,7 @@ def test_lateness_is_measured_from_the_leases_own_time(shop: Stubs, clock: FakeC
     assert scraped("lease_lateness_seconds_sum") == 0.25
 
 
+@pytest.mark.slow
 def test_commits_and_fsyncs_are_counted(shop: Stubs, port: int) -> None:
     before = Scraped(port)
     for number in range(5):
@@ -322,6 +329,7 @@ def test_a_broker_that_does_not_sync_counts_no_fsyncs(folder: Path, port: int) -
         assert (store.commits, store.fsyncs) == (1, 0)
 
 
+@pytest.mark.slow
 def test_parked_calls_are_gauged_at_the_time_of_the_scrape(shop: Stubs, parked: Parked, port: int) -> None:
     calls = [shop.pop_later(max_messages=1), shop.pop_later(max_messages=1, queues=[0])]
     waiting = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=1, wait_ms=60_000)
@@ -334,6 +342,7 @@ def test_parked_calls_are_gauged_at_the_time_of_the_scrape(shop: Stubs, parked: 
     assert Scraped(port)("waiters") == 0
 
 
+@pytest.mark.slow
 def test_the_space_of_the_store_is_shown(shop: Stubs, port: int) -> None:
     scraped = Scraped(port)
     store = shop.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S).store
@@ -348,6 +357,7 @@ def make_schedule(stubs: Stubs) -> pb.Schedule:
     return made
 
 
+@pytest.mark.slow
 def test_schedules_and_their_next_occurrence_are_gauged(shop: Stubs, clock: FakeClock, port: int) -> None:
     scraped = Scraped(port)
     assert (scraped("schedules"), scraped("schedule_late_seconds")) == (0, 0)
@@ -373,6 +383,7 @@ def test_a_metrics_port_in_use_is_a_start_error_with_the_cure(
         pass
 
 
+@pytest.mark.slow
 def test_metrics_count_delayed_and_half_messages_and_their_checks(shop: Stubs, clock: FakeClock, port: int) -> None:
     shop.create_topic("later", type=pb.TRANSACTION)
     asked = [{"delay_ms": 1_000}, {"delay_ms": 500}, {"transaction": True}, {"transaction": True}]

@@ -84,6 +84,7 @@ def test_a_stopping_broker_is_not_ready(folder: Path, port: int, monkeypatch: py
     assert set(seen) == {(503, "stopping")}
 
 
+@pytest.mark.slow
 def test_a_blocked_event_loop_is_not_healthy(
     broker: EmbeddedBroker, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_blocked_event_loop_is_not_healthy(
         go_on.set()
 
 
+@pytest.mark.slow
 def test_a_writer_that_hangs_is_healthy_and_not_ready(
     broker: EmbeddedBroker, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def test_health_knows_no_other_service(stubs: Stubs) -> None:
     assert error.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+@pytest.mark.slow
 def test_a_health_watch_reports_the_stop_and_does_not_delay_it(
     broker: EmbeddedBroker, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_port_is_never_shared_with_a_second_broker(broker: EmbeddedBroker, sho
 # ── sizes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_request_of_19_mebibytes_is_refused_by_the_contract(shop: Stubs) -> None:
     messages = [pb.Message(body=b"x" * (1 << 20))] * 19
     refused = refusal(shop.broker.Send, pb.SendRequest(topic=TOPIC, messages=messages))
@@ -168,6 +170,7 @@ def test_a_request_beyond_20_mebibytes_is_refused_by_the_transport_and_others_go
     assert bodies(shop.pop()) == [b"a"]
 
 
+@pytest.mark.slow
 def test_a_full_answer_of_16_mebibytes_arrives(shop: Stubs) -> None:
     for _ in range(2):
         messages = [pb.Message(body=b"x" * ((1 << 20) - 100))] * 8
@@ -243,6 +246,7 @@ def test_a_field_that_stands_twice_counts_as_its_last(shop: Stubs) -> None:
     assert bodies(pb.PopResponse.FromString(shop.raw("Broker/Pop", request))) == [b"a"]
 
 
+@pytest.mark.slow
 def test_the_refusal_of_an_empty_request_says_what_is_missing(stubs: Stubs) -> None:
     lists = {
         "Admin/ListTopics",

@@ -50,6 +50,7 @@ def test_a_later_message_waits_after_the_waiting_ones_of_its_message_group(rig: 
     assert rig.pop() == []
 
 
+@pytest.mark.slow
 def test_one_stuck_message_group_stops_no_other(rig: Rig) -> None:
     """The reference keeps order by queue: there one stuck message stops all message groups of it (D.59)."""
     fifo_pair(rig)
@@ -107,6 +108,7 @@ def test_the_number_of_queues_of_a_fifo_topic_stays(rig: Rig) -> None:
     assert rig.do(ask.UpdateTopic("t", 1, (True, HOUR))).keep_ms == HOUR
 
 
+@pytest.mark.slow
 def test_a_message_without_a_message_group_is_refused_and_its_neighbours_are_stored(rig: Rig) -> None:
     fifo_pair(rig)
     entries = (message("x"), message("a1")._replace(extra=Extra("a")))
@@ -148,6 +150,7 @@ def test_messages_after_a_failed_head_lose_their_handles_and_no_attempt(rig: Rig
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a2", 2), ("a3", 1)]
 
 
+@pytest.mark.slow
 def test_releasing_a_whole_batch_counts_only_the_first(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "b1", "b2")
@@ -155,6 +158,7 @@ def test_releasing_a_whole_batch_counts_only_the_first(rig: Rig) -> None:
     assert sorted((row.body, row.attempt) for row in rig.pop()) == [("a1", 2), ("a2", 1), ("b1", 2), ("b2", 1)]
 
 
+@pytest.mark.slow
 def test_an_uncounted_release_gives_every_attempt_back(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
@@ -272,6 +276,7 @@ def test_a_batch_is_filled_from_one_message_group_when_there_is_nothing_else(rig
     assert bodies(rig.pop(32)) == [f"a{number + 1}" for number in range(32)]
 
 
+@pytest.mark.slow
 def test_reading_stops_when_too_many_wait_and_goes_on_when_they_are_done(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +386,7 @@ def test_a_waiting_message_is_kept_when_its_chunk_is_dropped(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a2"]
 
 
+@pytest.mark.slow
 def test_a_repeated_attempt_gets_the_same_messages_and_never_none_while_they_are_locked(rig: Rig) -> None:
     """In the reference a lost answer blocks a queue for the invisible time (D.57)."""
     fifo_pair(rig)

@@ -30,6 +30,7 @@ def test_a_new_message_does_not_overtake_the_waiting_ones_of_its_message_group(r
     assert bodies(rig.pop()) == ["a3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_first_deliveries_of_a_message_group_come_in_the_order_of_sending(rig: Rig, seed: int) -> None:
     """I.10: whatever is acked, released, left to time or lost by a crash; and no message before its predecessor."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import MessageGroupNumbers
@@ -73,6 +75,7 @@ def stopped_twice(rig: Rig) -> None:
     assert rig.numbers().stopped == 1
 
 
+@pytest.mark.slow
 def test_a_message_group_that_was_stopped_twice_goes_on_at_once(rig: Rig) -> None:
     stopped_twice(rig)
     rig.crash()
