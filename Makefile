@@ -1,6 +1,6 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-wide check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
+.PHONY: help setup demo test test-all test-wide check check-fast proto bench chaos mutate install test-floor test-newest
 .PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-long bench-check search chaos-spark
 .PHONY: spark-examples spark-kafka newcomer test-interpreters dist
 
@@ -57,11 +57,10 @@ demo: .venv/demo ## 336,776 flights through the broker and Spark into a table, a
 	@$(BIN)/python $(PIP_INSTALL) --group demo
 	@touch $@
 
-test: check ## what must be true before a merge: every quick test, one of each slow kind, a share of the mutations
+test: check ## what must be true before a merge: every quick test, one of each slow kind
 	@echo "test: quick tests, one kill -9, one start, two Spark queries"
 	@$(BIN)/pytest -q $(TWO) -m "$(QUICK) or smoke and not spark"
 	@$(BIN)/pytest -q -m "spark and smoke" tests/spark/real
-	@$(BIN)/python scripts/mutate.py --share
 
 test-all: check .venv/demo ## all tests that need nothing but Python (20 minutes); their times stay in build/tests.xml
 	@echo "test-all: all tests, campaigns in their short form"
@@ -176,9 +175,9 @@ build/delta/ready: pyproject.toml
 	@$(MAKE) --no-print-directory install PREFIX=build/delta EXTRA=spark WITH='pyspark[sql]==4.2.0'
 	@touch $@
 
-mutate-mechanisms: setup ## break mechanisms of docs/contributing/mechanisms.md one by one in a copy, and see their tests fail
-	@echo "mutate-mechanisms: one change at a time"
-	@$(BIN)/python scripts/mutate.py
+mutate: setup ## change the functions of docs/contributing/mechanisms.md one by one in a copy, and see their tests fail
+	@echo "mutate: one change at a time"
+	@$(BIN)/python -m scripts.mutate $(IDS)
 
 # Through this one target the Dockerfile, the packaging tests and the two dependency jobs install.
 install: ## the wheel of this clone into the virtual environment PREFIX=…, with EXTRA=cli, server, spark or all

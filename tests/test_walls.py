@@ -261,6 +261,7 @@ ROOM_FOLDERS = tuple(f"{room.folder}/{package}" for package, room in ROOMS.items
 PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
 
 
+@pytest.mark.mechanism("S4.21")
 @pytest.mark.parametrize(
     ("rule", "folders"),
     [

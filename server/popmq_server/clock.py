@@ -1,7 +1,7 @@
 """Time is a parameter: everything that needs the time gets a Clock.
 
 Leases, backoff and retries run on a monotonic clock, anchored at start to max(wall clock, saved time): a step of the
-wall clock while the broker runs changes nothing (I.30). Times are milliseconds since 1970 UTC.
+wall clock while the broker runs changes nothing. Times are milliseconds since 1970 UTC.
 
     wall clock steps while running     nothing happens
     … back before a restart            the saved time counts: broker time continues from there, nothing is early

@@ -166,6 +166,7 @@ def test_a_disk_without_a_byte_takes_acks_loses_nothing_and_serves_again_by_itse
     assert broken_invariants(broker.data) == []
 
 
+@pytest.mark.mechanism("D.45")
 def test_a_full_map_refuses_sends_takes_acks_and_recovers_when_a_topic_is_deleted(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path / "data", "--max-size", str(32 * MIB)) as broker,

@@ -20,6 +20,7 @@ MINUTE_MS = 60_000
 NS_PER_S = 1_000_000_000
 
 
+@pytest.mark.mechanism("I.01")
 @pytest.mark.smoke
 @pytest.mark.chaos
 def test_answered_requests_survive_kill_9_under_load(tmp_path: Path, scale: Scale, show: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
 """The engine without threads and sockets, under a fake clock; the requests of clients are plain calls.
 
 A call is a commit batch: one transaction. `settle` does the periodic work that is due, as the writer thread would.
-`findings` are those of fsck, and differences between memory and what a new start reads (I.20, I.21).
+`findings` are those of fsck, and differences between memory and what a new start reads.
 """
 
 from __future__ import annotations

@@ -76,6 +76,7 @@ def test_a_call_that_has_ended_is_not_ended_again(loop: Loop) -> None:
     assert ended == calls[1:]
 
 
+@pytest.mark.mechanism("H.16")
 def test_ended_calls_leave_no_timer_however_far_their_deadlines_are(loop: Loop) -> None:
     deadlines: Deadlines[Any] = Deadlines(lambda _: None)
     for number in range(100):

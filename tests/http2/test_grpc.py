@@ -171,6 +171,7 @@ async def test_a_stop_lets_running_calls_end_and_takes_no_new_ones(serve: Serve,
         await stopping
 
 
+@pytest.mark.mechanism("H.32")
 async def test_a_call_that_was_sent_before_its_client_knew_of_the_stop_is_served(serve: Serve) -> None:
     """grpcio repeats a call above the last stream of a GOAWAY at once, on this connection, and may lose it for good."""
     server, port = await serve()

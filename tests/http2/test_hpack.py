@@ -80,6 +80,7 @@ def test_a_block_that_changes_no_table_leaves_the_version() -> None:
     assert decoder.version > version
 
 
+@pytest.mark.mechanism("H.05")
 def test_few_bytes_that_name_many_large_pairs_are_refused() -> None:
     decoder = Decoder()
     decoder.decode(remembered(b"bomb", b"x" * 3000), 4096)

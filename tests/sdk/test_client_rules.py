@@ -54,11 +54,12 @@ class Counted:
         target.close()
 
 
+@pytest.mark.mechanism("S3.15")
 @pytest.mark.slow
 async def test_producers_and_consumers_of_a_client_share_one_connection(
     connect: Connect, client: Any, popmq_broker: Broker, guard: Any
 ) -> None:
-    """S3.15: waiting consumers, heartbeats and sends are calls on one connection, made once."""
+    """Waiting consumers, heartbeats and sends are calls on one connection, made once."""
     await client.create_group("audit")
     async with Counted(popmq_broker.endpoint) as relay:
         shared = connect(relay.endpoint)

@@ -13,6 +13,7 @@ from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 
 
+@pytest.mark.mechanism("S1.01")
 async def test_a_loop_sees_each_message_once_and_acks_it(client: Any, guard: Any, numbers: Any) -> None:
     await client.send(TOPIC, [b"%d" % number for number in range(500)])
     seen = []
@@ -165,6 +166,7 @@ async def test_confirm_waits_until_the_outcome_is_on_disk(client: Any, guard: An
     assert (await numbers()).acked == 1
 
 
+@pytest.mark.mechanism("D.26")
 @pytest.mark.slow
 async def test_the_lease_is_renewed_while_the_handler_runs(client: Any, guard: Any, numbers: Any, advance: Any) -> None:
     await client.send(TOPIC, b"slow")
@@ -268,6 +270,7 @@ async def test_a_consumer_without_its_topic_says_so(client: Any) -> None:
         await anext_of(client.consume(TOPIC, "nobody"))
 
 
+@pytest.mark.mechanism("S3.07")
 @pytest.mark.slow
 async def test_handlers_that_run_beside_the_loop_bound_its_deliveries(client: Any, guard: Any) -> None:
     await client.send(TOPIC, [b"x"] * 30)
@@ -296,6 +299,7 @@ async def test_handlers_that_run_beside_the_loop_bound_its_deliveries(client: An
     assert most == 4
 
 
+@pytest.mark.mechanism("S1.06")
 @pytest.mark.slow
 async def test_the_queues_that_the_broker_assigns_are_the_ones_that_are_popped(connect: Connect, client: Any) -> None:
     await client.create_group("shared", share_number=1)

@@ -17,6 +17,7 @@ async def test_a_leased_message_is_hidden_until_it_is_acked_for_good(client: Any
     assert (await numbers()).acked == 1
 
 
+@pytest.mark.mechanism("S1.13", "D.30")
 async def test_an_unacked_message_comes_back_when_its_lease_ends(client: Any, advance: Any) -> None:
     await client.send(TOPIC, b"again")
     (first,) = await client.pop(TOPIC, GROUP, invisible=3600.0)

@@ -17,10 +17,11 @@ from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles
 
 
+@pytest.mark.mechanism("S4.15", "S4.19")
 def test_a_wait_that_was_woken_without_a_message_ends_at_its_own_deadline(
     stubs: Stubs, clock: FakeClock, parked: Parked
 ) -> None:
-    """S4.15, S4.19: a call that parks again has only the rest of its time."""
+    """A call that parks again has only the rest of its time."""
     stubs.create_topic(queues=1)
     stubs.create_group()
     call = stubs.pop_later(wait_ms=60_000)
@@ -34,8 +35,9 @@ def test_a_wait_that_was_woken_without_a_message_ends_at_its_own_deadline(
     assert bodies(call.result()) == []
 
 
+@pytest.mark.mechanism("S4.02", "D.41")
 def test_a_parked_call_asks_the_writer_for_nothing_until_it_is_woken(shop: Stubs, parked: Parked, gate: Gate) -> None:
-    """S4.02, D.41: one look before it parks, one when a message came; none for other groups, topics and refusals."""
+    """One look before it parks, one when a message came; none for other groups, topics and refusals."""
     shop.create_topic("other", queues=1)
     shop.create_group("audit")
     call = shop.pop_later()
@@ -51,8 +53,9 @@ def test_a_parked_call_asks_the_writer_for_nothing_until_it_is_woken(shop: Stubs
     assert [type(command).__name__ for command in looks] == ["Ack", "Pop"]
 
 
+@pytest.mark.mechanism("D.25")
 def test_clients_that_come_and_go_move_no_message(shop: Stubs, clock: FakeClock) -> None:
-    """D.25: no client owns a queue of a popped topic, so a rebalance repeats and withholds no message."""
+    """No client owns a queue of a popped topic, so a rebalance repeats and withholds no message."""
     shop.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=4)), timeout=CALL_S)
     shop.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, share_number=1)), timeout=CALL_S)
     for number in range(10):
@@ -70,9 +73,10 @@ def test_clients_that_come_and_go_move_no_message(shop: Stubs, clock: FakeClock)
     assert bodies(shop.pop()) == []
 
 
+@pytest.mark.mechanism("D.75")
 @pytest.mark.slow
 def test_a_hundred_topics_cost_no_thread_and_no_file(stubs: Stubs, folder: Path) -> None:
-    """D.75, D.48: a topic, its queues and a group that reads it are keys in the one store."""
+    """A topic, its queues and a group that reads it are keys in the one store."""
     stubs.create_group()
     threads, files = threading.active_count(), sorted(path.name for path in folder.iterdir())
     for number in range(100):
@@ -83,8 +87,9 @@ def test_a_hundred_topics_cost_no_thread_and_no_file(stubs: Stubs, folder: Path)
     assert threading.active_count() < threads + 20, "those of the transport come and go"
 
 
+@pytest.mark.mechanism("S1.05")
 def test_a_handle_can_be_acked_by_any_client_on_any_connection(broker: EmbeddedBroker, shop: Stubs) -> None:
-    """S1.05, S1.08: a handle is text; any client that has it and names the group may ack, on any channel."""
+    """A handle is text; any client that has it and names the group may ack, on any channel."""
     shop.send(b"a", b"b")
     first, second = handles(shop.pop(client_id="one"))
     assert first != second

@@ -4,7 +4,7 @@
 
 `topic_created_ms` says which topic of this name the offsets are of, since one may be deleted and created again.
 Written to FILE.tmp, brought to the disk, and renamed; what was there before is FILE.bak, and is read when FILE is
-missing, empty or broken (S2.46). A power cut at any moment leaves one of the two whole.
+missing, empty or broken. A power cut at any moment leaves one of the two whole.
 """
 
 import json

@@ -141,6 +141,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield broker
 
 
+@pytest.mark.mechanism("H.32")
 @pytest.mark.chaos
 @pytest.mark.smoke
 def test_no_call_outlives_its_deadline_when_brokers_stop_under_load(

@@ -178,6 +178,7 @@ def play(rig: Rig, scene: Scene, queue_bound: int, retry_bound: int) -> None:
             held.clear()
 
 
+@pytest.mark.mechanism("S1.38", "D.51")
 @pytest.mark.slow
 @given(scenes())
 @example(one_by_one(5, ()))

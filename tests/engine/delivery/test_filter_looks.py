@@ -32,6 +32,7 @@ def looks(rig: Rig, **asked: object) -> tuple[int, list[Delivery]]:
     return count, deliveries(popped)
 
 
+@pytest.mark.mechanism("S0.34")
 @pytest.mark.parametrize(
     ("asked", "bound"),
     [(RED, "SCAN_UNITS_MAX"), (("sql92", "TAGS = 'red'"), "REJECTIONS_MAX")],

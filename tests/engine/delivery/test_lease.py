@@ -23,6 +23,7 @@ def sent_and_popped(rig: Rig, *texts: str, **asked: Any) -> list[Delivery]:
 # ── Ack ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("I.26")
 def test_every_handle_of_an_ack_gets_its_own_result(rig: Rig) -> None:
     rig.pair()
     rig.group("other")
@@ -50,6 +51,7 @@ def test_every_handle_of_an_ack_gets_its_own_result(rig: Rig) -> None:
     assert rig.numbers("other").in_flight == 1
 
 
+@pytest.mark.mechanism("D.61", "I.15")
 @pytest.mark.slow
 def test_a_dead_handle_stays_dead(rig: Rig) -> None:
     rig.pair()
@@ -65,6 +67,7 @@ def test_a_dead_handle_stays_dead(rig: Rig) -> None:
     assert refusals(rig.ack([acked, released, rejected, lapsed])) == ["HANDLE_LAPSED"] * 4
 
 
+@pytest.mark.mechanism("D.20")
 def test_an_ack_at_the_deadline_wins_over_the_revive_that_runs_after_it(rig: Rig) -> None:
     rig.pair()
     rows = sent_and_popped(rig, "a")
@@ -74,6 +77,7 @@ def test_an_ack_at_the_deadline_wins_over_the_revive_that_runs_after_it(rig: Rig
     assert rig.pop() == []
 
 
+@pytest.mark.mechanism("S1.19")
 def test_acks_of_a_commit_run_before_the_revive_and_the_revive_before_pops(rig: Rig) -> None:
     rig.pair()
     a, b = sent_and_popped(rig, "a", "b")
@@ -83,6 +87,7 @@ def test_acks_of_a_commit_run_before_the_revive_and_the_revive_before_pops(rig: 
     assert [row[3] for row in popped.rows] == [b.offset]
 
 
+@pytest.mark.mechanism("S2.02")
 def test_sends_of_a_commit_run_before_pops(rig: Rig) -> None:
     rig.pair()
     popped, _ = rig.run(ask.Pop("t", "g"), sending("a"))
@@ -92,6 +97,7 @@ def test_sends_of_a_commit_run_before_pops(rig: Rig) -> None:
 # ── Extend ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("D.42")
 def test_extending_a_whole_batch_moves_one_small_key(rig: Rig) -> None:
     rig.pair()
     rows = sent_and_popped(rig, *numbered("m", 100))
@@ -125,6 +131,7 @@ def test_a_lease_can_be_made_shorter(rig: Rig) -> None:
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 2)]
 
 
+@pytest.mark.mechanism("S1.17", "D.06")
 @pytest.mark.slow
 def test_a_handle_lives_through_extensions_and_restarts(rig: Rig) -> None:
     rig.pair()
@@ -148,6 +155,7 @@ def test_extending_counts_no_attempt(rig: Rig) -> None:
 # ── Release, reject ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S1.12", "D.08")
 @pytest.mark.parametrize("attempt", range(1, len(DELAYS_MS_DEFAULT) + 3))
 def test_a_release_without_a_delay_waits_by_the_table_and_its_last_entry_repeats(rig: Rig, attempt: int) -> None:
     rig.pair(max_attempts=100)
@@ -164,6 +172,7 @@ def test_a_release_without_a_delay_waits_by_the_table_and_its_last_entry_repeats
     assert [row.attempt for row in rig.pop()] == [attempt + 1]
 
 
+@pytest.mark.mechanism("S2.58")
 def test_the_default_backoff_is_the_table_of_the_contract() -> None:
     minutes = (*range(1, 11), 20, 30, 60, 120)
     assert (10 * SECOND, 30 * SECOND, *(number * MINUTE for number in minutes)) == DELAYS_MS_DEFAULT
@@ -246,6 +255,7 @@ def test_changing_one_lease_does_not_scan_its_batch(rig: Rig, monkeypatch: pytes
 # ── Dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S2.56", "D.13", "I.07")
 def test_a_message_after_its_last_attempt_is_one_dead_letter_and_is_not_delivered(rig: Rig) -> None:
     rig.pair(max_attempts=3)
     rig.send("a")
@@ -258,6 +268,7 @@ def test_a_message_after_its_last_attempt_is_one_dead_letter_and_is_not_delivere
     assert (rig.numbers().dead, len(rig.dead())) == (1, 1)
 
 
+@pytest.mark.mechanism("S2.55", "D.53")
 def test_a_dead_letter_says_where_it_came_from_and_why(rig: Rig) -> None:
     rig.topic("t", queues=2)
     rig.group(max_attempts=2)
@@ -317,6 +328,7 @@ def test_a_dead_letter_can_be_popped_by_another_group(rig: Rig) -> None:
     assert bodies(rig.pop(topic="%DLQ%g", group="undertaker")) == ["a"]
 
 
+@pytest.mark.mechanism("I.23")
 def test_dead_letters_of_groups_with_names_inside_each_other_stay_apart(rig: Rig) -> None:
     rig.topic()
     for name in ("a", "a_b", "b"):

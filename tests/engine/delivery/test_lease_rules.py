@@ -18,8 +18,9 @@ from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Delivery, Rig, bodies, n
 from tests.engine.traffic.traffic import Traffic
 
 
+@pytest.mark.mechanism("S1.15", "S1.20")
 def test_only_the_messages_of_a_batch_that_were_not_acked_come_back(rig: Rig) -> None:
-    """S1.15, S1.20: the retry topic grows by the members without an ack, and by nothing else."""
+    """The retry topic grows by the members without an ack, and by nothing else."""
     rig.pair()
     rig.send(*"abcdef")
     rig.ack(rig.pop()[1::2])
@@ -29,9 +30,10 @@ def test_only_the_messages_of_a_batch_that_were_not_acked_come_back(rig: Rig) ->
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 2), ("c", 2), ("e", 2)]
 
 
+@pytest.mark.mechanism("S1.09", "S1.16", "D.36")
 @pytest.mark.slow
 def test_a_batch_is_one_checkpoint_and_nothing_of_it_is_left_once_it_is_acked(rig: Rig) -> None:
-    """S1.09, S1.16, D.42: one record and one deadline whatever the batch, and none after the last ack."""
+    """One record and one deadline whatever the batch, and none after the last ack."""
     rig.topic(queues=3)
     rig.group()
     rig.run(*(sending(*numbered(f"{queue}.", 50)) for queue in range(3)))
@@ -43,9 +45,10 @@ def test_a_batch_is_one_checkpoint_and_nothing_of_it_is_left_once_it_is_acked(ri
     assert (rig.read("ck"), rig.read("due")) == ([], [])
 
 
+@pytest.mark.mechanism("D.02")
 @pytest.mark.slow
 def test_a_lease_on_a_quiet_topic_is_kept_as_long_as_it_was_given(rig: Rig) -> None:
-    """D.02: no table with a time-out of its own ends a lease early."""
+    """No table with a time-out of its own ends a lease early."""
     rig.pair()
     rig.send("a", "b")
     rows = rig.pop(invisible_ms=12 * HOUR)
@@ -57,8 +60,9 @@ def test_a_lease_on_a_quiet_topic_is_kept_as_long_as_it_was_given(rig: Rig) -> N
     assert [(row.body, row.attempt) for row in rig.pop()] == [("b", 2)]
 
 
+@pytest.mark.mechanism("D.03")
 def test_a_lease_that_is_extended_to_the_deadline_it_has_is_still_a_lease(rig: Rig) -> None:
-    """D.03: the same deadline again neither doubles nor loses the message, alone or with its batch."""
+    """The same deadline again neither doubles nor loses the message, alone or with its batch."""
     rig.pair()
     rig.send("a", "b", "c")
     rows = rig.pop()
@@ -71,8 +75,9 @@ def test_a_lease_that_is_extended_to_the_deadline_it_has_is_still_a_lease(rig: R
     assert sorted((row.body, row.attempt) for row in rig.pop()) == [("a", 2), ("c", 2)]
 
 
+@pytest.mark.mechanism("S1.08", "D.07")
 def test_the_handle_of_a_retry_names_that_retry(rig: Rig) -> None:
-    """D.07, S1.08: retries of two queues with one offset, popped together, are acked one by one."""
+    """Retries of two queues with one offset, popped together, are acked one by one."""
     rig.topic(queues=2)
     rig.group()
     rig.run(sending("a"), sending("b"))
@@ -84,8 +89,9 @@ def test_the_handle_of_a_retry_names_that_retry(rig: Rig) -> None:
     assert [(row.body, row.attempt) for row in rig.pop()] == [(first.body, 3)]
 
 
+@pytest.mark.mechanism("D.15")
 def test_leases_of_equal_offset_and_time_in_different_queues_do_not_collide(rig: Rig) -> None:
-    """D.15: same start offset, same pop time, same deadline, same group; only the queue differs."""
+    """Same start offset, same pop time, same deadline, same group; only the queue differs."""
     rig.topic(queues=4)
     rig.group()
     rig.run(*(sending(f"q{queue}") for queue in range(4)))
@@ -96,9 +102,10 @@ def test_leases_of_equal_offset_and_time_in_different_queues_do_not_collide(rig:
     assert sorted(bodies(rig.pop())) == ["q0", "q1", "q3"]
 
 
+@pytest.mark.mechanism("D.16")
 @pytest.mark.slow
 def test_leases_that_were_due_long_before_a_start_are_revived(rig: Rig) -> None:
-    """D.16: the scan begins at the first key, not near the clock."""
+    """The scan begins at the first key, not near the clock."""
     rig.pair()
     rig.send("a", "b", "c")
     for seconds in (1, 600, 40_000):
@@ -109,8 +116,9 @@ def test_leases_that_were_due_long_before_a_start_are_revived(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a", "b", "c"]
 
 
+@pytest.mark.mechanism("S2.59")
 def test_a_retry_is_the_message_as_it_was_sent(rig: Rig) -> None:
-    """S2.59: id, body and everything else; the attempt is one more, the place is the origin's."""
+    """Id, body and everything else; the attempt is one more, the place is the origin's."""
     rig.topic(queues=2)
     rig.group()
     rig.send("other")
@@ -122,8 +130,9 @@ def test_a_retry_is_the_message_as_it_was_sent(rig: Rig) -> None:
     assert (first[4], again[4]) == (1, 2)
 
 
+@pytest.mark.mechanism("S1.48", "S1.49")
 def test_a_pop_takes_no_more_than_was_asked_from_retries_and_queues_together(rig: Rig) -> None:
-    """S1.49, S1.48: retries first or last, the bound counts both, and what is over is in `rest`."""
+    """Retries first or last, the bound counts both, and what is over is in `rest`."""
     rig.topic(queues=3)
     rig.group()
     rig.run(*(sending(*numbered(f"old{queue}.", 4)) for queue in range(3)))
@@ -136,9 +145,10 @@ def test_a_pop_takes_no_more_than_was_asked_from_retries_and_queues_together(rig
         assert (len(popped.rows), popped.rest) == (4, left)
 
 
+@pytest.mark.mechanism("S1.42")
 @pytest.mark.slow
 def test_a_pop_that_leaves_messages_wakes_the_next_parked_pop(rig: Rig) -> None:
-    """S1.42: chain waking; a pop that took the last message, or found none, wakes no other pop."""
+    """Chain waking; a pop that took the last message, or found none, wakes no other pop."""
     rig.pair()
     rig.send("a", "b", "c")
     assert rig.commit(ask.Pop("t", "g", max_messages=2)).woken == {("g", "t")}
@@ -146,8 +156,9 @@ def test_a_pop_that_leaves_messages_wakes_the_next_parked_pop(rig: Rig) -> None:
     assert rig.commit(ask.Pop("t", "g")).woken == set()
 
 
+@pytest.mark.mechanism("D.56")
 def test_one_pop_finds_the_one_message_in_whatever_queue_it_is(rig: Rig) -> None:
-    """D.56: a pop does not wait at an empty queue while another queue has messages. A new group begins at queue 0."""
+    """A pop does not wait at an empty queue while another queue has messages. A new group begins at queue 0."""
     rig.topic(queues=8)
     for number in range(8):
         rig.group(f"g{number}", start_from="LATEST")
@@ -156,8 +167,9 @@ def test_one_pop_finds_the_one_message_in_whatever_queue_it_is(rig: Rig) -> None
         assert bodies(rig.pop(1, group=f"g{number}")) == [str(number)]
 
 
+@pytest.mark.mechanism("S3.01")
 def test_one_group_reads_several_topics_and_each_on_its_own(rig: Rig) -> None:
-    """S3.01, S1.58: positions, retries and counts are those of the pair."""
+    """Positions, retries and counts are those of the pair."""
     for topic in ("t", "u"):
         rig.topic(topic)
     rig.group()
@@ -169,8 +181,9 @@ def test_one_group_reads_several_topics_and_each_on_its_own(rig: Rig) -> None:
     assert [(row.body, row.attempt) for row in rig.pop(topic="t")] == [("b", 1), ("a", 2)]
 
 
+@pytest.mark.mechanism("S1.21", "D.50", "I.23")
 def test_each_group_gets_its_own_retries_however_their_names_lie_inside_each_other(rig: Rig) -> None:
-    """S1.21, D.50, I.23: all of them have something in their retry topics of one topic, in any order."""
+    """All of them have something in their retry topics of one topic, in any order."""
     rig.topic()
     names = ("b", "a_b", "a", "a_b_t")
     for name in names:
@@ -212,12 +225,13 @@ def done(result: Any) -> bool:
 ENDS: dict[str, Callable[[Rig, Delivery], Any]] = {"ack": ack, "release": release, "reject": reject}
 
 
+@pytest.mark.mechanism("D.23", "I.16")
 @pytest.mark.parametrize("order", list(itertools.permutations(ENDS)), ids="-".join)
 @pytest.mark.parametrize("together", [True, False], ids=["one commit", "three commits"])
 def test_the_first_ack_release_or_reject_at_the_deadline_of_a_lease_wins(
     rig: Rig, order: tuple[str, ...], together: bool
 ) -> None:
-    """I.16, D.20, D.23: the first command wins, before the revive; the message ends as its answer said."""
+    """The first command wins, before the revive; the message ends as its answer said."""
     rig.pair()
     rig.send("a")
     row = rig.pop()[0]
@@ -231,7 +245,7 @@ def test_the_first_ack_release_or_reject_at_the_deadline_of_a_lease_wins(
 
 
 def test_an_extension_in_the_millisecond_of_the_deadline_wins_over_the_revive(rig: Rig) -> None:
-    """I.16: and the ack after it is still good; a millisecond of revive earlier it is not."""
+    """And the ack after it is still good; a millisecond of revive earlier it is not."""
     rig.pair()
     rig.send("a", "b")
     late, kept = rig.pop()
@@ -242,10 +256,11 @@ def test_an_extension_in_the_millisecond_of_the_deadline_wins_over_the_revive(ri
     assert bodies(rig.pop()) == ["a"]
 
 
+@pytest.mark.mechanism("S1.46", "I.09")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_positions_never_go_back_and_never_beyond_the_end(rig: Rig, seed: int) -> None:
-    """I.09, S1.46: whatever clients, owners, time and restarts do, popped messages are not read again."""
+    """Whatever clients, owners, time and restarts do, popped messages are not read again."""
     traffic = Traffic(seed)
     rig.run(*traffic.first())
     seen: dict[Any, int] = {}
@@ -277,9 +292,10 @@ def rounds(rig: Rig, count: int, chance: random.Random) -> None:
         rig.ack([*rows[:3], *rig.pop()])
 
 
+@pytest.mark.mechanism("D.43")
 @pytest.mark.slow
 def test_memory_holds_unfinished_deliveries_and_nothing_of_finished_ones(rig: Rig) -> None:
-    """D.43: the tables of a broker that has done much are as large as those of one that has done little.
+    """The tables of a broker that has done much are as large as those of one that has done little.
 
     Both have run for a minute, so that retention has looked at the topic.
     """
@@ -293,8 +309,9 @@ def test_memory_holds_unfinished_deliveries_and_nothing_of_finished_ones(rig: Ri
     assert sizes[0] == sizes[1]
 
 
+@pytest.mark.mechanism("D.39")
 def test_the_log_has_no_line_for_a_single_message(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """D.39: sends, pops, acks, revives, retries and dead letters are counted, not told one by one."""
+    """Sends, pops, acks, revives, retries and dead letters are counted, not told one by one."""
     rig.pair(max_attempts=2)
     with caplog.at_level(0):
         rounds(rig, 20, random.Random(1))
@@ -307,8 +324,9 @@ def test_the_log_has_no_line_for_a_single_message(rig: Rig, caplog: pytest.LogCa
     assert caplog.records == []
 
 
+@pytest.mark.mechanism("D.40", "I.19")
 def test_an_idle_hour_is_sixty_looks_and_no_write(rig: Rig) -> None:
-    """D.40, I.19: no polling: the writer sleeps until the next deadline, and without one until housekeeping."""
+    """No polling: the writer sleeps until the next deadline, and without one until housekeeping."""
     rig.pair(queues=100)
     rig.send("a")
     rig.ack(rig.pop())

@@ -26,6 +26,7 @@ def test_the_messages_of_one_request_stay_together_and_requests_go_round_the_que
     assert [one.first for one in sent] == [0, 0, 0, 2, 2, 2]
 
 
+@pytest.mark.mechanism("S1.38")
 @pytest.mark.slow
 def test_the_start_queue_goes_round(rig: Rig) -> None:
     rig.topic(queues=3)
@@ -46,6 +47,7 @@ def test_named_queues_are_the_only_ones_popped(rig: Rig) -> None:
     assert {row.queue for row in rig.pop()} == {0, 2}
 
 
+@pytest.mark.mechanism("S2.27")
 def test_a_queue_that_the_topic_does_not_have_is_refused(rig: Rig) -> None:
     rig.pair(queues=2)
     result = rig.run(ask.Pop("t", "g", queues=(2,)))[0]
@@ -53,6 +55,7 @@ def test_a_queue_that_the_topic_does_not_have_is_refused(rig: Rig) -> None:
     assert (result.code, result.field) == ("INVALID_FIELD", "queues[0]")
 
 
+@pytest.mark.mechanism("S1.36", "I.29")
 def test_one_pop_in_five_starts_with_the_retry_topic(rig: Rig) -> None:
     rig.pair()
     to_retry(rig, *numbered("old", 20))
@@ -63,6 +66,7 @@ def test_one_pop_in_five_starts_with_the_retry_topic(rig: Rig) -> None:
     assert {after - before for before, after in pairwise(retries)} == {5}
 
 
+@pytest.mark.mechanism("D.51")
 def test_a_pop_is_not_empty_while_the_queues_or_the_retry_topic_have_messages(rig: Rig) -> None:
     rig.pair()
     rig.send(*numbered("new", 10))
@@ -71,6 +75,7 @@ def test_a_pop_is_not_empty_while_the_queues_or_the_retry_topic_have_messages(ri
     assert [len(rig.pop(1)) for _ in range(10)] == [1] * 10
 
 
+@pytest.mark.mechanism("S1.35", "S1.40")
 def test_a_pop_with_room_left_fills_up_from_the_retry_topic(rig: Rig) -> None:
     rig.pair()
     to_retry(rig, "old")
@@ -87,6 +92,7 @@ def test_retries_come_oldest_first(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["c", "a", "b"]
 
 
+@pytest.mark.mechanism("S1.51")
 def test_rest_counts_what_the_visited_queues_and_the_retry_topic_still_have(rig: Rig) -> None:
     rig.topic(queues=2)
     rig.group()
@@ -98,6 +104,7 @@ def test_rest_counts_what_the_visited_queues_and_the_retry_topic_still_have(rig:
     assert rig.popped(max_messages=1).rest == rig.numbers().ready + rig.numbers().retry
 
 
+@pytest.mark.mechanism("S0.35")
 def test_a_byte_bound_is_kept_but_for_the_first_message(rig: Rig) -> None:
     rig.pair()
     size = len(message("x" * 100).data) + 20
@@ -148,6 +155,7 @@ def drained(rig: Rig) -> list[Delivery]:
     return rows
 
 
+@pytest.mark.mechanism("S1.45")
 @pytest.mark.slow
 def test_a_group_holds_ten_thousand_of_a_queue_and_an_ack_makes_place_and_wakes(rig: Rig) -> None:
     rig.pair()
@@ -159,6 +167,7 @@ def test_a_group_holds_ten_thousand_of_a_queue_and_an_ack_makes_place_and_wakes(
     assert len(rig.pop(4096)) == 3
 
 
+@pytest.mark.mechanism("D.47")
 @pytest.mark.slow
 def test_a_full_queue_does_not_stop_the_others(rig: Rig) -> None:
     rig.topic(queues=2)
@@ -170,6 +179,7 @@ def test_a_full_queue_does_not_stop_the_others(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["q1 again"]
 
 
+@pytest.mark.mechanism("I.25")
 @pytest.mark.slow
 def test_messages_without_an_ack_do_not_raise_the_number_of_leases_beyond_the_limit(rig: Rig) -> None:
     rig.pair(max_attempts=1000)
@@ -217,6 +227,7 @@ def test_a_pop_that_reaches_its_bound_of_skips_asks_to_run_again(rig: Rig, monke
 # ── Who is asked ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S1.14", "I.08")
 def test_pops_in_one_commit_share_nothing(rig: Rig) -> None:
     rig.topic(queues=2)
     rig.group()
@@ -226,8 +237,9 @@ def test_pops_in_one_commit_share_nothing(rig: Rig) -> None:
     assert len(places) == len(set(places)) == 10
 
 
+@pytest.mark.mechanism("S1.07")
 def test_clients_that_pop_one_queue_side_by_side_are_all_served(rig: Rig) -> None:
-    """S1.07: the leases of one client do not keep another one from the queue."""
+    """The leases of one client do not keep another one from the queue."""
     rig.topic(queues=1)
     rig.group()
     rig.send(*numbered("m", 8))
@@ -235,6 +247,7 @@ def test_clients_that_pop_one_queue_side_by_side_are_all_served(rig: Rig) -> Non
     assert [bodies(deliveries(one)) for one in popped] == [[f"m{place}"] for place in range(8)]
 
 
+@pytest.mark.mechanism("S2.25", "S2.26")
 @pytest.mark.slow
 def test_unknown_topics_and_groups_are_refused(rig: Rig) -> None:
     rig.topic()

@@ -13,6 +13,7 @@ def retries(rig: Rig) -> int:
     return rig.numbers().retry
 
 
+@pytest.mark.mechanism("S1.53", "D.01", "I.04")
 def test_a_lease_comes_back_in_the_millisecond_of_its_deadline(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
@@ -45,6 +46,7 @@ def test_the_delay_of_each_revived_lease_is_reported(rig: Rig) -> None:
     assert rig.commit().timed.late_ms == [15 * SECOND, 5 * SECOND]
 
 
+@pytest.mark.mechanism("S1.37")
 def test_leases_are_revived_in_the_order_of_their_deadlines(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b", "c")
@@ -55,6 +57,7 @@ def test_leases_are_revived_in_the_order_of_their_deadlines(rig: Rig) -> None:
     assert [row.body for row in rig.pop()] == ["b", "c", "a"]
 
 
+@pytest.mark.mechanism("D.35", "D.38", "I.24")
 @pytest.mark.slow
 def test_many_equal_deadlines_are_revived_in_pieces_with_requests_between(rig: Rig) -> None:
     messages, queues = 20_000, 10

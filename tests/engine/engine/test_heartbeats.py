@@ -1,4 +1,4 @@
-"""Sessions: what a heartbeat, a goodbye and silence do, and the version of an assignment (S3.25–S3.27)."""
+"""Sessions: what a heartbeat, a goodbye and silence do, and the version of an assignment."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def sessions(clock: FakeClock) -> Sessions:
     return Sessions(clock)
 
 
+@pytest.mark.mechanism("S3.27")
 def test_a_session_ends_120_seconds_after_its_last_heartbeat(sessions: Sessions, clock: FakeClock) -> None:
     sessions.heartbeat("g", "a", frozenset({"t"}), False)
     clock.advance(SESSION_MS - 1)
@@ -52,6 +53,7 @@ def test_a_client_counts_for_the_topics_and_the_group_that_it_named(sessions: Se
     assert sessions.clients("b", "t") == []
 
 
+@pytest.mark.mechanism("S3.26")
 def test_the_version_changes_with_what_an_assignment_depends_on_and_with_nothing_else(
     sessions: Sessions, clock: FakeClock
 ) -> None:

@@ -1,4 +1,4 @@
-"""Parked Pulls: what wakes them and what does not, when they end, and what they have looked at (S4.01–S4.19)."""
+"""Parked Pulls: what wakes them and what does not, when they end, and what they have looked at."""
 
 from __future__ import annotations
 
@@ -84,6 +84,7 @@ class Looks:
 # ── What is parked, and what wakes ───────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S4.06")
 @pytest.mark.slow
 async def test_a_pull_of_an_empty_queue_is_parked_and_woken_by_its_first_message(broker: Broker) -> None:
     task = held(broker)
@@ -93,6 +94,7 @@ async def test_a_pull_of_an_empty_queue_is_parked_and_woken_by_its_first_message
     assert (found.status, texts(found), found.next_offset) == ("FOUND", ["a", "b"], 2)
 
 
+@pytest.mark.mechanism("S4.06")
 async def test_a_pull_at_the_end_is_parked_and_woken_by_the_next_message(broker: Broker) -> None:
     await sent(broker, "a")
     task = held(broker, 1)
@@ -102,6 +104,7 @@ async def test_a_pull_at_the_end_is_parked_and_woken_by_the_next_message(broker:
     assert texts(await task) == ["b"]
 
 
+@pytest.mark.mechanism("S4.13")
 async def test_a_message_wakes_all_pulls_parked_on_its_queue_and_no_others(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ async def test_a_message_wakes_all_pulls_parked_on_its_queue_and_no_others(
     assert [texts(await task) for task in there] == [["b"]] * 3
 
 
+@pytest.mark.mechanism("S2.37")
 @pytest.mark.parametrize(
     ("offset", "queue", "status"),
     [(0, 0, "FOUND"), (2, 0, "OFFSET_OVERFLOW_BADLY"), (0, 7, "NO_MATCHED_LOGIC_QUEUE"), (3, 1, "NO_MESSAGE_IN_QUEUE")],
@@ -139,6 +143,7 @@ async def test_an_offset_below_the_first_is_corrected_at_once(broker: Broker, cl
     assert (found.status, found.next_offset) == ("OFFSET_TOO_SMALL", 1)
 
 
+@pytest.mark.mechanism("S2.40")
 async def test_a_pull_at_the_end_without_a_wait_is_answered_at_once(broker: Broker) -> None:
     assert (await held(broker, wait_ms=0)).status == "NO_MESSAGE_IN_QUEUE"
 
@@ -146,6 +151,7 @@ async def test_a_pull_at_the_end_without_a_wait_is_answered_at_once(broker: Brok
 # ── When it ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S0.21")
 @pytest.mark.slow
 async def test_a_wait_ends_at_its_time_and_not_before(broker: Broker, clock: FakeClock) -> None:
     await sent(broker, "a")
@@ -222,7 +228,7 @@ async def test_the_number_of_parked_pulls_is_limited(broker: Broker, monkeypatch
 async def test_a_sparse_filter_is_searched_on_while_there_is_more_and_waits_only_at_the_end(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 match in 100,000 is found without waiting a poll period (I.18); here 1 in 100, 10 a look."""
+    """1 match in 100,000 is found without waiting a poll period; here 1 in 100, 10 a look."""
     monkeypatch.setattr(pulls, "SCAN_UNITS_MAX", 10)
     looks = Looks(broker, monkeypatch)
     others = [message(f"b{number}", tag="b") for number in range(99)]
@@ -261,9 +267,10 @@ async def test_a_hole_is_stepped_over_while_the_request_waits(broker: Broker, cl
     kv.commit()
 
 
+@pytest.mark.mechanism("S2.42")
 @pytest.mark.slow
 async def test_the_offset_that_a_pull_carries_is_committed_once_when_it_arrives(broker: Broker) -> None:
-    """S2.42: the offset is not committed again when the pull is woken, which would undo later commits."""
+    """The offset is not committed again when the pull is woken, which would undo later commits."""
     await sent(broker, "a", "b", "c")
     task = held(broker, 3, commit_offset=1)
     await parked(broker, 1)

@@ -1,4 +1,4 @@
-"""Who reads which queue (S1.26–S1.34), as tables."""
+"""Who reads which queue, as tables."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def some(*queues: int) -> Assignment:
     return Assignment(True, False, queues)
 
 
+@pytest.mark.mechanism("S1.26", "S1.30", "D.44")
 @pytest.mark.parametrize(
     ("queues", "clients", "client", "share", "expected"),
     [
@@ -53,6 +54,7 @@ def test_assignments_follow_the_table(queues: int, clients: str, client: str, sh
     assert assign(queues, clients, client, share) == expected
 
 
+@pytest.mark.mechanism("S1.29", "S1.32")
 @pytest.mark.parametrize("queues", range(1, 12))
 @pytest.mark.parametrize("count", range(1, 12))
 @pytest.mark.parametrize("share", range(1, 4))
@@ -70,6 +72,7 @@ def test_each_queue_is_read_by_one_and_share_clients(queues: int, count: int, sh
         assert {len(one.queues) for one in assigned} == {1}
 
 
+@pytest.mark.mechanism("S1.27", "S3.28")
 @pytest.mark.parametrize("client", "abcd")
 def test_the_order_in_which_clients_came_does_not_matter_nor_their_repetition(client: str) -> None:
     assert assign(8, "dbca", client, 1) == assign(8, "abcd", client, 1) == assign(8, "abcdab", client, 1)

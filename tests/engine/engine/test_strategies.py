@@ -1,4 +1,4 @@
-"""The allocation strategies for groups that pull (S3.19–S3.24, S1.25–S1.29, S1.34), as tables; and locks of queues."""
+"""The allocation strategies for groups that pull, as tables; and locks of queues."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def test_avg_assigns_ranges_of_equal_length(queues: int, clients: str, expected:
     assert shares(by_average, queues, list(clients)) == expected
 
 
+@pytest.mark.mechanism("S3.19")
 @pytest.mark.parametrize("queues", range(1, 20))
 @pytest.mark.parametrize("count", range(1, 12))
 def test_avg_is_the_formula_of_the_reference(queues: int, count: int) -> None:
@@ -67,6 +68,7 @@ def test_avg_is_the_formula_of_the_reference(queues: int, count: int) -> None:
 # ── CIRCLE: S3.20 ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S3.20")
 @pytest.mark.parametrize(
     ("queues", "clients", "expected"),
     [
@@ -92,6 +94,7 @@ def test_consistent_hash_is_the_same_everywhere_and_for_ever() -> None:
 GOLDEN: Shares = [[1, 3, 5, 7], [2, 4, 8, 9], [0, 6, 10, 11]]
 
 
+@pytest.mark.mechanism("S3.21")
 @pytest.mark.parametrize("count", range(1, 8))
 def test_consistent_hashing_moves_queues_only_to_the_client_that_joins(count: int) -> None:
     before, joined = [f"client-{number}" for number in range(count)], "client-new"
@@ -105,6 +108,7 @@ def test_consistent_hashing_moves_queues_only_to_the_client_that_joins(count: in
 # ── CONFIG: S3.22 ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S3.22")
 def test_config_gives_the_list_as_far_as_the_topic_has_the_queues() -> None:
     mine = by_config([5, 1, 1, 9])
     assert mine(range(8), ["a", "b"], "a") == (1, 5)
@@ -114,6 +118,7 @@ def test_config_gives_the_list_as_far_as_the_topic_has_the_queues() -> None:
 # ── MACHINE_ROOM: S3.23 ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S3.23")
 @pytest.mark.parametrize(
     ("queues", "clients", "expected"),
     [
@@ -137,6 +142,7 @@ def test_a_room_assigns_stretches_and_then_one_each_of_what_is_left_over() -> No
 # ── All of them ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S3.04", "S3.24")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("queues", [1, 2, 3, 7, 8, 64])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 70])
@@ -154,6 +160,7 @@ def test_the_order_in_which_clients_came_does_not_matter_nor_their_repetition(st
     assert allocate(8, "dbca", "b", strategy) == allocate(8, "abcdab", "b", strategy) == expected
 
 
+@pytest.mark.mechanism("S1.28")
 def test_an_unknown_client_or_strategy_is_reported_and_is_not_an_empty_share() -> None:
     unknown = NOT_KNOWN._replace(mode="PULL")
     assert allocate(8, "", "a", "AVG") == unknown  # S1.26
@@ -164,6 +171,7 @@ def test_an_unknown_client_or_strategy_is_reported_and_is_not_an_empty_share() -
     assert allocate(2, "abc", "a", "") == allocate(2, "abc", "a", "AVG")
 
 
+@pytest.mark.mechanism("S1.34")
 @pytest.mark.parametrize("strategy", [*STRATEGIES.values(), by_config([0])])
 def test_bad_input_is_an_error_and_a_stranger_gets_nothing(strategy: Strategy) -> None:
     """S1.34."""
@@ -186,6 +194,7 @@ def locks(clock: FakeClock) -> QueueLocks:
     return QueueLocks(clock)
 
 
+@pytest.mark.mechanism("S3.32")
 def test_a_queue_is_locked_by_one_client_of_a_group(locks: QueueLocks) -> None:
     assert locks.lock("g", "t", "a", [0, 1]) == [0, 1]
     assert locks.lock("g", "t", "b", [1, 2]) == [2]

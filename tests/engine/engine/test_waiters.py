@@ -1,4 +1,4 @@
-"""The parking lot: no wake is lost, and none is kept by somebody who has gone (I.17)."""
+"""The parking lot: no wake is lost, and none is kept by somebody who has gone."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def parked(lot: Waiters, clock: FakeClock, wait_ms: int = MINUTE, key: tuple[str
     return asyncio.ensure_future(lot.park(key, lot.generation(key), clock.now_ms() + wait_ms))
 
 
+@pytest.mark.mechanism("S2.45", "S4.11")
 async def test_a_commit_wakes_one_waiter_the_oldest(lot: Waiters, clock: FakeClock) -> None:
     tasks = [parked(lot, clock) for _ in range(3)]
     await turns()
@@ -75,6 +76,7 @@ async def test_waiters_with_wake_all_are_all_woken(clock: FakeClock) -> None:
     assert all(task.done() and task.result() for task in tasks)
 
 
+@pytest.mark.mechanism("S4.09")
 @pytest.mark.parametrize("woken", [KEY, (None, "t")])
 async def test_a_wake_between_the_look_and_the_parking_is_not_missed(
     lot: Waiters, clock: FakeClock, woken: tuple[str | None, str]
@@ -107,6 +109,7 @@ async def test_a_waiter_cancelled_while_it_waits_leaves_its_place(lot: Waiters, 
     assert second.result()
 
 
+@pytest.mark.mechanism("S4.07")
 async def test_a_wait_ends_at_its_deadline_and_not_before(lot: Waiters, clock: FakeClock) -> None:
     clock.subscribe(lot.tick)
     short, long = parked(lot, clock, 5 * SECOND), parked(lot, clock, 6 * SECOND)
@@ -139,6 +142,7 @@ async def test_a_deadline_that_has_passed_does_not_wait(lot: Waiters, clock: Fak
     assert not await lot.park(KEY, lot.generation(KEY), clock.now_ms())
 
 
+@pytest.mark.mechanism("S4.08")
 async def test_places_are_limited_and_a_full_lot_leaves_no_trace(
     lot: Waiters, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +274,7 @@ class Consumer:
             self.pop.cancel()
 
 
+@pytest.mark.mechanism("I.17")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_thousands_of_parked_pops_and_sends_lose_no_wake(broker: Broker, seed: int) -> None:
@@ -294,6 +299,7 @@ async def test_thousands_of_parked_pops_and_sends_lose_no_wake(broker: Broker, s
     assert sorted(got) == sorted((f"m{number}", 1) for number in range(messages))
 
 
+@pytest.mark.mechanism("S1.42")
 async def test_a_burst_wakes_as_many_as_it_feeds(broker: Broker) -> None:
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g", max_messages=1), MINUTE)) for _ in range(10)]
     await all_parked(broker, 10)
@@ -305,6 +311,7 @@ async def test_a_burst_wakes_as_many_as_it_feeds(broker: Broker) -> None:
     assert sum(pop.done() for pop in pops) == 7
 
 
+@pytest.mark.mechanism("D.54")
 async def test_a_parked_pop_gets_messages_of_a_lease_at_its_deadline(broker: Broker, clock: FakeClock) -> None:
     await broker.execute(sending("a"))
     await broker.pop(ask.Pop("t", "g", invisible_ms=10 * SECOND), 0)
@@ -318,10 +325,11 @@ async def test_a_parked_pop_gets_messages_of_a_lease_at_its_deadline(broker: Bro
         assert [row.attempt for row in deliveries(await waiting)] == [2]
 
 
+@pytest.mark.mechanism("S4.18")
 async def test_the_writer_commits_on_while_the_loop_has_not_answered_yet(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S4.18: the event loop delivers answers and wakes. It is blocked here, and the writer does not wait for it."""
+    """The event loop delivers answers and wakes. It is blocked here, and the writer does not wait for it."""
     committed, count = threading.Semaphore(0), broker.metrics.committed
 
     def counted(told: CommitNumbers) -> None:

@@ -27,6 +27,7 @@ def fixed(rig: Rig, group: str = "g") -> Subscription | None:
 # ── Whose filter it is ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S0.20")
 def test_the_first_pop_fixes_the_filter_and_later_ones_need_not_name_it(rig: Rig) -> None:
     shop(rig)
     assert rig.pop(filter=RED) == []
@@ -35,6 +36,7 @@ def test_the_first_pop_fixes_the_filter_and_later_ones_need_not_name_it(rig: Rig
     assert fixed(rig) == Subscription("tag", "red")
 
 
+@pytest.mark.mechanism("S2.23")
 def test_another_filter_is_refused_with_both_named_and_the_cure(rig: Rig) -> None:
     shop(rig)
     rig.pop(filter=RED)
@@ -120,6 +122,7 @@ def test_an_attempt_that_is_repeated_with_another_filter_is_reported(rig: Rig) -
 # ── Replacing it ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S2.32")
 def test_set_filter_replaces_it_from_the_next_pop_on(rig: Rig) -> None:
     shop(rig)
     send(rig, *tagged("red1", "blue1"))
@@ -139,6 +142,7 @@ def test_filtered_messages_do_not_come_back_when_the_filter_changes(rig: Rig) ->
     assert rig.numbers().filtered == 2
 
 
+@pytest.mark.mechanism("S2.35")
 def test_retries_that_do_not_match_any_more_are_dropped_and_counted(rig: Rig) -> None:
     shop(rig)
     send(rig, *tagged("red1", "blue1", "red2"))
@@ -199,6 +203,7 @@ def test_a_filter_that_cannot_be_is_refused_when_it_is_set(rig: Rig) -> None:
 # ── What it passes over ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S1.55", "I.27")
 @pytest.mark.parametrize("asked", [RED, ("sql92", "TAGS = 'red'")], ids=["tag", "sql92"])
 def test_messages_that_do_not_match_move_the_offset_and_make_no_checkpoint(rig: Rig, asked: tuple[str, str]) -> None:
     shop(rig)
@@ -235,6 +240,7 @@ def test_members_of_a_batch_with_gaps_are_leased_like_any_others(rig: Rig) -> No
     assert bodies(rig.pop()) == ["red1", "red3", "red2"]
 
 
+@pytest.mark.mechanism("S0.46")
 def test_messages_with_a_twin_of_the_hash_are_distinguished_by_their_text(rig: Rig) -> None:
     shop(rig)
     twin = message("BB1", tag="BB")._replace(tag_hash=tag_hash("Aa"))
@@ -243,12 +249,14 @@ def test_messages_with_a_twin_of_the_hash_are_distinguished_by_their_text(rig: R
     assert rig.numbers().filtered == 1
 
 
+@pytest.mark.mechanism("S3.06")
 def test_several_tags_and_messages_without_one(rig: Rig) -> None:
     shop(rig)
     send(rig, *tagged("red1", "blue1", "green1", "red2"), message("none"))
     assert bodies(rig.pop(filter=("tag", "red || green"))) == ["red1", "green1", "red2"]
 
 
+@pytest.mark.mechanism("S0.37", "S2.34", "S3.06")
 def test_sql_decides_over_properties(rig: Rig) -> None:
     shop(rig)
     send(rig, *sized(1, 9, 5, 6), message("none"), message("odd", properties={"size": "large"}))

@@ -28,6 +28,7 @@ def refused(kind: str, text: str) -> Refused:
     return caught.value
 
 
+@pytest.mark.mechanism("S2.44")
 @pytest.mark.parametrize("text", ["", "*", " * ", "   "])
 def test_absent_empty_and_star_are_every_message(text: str) -> None:
     made = filters.make("tag", text)
@@ -83,6 +84,7 @@ def test_the_number_of_tags_and_the_length_of_an_expression_are_bounded() -> Non
     assert filters.make("tag", "é" * (TAG_BYTES_MAX // 2)).matches(stored("é" * (TAG_BYTES_MAX // 2)))
 
 
+@pytest.mark.mechanism("S0.37")
 def test_the_index_stage_knows_the_hashes_of_its_tags_and_no_others() -> None:
     made = filters.make("tag", "a || b")
     assert made.hashes == frozenset({tag_hash("a"), tag_hash("b")})
@@ -102,6 +104,7 @@ def test_a_tag_beyond_the_basic_plane_is_compared_whole() -> None:
     assert not made.matches(stored("🚁"))
 
 
+@pytest.mark.mechanism("S2.44")
 @pytest.mark.slow
 @given(
     st.lists(
@@ -124,6 +127,7 @@ def test_no_kind_is_every_message() -> None:
     assert filters.make("tag", "*").same(filters.EVERYTHING)
 
 
+@pytest.mark.mechanism("S2.33")
 def test_a_filter_is_made_once_for_each_text() -> None:
     assert filters.make("sql92", "made_once = 1") is filters.make("sql92", "made_once = 1")
     assert filters.make("sql92", "a = 1") != filters.make("tag", "a")

@@ -286,6 +286,7 @@ def refused(text: str) -> Refused:
     return caught.value
 
 
+@pytest.mark.mechanism("S2.28")
 @pytest.mark.parametrize(
     ("text", "place", "why"),
     [
@@ -336,6 +337,7 @@ def test_a_common_mistake_comes_with_its_cure(text: str, cure: str) -> None:
     assert cure in refused(text).action
 
 
+@pytest.mark.mechanism("S2.34")
 def test_the_text_is_bounded_in_bytes() -> None:
     longest = "a = '" + "é" * ((TEXT_BYTES_MAX - 6) // 2) + "'"
     assert len(longest.encode()) == TEXT_BYTES_MAX

@@ -152,6 +152,7 @@ def restart_numbers(kv: Transaction) -> None:
     kv.put("meta", b"counters", U64.pack(0) + U64.pack(1) + bytes(raw[16:]))
 
 
+@pytest.mark.mechanism("S2.16", "I.05", "I.20")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -45,6 +45,7 @@ def told(rig: Rig, command: Any) -> list[Event]:
 # ── The least offset of all groups ───────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S2.50")
 def test_the_least_offset_of_all_groups_is_reported_for_each_queue(rig: Rig) -> None:
     rig.topic(queues=2)
     assert [row.least_committed for row in rows(rig, "")] == [-1, -1]
@@ -99,6 +100,7 @@ async def test_the_least_committed_offset_covers_all_groups_however_many_pieces_
 # ── When a queue was read ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S0.10")
 def test_the_last_pop_of_each_queue_is_kept_and_moves(rig: Rig) -> None:
     rig.topic(queues=3)
     rig.group()
@@ -117,6 +119,7 @@ def test_the_last_pop_of_each_queue_is_kept_and_moves(rig: Rig) -> None:
     assert [row.read_ms for row in rows(rig)] == [rig.now - 2 * SECOND, rig.now - 2 * SECOND, rig.now], "it moves"
 
 
+@pytest.mark.mechanism("S0.10")
 def test_the_last_pull_of_each_queue_is_kept_and_is_of_its_group(rig: Rig) -> None:
     pulling(rig, queues=2).group("h")
     rig.do(ask.Pull("t", "g", 1, 0))

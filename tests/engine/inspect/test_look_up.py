@@ -52,14 +52,16 @@ def widened(rig: Rig) -> int:
 # ── What is found ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S2.20")
 def test_sent_messages_are_found_by_id_and_key_after_a_crash(rig: Rig) -> None:
-    """S2.20: the index block is in the commit of its messages; nothing is flushed later."""
+    """The index block is in the commit of its messages; nothing is flushed later."""
     rig.topic()
     sent(rig, "a", "k", message_id="m")
     rig.crash()
     assert (bodies(rig, message_id="m"), bodies(rig, key="k")) == (["a"], ["a"])
 
 
+@pytest.mark.mechanism("S2.19")
 def test_a_message_is_found_by_its_id_and_by_each_of_its_keys(rig: Rig) -> None:
     rig.topic(queues=3)
     rig.send("x")

@@ -59,6 +59,7 @@ def abandoned(rig: Rig, topic: str = "t") -> int:
     return int(rig.look(queries.Topics(topic))[0].abandoned)
 
 
+@pytest.mark.mechanism("S2.49")
 def test_an_idle_subscription_is_warned_of_and_then_expires_with_its_unread_messages(
     shop: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -147,6 +148,7 @@ def test_pulls_and_commits_are_uses(rig: Rig, use: Any) -> None:
     assert not subscribed(rig)
 
 
+@pytest.mark.mechanism("S2.49")
 @pytest.mark.slow
 def test_a_renewed_lease_or_a_waiting_retry_keeps_a_subscription(rig: Rig) -> None:
     """A lease that is renewed, a delay, a retry."""

@@ -49,6 +49,7 @@ def test_a_deleted_topic_leaves_nothing_but_the_group(rig: Rig) -> None:
     assert left(rig) == {"name": 1, "group": 1, "own": 1, "due": 1}
 
 
+@pytest.mark.mechanism("D.62")
 @pytest.mark.slow
 def test_a_deleted_group_leaves_nothing_but_the_topic(rig: Rig) -> None:
     lived(rig)
@@ -77,6 +78,7 @@ def test_a_crash_between_any_two_pieces_of_a_purge_harms_nothing(
     assert left(rig, "name", "topic", "group", "log", "cq", "idx", "hist", "mark", "dedup", "own", "due", "tstat") == {}
 
 
+@pytest.mark.mechanism("D.37", "I.22")
 def test_a_topic_and_group_created_again_have_no_messages_or_numbers_of_the_old_ones(rig: Rig) -> None:
     lived(rig)
     rig.run(ask.DeleteTopic("t"), ask.DeleteGroup("g"))

@@ -1,4 +1,4 @@
-"""PurgeTopic: everything that a topic held is gone at once and for good, and everybody goes on as before (I.22)."""
+"""PurgeTopic: everything that a topic held is gone at once and for good, and everybody goes on as before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consume mode of a group in a topic, switched while consumers of both kinds run (S1.03, S1.04, I.01, I.02)."""
+"""The consume mode of a group in a topic, switched while consumers of both kinds run."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def mode(rig: Rig) -> str:
 # ── The setting ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S1.03")
 def test_the_consume_mode_is_scoped_to_a_group_and_topic_and_survives_a_crash(shop: Rig) -> None:
     shop.topic("u")
     shop.group("h")
@@ -55,6 +56,7 @@ def test_the_consume_mode_is_scoped_to_a_group_and_topic_and_survives_a_crash(sh
     assert refusal(shop.run(ask.Pop("t", "g"))[0]) == "WRONG_CONSUME_MODE"
 
 
+@pytest.mark.mechanism("S1.03")
 def test_the_same_mode_again_changes_nothing_and_a_share_number_alone_may_change(shop: Rig) -> None:
     switch(shop, "PULL", share_number=1)
     assert not shop.commit(ask.SetConsumeMode("t", "g", "PULL", 1)).wrote
@@ -62,6 +64,7 @@ def test_the_same_mode_again_changes_nothing_and_a_share_number_alone_may_change
     assert not shop.commit(ask.SetConsumeMode("t", "g", "PULL", 2)).wrote
 
 
+@pytest.mark.mechanism("S1.04")
 def test_a_switch_fixes_the_start_of_the_group(rig: Rig) -> None:
     """What is sent between the switch and the first pull is not skipped."""
     rig.topic()

@@ -1,4 +1,4 @@
-"""Where a group begins whose mode is set for a topic before it reads it (S1.04)."""
+"""Where a group begins whose mode is set for a topic before it reads it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tests.engine.pull_steps import committed, pull, texts
 from tests.engine.rig import Rig, refusal
 
 
+@pytest.mark.mechanism("S1.04")
 @pytest.mark.parametrize(
     ("start", "first"),
     [(("EARLIEST", 0), "m0"), (("LATEST", 0), "new"), (None, "m0")],

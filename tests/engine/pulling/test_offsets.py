@@ -57,6 +57,7 @@ def test_a_commit_moves_forward_and_counts_as_acked(rig: Rig) -> None:
     assert (commit(rig, 3), commit(rig, 5), sums(rig)) == (0, 2, (0, 0, 0, 0, 5))
 
 
+@pytest.mark.mechanism("S2.47")
 def test_a_commit_may_move_backward_and_messages_read_again_are_counted_again(rig: Rig) -> None:
     pulling(rig).send(*numbered("m", 5))
     commit(rig, 4)
@@ -141,6 +142,7 @@ def test_commits_of_a_retry_topic_are_checked(rig: Rig) -> None:
 # ── QueryOffsets ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S2.48")
 def test_the_ends_and_what_a_group_has_committed(rig: Rig) -> None:
     rig.topic("t", 2)
     rig.group()
@@ -184,6 +186,7 @@ def test_a_retry_topic_has_one_queue_whose_committed_offset_is_its_first_entry(r
 # ── ResetOffsets ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("D.27")
 def test_a_reset_starts_over_and_drops_leases_and_retries(shop: Rig) -> None:
     rows = shop.pop(9)
     shop.ack(rows[:2])
@@ -380,6 +383,7 @@ def test_a_fifo_group_pops_nothing_until_a_reset_has_removed_its_waiting_message
 # ── CloneOffsets ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S2.50")
 def test_a_clone_stands_where_the_other_stands_and_holds_nothing(shop: Rig) -> None:
     shop.group("h")
     shop.pop(7)

@@ -1,4 +1,4 @@
-"""Pull: statuses and offset corrections (S0.26–S0.44), batches, filters."""
+"""Pull: statuses and offset corrections, batches, filters."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ def expire(rig: Rig, *bodies: str) -> None:
 # ── Statuses and the next offset ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S0.27")
 @pytest.mark.parametrize("offset", [0, 7])
 def test_a_queue_that_never_had_a_message_says_so_and_begins_at_0(shop: Rig, offset: int) -> None:
     found = pull(shop, offset)
@@ -84,12 +85,14 @@ def test_a_queue_that_never_had_a_message_says_so_and_begins_at_0(shop: Rig, off
     assert (found.min_offset, found.max_offset) == (0, 0)
 
 
+@pytest.mark.mechanism("S0.32", "S2.27")
 @pytest.mark.parametrize("queue", [1, 65_536, 2**32 - 1])
 def test_a_queue_that_the_topic_does_not_have_is_a_status(shop: Rig, queue: int) -> None:
     shop.send("a")
     assert pull(shop, 0, queue)[:3] == ("NO_MATCHED_LOGIC_QUEUE", [], 0)
 
 
+@pytest.mark.mechanism("S0.25", "S0.44")
 def test_messages_are_found_with_the_ends_of_their_queue(shop: Rig) -> None:
     shop.send("a", "b", "c")
     found = pull(shop, 1)
@@ -98,6 +101,7 @@ def test_messages_are_found_with_the_ends_of_their_queue(shop: Rig) -> None:
     assert found.rows[0][1] == shop.now
 
 
+@pytest.mark.mechanism("S0.28", "S2.41")
 @pytest.mark.parametrize("offset", [0, 1])
 def test_an_offset_below_the_first_is_corrected_to_the_first(rig: Rig, offset: int) -> None:
     expire(rig, "a", "b")
@@ -113,6 +117,7 @@ def test_a_queue_whose_messages_are_all_gone_is_read_on_at_its_end(rig: Rig) -> 
     assert pull(rig, 2)[:3] == ("OFFSET_OVERFLOW_ONE", [], 2)
 
 
+@pytest.mark.mechanism("S0.29")
 def test_the_next_message_has_the_offset_that_a_pull_at_the_end_returned(shop: Rig) -> None:
     shop.send("a")
     found = pull(shop, 1)
@@ -121,13 +126,15 @@ def test_the_next_message_has_the_offset_that_a_pull_at_the_end_returned(shop: R
     assert places(pull(shop, found.next_offset)) == [("b", 1, 1)]
 
 
+@pytest.mark.mechanism("S0.30")
 @pytest.mark.parametrize("beyond", [1, 10, 2**62])
 def test_an_offset_beyond_the_end_is_corrected_to_the_end_also_when_the_first_is_0(shop: Rig, beyond: int) -> None:
-    """C.02: the reference's prose takes the first offset when that is 0, and reads everything again."""
+    """The reference's prose takes the first offset when that is 0, and reads everything again."""
     shop.send("a", "b")
     assert pull(shop, 2 + beyond)[:3] == ("OFFSET_OVERFLOW_BADLY", [], 2)
 
 
+@pytest.mark.mechanism("S0.31")
 @pytest.mark.usefixtures("a_chunk_a_commit")
 def test_a_hole_is_reported_with_the_offset_after_it(shop: Rig) -> None:
     one_by_one(shop, "a", "b", "c", "d")
@@ -149,6 +156,7 @@ def test_a_hole_at_the_end_ends_at_the_end(shop: Rig) -> None:
     assert (*found[:3], found.more) == ("OFFSET_FOUND_NULL", [], 2, False)
 
 
+@pytest.mark.mechanism("S0.39", "S0.40")
 def test_messages_that_cannot_be_read_are_passed_over_and_told_when_nothing_else_is_there(shop: Rig) -> None:
     one_by_one(shop, "a", "b", "c")
     shop.damage(0)
@@ -203,6 +211,7 @@ def test_a_batch_has_at_most_as_many_messages_as_asked_for(shop: Rig, asked: int
     assert (texts(found), found.next_offset, found.more) == (list(numbered("m", got)), got, got < 10)
 
 
+@pytest.mark.mechanism("S0.35")
 def test_a_batch_is_cut_by_bytes_but_never_below_one_message(shop: Rig) -> None:
     shop.send(*("x" * 1000 for _ in range(5)))
     assert len(pull(shop, 0, max_bytes=5000).rows) == 2
@@ -270,6 +279,7 @@ def test_names_that_do_not_exist_are_refused(shop: Rig) -> None:
     ]
 
 
+@pytest.mark.mechanism("S0.18")
 def test_the_offset_that_a_pull_carries_is_committed_before_it_reads(rig: Rig) -> None:
     pulling(rig).send("a", "b", "c")
     found = pull(rig, 2, commit_offset=2)
@@ -291,6 +301,7 @@ def test_a_pull_carries_an_offset_only_for_a_group_that_pulls(rig: Rig) -> None:
 # ── Filters ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S0.41")
 @pytest.mark.parametrize("wanted", [TAG_A, ("sql92", "TAGS = 'a'")], ids=["index stage", "log stage"])
 def test_a_pull_passes_over_messages_that_do_not_match_for_good(rig: Rig, wanted: tuple[str, str]) -> None:
     pulling(rig)
@@ -303,6 +314,7 @@ def test_a_pull_passes_over_messages_that_do_not_match_for_good(rig: Rig, wanted
     assert pull(rig, 5)[:3] == ("NO_MATCHED_MESSAGE", [], 6)
 
 
+@pytest.mark.mechanism("S0.34")
 def test_a_read_with_a_filter_looks_at_a_bounded_number_of_messages(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulls, "SCAN_UNITS_MAX", 40)
     monkeypatch.setattr(pulls, "REJECTIONS_MAX", 30)

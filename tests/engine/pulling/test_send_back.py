@@ -1,4 +1,4 @@
-"""Send-back: pulled messages that could not be done come again, or are dead letters (S2.51–S2.60)."""
+"""Send-back: pulled messages that could not be done come again, or are dead letters."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_message_sent_back_without_a_delay_is_there_at_once(shop: Rig) -> None
 
 
 def test_the_delays_are_those_of_the_group_by_attempts(shop: Rig) -> None:
-    """S2.58: the first retry after 10 s."""
+    """The first retry after 10 s."""
     waited, at = [], shop.now
     for attempt in range(1, 4):
         number = 3 if attempt == 1 else last(shop)
@@ -65,6 +65,7 @@ def test_an_entry_that_is_sent_back_leaves_the_retry_topic(shop: Rig) -> None:
     assert [place[::2] for place in pulled_again(shop)] == [("m0", 3)]
 
 
+@pytest.mark.mechanism("S2.55")
 def test_a_message_sent_back_after_its_last_attempt_is_a_dead_letter_with_its_origin(rig: Rig) -> None:
     pulling(rig, max_attempts=2).send("a", "b")
     commit(rig, 2)
@@ -83,6 +84,7 @@ def test_a_group_with_one_attempt_sends_straight_to_the_dead_letters(rig: Rig) -
     assert rig.dead()[0].dead_letter.reason == "no attempts left"
 
 
+@pytest.mark.mechanism("S2.57")
 def test_a_dead_letter_names_its_last_client_and_its_attempts_in_place(shop: Rig) -> None:
     messages = (ask.SentBack(0, 1, reject=True, attempts=3), ask.SentBack(0, 2, reject=True))
     shop.do(ask.SendBack("t", "g", messages, "worker-1"))
@@ -102,6 +104,7 @@ def test_attempts_in_place_count_for_the_maximum_for_the_backoff_and_for_what_fo
     assert [letter.dead_letter.attempts for letter in rig.dead()] == [4, 4]
 
 
+@pytest.mark.mechanism("S2.56")
 @pytest.mark.parametrize(("max_attempts", "dead"), [(1, True), (2, False), (0, True)])
 def test_a_consumer_may_name_another_maximum_for_one_message(rig: Rig, max_attempts: int, dead: bool) -> None:
     pulling(rig, max_attempts=1).send("a")
@@ -110,7 +113,7 @@ def test_a_consumer_may_name_another_maximum_for_one_message(rig: Rig, max_attem
 
 
 def test_a_rejected_message_is_a_dead_letter_at_once(shop: Rig) -> None:
-    """S2.57: a delay level below zero."""
+    """A delay level below zero."""
     assert send_back(shop, 1, reject=True, reason="broken", delay_ms=HOUR) == [(shop.now, True)]
     assert [(letter.body, letter.dead_letter.attempts) for letter in shop.dead()] == [(b"m1", 1)]
     send_back(shop, 2, delay_ms=0)
@@ -119,8 +122,9 @@ def test_a_rejected_message_is_a_dead_letter_at_once(shop: Rig) -> None:
     assert shop.numbers().retry == 0
 
 
+@pytest.mark.mechanism("S2.54")
 def test_a_message_is_found_at_its_place_or_not_at_all(shop: Rig) -> None:
-    """D.22, S2.54: never the neighbour of a dropped message."""
+    """Never the neighbour of a dropped message."""
     messages = (
         ask.SentBack(0, 5),
         ask.SentBack(0, 2**62),
@@ -144,6 +148,7 @@ def test_a_message_is_found_at_its_place_or_not_at_all(shop: Rig) -> None:
     assert [place[0] for place in pulled_again(shop)] == ["m4"], "a bad entry harms no other"
 
 
+@pytest.mark.mechanism("S2.54")
 def test_sending_back_a_dropped_or_damaged_message_is_refused(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group()
@@ -165,6 +170,7 @@ def test_an_entry_stands_once_in_a_request(shop: Rig) -> None:
     assert len(pulled_again(shop)) == 1
 
 
+@pytest.mark.mechanism("S2.51")
 def test_only_groups_that_pull_send_back(shop: Rig) -> None:
     switch(shop, "POP")
     one = (ask.SentBack(0, 0),)
@@ -181,6 +187,7 @@ def test_a_message_sent_back_before_its_commit_is_counted_and_delivered_once(rig
     assert sums(rig) == (0, 0, 0, 0, 4)
 
 
+@pytest.mark.mechanism("S2.52")
 def test_a_message_that_was_sent_back_survives_a_crash(shop: Rig) -> None:
     send_back(shop, 0, delay_ms=0)
     send_back(shop, 1, delay_ms=MINUTE, reason="later")
@@ -244,8 +251,9 @@ def test_messages_of_a_fifo_topic_that_were_sent_back_are_popped_in_order(rig: R
     assert bodies(rig.pop()) == ["a1", "a2"]
 
 
+@pytest.mark.mechanism("S2.59")
 def test_messages_keep_all_that_they_were_sent_with(rig: Rig) -> None:
-    """S2.59: a retry is a pointer, the bytes are those of the first delivery."""
+    """A retry is a pointer, the bytes are those of the first delivery."""
     pulling(rig)
     sent = message("a", keys=("k",), tag="x", properties={"p": "q"})
     rig.do(ask.Send("t", (sent,), bytes=1))

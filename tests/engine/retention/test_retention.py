@@ -71,6 +71,7 @@ def test_a_topic_without_groups_keeps_its_messages_for_their_time(rig: Rig) -> N
     assert chunks(rig) == 0
 
 
+@pytest.mark.mechanism("S2.17")
 def test_retention_by_age_drops_unread_messages_and_counts_them(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group("g")
@@ -85,6 +86,7 @@ def test_retention_by_age_drops_unread_messages_and_counts_them(rig: Rig) -> Non
     assert (rig.numbers("never").ready, rig.pop(group="never")) == (0, [])
 
 
+@pytest.mark.mechanism("S2.05")
 @pytest.mark.slow
 def test_the_first_readable_offset_follows(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
@@ -233,6 +235,7 @@ def test_retention_by_age_keeps_leased_messages_ackable_and_drops_unread_ones(ri
     assert rig.ack(rows) == [None]
 
 
+@pytest.mark.mechanism("S1.50")
 def test_a_new_group_steps_over_a_hole_and_counts_it(rig: Rig) -> None:
     rig.topic(keep_ms=HOUR)
     rig.group("old")

@@ -118,6 +118,7 @@ def test_the_timer_is_set_for_the_first_occurrence_of_all(rig: Rig) -> None:
     assert rig.core.state.schedule_due == MONDAY + MINUTE
 
 
+@pytest.mark.mechanism("C.01")
 def test_a_kill_at_the_commit_of_an_occurrence_sends_it_once(rig: Rig) -> None:
     schedule(rig, expression="* * * * *")
     for lost in (True, False, True):
@@ -133,6 +134,7 @@ def test_a_kill_at_the_commit_of_an_occurrence_sends_it_once(rig: Rig) -> None:
     assert times(rig) == ["01-05T00:01", "01-05T00:02", "01-05T00:03"]
 
 
+@pytest.mark.mechanism("C.02")
 @pytest.mark.parametrize(
     ("missed", "expected", "skipped"),
     [
@@ -154,6 +156,7 @@ def test_occurrences_missed_while_the_broker_is_down_follow_the_policy(
     assert len(times(rig)) == len(expected) + 1
 
 
+@pytest.mark.mechanism("C.03")
 def test_an_occurrence_later_than_the_grace_is_skipped_or_sent_for_all(rig: Rig) -> None:
     schedule(rig, "skip", missed="SKIP")
     schedule(rig, "once", missed="ONCE")
@@ -197,6 +200,7 @@ def test_a_wall_clock_that_is_set_back_repeats_nothing(rig: Rig) -> None:
     assert times(rig) == ["01-05T02:00", "01-05T03:00"]
 
 
+@pytest.mark.mechanism("C.04")
 def test_a_wall_clock_that_was_years_ahead_does_not_stop_a_schedule_for_years(rig: Rig) -> None:
     step_wall(rig, 4 * 365 * DAY)
     schedule(rig)
@@ -217,6 +221,7 @@ def test_a_wall_clock_that_is_set_forward_makes_occurrences_due_within_a_minute(
     assert times(rig) == ["01-05T01:00"]
 
 
+@pytest.mark.mechanism("C.05")
 def test_a_paused_schedule_leaves_its_occurrences_out_and_goes_on(rig: Rig) -> None:
     schedule(rig, missed="ALL")
     rig.do(ask.PauseSchedule("s", True))
@@ -236,6 +241,7 @@ def test_run_sends_at_once_beside_the_occurrences(rig: Rig) -> None:
     assert [one.message_id for one in sent(rig)] == [*ids, "s@2026-01-05T00:00:00Z+2"]
 
 
+@pytest.mark.mechanism("C.06")
 def test_a_refused_occurrence_is_reported_and_counted_and_the_next_is_tried(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -254,6 +260,7 @@ def test_a_refused_occurrence_is_reported_and_counted_and_the_next_is_tried(
     assert (now_of(rig).failed, len(sent(rig))) == (2, 1)
 
 
+@pytest.mark.mechanism("C.07")
 def test_a_full_store_keeps_an_occurrence_until_there_is_room(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule(rig)
     monkeypatch.setattr(Room, "has", lambda *_: False)

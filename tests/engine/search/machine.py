@@ -252,7 +252,7 @@ class Broker(Holds):
         return {pair: self.model.deliverable(*pair) for pair in self.model.views}
 
     def judge_wakes(self, before: dict[tuple[str, str], int], woken: set[tuple[str | None, str]]) -> None:
-        """If a topic had no deliverable message and now has one, the pops parked on it must be woken (I.17)."""
+        """If a topic had no deliverable message and now has one, the pops parked on it must be woken."""
         for (group, topic), count in self.deliverable().items():
             if count and before.get((group, topic), -1) == 0:
                 must(bool({(group, topic), (None, topic)} & woken), "woken", group, topic, woken)

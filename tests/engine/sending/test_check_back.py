@@ -1,4 +1,4 @@
-"""Check-back: who is asked about a half message, when, how often, and what becomes of it at last (I.14, D.17, D.74)."""
+"""Check-back: who is asked about a half message, when, how often, and what becomes of it at last."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ def test_the_first_check_comes_six_seconds_after_the_send_and_the_next_every_thi
     assert refusals(rig.do(ask.EndTransaction((ask.End(found[0].transaction, True),)))) == [""]
 
 
+@pytest.mark.mechanism("D.17", "I.14")
 def test_half_messages_without_a_producer_for_an_hour_cost_no_checks_and_no_work(rig: Rig, half: Place) -> None:
     make_topic(rig, "u")
     listen(rig, "u")
@@ -113,6 +114,7 @@ def test_the_topics_of_listening_producers_are_known_though_the_disk_is_full(
     assert asked(rig) == [("a", 1)] * len(after)
 
 
+@pytest.mark.mechanism("D.74")
 def test_a_check_that_was_not_sent_to_a_producer_does_not_count(rig: Rig, half: Place) -> None:
     listen(rig, "t")
     rig.skip(FIRST_CHECK_MS)

@@ -38,6 +38,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 # ── When ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("D.73")
 @pytest.mark.parametrize("asked", ["due_ms", "delay_ms"])
 @pytest.mark.parametrize("wait_ms", [1, 999, SECOND, 3 * DAY + 1, 50 * YEAR])
 def test_a_message_is_visible_at_its_time_and_not_a_millisecond_before(rig: Rig, asked: str, wait_ms: int) -> None:
@@ -61,6 +62,7 @@ def test_a_delayed_message_due_in_the_past_is_visible_at_once(rig: Rig, ago_ms: 
     assert bodies(rig.pop()) == ["a", "b"]
 
 
+@pytest.mark.mechanism("D.72")
 def test_any_time_of_64_bits_is_stored_and_returned(rig: Rig) -> None:
     timed_pair(rig)
     times = [FOREVER, FOREVER - 1, 1 << 62, 1 << 53, rig.now + 1]
@@ -98,9 +100,10 @@ def test_delayed_messages_fire_in_the_order_of_their_times_and_then_of_sending(r
     assert texts(rig) == ["a", "b", "c", "d", "e", "f"]
 
 
-# ── Two clocks (I.30) ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Two clocks ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("D.73")
 def test_a_wall_clock_that_was_set_back_makes_nothing_early(rig: Rig) -> None:
     timed_pair(rig)
     due_ms = rig.now + MINUTE

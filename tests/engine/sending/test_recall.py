@@ -117,7 +117,7 @@ def test_a_handle_is_good_in_its_own_topic_only(rig: Rig) -> None:
     assert delayed(rig) == ["a"]
 
 
-# ── Deleted topics (I.22) ────────────────────────────────────────────────────────────────────────────────────────────
+# ── Deleted topics ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_topic_created_again_gets_no_delayed_messages_of_the_old_one(rig: Rig) -> None:
@@ -164,6 +164,7 @@ def test_the_delayed_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) 
 # ── All together ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("I.12")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_each_delayed_message_comes_once_and_in_time_through_clock_steps_crashes_and_recalls(

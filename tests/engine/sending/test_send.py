@@ -23,12 +23,14 @@ from tests.engine.rig import Rig, bodies, message, numbered, refusal, sending
 # ── Chunks, blocks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S2.04")
 def test_one_commit_of_one_topic_is_three_puts_whatever_the_number_of_messages(rig: Rig) -> None:
     rig.topic(queues=1)
     rig.run(sending(*numbered("a", 100)), sending(*numbered("b", 100)))
     assert [len(rig.read(name)) for name in ("log", "cq", "idx")] == [1, 1, 1]
 
 
+@pytest.mark.mechanism("S2.01")
 def test_records_lie_back_to_back_and_the_queue_names_their_places(rig: Rig) -> None:
     topic = rig.topic(queues=2)
     rig.run(sending("a", "bb"), sending("ccc"))
@@ -46,6 +48,7 @@ def test_records_lie_back_to_back_and_the_queue_names_their_places(rig: Rig) -> 
     assert U64.unpack(start)[0] == 0
 
 
+@pytest.mark.mechanism("S2.07")
 def test_more_than_a_mebibyte_becomes_more_chunks_and_nothing_is_lost_at_their_borders(rig: Rig) -> None:
     rig.topic(queues=2)
     rig.group()
@@ -112,6 +115,7 @@ def looked_up(rig: Rig, topic_id: int, text: str) -> list[int]:
     return found
 
 
+@pytest.mark.mechanism("S2.09")
 def test_ids_and_keys_are_found_by_walking_the_blocks(rig: Rig) -> None:
     topic = rig.topic(queues=2)
     rig.topic("other")
@@ -215,6 +219,7 @@ def test_sends_to_a_dead_letter_topic_or_an_unknown_topic_are_refused(rig: Rig) 
     assert [refusal(result) for result in results] == ["TOPIC_NOT_FOUND"] * 2
 
 
+@pytest.mark.mechanism("S2.11")
 def test_a_send_wakes_every_group_of_its_topic_and_no_other(rig: Rig) -> None:
     rig.topic("t")
     rig.topic("u")

@@ -1,4 +1,4 @@
-"""Half messages: visible if and only if committed, ended once, whoever asks and whatever happens in between (I.13)."""
+"""Half messages: visible if and only if committed, ended once, whoever asks and whatever happens in between."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def end(rig: Rig, *places: Place, commit: bool) -> list[Any]:
 # ── Commit, rollback ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S2.10")
 @pytest.mark.slow
 def test_a_half_message_is_invisible_to_every_kind_of_read(rig: Rig, open_ones: list[Place]) -> None:
     assert all(place.transaction_id and not place.recall_handle for place in open_ones)
@@ -357,6 +358,7 @@ def test_the_half_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) -> 
 # ── All together ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("I.13")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_each_message_is_visible_if_and_only_if_it_was_committed(rig: Rig, seed: int) -> None:

@@ -16,6 +16,7 @@ def leased(rig: Rig) -> list[Delivery]:
     return rig.pop(invisible_ms=MINUTE)
 
 
+@pytest.mark.mechanism("S2.20")
 def test_a_send_killed_before_its_commit_is_absent_and_its_repetition_is_no_duplicate(rig: Rig) -> None:
     rig.pair()
     killed_before_commit(rig, sending("a", producer="p", number=1))
@@ -24,6 +25,7 @@ def test_a_send_killed_before_its_commit_is_absent_and_its_repetition_is_no_dupl
     assert bodies(rig.pop()) == ["a"]
 
 
+@pytest.mark.mechanism("S2.14")
 def test_a_send_killed_before_its_answer_is_there_and_its_repetition_is_a_duplicate(rig: Rig) -> None:
     rig.pair()
     killed_before_answer(rig, sending("a", "b", producer="p", number=1))
@@ -39,6 +41,7 @@ def test_a_pop_killed_before_its_commit_took_nothing(rig: Rig) -> None:
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 1)]
 
 
+@pytest.mark.mechanism("I.06")
 @pytest.mark.slow
 def test_a_pop_killed_before_its_answer_comes_back_after_the_invisible_time_as_the_second_attempt(rig: Rig) -> None:
     rig.pair()
@@ -66,6 +69,7 @@ def test_an_ack_killed_before_its_commit_changed_nothing(rig: Rig, leased: list[
     assert rig.ack(leased[:1]) == [None]
 
 
+@pytest.mark.mechanism("D.28", "I.02")
 def test_an_ack_killed_before_its_answer_stays_acked_and_its_repetition_is_reported(
     rig: Rig, leased: list[Delivery]
 ) -> None:
@@ -88,6 +92,7 @@ def test_a_reject_killed_before_its_answer_is_one_dead_letter(rig: Rig, leased: 
     assert [letter.message_id for letter in rig.dead()] == ["a"]
 
 
+@pytest.mark.mechanism("D.04")
 @pytest.mark.slow
 def test_a_revive_killed_before_its_commit_happens_again(rig: Rig, leased: list[Delivery]) -> None:
     rig.skip(MINUTE)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import struct
 
+import pytest
+
 from popmq_server.contract import commands as ask
 from popmq_server.values.outgoing import tag_hash
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, message, sending
 
 
+@pytest.mark.mechanism("S0.33", "S2.15")
 def test_an_index_unit_is_twenty_bytes_of_place_size_and_tag(rig: Rig) -> None:
-    """S0.33, S2.15: read with a format of its own; the place is that of the record, byte by byte."""
+    """Read with a format of its own; the place is that of the record, byte by byte."""
     rig.topic()
     rig.do(ask.Send("t", (message("a", tag="red"), message("bb"))))
     ((_, units),) = rig.read("cq")
@@ -23,8 +26,9 @@ def test_an_index_unit_is_twenty_bytes_of_place_size_and_tag(rig: Rig) -> None:
         assert (size, int.from_bytes(record[4:8], "big"), found) == (len(record), len(record) - 20, tag)
 
 
+@pytest.mark.mechanism("D.22")
 def test_a_lease_whose_message_was_dropped_never_returns_a_later_message(rig: Rig) -> None:
-    """D.22: a lease names a place in the byte stream; a dropped message is not replaced by its neighbours."""
+    """A lease names a place in the byte stream; a dropped message is not replaced by its neighbours."""
     rig.topic(by_age=True, keep_ms=MINUTE)
     rig.group()
     rig.send("old", "older")
@@ -39,8 +43,9 @@ def test_a_lease_whose_message_was_dropped_never_returns_a_later_message(rig: Ri
     assert rig.numbers().dropped + len(found) == 3
 
 
+@pytest.mark.mechanism("S2.46")
 def test_positions_in_the_store_are_those_of_the_last_answer(rig: Rig) -> None:
-    """S2.46, D.28: nothing is saved periodically: the position of a pop is on disk with its answer."""
+    """Nothing is saved periodically: the position of a pop is on disk with its answer."""
     rig.topic(queues=2)
     rig.group()
     rig.run(sending("a", "b"), sending("c"))

@@ -47,6 +47,7 @@ def forbidden(rig: Rig, command: Any) -> str:
     return refused.value.field
 
 
+@pytest.mark.mechanism("S2.26")
 @pytest.mark.parametrize(
     ("permission", "sends", "reads"),
     [("READ_WRITE", True, True), ("READ_ONLY", False, True), ("WRITE_ONLY", True, False), ("NO_ACCESS", False, False)],
@@ -72,6 +73,7 @@ def test_a_permission_allows_what_it_says_and_nothing_else(
     rig.do(READS[read])
 
 
+@pytest.mark.mechanism("S2.25")
 @pytest.mark.parametrize("read", READS)
 def test_a_group_that_may_not_consume_is_refused_and_others_are_not(rig: Rig, read: str) -> None:
     rig.pair()

@@ -15,6 +15,7 @@ def sent(rig: Rig, *texts: str) -> None:
         rig.send(text)
 
 
+@pytest.mark.mechanism("S2.08")
 @pytest.mark.parametrize("place", [0, 5, 9, 15, 21, -1], ids=["crc", "length", "topic", "time", "head", "body"])
 def test_a_damaged_message_is_never_delivered_and_the_others_are(rig: Rig, place: int) -> None:
     rig.pair()
@@ -49,6 +50,7 @@ def test_each_group_counts_a_damaged_message_once(rig: Rig) -> None:
     assert rig.numbers("g").quarantined == 1
 
 
+@pytest.mark.mechanism("D.10")
 def test_a_message_damaged_while_it_was_leased_does_not_come_back(rig: Rig) -> None:
     rig.pair()
     sent(rig, "a", "b")

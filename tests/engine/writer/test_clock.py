@@ -1,4 +1,4 @@
-"""Steps of the wall clock move no lease; a restart takes the later of the wall clock and the time it saved (I.30)."""
+"""Steps of the wall clock move no lease; a restart takes the later of the wall clock and the time it saved."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def leased(wall_clock: WallClock, make_rig: MakeRig) -> Rig:
     return rig
 
 
+@pytest.mark.mechanism("D.21")
 @pytest.mark.parametrize("step_ms", [-HOUR, -MINUTE, MINUTE, HOUR, 100 * HOUR])
 def test_a_step_of_the_wall_clock_while_running_moves_no_lease(
     leased: Rig, wall_clock: WallClock, step_ms: int
@@ -62,6 +63,7 @@ def test_a_step_of_the_wall_clock_is_logged_once_until_the_clocks_agree(
     assert logged() == 2
 
 
+@pytest.mark.mechanism("I.30")
 def test_a_lease_ends_in_time_after_the_clock_steps_back_and_a_restart(leased: Rig, wall_clock: WallClock) -> None:
     wall_clock.step(-30 * MINUTE)
     restarted(leased, wall_clock)

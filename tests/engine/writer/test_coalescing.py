@@ -50,6 +50,7 @@ def full(rig: Rig) -> Rig:
     return rig
 
 
+@pytest.mark.mechanism("S1.14")
 def test_equal_pops_share_a_checkpoint_and_each_gets_a_message_of_its_own(full: Rig) -> None:
     rows = taken(full, ONE, ONE, ONE)
     assert bodies(rows) == ["m0", "m1", "m2"]

@@ -87,6 +87,7 @@ def test_memory_equals_the_store_after_a_put_into_a_full_map(rig: Rig, seed: int
     assert struck > 30
 
 
+@pytest.mark.mechanism("S2.12")
 def test_a_failed_commit_with_room_on_the_disk_is_final(rig: Rig) -> None:
     rig.pair()
     with failing(rig.store, Fault.IO) as hit, pytest.raises(CommitFailed):
@@ -142,6 +143,7 @@ def test_an_error_in_the_measurement_of_the_room_leaves_no_transaction_open(
     left.abort()
 
 
+@pytest.mark.mechanism("D.12")
 def test_a_disk_that_takes_nothing_answers_unavailable_and_is_asked_again_later(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
@@ -175,6 +177,7 @@ def poison(tx: Tx, command: Poison) -> Any:
     raise command.error
 
 
+@pytest.mark.mechanism("S1.56", "I.28")
 @pytest.mark.parametrize("lane", [ask.LANE_ACK, ask.LANE_SEND, ask.LANE_POP])
 @pytest.mark.parametrize(
     ("error", "code"), [(RuntimeError("bug"), "INTERNAL"), (Refused("BUSY", "no"), "BUSY")], ids=["bug", "refusal"]
@@ -208,6 +211,7 @@ def test_a_put_that_finds_the_map_full_refuses_its_command_alone(rig: Rig, monke
     assert bodies(rig.pop()) == ["a"]
 
 
+@pytest.mark.mechanism("D.05", "D.11")
 def test_a_lease_that_cannot_be_revived_waits_and_the_others_do_not(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.pair()
     rig.send("a", "b")
@@ -229,6 +233,7 @@ def test_a_lease_that_cannot_be_revived_waits_and_the_others_do_not(rig: Rig, mo
     assert bodies(rig.pop(queues=(0,))) == ["a", "b"]
 
 
+@pytest.mark.mechanism("S2.60")
 def test_a_pop_of_an_aborted_transaction_has_no_effect(rig: Rig) -> None:
     rig.pair()
     rig.send("a")

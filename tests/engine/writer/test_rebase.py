@@ -63,6 +63,7 @@ def ahead(make_rig: MakeRig) -> Ahead:
     return Ahead(make_rig(clock=wall_clock.clock()), wall_clock)
 
 
+@pytest.mark.mechanism("I.30")
 def test_a_lease_and_a_backoff_end_when_they_were_to(ahead: Ahead) -> None:
     rig = ahead.rig
     rig.pair()

@@ -119,6 +119,7 @@ def told(result: Any) -> Any:
     return rows, result.rest, result.again, repr(result.refusal)
 
 
+@pytest.mark.mechanism("S2.60")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", [Traffic, OrderedTraffic, LiteTraffic])

@@ -19,6 +19,7 @@ from tests.engine.rig import SECOND, Rig, bodies, deliveries, numbered, sending
 # ── Where a group begins ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S3.10")
 def test_a_group_begins_with_the_first_message(rig: Rig) -> None:
     rig.topic(queues=2)
     rig.send("a")
@@ -26,6 +27,7 @@ def test_a_group_begins_with_the_first_message(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a"]
 
 
+@pytest.mark.mechanism("S3.09")
 def test_a_group_that_begins_at_the_latest_gets_exactly_the_later_messages(rig: Rig) -> None:
     rig.topic(queues=2)
     rig.send("old")
@@ -36,6 +38,7 @@ def test_a_group_that_begins_at_the_latest_gets_exactly_the_later_messages(rig: 
     assert sorted(bodies(rig.pop())) == ["a", "b"]
 
 
+@pytest.mark.mechanism("S3.11")
 @pytest.mark.parametrize("since_s", range(-1, 7))
 def test_a_group_that_begins_at_a_time_gets_messages_stored_at_or_after_it(rig: Rig, since_s: int) -> None:
     rig.topic(queues=2)
@@ -56,6 +59,7 @@ def test_a_damaged_message_does_not_move_the_begin_at_a_time(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a", "b", "d", "e"]
 
 
+@pytest.mark.mechanism("S2.31")
 @pytest.mark.parametrize("name", ["pop", "available", "attach"])
 def test_the_begin_is_fixed_when_the_group_first_names_the_topic(rig: Rig, name: str) -> None:
     rig.topic()
@@ -72,6 +76,7 @@ def test_the_begin_is_fixed_when_the_group_first_names_the_topic(rig: Rig, name:
     assert bodies(rig.pop()) == ["new"]
 
 
+@pytest.mark.mechanism("S3.12")
 def test_an_owner_may_say_where_its_group_begins_once(rig: Rig) -> None:
     rig.topic()
     rig.send("old")
@@ -158,6 +163,7 @@ def filled(rig: Rig, messages: int) -> Rig:
     return rig
 
 
+@pytest.mark.mechanism("S2.18", "D.48")
 @pytest.mark.slow
 def test_a_start_never_reads_history(make_rig: MakeRig) -> None:
     small = reads_of_a_start(filled(make_rig("small"), 1_000))
@@ -197,6 +203,7 @@ def test_a_row_that_cannot_be_read_is_named_by_the_start_and_by_the_check(
     rig.write(lambda kv: kv.put(table, key, sound))
 
 
+@pytest.mark.mechanism("D.09", "D.24", "I.21")
 def test_a_restart_changes_nothing(rig: Rig) -> None:
     rig.topic(queues=2)
     rig.group(max_attempts=2)
@@ -214,6 +221,7 @@ def test_a_restart_changes_nothing(rig: Rig) -> None:
     assert [row.handle for row in rig.pop(4, client_id="c", attempt_id="1")] == [rows[0].handle, rows[3].handle]
 
 
+@pytest.mark.mechanism("S0.26")
 def test_the_subscription_of_a_group_is_made_once_at_its_first_look(rig: Rig) -> None:
     """Two first looks in one commit: the second finds the subscription that the first has made."""
     rig.topic("t", 2)

@@ -140,6 +140,7 @@ def test_a_fake_clock_that_moves_reports_a_writer_that_does_not_finish(
     office.answer("send")
 
 
+@pytest.mark.mechanism("S2.43")
 def test_a_failed_commit_refuses_every_call_and_ends_the_writer(office: Office) -> None:
     for number in range(3):
         office.writer.submit(sending("a"), number)
@@ -165,6 +166,7 @@ def test_commands_that_wait_during_a_failed_commit_are_refused_too(
     office.writer._thread.join(LATE_S)
 
 
+@pytest.mark.mechanism("S2.03")
 def test_a_writer_answers_waiting_commands_before_it_stops(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "BATCH_COMMANDS_MAX", 1)  # so that all but the first still wait when it is stopped
     writer, run = office.writer, office.core.run

@@ -48,6 +48,7 @@ def test_any_reader_understands_all_blocks_of_a_connection(
         assert [tuple(pair) for pair in library.decode(block, raw=True)] == wanted
 
 
+@pytest.mark.mechanism("H.21")
 def test_a_table_that_is_full_evicts_nothing_and_repeated_calls_stay_short() -> None:
     blocks, reader = RequestBlocks("http", "host:1", "me"), Decoder()
     for number in range(200):

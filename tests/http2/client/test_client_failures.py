@@ -127,6 +127,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
+@pytest.mark.mechanism("H.18")
 async def test_no_server_is_unavailable_and_not_asked_again_before_the_pause_is_over(caller: Make) -> None:
     port = free_port()
     channel = caller(port, None, Options(backoff_first_s=60.0, backoff_max_s=60.0))
@@ -218,6 +219,7 @@ async def test_a_server_that_never_begins_a_call_is_asked_twice_and_no_more(call
     assert (await channel.unary("say", b"x")).code is Code.UNAVAILABLE
 
 
+@pytest.mark.mechanism("H.19")
 async def test_a_server_that_falls_silent_in_a_call_is_noticed(caller: Make, played: Played) -> None:
     outcome = await caller(await played(greets_only), None, QUICK).unary("say", b"x")
     assert outcome.code is Code.UNAVAILABLE
@@ -320,6 +322,7 @@ async def test_a_tls_server_without_http2_is_reported(caller: Make, played: Play
     assert "ALPN" in outcome.message
 
 
+@pytest.mark.mechanism("H.22")
 async def test_a_stop_ends_connections_of_tls_clients_that_do_not_answer(serve: Serve, tls: Tls) -> None:
     server, _ = await serve()
     port = await server.listen("127.0.0.1", 0, tls.context)

@@ -94,6 +94,7 @@ def test_a_refused_call_is_repeated_once_with_all_that_it_said() -> None:
     assert (server.repeated, call.outcome.code) == ([call], Code.UNAVAILABLE)
 
 
+@pytest.mark.mechanism("H.17")
 def test_calls_that_the_server_had_not_begun_are_repeated_after_a_goaway() -> None:
     server = Scripted()
     begun, unbegun = server.opened(), server.opened()
@@ -164,6 +165,7 @@ def test_the_window_of_the_connection_holds_all_calls_together() -> None:
     assert sum(data.flags & END_STREAM for data in sent) == 2
 
 
+@pytest.mark.mechanism("H.20")
 def test_a_stream_that_is_not_read_gets_no_more_window() -> None:
     server = Scripted(stream_window=1000)
     call = server.opened(Told(one=False))

@@ -30,6 +30,7 @@ def flood(wire: Wire) -> int:
     return sent
 
 
+@pytest.mark.mechanism("H.12")
 async def test_a_connection_above_the_number_of_its_address_is_refused_with_the_reason(echo: Echo) -> None:
     server = Server(echo.methods().get, Limits(connections_per_address=2))
     first, second, third = (Wire(server) for _ in range(3))
@@ -58,6 +59,7 @@ async def test_refused_connections_leave_nothing(echo: Echo) -> None:
     assert not server._connections
 
 
+@pytest.mark.mechanism("H.13")
 async def test_an_address_starts_with_few_points_after_a_flood(echo: Echo) -> None:
     server = Server(echo.methods().get, Limits(budget=5_000, budget_per_s=1))
     floods = []

@@ -50,6 +50,7 @@ def test_every_attack_has_its_bound() -> None:
     assert set(ENDS) | set(GO_ON) == set(ATTACKS)
 
 
+@pytest.mark.mechanism("H.01", "H.03", "H.04", "H.06", "H.23", "H.33")
 @pytest.mark.parametrize("name", ENDS)
 async def test_an_attack_ends_its_connection_after_a_counted_number_of_pieces(echo: Echo, name: str) -> None:
     wire = Wire(Server(echo.methods().get, Limits(budget_per_s=0)))
@@ -70,6 +71,7 @@ async def test_an_attack_ends_its_connection_after_a_counted_number_of_pieces(ec
     assert fed <= ENDS[name]
 
 
+@pytest.mark.mechanism("H.11")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GO_ON)
 async def test_an_attack_by_calls_like_any_other_holds_a_bounded_number_of_bytes(echo: Echo, name: str) -> None:
@@ -109,6 +111,7 @@ async def test_five_thousand_connections_cost_little_each_and_leave_nothing(echo
     assert not server._connections
 
 
+@pytest.mark.mechanism("H.28")
 async def test_connections_that_the_server_ended_leave_nothing_while_floods_go_on(echo: Echo) -> None:
     """A flood connects again thousands of times a second; what each one left for some seconds would add up."""
     server = Server(echo.methods().get)

@@ -103,6 +103,7 @@ async def test_calls_above_the_number_that_is_allowed_are_refused_and_the_others
     assert [await client.status(1), await client.status(3)] == ["0", "0"]
 
 
+@pytest.mark.mechanism("H.09")
 async def test_a_handler_that_runs_on_after_its_reset_counts_among_the_calls(serve: Serve, echo: Echo) -> None:
     """Else resets would begin any number of them."""
     _, port = await serve(streams=1)
@@ -138,6 +139,7 @@ async def test_a_call_that_is_reset_before_its_handler_begins_does_not_count_for
     client.close()
 
 
+@pytest.mark.mechanism("H.10")
 async def test_unread_requests_are_bounded_over_all_connections(serve: Serve, echo: Echo) -> None:
     _, port = await serve(requests_bytes=100_000, stream_window=80_000, connection_window=1 << 20)
     first, second = [await FrameClient.connect(port) for _ in range(2)]
@@ -247,6 +249,7 @@ async def test_a_reader_with_a_small_table_is_not_asked_to_remember(connect: Con
         assert await client.status(stream_id) == "0"
 
 
+@pytest.mark.mechanism("H.14")
 async def test_a_known_header_block_is_read_again_after_the_table_has_changed(connect: Connect) -> None:
     """Its bytes name an entry of the table: another entry there makes it another call."""
     client = await connect()
@@ -278,6 +281,7 @@ async def test_a_large_answer_does_not_hold_up_a_small_one(connect: Connect) -> 
     assert await client.status(1) == "0"
 
 
+@pytest.mark.mechanism("H.15")
 async def test_an_answer_does_not_wait_for_the_acknowledgement_of_an_earlier_one(serve: Serve) -> None:
     """Without TCP_NODELAY it waits up to 40 ms for the client's delayed ACK, when a frame left shortly before."""
     server, port = await serve()

@@ -48,6 +48,7 @@ def gone(written: list[Written]) -> int | None:
     return codes[-1] if codes else None
 
 
+@pytest.mark.mechanism("H.08")
 async def test_empty_messages_that_no_handler_takes_get_no_window_back(echo: Echo) -> None:
     """They have no bytes of their own: counted by these a client could fill the memory with them."""
     wire = opened(echo, stream_window=65_535)
@@ -80,6 +81,7 @@ async def test_a_frame_of_many_settings_touches_each_call_once(echo: Echo, monke
     wire.close()
 
 
+@pytest.mark.mechanism("H.07")
 async def test_settings_that_touch_many_calls_cost_more(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
     wire = opened(echo, budget=1_000, budget_per_s=1)
     for number in range(CALLS):
@@ -145,6 +147,7 @@ async def test_a_content_length_that_is_no_number_is_malformed(echo: Echo) -> No
     wire.close()
 
 
+@pytest.mark.mechanism("H.02")
 async def test_requests_that_the_server_has_to_reset_cost_points(echo: Echo) -> None:
     wire = opened(echo, budget=50, budget_per_s=1)
     for number in range(1, 201, 2):

@@ -48,6 +48,7 @@ def greeted(echo: Echo, limits: Limits | None = None) -> Wire:
     return wire
 
 
+@pytest.mark.mechanism("H.24", "H.27")
 async def test_a_connection_spends_the_points_of_a_turn_and_goes_on_in_the_next(echo: Echo) -> None:
     wire = greeted(echo)
     wire.feed(frame(PING, 0, 0, bytes(8)) * PINGS)
@@ -61,6 +62,7 @@ async def test_a_connection_spends_the_points_of_a_turn_and_goes_on_in_the_next(
     wire.close()
 
 
+@pytest.mark.mechanism("H.24")
 async def test_a_read_full_of_headers_is_decoded_in_many_turns(echo: Echo) -> None:
     wire = greeted(echo)
     flood = b"".join(itertools.islice(ATTACKS["header_flood"](b"/t.Echo/deaf"), 100))[:RECEIVE_BYTES]
@@ -70,6 +72,7 @@ async def test_a_read_full_of_headers_is_decoded_in_many_turns(echo: Echo) -> No
     wire.close()
 
 
+@pytest.mark.mechanism("H.27")
 async def test_a_call_behind_a_flood_of_its_connection_is_answered_when_its_turn_comes(echo: Echo) -> None:
     wire = greeted(echo)
     wire.feed(frame(PING, 0, 0, bytes(8)) * PINGS + frame(HEADERS, END_HEADERS | END_STREAM, 1, head(b"/t.Echo/none")))
@@ -80,6 +83,7 @@ async def test_a_call_behind_a_flood_of_its_connection_is_answered_when_its_turn
     wire.close()
 
 
+@pytest.mark.mechanism("H.25")
 async def test_a_connection_that_ends_while_its_frames_wait_handles_no_more_of_them(echo: Echo) -> None:
     wire = greeted(echo)
     pings = frame(PING, 0, 0, bytes(8)) * (TURN_POINTS + 10)
@@ -89,6 +93,7 @@ async def test_a_connection_that_ends_while_its_frames_wait_handles_no_more_of_t
     assert not wire.connection._streams.last_id
 
 
+@pytest.mark.mechanism("H.23")
 async def test_a_message_that_expands_more_than_its_connection_can_pay_is_not_unpacked(echo: Echo) -> None:
     wire = greeted(echo, Limits(budget=1_000, budget_per_s=0))
     bomb = next(iter(ATTACKS["compression_bomb"](b"/t.Echo/say")))
@@ -102,6 +107,7 @@ async def test_a_message_that_expands_more_than_its_connection_can_pay_is_not_un
     assert peak < 20 * len(bomb), "20 KiB that expand to 20 MiB"
 
 
+@pytest.mark.mechanism("H.26")
 async def test_new_connections_are_accepted_some_at_a_time(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand at once would hold up the open ones for a tenth of a second."""
     made, made_in_turn = 0, [0]
@@ -136,6 +142,7 @@ async def test_a_connection_that_ends_while_it_gives_way_is_read_to_its_end(echo
     assert not wire.paused
 
 
+@pytest.mark.mechanism("H.35")
 async def test_all_connections_together_open_a_bounded_number_of_calls_in_one_turn(echo: Echo) -> None:
     server = Server(echo.methods().get)
     wires = opening(server)
@@ -152,6 +159,7 @@ async def test_all_connections_together_open_a_bounded_number_of_calls_in_one_tu
     assert not server.turns._lines
 
 
+@pytest.mark.mechanism("H.35")
 async def test_a_call_of_another_address_waits_for_one_turn_whoever_is_in_line(echo: Echo) -> None:
     server = Server(echo.methods().get)
     wires = opening(server)
@@ -166,6 +174,7 @@ async def test_a_call_of_another_address_waits_for_one_turn_whoever_is_in_line(e
         wire.close()
 
 
+@pytest.mark.mechanism("H.35")
 async def test_a_new_connection_is_greeted_while_others_open_calls_as_fast_as_they_can(echo: Echo) -> None:
     server = Server(echo.methods().get)
     port = await server.listen("127.0.0.1", 0)

@@ -80,6 +80,7 @@ async def answer(client: Client, stream_id: int) -> int:
 # ── How much ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("H.29")
 async def test_a_client_that_fills_the_memory_for_requests_loses_it_to_another_address(echo: Echo) -> None:
     served = server(echo)
     greedy, other = Client(served), Client(served, "192.0.2.2")
@@ -95,6 +96,7 @@ async def test_a_client_that_fills_the_memory_for_requests_loses_it_to_another_a
     assert await answer(greedy, 5) == Code.OK
 
 
+@pytest.mark.mechanism("H.29")
 async def test_an_address_pays_for_its_connections_together(echo: Echo) -> None:
     served = server(echo)
     greedy, other = [Client(served) for _ in range(4)], Client(served, "192.0.2.2")
@@ -164,6 +166,7 @@ async def test_large_headers_of_a_call_that_waits_make_room_too(echo: Echo) -> N
     await echo.cancelled.acquire()
 
 
+@pytest.mark.mechanism("H.34")
 async def test_open_calls_count_until_their_ends_and_equal_headers_count_once(echo: Echo) -> None:
     served = server(echo)
     client = Client(served)
@@ -179,6 +182,7 @@ async def test_open_calls_count_until_their_ends_and_equal_headers_count_once(ec
     assert served.buffered.bytes == 0
 
 
+@pytest.mark.mechanism("H.34")
 @pytest.mark.parametrize("method", ["say", "deaf"])
 async def test_calls_that_are_only_opened_are_bounded_on_all_connections_of_an_address(echo: Echo, method: str) -> None:
     served = server(echo)
@@ -196,6 +200,7 @@ async def test_calls_that_are_only_opened_are_bounded_on_all_connections_of_an_a
     assert await answer(other, 1) == Code.OK
 
 
+@pytest.mark.mechanism("H.34")
 async def test_a_client_that_reads_no_ends_of_its_calls_loses_its_connection(echo: Echo) -> None:
     """Else the calls that the server has ended would stay: their ends are not written."""
     served = server(echo)
@@ -215,6 +220,7 @@ async def test_a_client_that_reads_no_ends_of_its_calls_loses_its_connection(ech
 # ── How long ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("H.30")
 async def test_a_request_that_does_not_grow_from_look_to_look_is_ended(echo: Echo) -> None:
     served = server(echo)
     client = Client(served)
@@ -227,6 +233,7 @@ async def test_a_request_that_does_not_grow_from_look_to_look_is_ended(echo: Ech
     assert served.buffered.bytes == 0
 
 
+@pytest.mark.mechanism("H.30")
 async def test_a_slow_request_that_grows_steadily_is_taken_whole(echo: Echo) -> None:
     limits = Limits()
     client = Client(Server(echo.methods().get))
@@ -258,6 +265,7 @@ async def test_a_stream_may_rest_between_messages_and_not_in_one_or_before_the_f
 # ── Whose ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("H.31")
 async def test_a_caller_that_proves_nothing_is_refused_before_its_request_is_large(echo: Echo) -> None:
     asked = list[str]()
 

@@ -37,6 +37,7 @@ def damage(file: Path, broken: bytes | None) -> None:
         file.write_bytes(broken)
 
 
+@pytest.mark.mechanism("S0.01", "S3.02")
 @pytest.mark.slow
 async def test_every_consumer_gets_every_message(connect: Connect, client: Any, guard: Any) -> None:
     await each_queue(client, TOPIC, 8, 5)
@@ -52,6 +53,7 @@ async def test_one_client_may_broadcast_to_several_consumers(client: Any, guard:
         assert await take(other, guard, 2) == ["a", "b"]
 
 
+@pytest.mark.mechanism("S3.14")
 @pytest.mark.slow
 async def test_the_broker_keeps_no_state_of_a_broadcast_reader(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a"])
@@ -101,6 +103,7 @@ async def test_a_disk_that_takes_nothing_does_not_end_the_loop(
         assert kept(file) == 2
 
 
+@pytest.mark.mechanism("S2.46")
 @pytest.mark.parametrize("broken", [b"", b'{"topic": "orde', b"[]", b'{"topic": "orders", "offsets": {"0": -1}}', None])
 async def test_the_file_before_is_read_when_the_main_one_is_broken(
     client: Any, guard: Any, advance: Any, file: Path, broken: bytes | None

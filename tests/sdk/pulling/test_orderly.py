@@ -27,6 +27,7 @@ async def test_one_message_of_a_queue_is_out_at_a_time(client: Any, guard: Any) 
         third.ack()
 
 
+@pytest.mark.mechanism("S3.07")
 async def test_handlers_beside_each_other_keep_the_order_of_each_queue(client: Any, guard: Any) -> None:
     await each_queue(client, TOPIC, 4, 25)
     seen: dict[int, list[int]] = {queue: [] for queue in range(4)}

@@ -30,6 +30,7 @@ def test_messages_are_delivered_in_the_order_of_their_offsets() -> None:
     assert taken(filled(3, 4, 7)) == ["m3", "m4", "m7"]
 
 
+@pytest.mark.mechanism("S0.07")
 def test_all_counts_are_zero_again_when_everything_is_done() -> None:
     queue = filled(0, 1, 2)
     assert (queue.count, queue.bytes, queue.span, queue.in_hand) == (3, 30, 2, 0)
@@ -57,6 +58,7 @@ def test_a_message_that_is_done_twice_is_counted_once() -> None:
     assert (queue.count, queue.bytes) == (1, 10)
 
 
+@pytest.mark.mechanism("S0.51")
 @pytest.mark.parametrize(
     ("done", "committed"),
     [
@@ -79,6 +81,7 @@ def test_the_committed_offset_is_the_smallest_cached_one_or_the_one_after_the_gr
     assert queue.committed == committed
 
 
+@pytest.mark.mechanism("S0.48")
 def test_an_empty_answer_moves_the_committed_offset_up_when_nothing_is_cached() -> None:
     queue: ProcessQueue[str] = ProcessQueue(5)
     assert queue.add([], "NO_MATCHED_MESSAGE", 900, 1000)
@@ -91,6 +94,7 @@ def test_an_empty_answer_does_not_move_the_committed_offset_past_cached_messages
     assert (queue.next_offset, queue.committed) == (900, 5)
 
 
+@pytest.mark.mechanism("S0.45")
 @pytest.mark.parametrize(
     ("status", "next_offset", "legal"),
     [
@@ -121,6 +125,7 @@ def test_the_illegal_statuses_are_names_of_the_contract() -> None:
     assert set(pb.PullStatus.keys()) >= ILLEGAL
 
 
+@pytest.mark.mechanism("S0.13", "S0.15")
 @pytest.mark.parametrize(
     ("offsets", "size", "limit"),
     [
@@ -138,11 +143,13 @@ def test_flow_control_by_count_bytes_and_span(offsets: list[int], size: int, lim
     assert filled(*offsets, size=size).limit(FLOW) == limit
 
 
+@pytest.mark.mechanism("S0.15")
 def test_an_orderly_queue_has_no_limit_of_span() -> None:
     assert filled(0, 11, orderly=True).limit(FLOW) == ""
     assert filled(0, 1, 2, 3, orderly=True).limit(FLOW) == "count"
 
 
+@pytest.mark.mechanism("S0.14")
 def test_the_limits_are_those_of_the_reference() -> None:
     assert FlowControl() == FlowControl(count=1000, bytes=104_857_600, span=2000, pause=0.05)
 
@@ -221,6 +228,7 @@ def test_the_handled_offset_of_a_queue_without_messages_does_not_move() -> None:
     assert queue.handled == 951
 
 
+@pytest.mark.mechanism("S0.09")
 def test_a_dropped_queue_delivers_nothing() -> None:
     queue = filled(0, 1)
     queue.take(0.0)

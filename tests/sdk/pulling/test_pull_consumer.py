@@ -75,6 +75,7 @@ async def test_a_loop_ends_when_idle_for_long_enough(client: Any, guard: Any) ->
     assert seen == ["a", "b"]
 
 
+@pytest.mark.mechanism("S3.08")
 @pytest.mark.slow
 async def test_a_consumer_that_comes_back_continues_at_the_committed_offset(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a", "b", "c"])
@@ -84,6 +85,7 @@ async def test_a_consumer_that_comes_back_continues_at_the_committed_offset(clie
         assert await take(consumer, guard, 1) == ["c"]
 
 
+@pytest.mark.mechanism("S3.14")
 async def test_progress_is_committed_every_five_seconds(client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, ["a", "b", "c"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:
@@ -121,6 +123,7 @@ async def test_a_message_in_hand_at_the_end_of_a_consumer_comes_again(client: An
 # ── Where a group begins ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S3.31")
 async def test_a_new_group_begins_at_the_first_message_or_after_the_last(
     connect: Connect, client: Any, guard: Any
 ) -> None:
@@ -211,6 +214,7 @@ async def test_one_client_does_not_read_a_topic_twice_for_a_group(client: Any) -
 # ── How much is cached ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S0.13", "S0.52")
 async def test_a_slow_handler_stops_the_pulling_at_the_limit_and_one_batch(
     client: Any, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -238,6 +242,7 @@ async def held_back(consumer: Any, by: str) -> bool:
     return any(state.held_back_by == by for state in consumer.queues())
 
 
+@pytest.mark.mechanism("S0.14")
 @pytest.mark.parametrize(
     ("flow", "by", "cached"),
     [
@@ -254,8 +259,9 @@ async def test_bytes_and_span_hold_a_queue_back_too(client: Any, flow: FlowContr
         assert kept.body
 
 
+@pytest.mark.mechanism("S0.06")
 async def test_a_consumer_reports_the_state_of_each_queue(client: Any, guard: Any) -> None:
-    """S0.06: whose queue it is, where the next pull reads, what is committed, cached and in hand."""
+    """Whose queue it is, where the next pull reads, what is committed, cached and in hand."""
     await client.create_topic("narrow", queues=1)
     await client.send("narrow", ["abc", "de", "f"])
     async with client.pull_consume("narrow", GROUP) as consumer:
@@ -270,6 +276,7 @@ async def test_a_consumer_reports_the_state_of_each_queue(client: Any, guard: An
         assert state == popmq.PullState(0, False, 3, 2, 1, 0, 1, 1, "", False)
 
 
+@pytest.mark.mechanism("S3.34")
 async def test_one_stuck_message_stops_its_queue_at_the_span(client: Any, guard: Any) -> None:
     await client.create_topic("narrow", queues=1)
     await client.send("narrow", ["x"] * 10)
@@ -285,6 +292,7 @@ async def test_one_stuck_message_stops_its_queue_at_the_span(client: Any, guard:
         await take(consumer, guard, 70)
 
 
+@pytest.mark.mechanism("S0.12")
 async def test_a_paused_consumer_pulls_and_delivers_nothing(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a", "b"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:

@@ -37,6 +37,7 @@ async def leaves(consumer: Any, queues: int, advance: Any) -> bool:
     return bool(sum(state.leaving and not state.retry for state in consumer.queues()) == queues)
 
 
+@pytest.mark.mechanism("S0.02")
 @pytest.mark.slow
 async def test_a_queue_stays_locked_until_its_messages_in_hand_are_settled(
     connect: Connect, client: Any, guard: Any, advance: Any, popmq_clock: Any
@@ -101,6 +102,7 @@ async def test_until_idle_waits_for_assigned_queues_that_another_client_holds(
             await next_of(consumer)
 
 
+@pytest.mark.mechanism("S0.02")
 async def test_a_consumer_stalled_for_minutes_commits_no_offsets_of_queues_taken_over(
     connect: Connect, client: Any, guard: Any, advance: Any, popmq_clock: Any
 ) -> None:
@@ -137,6 +139,7 @@ async def test_a_retry_in_hand_keeps_the_lock_of_the_first_queue(
         await consumer.close()
 
 
+@pytest.mark.mechanism("S0.09")
 @pytest.mark.slow
 async def test_a_queue_that_leaves_is_pulled_no_more(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any

@@ -67,11 +67,12 @@ def wire(popmq_broker: Broker) -> Iterator[WatchedWire]:
         yield wire
 
 
+@pytest.mark.mechanism("S0.05", "S3.03")
 @pytest.mark.slow
 async def test_a_queue_has_one_pull_under_way_and_the_next_begins_where_the_last_ended(
     connect: Connect, client: Any, wire: WatchedWire, guard: Any
 ) -> None:
-    """S0.05, S3.03, S0.45: no two live requests of one queue, and no offset is asked for twice."""
+    """No two live requests of one queue, and no offset is asked for twice."""
     await each_queue(client, TOPIC, 8, 40)
     async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, max_messages=7) as consumer:
         await take(consumer, guard, 320)
@@ -81,10 +82,11 @@ async def test_a_queue_has_one_pull_under_way_and_the_next_begins_where_the_last
         assert offsets[6:] in ([], [40]), "the last one waits at the end"
 
 
+@pytest.mark.mechanism("S0.04")
 async def test_a_stopped_consumer_pulls_no_more(
     connect: Connect, client: Any, wire: WatchedWire, guard: Any, advance: Any
 ) -> None:
-    """S0.04: nothing is asked after the stop, neither at once nor when a pause would have been over."""
+    """Nothing is asked after the stop, neither at once nor when a pause would have been over."""
     await client.send(TOPIC, ["a", "b"])
     async with connect(wire.endpoint).pull_consume(TOPIC, GROUP) as consumer:
         await take(consumer, guard, 2)
@@ -95,11 +97,12 @@ async def test_a_stopped_consumer_pulls_no_more(
     assert wire.pulls() == before
 
 
+@pytest.mark.mechanism("S0.03")
 @pytest.mark.slow
 async def test_a_loop_with_nothing_to_read_makes_one_pull_a_hold(
     connect: Connect, client: Any, wire: WatchedWire, guard: Any, advance: Any
 ) -> None:
-    """S0.03: it sleeps while the broker holds its pull. Not one more is asked in between."""
+    """It sleeps while the broker holds its pull. Not one more is asked in between."""
     async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, queues=[0], wait=15.0) as consumer:
         waiting = soon(consumer)
         for holds in range(1, 5):
@@ -122,11 +125,12 @@ async def asked(wire: WatchedWire, pulls: int) -> bool:
     return wire.pulls() >= pulls
 
 
+@pytest.mark.mechanism("S0.47")
 @pytest.mark.slow
 async def test_pulled_messages_are_delivered_while_the_next_pull_runs(
     connect: Connect, client: Any, wire: WatchedWire
 ) -> None:
-    """S0.47: the handler of the first message has not ended, and the queue was read to its end meanwhile."""
+    """The handler of the first message has not ended, and the queue was read to its end meanwhile."""
     place = "narrow", 0
     await client.create_topic("narrow", queues=1)
     await client.send("narrow", ["m0", "m1"])
@@ -139,10 +143,11 @@ async def test_pulled_messages_are_delivered_while_the_next_pull_runs(
         assert wire.offsets[place] == [0, 2, 4, 6]
 
 
+@pytest.mark.mechanism("S0.12")
 async def test_a_paused_consumer_asks_for_nothing_more(
     connect: Connect, client: Any, wire: WatchedWire, guard: Any
 ) -> None:
-    """S0.12: the pull that was under way is the last one until it goes on."""
+    """The pull that was under way is the last one until it goes on."""
     place = TOPIC, 0
     async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, queues=[0]) as consumer:
         waiting = soon(consumer)
@@ -171,11 +176,12 @@ async def asked_up_to(wire: WatchedWire, place: tuple[str, int], offset: int) ->
     return offset in wire.offsets.get(place, [])
 
 
+@pytest.mark.mechanism("S0.04", "S0.11")
 @pytest.mark.slow
 async def test_a_pull_that_was_refused_is_made_again_after_a_second_and_not_before(
     connect: Connect, client: Any, wire: WatchedWire, guard: Any
 ) -> None:
-    """S0.04, S0.11: a delayed request is not seen early; nothing is lost by it."""
+    """A delayed request is not seen early; nothing is lost by it."""
     await client.send(TOPIC, ["a"])
     wire.busy_once.add(TOPIC)
     impatient = connect(wire.endpoint, retry=popmq.Retry(tries=1))
@@ -185,10 +191,11 @@ async def test_a_pull_that_was_refused_is_made_again_after_a_second_and_not_befo
     assert second - first > 0.9
 
 
+@pytest.mark.mechanism("S0.16")
 async def test_a_queue_that_is_held_back_for_long_is_reported_once(
     client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """S0.16: one line of a thousand looks."""
+    """One line of a thousand looks."""
     await client.send(TOPIC, ["x"] * 50)
     flow = FlowControl(count=5, pause=0.005)
     async with client.pull_consume(TOPIC, GROUP, max_messages=10, flow=flow) as consumer:

@@ -107,6 +107,7 @@ def test_ctrl_c_in_a_handler_leaves_its_message_to_others(sync_client: popmq.Cli
     assert sync_client.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 
+@pytest.mark.mechanism("S0.03")
 def test_ctrl_c_ends_a_consumer_that_waits(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["first"])
     worker = python(WAITS, popmq_broker)
@@ -118,6 +119,7 @@ def test_ctrl_c_ends_a_consumer_that_waits(sync_client: popmq.Client, popmq_brok
     assert sync_client.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 
+@pytest.mark.mechanism("S3.16")
 def test_no_thread_is_left_when_a_client_is_closed(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["x"] * 3)
     client = popmq.Client(popmq_broker.endpoint)
@@ -176,6 +178,7 @@ def taken_over(killed: subprocess.Popen[str], clock: FakeClock) -> None:
     clock.advance(121_000)
 
 
+@pytest.mark.mechanism("S3.35")
 def test_a_consumer_takes_over_the_queues_of_a_killed_one(
     sync_client: popmq.Client, popmq_broker: Broker, popmq_clock: FakeClock
 ) -> None:
@@ -220,6 +223,7 @@ def test_queues_locked_by_a_killed_consumer_are_read_in_order_by_another_one(
 # ── The broker restarts ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S0.11")
 async def test_a_consumer_goes_on_after_a_restart_of_the_broker(
     client: Any, guard: Any, popmq_broker: Broker, popmq_clock: FakeClock
 ) -> None:

@@ -48,6 +48,7 @@ async def begin(consumer: Any) -> Any:
     return waiting
 
 
+@pytest.mark.mechanism("S0.01", "S0.02", "S3.04")
 @pytest.mark.parametrize(
     ("strategy", "sizes"), [("AVG", [4, 4]), ("CIRCLE", [4, 4]), ("CONSISTENT_HASH", [1, 7]), ("MACHINE_ROOM", [4, 4])]
 )
@@ -63,6 +64,7 @@ async def test_two_consumers_share_the_queues_without_overlap(
         await consumer.close()
 
 
+@pytest.mark.mechanism("S1.22", "S3.24")
 @pytest.mark.slow
 async def test_some_consumers_are_idle_when_there_are_more_than_queues(
     connect: Connect, client: Any, advance: Any
@@ -76,6 +78,7 @@ async def test_some_consumers_are_idle_when_there_are_more_than_queues(
         await consumer.close()
 
 
+@pytest.mark.mechanism("S3.02", "S3.30")
 @pytest.mark.slow
 async def test_queues_of_a_consumer_that_leaves_go_on_at_the_committed_offset(
     connect: Connect, client: Any, guard: Any, advance: Any
@@ -94,6 +97,7 @@ async def test_queues_of_a_consumer_that_leaves_go_on_at_the_committed_offset(
     assert await committed(client) == dict.fromkeys(range(8), 4)
 
 
+@pytest.mark.mechanism("S0.09", "S3.29")
 @pytest.mark.slow
 async def test_cached_messages_of_a_reassigned_queue_are_not_delivered(
     connect: Connect, client: Any, guard: Any, advance: Any
@@ -144,6 +148,7 @@ async def test_an_unknown_strategy_is_refused(client: Any) -> None:
         client.pull_consume(TOPIC, GROUP, strategy="RANDOM")
 
 
+@pytest.mark.mechanism("S3.22")
 async def test_named_queues_are_read_and_no_others(client: Any, guard: Any) -> None:
     await each_queue(client, TOPIC, 8, 2)
     async with client.pull_consume(TOPIC, GROUP, queues=[3, 5]) as consumer:
@@ -174,6 +179,7 @@ async def test_queues_that_the_topic_gets_later_are_read_from_their_first_messag
         assert seen == set(range(9))
 
 
+@pytest.mark.mechanism("S0.17")
 @pytest.mark.slow
 async def test_a_consumer_waits_while_its_group_pops(client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, ["a", "b"])
@@ -247,6 +253,7 @@ def answer(status: str, next_offset: int) -> Callable[[Any], bytes]:
     return lambda _forward: response.SerializeToString()
 
 
+@pytest.mark.mechanism("S0.49")
 @pytest.mark.slow
 @pytest.mark.parametrize("status", ["OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"])
 async def test_an_offset_that_is_no_place_is_corrected_and_the_queue_begun_again_there(
@@ -274,6 +281,7 @@ async def pulled(wire: LossyWire, times: int) -> bool:
     return len(wire.seen["Pull"]) >= times
 
 
+@pytest.mark.mechanism("S0.50")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "status", ["OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING", "OFFSET_OVERFLOW_ONE"]
@@ -293,6 +301,7 @@ async def test_an_answer_without_messages_moves_the_pull_and_the_commit_on(
         delivery.ack()
 
 
+@pytest.mark.mechanism("S0.08")
 @pytest.mark.slow
 async def test_a_pull_holds_as_long_as_it_was_asked_to_and_takes_a_batch(
     connect: Connect, client: Any, wire: LossyWire, guard: Any
@@ -304,6 +313,7 @@ async def test_a_pull_holds_as_long_as_it_was_asked_to_and_takes_a_batch(
     assert {(request.wait_ms, request.max_messages) for request in requests} == {(15_000, 32)}
 
 
+@pytest.mark.mechanism("S3.33")
 @pytest.mark.slow
 async def test_a_client_sends_one_heartbeat_a_group_with_all_its_topics(
     connect: Connect, client: Any, wire: LossyWire, advance: Any
@@ -329,6 +339,7 @@ async def parked(client: Any, topic: str) -> bool:
     return any(numbers.waiters for numbers in (await client.stats(topic, GROUP)).groups)
 
 
+@pytest.mark.mechanism("S3.32")
 @pytest.mark.slow
 async def test_a_queue_locked_by_another_client_is_not_read_until_it_is_free(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
@@ -350,6 +361,7 @@ async def test_a_queue_locked_by_another_client_is_not_read_until_it_is_free(
     assert len((await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues) == 8
 
 
+@pytest.mark.mechanism("S3.13")
 @pytest.mark.slow
 async def test_one_of_many_consumers_that_start_together_sets_the_start_of_the_group(
     connect: Connect, client: Any, wire: LossyWire, advance: Any

@@ -25,6 +25,7 @@ def pop_refusal(shop: Stubs) -> Refusal:
     return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP))
 
 
+@pytest.mark.mechanism("S2.24")
 def test_a_topic_closed_for_reading_is_refused_in_both_protocols(shop: Stubs, v2: V2) -> None:
     shop.send(b"a")
     permit(shop, pb.WRITE_ONLY)

@@ -43,6 +43,7 @@ def outcome(endpoint: str, path: str, headers: list[tuple[str, str]]) -> dict[by
                 return dict(decoder.decode(payload, 1 << 16))
 
 
+@pytest.mark.mechanism("H.31")
 @pytest.mark.parametrize(
     "path", ["/popmq.v1.Broker/Send", "/popmq.v1.Admin/Backup", "/apache.rocketmq.v2.MessagingService/SendMessage"]
 )

@@ -43,6 +43,7 @@ def test_a_cancelled_wait_takes_nothing(shop: Stubs, parked: Parked, gone: Gone)
     assert (delivery.message.body, delivery.attempt) == (b"a", 1)
 
 
+@pytest.mark.mechanism("S4.20")
 def test_a_caller_that_left_does_not_keep_the_message_from_the_next(shop: Stubs, parked: Parked, gone: Gone) -> None:
     first = shop.pop_later()
     parked.wait_for(1)
@@ -54,6 +55,7 @@ def test_a_caller_that_left_does_not_keep_the_message_from_the_next(shop: Stubs,
     assert bodies(second.result()) == [b"a"]
 
 
+@pytest.mark.mechanism("S4.20")
 @pytest.mark.slow
 def test_messages_of_a_cancelled_pop_come_back_at_once_without_counting_an_attempt(
     shop: Stubs, gate: Gate, gone: Gone

@@ -64,6 +64,7 @@ def test_4096_deliveries_are_acked_in_one_request(either_shop: Stubs) -> None:
     assert either_shop.stats().acked == 4096
 
 
+@pytest.mark.mechanism("S1.11")
 @pytest.mark.slow
 @pytest.mark.parametrize("invisible_ms", [1_000, 90_000, 43_200_000])
 def test_extend_moves_the_deadline_from_now_sooner_or_later(
@@ -80,6 +81,7 @@ def test_extend_moves_the_deadline_from_now_sooner_or_later(
     assert again.attempt == 2
 
 
+@pytest.mark.mechanism("S1.18")
 @pytest.mark.slow
 def test_a_handle_lives_through_extends_and_a_restart(folder: Any, clock: FakeClock) -> None:
     with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as shop:
@@ -136,6 +138,7 @@ def test_a_message_released_without_a_delay_follows_the_backoff_of_its_group(stu
         (handle,) = handles(stubs.pop())
 
 
+@pytest.mark.mechanism("D.52")
 def test_the_default_table_is_the_one_of_the_contract(shop: Stubs) -> None:
     minutes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120]
     expected = [10_000, 30_000, *(minute * 60_000 for minute in minutes)]
@@ -155,6 +158,7 @@ def test_an_uncounted_release_gives_the_attempt_back(stubs: Stubs) -> None:
     assert stubs.change(handle, release=pb.Release(delay_ms=0)).dead_lettered
 
 
+@pytest.mark.mechanism("S2.57")
 @pytest.mark.slow
 def test_the_last_attempt_ends_in_the_dead_letter_topic(stubs: Stubs, clock: FakeClock) -> None:
     stubs.create_topic(queues=1)

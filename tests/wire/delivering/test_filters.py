@@ -171,6 +171,7 @@ def test_pops_that_wait_with_the_old_filter_are_refused_at_once(shop: Stubs, par
         assert read_refusal(call.exception(timeout=CALL_S)).code == "FILTER_CONFLICT"
 
 
+@pytest.mark.mechanism("S4.13")
 def test_a_parked_pop_is_not_answered_by_messages_that_do_not_match(shop: Stubs, parked: Parked) -> None:
     call = shop.pop_later(filter=RED)
     parked.wait_for(1)
@@ -180,6 +181,7 @@ def test_a_parked_pop_is_not_answered_by_messages_that_do_not_match(shop: Stubs,
     assert bodies(call.result(timeout=CALL_S)) == [b"red0"]
 
 
+@pytest.mark.mechanism("S4.16")
 @pytest.mark.slow
 def test_a_parked_pop_is_woken_for_its_whole_filter_and_not_for_its_tag_alone(shop: Stubs, parked: Parked) -> None:
     call = shop.pop_later(filter=pb.Filter(sql92="TAGS = 'red' AND size > 5"))
@@ -221,6 +223,7 @@ def haystack(shop: Stubs, count: int, needle: pb.Message) -> None:
 NEEDLE = pb.Message(body=b"needle", tag="red", properties={"size": "9"})
 
 
+@pytest.mark.mechanism("D.55", "I.18")
 @pytest.mark.slow
 @pytest.mark.parametrize("wait_ms", [0, 60_000])
 @pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])

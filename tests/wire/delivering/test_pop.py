@@ -43,6 +43,7 @@ def test_a_lease_has_the_requested_length_or_that_of_its_group(either_shop: Stub
     assert either_shop.pop(group="patient").invisible_until_ms == clock.now_ms() + 7_200_000
 
 
+@pytest.mark.mechanism("S1.10", "I.03")
 @pytest.mark.slow
 def test_a_leased_message_is_delivered_to_no_other_client_before_its_deadline(
     either_shop: Stubs, clock: FakeClock
@@ -91,6 +92,7 @@ def test_an_answer_of_default_size_is_taken_by_stubs_with_their_default_limit(
     assert answer.deliveries
 
 
+@pytest.mark.mechanism("S1.39")
 def test_named_queues_are_all_that_is_read(stubs: Stubs) -> None:
     stubs.create_topic(queues=4)
     stubs.create_group()
@@ -163,6 +165,7 @@ def read_columns(columns: pb.Columns) -> dict[str, list[Any]]:
     return found | {"properties": [dict(entry.entries) for entry in columns.properties]}
 
 
+@pytest.mark.mechanism("S1.44")
 def test_an_answer_tells_times_and_rest_and_of_each_message_where_it_stood_and_its_attempt(
     stubs: Stubs, clock: FakeClock
 ) -> None:
@@ -183,6 +186,7 @@ def test_an_answer_tells_times_and_rest_and_of_each_message_where_it_stood_and_i
     assert again == {b"a": (0, 0, 2), b"b": (0, 1, 2), b"c": (0, 2, 1), b"d": (1, 0, 1)}
 
 
+@pytest.mark.mechanism("S1.54")
 def test_columns_are_the_rows_field_by_field(either_shop: Stubs) -> None:
     either_shop.create_group("columns")
     messages = [

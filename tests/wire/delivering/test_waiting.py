@@ -71,6 +71,7 @@ WAKES = [
 ]
 
 
+@pytest.mark.mechanism("S3.18")
 @pytest.mark.slow
 @pytest.mark.parametrize("wake", WAKES)
 @pytest.mark.parametrize("queues", [(), (0,)], ids=["all queues", "a named queue"])
@@ -112,6 +113,7 @@ def test_an_ack_at_the_in_flight_limit_wakes_a_parked_pop(shop: Stubs, parked: P
     assert bodies(call.result()) == [b"c"]
 
 
+@pytest.mark.mechanism("S4.14")
 @pytest.mark.slow
 def test_a_wait_ends_empty_at_its_time_and_not_before(shop: Stubs, clock: FakeClock, parked: Parked) -> None:
     calls = [shop.pop_later(wait_ms=wait_ms) for wait_ms in (5_000, 60_000)]
@@ -127,6 +129,7 @@ def test_a_wait_ends_empty_at_its_time_and_not_before(shop: Stubs, clock: FakeCl
     assert shop.stats().waiters == 0
 
 
+@pytest.mark.mechanism("S4.04")
 @pytest.mark.slow
 def test_a_wait_of_a_minute_is_the_longest_and_a_longer_one_is_refused(
     shop: Stubs, clock: FakeClock, parked: Parked
@@ -159,6 +162,7 @@ def test_a_wait_for_available_ends_at_its_time_with_what_there_is(
     assert call.result().ready == 2
 
 
+@pytest.mark.mechanism("S3.17", "S4.03", "S4.05")
 def test_a_pop_without_a_wait_is_answered_at_once(shop: Stubs, parked: Parked) -> None:
     assert bodies(shop.pop(wait_ms=0)) == []
     request = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=9)
@@ -167,6 +171,7 @@ def test_a_pop_without_a_wait_is_answered_at_once(shop: Stubs, parked: Parked) -
         parked.wait_for(1, within_s=0)
 
 
+@pytest.mark.mechanism("S1.02")
 def test_several_waiters_get_one_message_each(shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later(max_messages=1) for _ in range(10)]
     parked.wait_for(10)
@@ -175,6 +180,7 @@ def test_several_waiters_get_one_message_each(shop: Stubs, parked: Parked) -> No
     assert sorted(taken) == [[str(number).encode()] for number in range(10)]
 
 
+@pytest.mark.mechanism("S1.07")
 @pytest.mark.slow
 def test_ten_sends_of_one_serve_ten_waiters(shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later(max_messages=1) for _ in range(10)]
@@ -204,6 +210,7 @@ def test_a_message_wakes_one_waiter_of_every_group(shop: Stubs, parked: Parked) 
     assert [bodies(call.result()) for call in calls] == [[b"a"], [b"a"]]
 
 
+@pytest.mark.mechanism("S4.17")
 @pytest.mark.slow
 def test_waiters_of_named_queues_wake_for_their_queue(stubs: Stubs, parked: Parked) -> None:
     """A message wakes the waiter of its queue, whatever waiters of other queues there are."""
@@ -218,6 +225,7 @@ def test_waiters_of_named_queues_wake_for_their_queue(stubs: Stubs, parked: Park
         assert bodies(calls.pop(sent.queue).result()) == [str(number).encode()]
 
 
+@pytest.mark.mechanism("S4.12")
 def test_a_message_between_the_look_and_the_parking_is_not_missed(
     shop: Stubs, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +293,7 @@ def test_parked_pops_read_new_queues(stubs: Stubs, parked: Parked) -> None:
     assert bodies(call.result()) == [b"a"]
 
 
+@pytest.mark.mechanism("S4.18")
 @pytest.mark.slow
 def test_a_thousand_parked_polls_do_not_delay_an_ack(shop: Stubs, parked: Parked, gate: Gate) -> None:
     handle = hold(shop)
@@ -316,6 +325,7 @@ def test_an_ack_goes_before_a_thousand_pops_that_arrived_earlier(shop: Stubs, ga
         call.result()
 
 
+@pytest.mark.mechanism("S1.43")
 @pytest.mark.slow
 def test_more_than_1024_waits_of_a_group_on_a_topic_are_refused(shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later() for _ in range(1_024)]
@@ -332,6 +342,7 @@ def test_more_than_1024_waits_of_a_group_on_a_topic_are_refused(shop: Stubs, par
         call.cancel()
 
 
+@pytest.mark.mechanism("D.46")
 @pytest.mark.slow
 def test_waits_end_when_the_broker_stops(broker: EmbeddedBroker, shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later(), shop.pop_later(queues=[0])]

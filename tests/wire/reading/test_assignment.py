@@ -37,6 +37,7 @@ def shared(stubs: Stubs) -> Stubs:
     return stubs
 
 
+@pytest.mark.mechanism("S1.25")
 def test_every_client_pops_all_queues_of_a_group_without_a_share_number(stubs: Stubs) -> None:
     stubs.create_topic()
     stubs.create_group()
@@ -47,6 +48,7 @@ def test_every_client_pops_all_queues_of_a_group_without_a_share_number(stubs: S
     assert assignment(stubs, "a") == everything
 
 
+@pytest.mark.mechanism("S1.22")
 @pytest.mark.slow
 def test_a_client_without_a_session_keeps_what_it_had(shared: Stubs) -> None:
     for client in "abc":
@@ -54,6 +56,7 @@ def test_a_client_without_a_session_keeps_what_it_had(shared: Stubs) -> None:
     assert assignment(shared, "stranger") == pb.QueryAssignmentResponse()
 
 
+@pytest.mark.mechanism("S1.31")
 def test_each_queue_is_shared_by_one_more_client_than_the_share_number(shared: Stubs) -> None:
     for client in "abcd":
         beat(shared, client)
@@ -70,6 +73,7 @@ def test_few_clients_pop_everything(shared: Stubs, clients: str, everything: boo
     assert assignment(shared, "a").all is everything
 
 
+@pytest.mark.mechanism("S1.33")
 @pytest.mark.slow
 def test_more_clients_than_queues_get_one_each(shared: Stubs) -> None:
     clients = [f"client-{number:02}" for number in range(20)]
@@ -114,6 +118,7 @@ def test_heartbeats_are_asked_for_well_within_a_session(shared: Stubs) -> None:
     assert 0 < beat(shared, "a").interval_ms * 3 <= 120_000
 
 
+@pytest.mark.mechanism("S3.25")
 def test_the_version_changes_exactly_when_the_assignment_may(shared: Stubs, clock: FakeClock) -> None:
     for client in "abcd":
         version = beat(shared, client).assignment_version
@@ -149,12 +154,14 @@ def test_sessions_are_counted_by_group(shared: Stubs, clock: FakeClock) -> None:
     assert shared.stats().sessions == 0
 
 
+@pytest.mark.mechanism("S2.29")
 @pytest.mark.slow
 def test_a_pop_needs_no_session(shared: Stubs) -> None:
     shared.send(b"a")
     assert len(shared.pop(client_id="never-heard-of").deliveries) == 1
 
 
+@pytest.mark.mechanism("S1.24")
 def test_a_heartbeat_may_name_topics_that_are_not_there_yet(shared: Stubs) -> None:
     beat(shared, "a", topics=[TOPIC, "later"])
     request = pb.QueryAssignmentRequest(topic="later", group=GROUP, client_id="a")

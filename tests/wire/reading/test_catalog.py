@@ -165,6 +165,7 @@ def test_a_deleted_topic_gives_its_space_back(shop: Stubs, folder: Path, clock: 
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("D.60")
 def test_a_group_is_made_with_the_defaults_of_the_contract(stubs: Stubs, clock: FakeClock) -> None:
     made = create_group(stubs, name="g" * 120)
     group = made.group
@@ -317,6 +318,7 @@ def test_browsing_below_the_first_starts_at_the_first(stubs: Stubs, clock: FakeC
     assert b"old" not in browsed(page)
 
 
+@pytest.mark.mechanism("S1.58", "S2.53")
 @pytest.mark.slow
 def test_a_retry_topic_is_browsed_by_entry_number(shop: Stubs) -> None:
     shop.send(b"a", b"b", b"c")

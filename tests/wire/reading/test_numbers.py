@@ -131,6 +131,7 @@ class History:
         self.model.pass_time()
 
 
+@pytest.mark.mechanism("D.70")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_numbers_are_those_of_a_model_that_sees_every_answer(stubs: Stubs, clock: FakeClock, seed: int) -> None:

@@ -24,6 +24,7 @@ def switch(shop: Stubs, mode: Any) -> None:
     shop.admin.SetConsumeMode(request, timeout=CALL_S)
 
 
+@pytest.mark.mechanism("S2.21")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("filter", "asked"),
@@ -32,7 +33,7 @@ def switch(shop: Stubs, mode: Any) -> None:
 def test_every_field_of_a_pull_request_reaches_the_engine(
     shop: Stubs, gate: Gate, filter: pb.Filter | None, asked: tuple[str, str] | None
 ) -> None:
-    """S2.21, S2.22, S0.19, S0.25: the flags of the reference are fields here, and arrive unchanged."""
+    """The flags of the reference are fields here, and arrive unchanged."""
     shop.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=2)), timeout=CALL_S)
     switch(shop, pb.PULL)
     for _ in range(2):
@@ -46,9 +47,10 @@ def test_every_field_of_a_pull_request_reaches_the_engine(
     assert pulled(gate) == Pull(TOPIC, GROUP, 1, 2, 7, 9_000, asked, 1)
 
 
+@pytest.mark.mechanism("S0.19", "S2.22")
 @pytest.mark.slow
 def test_a_pull_with_few_fields_takes_the_defaults_and_commits_nothing(shop: Stubs, gate: Gate) -> None:
-    """S0.19, S0.20: unset is not zero: no offset is committed, and the filter is the group's own."""
+    """Unset is not zero: no offset is committed, and the filter is the group's own."""
     shop.send(b"a")
     gate.groups.clear()
     answer = shop.broker.Pull(pb.PullRequest(topic=TOPIC), timeout=CALL_S)
@@ -63,10 +65,11 @@ def assignment(shop: Stubs, client: str, **fields: Any) -> pb.QueryAssignmentRes
     return answer
 
 
+@pytest.mark.mechanism("S1.23")
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [pb.POP, pb.PULL])
 def test_a_broadcast_assigns_every_queue_to_every_client(stubs: Stubs, mode: Any) -> None:
-    """S1.23, S0.01: with a session or without, whatever others have."""
+    """With a session or without, whatever others have."""
     stubs.create_topic(queues=5)
     stubs.create_group()
     switch(stubs, mode)
@@ -77,9 +80,10 @@ def test_a_broadcast_assigns_every_queue_to_every_client(stubs: Stubs, mode: Any
         assert (answer.known, answer.all, list(answer.queues)) == (True, True, [0, 1, 2, 3, 4])
 
 
+@pytest.mark.mechanism("D.63")
 @pytest.mark.slow
 def test_an_assignment_names_the_consume_mode_of_the_group(shop: Stubs) -> None:
-    """D.63: a group without a mode pops; every answer has the mode, without a request for it."""
+    """A group without a mode pops; every answer has the mode, without a request for it."""
     assert assignment(shop, "a") == pb.QueryAssignmentResponse(known=True, all=True, mode=pb.POP)
     switch(shop, pb.PULL)
     shop.broker.Heartbeat(pb.HeartbeatRequest(client_id="a", group=GROUP, topics=[TOPIC]), timeout=CALL_S)
@@ -88,9 +92,10 @@ def test_an_assignment_names_the_consume_mode_of_the_group(shop: Stubs) -> None:
     assert assignment(shop, "a").mode == pb.POP
 
 
+@pytest.mark.mechanism("D.71")
 @pytest.mark.slow
 def test_sessions_list_clients_with_last_sign_of_life_and_leases(shop: Stubs, clock: FakeClock) -> None:
-    """D.71, S0.10: the time moves with each sign of life, and is another one for each client."""
+    """The time moves with each sign of life, and is another one for each client."""
 
     def sessions() -> dict[str, tuple[int, int]]:
         answer = shop.admin.ListSessions(pb.ListSessionsRequest(group=GROUP), timeout=CALL_S)

@@ -56,6 +56,7 @@ def row(pick: random.Random) -> PoppedRow:
     return (data, *numbers, b"h" * pick.choice([1, 28, 28, 28, 150]))
 
 
+@pytest.mark.mechanism("S2.39")
 def test_a_pop_answer_is_what_the_generated_class_would_write() -> None:
     pick = random.Random(3)
     rows = [row(pick) for _ in range(200)]

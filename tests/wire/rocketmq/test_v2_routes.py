@@ -130,6 +130,7 @@ def switch(stubs: Stubs, mode: Any, share_number: int = 0) -> None:
     stubs.admin.SetConsumeMode(request, timeout=CALL_S)
 
 
+@pytest.mark.mechanism("S1.03")
 @pytest.mark.slow
 @pytest.mark.parametrize("of_the_topic", [False, True], ids=["by the group", "by SetConsumeMode"])
 def test_consumers_with_heartbeats_have_some_queues_each_where_queues_are_shared(
@@ -165,6 +166,7 @@ def test_consumers_that_wait_for_the_other_mode_have_no_queues(stubs: Stubs, v2:
             assert assigned(pushed) == [-1], "it is the only one that can receive"
 
 
+@pytest.mark.mechanism("S0.02")
 @pytest.mark.parametrize("kind", ["NORMAL", "FIFO"])
 def test_each_queue_of_a_group_that_pulls_is_assigned_to_one_consumer(stubs: Stubs, v2: V2, kind: str) -> None:
     stubs.create_topic(queues=5, type=kind)

@@ -17,6 +17,7 @@ def send(stubs: Stubs, *messages: pb.Message, **fields: Any) -> pb.SendResponse:
     return answer
 
 
+@pytest.mark.mechanism("S3.05")
 def test_one_request_goes_to_one_queue_in_order(stubs: Stubs) -> None:
     stubs.create_topic(queues=8)
     stubs.create_group()

@@ -195,6 +195,7 @@ def test_the_page_and_the_port_name_the_same_metrics(shop: Stubs, clock: FakeClo
     assert set(scraped.labels()) == set(sampled.items())
 
 
+@pytest.mark.mechanism("S1.57", "S2.38")
 def test_calls_requests_messages_and_bytes_are_counted_by_method_group_and_topic(
     shop: Stubs, clock: FakeClock, port: int
 ) -> None:
@@ -271,6 +272,7 @@ def test_series_of_deleted_topics_and_groups_go_with_them(shop: Stubs, clock: Fa
     assert not [labels for _, labels in Scraped(port).values("topic") if labels == TOPIC]
 
 
+@pytest.mark.mechanism("S0.43")
 @pytest.mark.slow
 def test_groups_are_shown_with_the_numbers_of_getstats(shop: Stubs, clock: FakeClock, port: int) -> None:
     shop.create_topic("other", queues=1)

@@ -63,6 +63,7 @@ def test_flags_have_the_defaults_that_the_readme_names() -> None:
     assert (options.max_size, options.sync) == (MAX_SIZE, "full")
 
 
+@pytest.mark.mechanism("D.45")
 @pytest.mark.parametrize(
     ("text", "number"),
     [

@@ -15,7 +15,7 @@ SESSION_LEASE_MS = 60_000
 SESSION_CAP_MS = 3 * 3_600_000
 #: How often a client sends heartbeats.
 HEARTBEAT_MS = 30_000
-#: How long a lock of a queue lasts. Clients trust it for half of this time and renew it every third (C.13).
+#: How long a lock of a queue lasts. Clients trust it for half of this time and renew it every third.
 LOCK_MS = 60_000
 #: Of a client that reads all its topics in either consume mode.
 EITHER: Mapping[str, str] = MappingProxyType({})

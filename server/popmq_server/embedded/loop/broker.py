@@ -203,7 +203,7 @@ class Broker(InPieces):
 
         Each look is an ordinary command. Between two looks a parked Pop holds no read transaction and no thread, only a
         future and an entry in a lot. A look that a sparse filter cut short is repeated at once, after the commands
-        submitted meanwhile: a Pop parks only after it has searched everything (D.55). When the wait ends although
+        submitted meanwhile: a Pop parks only after it has searched everything. When the wait ends although
         messages are there, the Pop is refused with the reason.
         """
         key = (command.group, lite_pop.parked_at(command))

@@ -1,4 +1,4 @@
-"""Long polling of pulls: a Pull at the end of its queue is parked until the queue grows (S4.01–S4.15).
+"""Long polling of pulls: a Pull at the end of its queue is parked until the queue grows.
 
     Pull ──▶ look ──▶ messages, or an offset to correct ─────────────────────────────────────▶ answer
               ▲  │
@@ -24,7 +24,7 @@ from popmq_server.embedded.loop.waiters import Waiters
 from popmq_server.errors import Refused
 from popmq_server.values.message import RETRY_PREFIX
 
-#: The queue has no message at this offset yet, and may get one (S4.06).
+#: The queue has no message at this offset yet, and may get one.
 AT_THE_END = frozenset({"NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"})
 #: What one command reads, some 0.5 ms of the writer: with 4 MiB at a time, two readers made other clients wait 20 ms.
 PIECE_MESSAGES, PIECE_BYTES = 512, 512 << 10
@@ -101,7 +101,7 @@ class ParkedPulls:
 def _waits(command: Pull, pulled: Pulled) -> bool:
     """Whether to wait after an answer without messages: not when the caller has to correct its offset.
 
-    An empty queue is waited for at offset 0 only: any other offset there is as wrong as one beyond the end (S2.37).
+    An empty queue is waited for at offset 0 only: any other offset there is as wrong as one beyond the end.
     """
     if pulled.status == "NO_MESSAGE_IN_QUEUE":
         return command.offset == 0

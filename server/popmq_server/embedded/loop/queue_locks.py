@@ -1,4 +1,4 @@
-"""Queue locks: one client of a group at a time reads a queue (S0.02, S0.06, S3.32).
+"""Queue locks: one client of a group at a time reads a queue.
 
     LockQueues ──▶ unlocked, or timed out ──▶ locked for LOCK_MS ──▶ the same client: renewed
                    locked by another      ──▶ not in the answer

@@ -1,7 +1,7 @@
 """Queue assignment: the strategies, as pure functions.
 
-    consume mode POP     assign       a share number s: each queue is read by 1 + s clients (S1.27–S1.34); 0: by all
-    consume mode PULL    allocate     each queue belongs to one client, by the requested strategy (S3.19–S3.23)
+    consume mode POP     assign       a share number s: each queue is read by 1 + s clients; 0: by all
+    consume mode PULL    allocate     each queue belongs to one client, by the requested strategy
 
     8 queues, 3 clients      AVG        0 1 2 │ 3 4 5 │ 6 7          equal stretches, the first get the remainder
                              CIRCLE     0 3 6 │ 1 4 7 │ 2 5          assigned one by one
@@ -10,7 +10,7 @@
                              CONFIG                                  a list of the client's own: never requested
 
 The clients are those with a session (heartbeats.py). The result depends only on the input: both lists are sorted. "Not
-known" differs from "no queues" (S1.22): a client that gets it keeps its queues.
+known" differs from "no queues": a client that gets it keeps its queues.
 """
 
 import bisect
@@ -49,7 +49,7 @@ def assign(queues: int, clients: Sequence[str], client: str, share_number: int) 
 
 
 def average(queues: int, clients: int, place: int) -> range:
-    """The share of the client at `place` when queues are assigned in equal stretches (S3.19); may be empty."""
+    """The share of the client at `place` when queues are assigned in equal stretches; may be empty."""
     size, more = divmod(queues, clients)
     start = place * size + min(place, more)
     return range(start, start + size + (place < more))
@@ -59,7 +59,7 @@ def average(queues: int, clients: int, place: int) -> range:
 
 
 def allocate(queues: int, clients: Sequence[str], client: str, strategy: str) -> Assignment:
-    """The queues of one client that pulls; not known without a session, or with an unknown strategy (S1.26, S1.28)."""
+    """The queues of one client that pulls; not known without a session, or with an unknown strategy."""
     ring = sorted(set(clients))
     chosen = STRATEGIES.get(strategy or "AVG")
     if client not in ring or chosen is None:
@@ -68,28 +68,28 @@ def allocate(queues: int, clients: Sequence[str], client: str, strategy: str) ->
 
 
 def _checked(queues: Sequence[int], clients: Sequence[str], client: str) -> bool:
-    """Whether the client is in the list. Raises ValueError for empty input (S1.34)."""
+    """Whether the client is in the list. Raises ValueError for empty input."""
     if not client or not queues or not clients:
         raise ValueError("an allocation needs a client with a name, clients and queues")
     return client in clients
 
 
 def by_average(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
-    """AVG (S3.19): one stretch each; the first clients get one queue more when the numbers do not divide evenly."""
+    """AVG: one stretch each; the first clients get one queue more when the numbers do not divide evenly."""
     if not _checked(queues, clients, client):
         return ()
     return tuple(queues[at] for at in average(len(queues), len(clients), clients.index(client)))
 
 
 def by_circle(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
-    """CIRCLE (S3.20): every n-th queue of n clients."""
+    """CIRCLE: every n-th queue of n clients."""
     if not _checked(queues, clients, client):
         return ()
     return tuple(queues[clients.index(client) :: len(clients)])
 
 
 def by_consistent_hash(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
-    """CONSISTENT_HASH (S3.21): each queue goes to the next place on the ring; each client has VIRTUAL_NODES places.
+    """CONSISTENT_HASH: each queue goes to the next place on the ring; each client has VIRTUAL_NODES places.
 
     A joining client takes queues from others and moves none between these. Shares are less even than with the others.
     """
@@ -105,7 +105,7 @@ def by_consistent_hash(queues: Sequence[int], clients: Sequence[str], client: st
 
 
 def by_config(wanted: Sequence[int]) -> Strategy:
-    """CONFIG (S3.22): the configured queues that the topic has."""
+    """CONFIG: the configured queues that the topic has."""
 
     def configured(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
         return tuple(sorted(set(wanted) & set(queues))) if _checked(queues, clients, client) else ()
@@ -114,7 +114,7 @@ def by_config(wanted: Sequence[int]) -> Strategy:
 
 
 def by_machine_room(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
-    """MACHINE_ROOM (S3.23): client ids have the form room@name; ids without a room share the room "".
+    """MACHINE_ROOM: client ids have the form room@name; ids without a room share the room "".
 
     In the reference, brokers are in rooms and a client reads those of its own. PopMQ is one broker, so its queues are
     assigned to the rooms in equal stretches; the clients of a room share these, the remainder one by one.

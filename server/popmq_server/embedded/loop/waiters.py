@@ -2,7 +2,7 @@
 
 A Pop that found nothing parks only if nothing became deliverable since its look: each (group, topic) has a generation,
 which a commit that makes a message deliverable raises. Comparing the generation, parking and waking all happen in the
-event loop, so no wake is lost between the comparison and the parking (I.17). A commit wakes one waiter for each group.
+event loop, so no wake is lost between the comparison and the parking. A commit wakes one waiter for each group.
 A woken Pop that leaves messages wakes the next through its own commit; a cancelled one hands the wake on. Pops
 of specific queues and WaitAvailable use a separate lot, in which all waiters are woken.
 

@@ -28,6 +28,7 @@ def test_a_batch_holds_messages_of_one_message_group_in_order(rig: Rig) -> None:
     assert order_of(rows, "b") == ["b1", "b2"]
 
 
+@pytest.mark.mechanism("S1.47")
 def test_a_message_group_is_out_once_and_others_go_on(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "b1")
@@ -50,9 +51,10 @@ def test_a_later_message_waits_after_the_waiting_ones_of_its_message_group(rig: 
     assert rig.pop() == []
 
 
+@pytest.mark.mechanism("D.59", "I.11")
 @pytest.mark.slow
 def test_one_stuck_message_group_stops_no_other(rig: Rig) -> None:
-    """The reference keeps order by queue: there one stuck message stops all message groups of it (D.59)."""
+    """The reference keeps order by queue: there one stuck message stops all message groups of it."""
     fifo_pair(rig)
     send_fifo(rig, "a1")
     stuck = rig.pop(invisible_ms=HOUR)
@@ -76,8 +78,9 @@ def test_the_lock_opens_with_the_last_of_the_message_group(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a3", "a4"]
 
 
+@pytest.mark.mechanism("D.29")
 def test_acks_out_of_order_are_kept(rig: Rig) -> None:
-    """The reference starts again at the first that is not acked, and sends later ones again (D.29)."""
+    """The reference starts again at the first that is not acked, and sends later ones again."""
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "a3")
     rows = rig.pop()
@@ -108,6 +111,7 @@ def test_the_number_of_queues_of_a_fifo_topic_stays(rig: Rig) -> None:
     assert rig.do(ask.UpdateTopic("t", 1, (True, HOUR))).keep_ms == HOUR
 
 
+@pytest.mark.mechanism("D.58")
 @pytest.mark.slow
 def test_a_message_without_a_message_group_is_refused_and_its_neighbours_are_stored(rig: Rig) -> None:
     fifo_pair(rig)
@@ -126,6 +130,7 @@ def test_a_message_group_in_a_normal_topic_is_refused(rig: Rig) -> None:
 # ── Failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("S1.41")
 def test_a_head_in_backoff_keeps_its_message_group_and_only_that(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "b1")
@@ -166,6 +171,7 @@ def test_an_uncounted_release_gives_every_attempt_back(rig: Rig) -> None:
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a1", 1), ("a2", 1)]
 
 
+@pytest.mark.mechanism("S1.52")
 def test_a_timeout_counts_only_the_first_of_each_message_group(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "b1")
@@ -312,8 +318,9 @@ def test_one_pop_parks_a_bounded_number_of_messages_and_the_next_goes_on(
     assert [len(answer.rows) for answer in answers] == [0, 0, 1]
 
 
+@pytest.mark.mechanism("D.41")
 def test_a_pop_wakes_others_only_while_something_can_be_delivered(rig: Rig) -> None:
-    """A blocked message group is no reason to wake anybody (D.41)."""
+    """A blocked message group is no reason to wake anybody."""
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
     rig.pop(1)
@@ -342,6 +349,7 @@ def test_an_ack_that_unlocks_a_message_group_wakes_a_parked_pop(rig: Rig) -> Non
 # ── Restarts and deletes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.mechanism("D.14")
 def test_locks_and_lines_live_through_a_crash(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "b1", "b2")
@@ -386,9 +394,10 @@ def test_a_waiting_message_is_kept_when_its_chunk_is_dropped(rig: Rig) -> None:
     assert bodies(rig.pop()) == ["a2"]
 
 
+@pytest.mark.mechanism("D.57")
 @pytest.mark.slow
 def test_a_repeated_attempt_gets_the_same_messages_and_never_none_while_they_are_locked(rig: Rig) -> None:
-    """In the reference a lost answer blocks a queue for the invisible time (D.57)."""
+    """In the reference a lost answer blocks a queue for the invisible time."""
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
     first = rig.pop(1, client_id="c", attempt_id="1")

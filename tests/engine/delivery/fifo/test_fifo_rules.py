@@ -12,9 +12,10 @@ from tests.engine.rig import MINUTE, Rig, bodies
 from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo
 
 
+@pytest.mark.mechanism("I.10")
 @pytest.mark.parametrize("queues_first", [False, True])
 def test_a_new_message_does_not_overtake_the_waiting_ones_of_its_message_group(rig: Rig, queues_first: bool) -> None:
-    """I.10: whether a pop begins with the queues or with the line of waiting message groups, which takes turns."""
+    """Whether a pop begins with the queues or with the line of waiting message groups, which takes turns."""
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "b1", "b2")
     first, other = rig.pop(1), rig.pop(1)
@@ -30,10 +31,11 @@ def test_a_new_message_does_not_overtake_the_waiting_ones_of_its_message_group(r
     assert bodies(rig.pop()) == ["a3"]
 
 
+@pytest.mark.mechanism("I.10")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_first_deliveries_of_a_message_group_come_in_the_order_of_sending(rig: Rig, seed: int) -> None:
-    """I.10: whatever is acked, released, left to time or lost by a crash; and no message before its predecessor."""
+    """Whatever is acked, released, left to time or lost by a crash; and no message before its predecessor."""
     chance = random.Random(seed)
     fifo_pair(rig, queues=2)
     sent, undone = dict.fromkeys("abcd", 0), {name: list[int]() for name in "abcd"}

@@ -2,7 +2,7 @@
 
 A handle names member i of a CheckPoint. The member is under sub i + 1 when its lease was changed alone, else it is bit
 i of sub 0. An ack is valid while the member is undone, even a little after its due time: the writer runs acks and the
-revive one after the other, so exactly one of them wins (I.16). A late ack gets HANDLE_LAPSED and changes nothing.
+revive one after the other, so exactly one of them wins. A late ack gets HANDLE_LAPSED and changes nothing.
 
     ack      sets the bit; the last bit of a part writes `hist`, that of the last part removes the CheckPoint
     extend   all undone members: moves the part's key. Some of them: each gets a key of its own, same handle

@@ -6,8 +6,8 @@
 
 A pick writes nothing before `apply`, so it can be dropped. It skips and counts unreadable messages, so that a damaged
 record does not block a queue. It skips messages that the group's filter does not match for good: they are counted, but
-get no CheckPoint and no lease (I.27). One pick skips a bounded number of both; a Pop whose pick reached the bound and
-found nothing runs again after the other waiting commands (I.18).
+get no CheckPoint and no lease. One pick skips a bounded number of both; a Pop whose pick reached the bound and
+found nothing runs again after the other waiting commands.
 """
 
 from collections.abc import Iterator

@@ -58,7 +58,7 @@ def pop(tx: Tx, command: Pop) -> Leased:
     """Leases deliverable messages; an empty answer leases nothing.
 
     No message moves before all are chosen: `Pick` only reads, `apply` moves positions, `lease` creates the CheckPoint.
-    When messages are left, the commit wakes the next parked Pop: chain waking (S1.42).
+    When messages are left, the commit wakes the next parked Pop: chain waking.
     """
     group, topic = resolve(tx, command.topic, command.group, "lite_topics")
     named = command.queues or assigned(tx, group, topic, command.of_queue)

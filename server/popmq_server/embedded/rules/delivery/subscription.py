@@ -178,7 +178,7 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
 
 
 def note_read(tx: Tx, where: GroupTopic, queues: Iterable[int]) -> None:
-    """Records when the group last read these queues. In memory only: an empty Pop writes nothing (S0.10)."""
+    """Records when the group last read these queues. In memory only: an empty Pop writes nothing."""
     reads = tx.state.queue_reads.setdefault(where, {})
     for queue in queues:
         reads[queue] = tx.now_ms

@@ -209,7 +209,7 @@ def query(tx: Tx, command: QueryOffsets) -> Rows[OffsetsOfQueue]:
 
 
 def least_committed(tx: Tx, topic: Topic, queue: int, groups: Iterable[GroupId]) -> int:
-    """The least committed offset of groups that have named a topic; -1 = there is none (S2.50)."""
+    """The least committed offset of groups that have named a topic; -1 = there is none."""
     least, poff = ends(tx, topic, queue)[0], tx.state.poff
     known = (group_id for group_id in groups if group_id in tx.state.groups)
     offsets = (poff.get((group_id, topic.topic_id, queue), least) for group_id in known)
@@ -217,7 +217,7 @@ def least_committed(tx: Tx, topic: Topic, queue: int, groups: Iterable[GroupId])
 
 
 def read_ms(tx: Tx, where: GroupTopic, queue: int) -> int:
-    """When a group last asked for messages of a queue, alone or among all; 0 = not since the start (S0.10)."""
+    """When a group last asked for messages of a queue, alone or among all; 0 = not since the start."""
     reads = tx.state.queue_reads.get(where, {})
     return max(reads.get(queue, 0), reads.get(ALL_QUEUES, 0))
 

@@ -14,8 +14,8 @@ stores a group's offset only if the request commits one.
     no examined message can be read             MESSAGE_WAS_REMOVING    after the examined ones
 
 An offset outside the queue is always corrected; in the reference that depends on the kind of replica and on settings.
-Only answers without messages have the last three statuses (S0.40). The next offset is after all messages that were
-examined, matching or not, so that no message is filtered twice (S0.41).
+Only answers without messages have the last three statuses. The next offset is after all messages that were
+examined, matching or not, so that no message is filtered twice.
 
 The offset of a message in `%RETRY%group+topic` is the number of its entry. Numbers have gaps, so a pull may start at
 any number up to the next one, and no offset is too small.
@@ -116,7 +116,7 @@ def _filter(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> Filter:
 
 
 def _commit(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> int:
-    """Commits the offset in the request (S0.18); returns how many messages it moved past."""
+    """Commits the offset in the request; returns how many messages it moved past."""
     if command.commit_offset is None:
         return 0
     if group is None:

@@ -8,7 +8,7 @@
           none left, or `reject`        dead letter topic
 
 A message is found by its exact place or not at all: one that retention dropped is MESSAGE_NOT_FOUND, never its
-neighbour (D.22). A pull from a queue is the first attempt, one from the retry topic is one more than its entry holds; a
+neighbour. A pull from a queue is the first attempt, one from the retry topic is one more than its entry holds; a
 consumer that retried locally reports its own number. The message itself stays where it is, as for Pops: a retry is a
 pointer. One request is one transaction, and OK means that it is on disk. A consumer that repeats a send-back because it
 missed the answer sends the message back twice.

@@ -7,7 +7,7 @@
     CountChecks: one check more  ◀────────────────────┘
     EndTransaction  ◀──────────────────────────────────────────────────────────────── COMMIT, ROLLBACK
 
-A check counts only after it was written to a live stream (I.14, D.17, D.74). If no stream takes it, or the stream
+A check counts only after it was written to a live stream. If no stream takes it, or the stream
 breaks, the half message is checked again in 30 s. While no producer listens for a topic, its half messages are not
 checked at all: `state.listened` holds the topics whose producers can take more checks, and the event loop updates it
 with Listen commands. A slow producer limits its own checks in this way.

@@ -7,12 +7,12 @@
                   │                            │
                recall: deleted              release_delayed.py: appended to its queue and deleted in one transaction
 
-Due times up to 2^63 - 1 ms are exact: the key holds the full time, no timer wheel and no delay level rounds it (D.72).
+Due times up to 2^63 - 1 ms are exact: the key holds the full time, no timer wheel and no delay level rounds it.
 Delayed messages use no memory and no time at start; the next due time is one read of the first key.
 
 There are two clocks. A time that the sender named (deliver_at_ms) is wall time: it is due when both the broker's clock
-and the wall clock have reached it, so a step of the wall clock, before a restart or at run time, delivers nothing early
-(D.73). A delay (delay_ms) is a duration: it runs on the broker's clock alone, like leases, so a wall clock that is set
+and the wall clock have reached it, so a step of the wall clock, before a restart or at run time, delivers nothing
+early. A delay (delay_ms) is a duration: it runs on the broker's clock alone, like leases, so a wall clock that is set
 back by an hour does not hold it up.
 
 `tsched` costs one small key per message. It serves the list, the removal and the count of one topic's messages.

@@ -1,7 +1,7 @@
 """Releases delayed messages: appends due messages to their queues, in order of due time.
 
 One call moves at most RELEASE_MESSAGES_MAX messages. The append and the delete share one transaction, so a message gets
-into its queue exactly once (I.12). The writer repeats the call between client commands, so a large backlog of due
+into its queue exactly once. The writer repeats the call between client commands, so a large backlog of due
 messages does not delay requests, even if they became due while the broker was down. Messages leave in order of their
 due times.
 
