@@ -1,6 +1,6 @@
 """The console in Debian's Chromium: every page is opened and looks right, every action is done by clicking.
 
-`make console-test` runs it. Screenshots of all pages, at 1280 and 360 pixels, dark and light, go to build/console/.
+`make console-test` runs it. Screenshots of all pages, at all WIDTHS, dark and light, go to build/console/.
 """
 
 import base64
@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 import popmq
+from harness.broker_process import own_port
 from popmq import errors
 from popmq_console import app
-from tests.console.conftest import SECRET, Site
+from popmq_console.options import Broker
+from popmq_console.pages import PAGES as ROUTES
+from tests.console.conftest import SECRET, Site, console
 
 pytest.importorskip("selenium")
 
@@ -29,31 +32,38 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 SHOTS = Path(__file__).parents[2] / "build" / "console"
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars")
 LONG_NAME = "-".join(["department", "team", "service", "event"] * 4)
-PAGES = {
-    "overview": "/",
-    "topics": "/topics",
-    "topic": "/topic?name=orders",
-    "groups": "/groups",
-    "group": "/group?name=packing",
-    "sessions": "/sessions",
-    "leases": "/leases",
-    "messages": "/messages?topic=orders",
-    "messages-with-long-words": f"/messages?topic={LONG_NAME}",
-    "message": "/message?topic=orders&queue=0&offset=0",
-    "dead-letter": "/message?topic=%25DLQ%25packing&queue=0&offset=20",
-    "why": "/messages/why?id=m-1",
-    "dead-letters": "/dead-letters",
-    "dead-letters-of-a-group": "/dead-letters/group?group=packing",
-    "message-groups": "/message-groups",
-    "message-groups-of-a-group": "/message-groups?group=careful&topic=steps",
-    "owners": "/owners",
-    "delayed": "/delayed",
-    "half": "/half",
-    "schedules": "/schedules",
-    "schedule": "/schedule?name=nightly",
-    "keys": "/keys",
+#: What a page is asked for, by its path: each is opened. A page that is not named here is opened as it is.
+ASKED = {
+    "/topic": ("name=orders",),
+    "/topics": ("", "sort=-messages"),
+    "/group": ("name=packing",),
+    "/messages": ("topic=orders", f"topic={LONG_NAME}", "topic=orders&live=1", "topic=orders&q=order", ""),
+    "/message": ("topic=orders&queue=0&offset=0", "topic=%25DLQ%25packing&queue=0&offset=20"),
+    "/message/new": ("topic=orders", ""),
+    "/messages/why": ("id=m-1", ""),
+    "/dead-letters/group": ("group=packing", "group=packing&reason=nothing"),
+    "/message-groups": ("", "group=careful&topic=steps"),
+    "/delayed": ("", "topic=later"),
+    "/half": ("", "topic=payments"),
+    "/schedule": ("name=nightly",),
 }
-WIDE, MIDDLE, NARROW = 1280, 768, 360
+
+
+def name_of(path: str, number: int) -> str:
+    """The name of a page's picture."""
+    return (path.strip("/").replace("/", "-") or "overview") + (f"-{number}" if number else "")
+
+
+#: By the names of their pictures: every page that has a route.
+PAGES = {
+    name_of(path, number): f"{path}?{query}" if query else path
+    for path in ROUTES
+    for number, query in enumerate(ASKED.get(path, ("",)))
+}
+WIDTHS = (1920, 1280, 1000, 931, 768, 360)
+WIDE = 1280
+#: Of leases, which a slow machine must not see the end of.
+HOURS_S = 12 * 3600
 #: On how many lines the text of an element is.
 LINES = (
     "const text = document.createRange(); text.selectNodeContents(arguments[0]); return text.getClientRects().length"
@@ -162,11 +172,11 @@ def fill(client: popmq.Client) -> None:
     client.create_topic(LONG_NAME, queues=1)
     client.send(LONG_NAME, popmq.Message("w" * 500, key="k" * 60, tag="t" * 60))
     client.reject(client.pop(LONG_NAME, "packing", max_messages=1), "nothing fits")
-    client.pop("orders", "billing", max_messages=5, invisible=600)
-    client.pop("orders", LONG_NAME[:60], max_messages=5, invisible=600)
+    client.pop("orders", "billing", max_messages=5, invisible=HOURS_S)
+    client.pop("orders", LONG_NAME[:60], max_messages=5, invisible=HOURS_S)
     client.heartbeat("billing", ["orders"])
     client.heartbeat("analytics", ["orders"])
-    client.attach_owner("analytics", "query-1", lease=600, topic="orders")
+    client.attach_owner("analytics", "query-1", lease=HOURS_S, topic="orders")
     client.send("later", [popmq.Message(f"later {number}", delay=3600) for number in range(2)])
     client.send("payments", [popmq.Message(f"pay {number}", transaction=True) for number in range(2)])
     client.create_schedule("nightly", "30 2 * * *", "orders", '{"kind": "report"}', tz="Europe/Berlin")
@@ -177,13 +187,14 @@ def fill(client: popmq.Client) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [WIDE, 1000, 931, MIDDLE, NARROW])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_every_page_fits_its_window_and_runs_without_a_complaint(chromium: Chromium, width: int, theme: str) -> None:
     chromium.looks(width, theme)
     wide, cut = [], []
     for name, path in PAGES.items():
         chromium.open(path)
         assert chromium.find("h1").text
+        assert not chromium.driver.find_elements(By.CSS_SELECTOR, "[data-refused]"), f"{path}: {chromium.text}"
         chromium.shoot(f"{name}-{width}-{theme}")
         if chromium.driver.execute_script("return document.documentElement.scrollWidth > innerWidth"):
             wide.append(name)
@@ -371,6 +382,32 @@ def test_the_keyboard_reaches_the_content_and_the_pages(chromium: Chromium) -> N
     links = chromium.driver.find_elements(By.CSS_SELECTOR, ".side a")
     links[1].send_keys(Keys.ENTER)
     chromium.until("Topics")
+
+
+def test_the_menu_leads_to_the_same_page_of_another_broker_and_back_from_one_that_is_away(
+    site: Site, chromium: Chromium
+) -> None:
+    brokers = Broker("prod", site.broker.endpoint), Broker("staging-of-the-" + LONG_NAME, f"127.0.0.1:{own_port()}")
+    with console(site.broker.endpoint, every_s=0.05, brokers=brokers) as url:
+        window = Chromium(url, chromium.driver)
+        window.open("/topics")
+        window.shoot("login-of-a-broker")
+        window.send("/at/prod/login", name="operator", secret=SECRET)
+        window.until("New topic")
+        assert chromium.driver.title == "Topics · prod · PopMQ"
+        for width in WIDTHS:
+            window.looks(width, "light")
+            if not window.find(".brokers").get_attribute("open"):
+                window.find(".brokers summary").click()
+            window.shoot(f"brokers-{width}-light")
+            assert not chromium.driver.execute_script("return document.documentElement.scrollWidth > innerWidth")
+        window.looks(WIDE, "light")
+        window.find('.brokers a[href$="/topics"]:not([aria-current])').click()
+        window.until("The broker does not answer")
+        window.shoot("broker-away")
+        window.find(".brokers summary").click()
+        window.find('.brokers a[href="/at/prod/topics"]').click()
+        window.until("New topic")
 
 
 def test_the_chosen_theme_stays_and_the_logout_ends_it(chromium: Chromium) -> None:
