@@ -17,6 +17,7 @@ from popmq_server.clock import SystemClock
 from popmq_server.errors import CommitFailed, StartError
 from popmq_server.line_writer import LineWriter
 from popmq_server.options import Options, addresses
+from popmq_server.process.allocator import return_large_blocks
 from popmq_server.process.console_process import ConsoleProcess, arguments, refuse_taken
 from popmq_server.process.supervision import Supervisor
 from popmq_server.settings import Settings, parse
@@ -43,6 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     logs.start(settings.options.log_level, settings.options.log_format)
     log.info("settings: %s", settings)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    return_large_blocks()
     gc.disable()  # until `_settle`: what the start makes stays, and looking through it again and again takes a tenth
     try:
         return asyncio.run(_serve(argv, settings))

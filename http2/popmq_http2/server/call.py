@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("popmq_http2")
 
-_NOTHING = memoryview(b"")
+#: Of calls without bytes that a flush left over. Nothing is added to it.
+_NOTHING: deque[memoryview] = deque()
 
 
 class Call:

@@ -47,6 +47,8 @@ from popmq_http2.server.call import Call
 from popmq_http2.status import Code, Metadata
 
 TURN_BYTES = 256 << 10
+#: Messages of a call that are joined: many small ones are then framed as one. Larger ones would be in memory twice.
+JOINED_BYTES = 256 << 10
 #: The size of the transport's buffer above which it reports that it is full.
 TRANSPORT_BYTES = 1 << 20
 
@@ -155,8 +157,8 @@ class Outlet:
         headers = [(b":status", b"%d" % status), (b"content-type", b"text/plain; charset=utf-8")]
         self._headers(call, self._blocks.plain(encode(headers)), END_HEADERS)
         call.begun = call.plain = True
-        call.ending, call.pending = b"", memoryview(f"{why}\n".encode())
-        call.queued = len(call.pending)
+        text = f"{why}\n".encode()
+        call.ending, call.pending, call.queued = b"", deque((memoryview(text),)), len(text)
         self.unsent += call.queued
         self._add(call)
 
@@ -322,20 +324,21 @@ class Outlet:
         self._finish(call)
 
     def _pump_messages(self, call: Call) -> None:
-        """Joins the bytes that were written since the last flush."""
+        """Takes the bytes that were written since the last flush."""
         if not call.begun:
             self._begin(call)
-        joined = b"".join((call.pending, *call.fresh)) if call.pending else b"".join(call.fresh)
+        pieces = call.fresh if call.queued > JOINED_BYTES else (b"".join(call.fresh),)
+        call.pending = call.pending or deque()
+        call.pending.extend(map(memoryview, pieces))
         call.fresh.clear()
-        call.pending = memoryview(joined)
 
     def _pump_pending(self, call: Call) -> None:
         """Writes DATA frames as far as both windows allow; the rest goes back in line, or waits for its window."""
-        pending, at = call.pending, 0
-        stop = min(len(pending), self.window, call.window_out, TURN_BYTES)
+        at, stop = 0, min(call.queued, self.window, call.window_out, TURN_BYTES)
         while at < stop:
             size = min(stop - at, self.frame_bytes)
-            self._out += (head(size, DATA, 0, call.stream_id), pending[at : at + size])
+            self._out.append(head(size, DATA, 0, call.stream_id))
+            self._take(call.pending, size)
             at += size
         if at > 0:
             self._moved(call, at)
@@ -345,6 +348,15 @@ class Outlet:
             else:
                 self._starved.append(call)
 
+    def _take(self, pieces: deque[memoryview], size: int) -> None:
+        """Writes the next bytes; a message that was written whole is not kept."""
+        while size > 0:
+            first = pieces.popleft()
+            self._out.append(first[:size])
+            if len(first) > size:
+                pieces.appendleft(first[size:])
+            size -= len(first)
+
     def _moved(self, call: Call, size: int) -> None:
         """Accounts for written bytes of a call; wakes a handler that has written too far ahead."""
         self.window -= size
@@ -353,7 +365,6 @@ class Outlet:
         self._budget.earn(size // POINT_BYTES)
         call.window_out -= size
         call.queued -= size
-        call.pending = call.pending[size:]
         if call.queued <= self.write_ahead_bytes:
             call.wake()
 

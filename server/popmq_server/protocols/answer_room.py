@@ -23,22 +23,22 @@ from popmq_server.errors import Refused
 from popmq_server.logs import CALL
 from popmq_server.protocols.access.admission import IN_FLIGHT
 
-#: Bytes of answers that a connection, an address, and all together may have. A connection without any may have one
-#: answer of any size.
-CONNECTION_BYTES, ADDRESS_BYTES, ALL_BYTES = 64 << 20, 256 << 20, 512 << 20
+#: Bytes of answers that a connection, and all together may have. An address may have as many as are then left for the
+#: others: alone half of all, beside another one that has these a quarter, and so on. So no few addresses shut out the
+#: rest. A connection, or an address, without any may have one answer of any size.
+CONNECTION_BYTES, ALL_BYTES = 64 << 20, 512 << 20
 #: Smaller answers are not counted: those of the most calls that a connection may have are 10 MiB.
 FREE_BYTES = 1 << 10
 #: When the client takes its answers is not known, so this is a guess at when to try again, in ms.
 _LATER_MS = 200
 _ALL = ""
-_WHOSE = "this connection", "this address", "all clients"
 
 
 class AnswerRoom:
     """The room of one broker. For the event loop; `CALL` is the call that asks, None within the broker."""
 
     def __init__(self) -> None:
-        self._most = CONNECTION_BYTES, ADDRESS_BYTES, ALL_BYTES
+        self._connection, self._all = CONNECTION_BYTES, ALL_BYTES
         self._held: Counter[str] = Counter()
 
     def check(self) -> None:
@@ -60,10 +60,14 @@ class AnswerRoom:
         call.add_done_callback(lambda _: self._release(scopes, size))
 
     def _fit(self, scopes: tuple[str, ...], size: int) -> None:
-        for scope, most, whose in zip(
-            scopes, self._most, ("this connection", "this address", "all clients"), strict=True
+        connection, address, everybody = (self._held.get(scope, 0) for scope in scopes)
+        left = (self._all - everybody + address) // 2
+        for held, most, whose in (
+            (connection, self._connection, "this connection"),
+            (address, left, "this address"),
+            (everybody, self._all, "all clients"),
         ):
-            if (held := self._held.get(scope, 0)) and held + size > most:
+            if held and held + size > most:
                 raise Refused(
                     "BUSY",
                     f"{held:,} bytes of answers to {whose} were not taken yet; at most {most:,} may wait",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import tracemalloc
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from popmq_http2 import frames
+from harness.attacks import GREETING
+from popmq_http2 import Server, frames
 from popmq_http2.frames import (
     CANCEL,
     CONTINUATION,
@@ -30,6 +32,8 @@ from popmq_http2.frames import (
 from popmq_http2.hpack import encode, remembered
 from tests.http2.conftest import Echo, Serve
 from tests.http2.frame_client import FrameClient
+from tests.http2.sequences import call
+from tests.http2.wire import Wire
 
 Connect = Callable[..., Awaitable[FrameClient]]
 
@@ -306,3 +310,23 @@ async def test_an_invalid_priority_of_a_stream_that_is_not_open_ends_the_connect
     assert U32.unpack((await client.until(RST_STREAM, 9)).payload) == (code,)
     client.send(PRIORITY, 0, 11, payload.replace(U32.pack(9), U32.pack(11)))
     assert await client.gone() == code
+
+
+@pytest.mark.mechanism("H.36")
+async def test_a_large_answer_that_is_not_taken_is_in_memory_once(echo: Echo) -> None:
+    echo.times = 8 << 20
+    wire = Wire(Server(echo.methods().get))
+    wire.feed(GREETING)
+    wire.read()
+    tracemalloc.start()
+    try:
+        wire.feed(call(1, method=b"told") + frames.frame(DATA, END_STREAM, 1, b"\0" + U32.pack(1) + b"x"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+            wire.read()
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held > echo.times
+    assert peak < 1.2 * echo.times
+    wire.close()

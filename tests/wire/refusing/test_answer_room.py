@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import socket
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from harness.attacks import GREETING, head
-from popmq_http2.frames import (
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    HEAD,
-    HEAD_BYTES,
-    HEADERS,
-    INITIAL_WINDOW_SIZE,
-    U32,
-    frame,
-    settings,
-)
-from popmq_http2.hpack import Decoder
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.errors import Refused
+from popmq_server.logs import CALL
 from popmq_server.protocols import answer_room
+from tests.wire.refusing.deaf import Deaf
 from tests.wire.rocketmq.v2 import V2
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 
 BODY = bytes(10_000)
-#: What a connection, an address and all clients may have asked for and not taken, in these tests.
-CONNECTION, ADDRESS, ALL = 110_000, 250_000, 400_000
-#: Of each stream: refusals fit into it, messages do not.
-WINDOW = 1_000
+#: What a connection and all clients may have asked for and not taken, in these tests.
+CONNECTION, ALL = 110_000, 496_000
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_room, "CONNECTION_BYTES", CONNECTION)
-    monkeypatch.setattr(answer_room, "ADDRESS_BYTES", ADDRESS)
     monkeypatch.setattr(answer_room, "ALL_BYTES", ALL)
 
 
@@ -49,45 +35,12 @@ def full(small: None, shop: Stubs) -> Stubs:
     return shop
 
 
-class Deaf:
-    """A connection that reads statuses and no messages. `ended`: the trailers of the calls that have ended."""
-
-    def __init__(self, broker: EmbeddedBroker) -> None:
-        host, _, port = broker.endpoint.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=CALL_S)
-        self._answers = self._socket.makefile("rb")
-        self._socket.sendall(GREETING + settings({INITIAL_WINDOW_SIZE: WINDOW}))
-        self._decoder = Decoder()
-        self._next = 1
-        self.ended: dict[int, dict[bytes, bytes]] = {}
-
-    def ask(self, path: str, message: bytes, *headers: tuple[bytes, bytes]) -> None:
-        block = head(path.encode(), *headers)
-        whole = frame(DATA, END_STREAM, self._next, b"\0" + U32.pack(len(message)) + message)
-        self._socket.sendall(frame(HEADERS, END_HEADERS, self._next, block) + whole)
-        self._next += 2
-
-    def until(self, count: int) -> list[dict[bytes, bytes]]:
-        """Waits until so many calls have ended."""
-        while len(self.ended) < count:
-            high, low, kind, flags, stream_id = HEAD.unpack(self._answers.read(HEAD_BYTES))
-            payload = self._answers.read(high << 8 | low)
-            found = dict(self._decoder.decode(payload, 1 << 16)) if kind == HEADERS else {}
-            if kind == HEADERS and flags & END_STREAM:
-                self.ended[stream_id] = found
-        return list(self.ended.values())
-
-    def close(self) -> None:
-        self._answers.close()
-        self._socket.close()
-
-
 @pytest.fixture
-def deaf(broker: EmbeddedBroker) -> Iterator[Callable[[], Deaf]]:
+def deaf(broker: EmbeddedBroker) -> Iterator[Callable[..., Deaf]]:
     made: list[Deaf] = []
 
-    def make() -> Deaf:
-        made.append(Deaf(broker))
+    def make(*where: Any) -> Deaf:
+        made.append(Deaf(broker.endpoint, *where))
         return made[-1]
 
     yield make
@@ -150,11 +103,61 @@ def test_what_a_client_took_or_left_is_room_again(full: Stubs, deaf: Callable[[]
         client.until(1)
     third = deaf()
     third.ask("/popmq.v1.Broker/Pull", pull)
-    assert third.until(1)[0][b"grpc-status"] == b"8", "an address may have 250 KB, and has 200"
+    assert third.until(1)[0][b"grpc-status"] == b"8", "an address alone may have half of all, 248 KB, and has 200"
     assert b"this address" in third.ended[1][b"grpc-message"]
     first.close()
     for _ in range(10):
         assert len(full.broker.Pull(NATIVE["Broker/Pull"], timeout=CALL_S).deliveries) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one address of their own until it is set up")
+def test_addresses_that_take_nothing_leave_room_for_others(full: Stubs, deaf: Callable[..., Deaf]) -> None:
+    pull = NATIVE["Broker/Pull"].SerializeToString()
+    for address, answers in (("127.0.0.1", 4), ("127.0.0.2", 2)):
+        for _ in range(answers // 2):
+            client = deaf(address)
+            for _ in range(3):
+                client.ask("/popmq.v1.Broker/Pull", pull)
+            client.until(1)
+        further = deaf(address)
+        further.ask("/popmq.v1.Broker/Pull", pull)
+        assert b"this address" in further.until(1)[0][b"grpc-message"]
+    reader = deaf("127.0.0.3", 1 << 20)
+    reader.ask("/popmq.v1.Broker/Pull", pull)
+    assert reader.until(1)[0][b"grpc-status"] == b"0"
+
+
+class Calling:
+    """A call of a connection, for a room without a broker; it is never over."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self._peer = f"ipv4:{address}:{port}"
+
+    def peer(self) -> str:
+        return self._peer
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        pass
+
+
+def taken(room: answer_room.AnswerRoom, address: str) -> int:
+    """How many bytes connections of an address get, until it is refused."""
+    for port in range(1, 100):
+        token = CALL.set(Calling(address, port))
+        try:
+            room.hold(ALL // 32)
+        except Refused:
+            return (port - 1) * (ALL // 32)
+        finally:
+            CALL.reset(token)
+    raise AssertionError("an address may have everything")
+
+
+@pytest.mark.mechanism("H.37")
+def test_each_address_may_have_half_of_what_the_others_leave() -> None:
+    room = answer_room.AnswerRoom()
+    found = [taken(room, f"10.0.0.{number}") for number in range(1, 5)]
+    assert found == [ALL // 32 * units for units in (16, 8, 4, 2)]
 
 
 def pull_request(v2: V2) -> Any:
