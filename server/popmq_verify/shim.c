@@ -15,6 +15,7 @@
  * POPMQ_CUT_UNREADABLE=from-to: reads of these bytes of a watched file fail with EIO, but not those through a map.
  * POPMQ_CUT_FAIL=n,e,0|1: the n-th call that opens, writes, syncs, resizes, renames or removes a watched file fails with
  * the error e; with 1 all later ones do too. A process that preloads the shim may call popmq_cut_fail instead.
+ * POPMQ_CUT_FAIL_FROM=path: these calls are counted from when this file is there: a start makes any number of them.
  * POPMQ_CUT_SLOW=n: each sync of a watched file takes n ms longer.
  * POPMQ_CUT_CLOCK=file: the file holds 8 bytes, a number of ns that the wall clock is ahead; it is mapped, so a change
  * of it is a jump of the clock.
@@ -59,6 +60,7 @@ static long calls_left = -1, syncs_left = -1, metas_left = -1, slow_ms = 0;
 static long unreadable_from, unreadable_to; /* bytes of a file */
 static long counted, fail_at;               /* calls since popmq_cut_fail; 0 = none fails */
 static int fail_error, fail_ever;
+static const char *fail_from;                /* counting begins once this file is there; NULL: at once */
 static volatile int64_t *ahead_ns; /* of the wall clock; NULL: it is as it is */
 
 #define REAL(name) ((__typeof__(&name))real(#name))
@@ -95,6 +97,7 @@ __attribute__((constructor)) static void start(void) {
     if (getenv("POPMQ_CUT_METAS")) metas_left = atol(getenv("POPMQ_CUT_METAS"));
     if (getenv("POPMQ_CUT_UNREADABLE")) sscanf(getenv("POPMQ_CUT_UNREADABLE"), "%ld-%ld", &unreadable_from, &unreadable_to);
     if (getenv("POPMQ_CUT_FAIL")) sscanf(getenv("POPMQ_CUT_FAIL"), "%ld,%d,%d", &fail_at, &fail_error, &fail_ever);
+    fail_from = getenv("POPMQ_CUT_FAIL_FROM");
     if (getenv("POPMQ_CUT_SLOW")) slow_ms = atol(getenv("POPMQ_CUT_SLOW"));
     if (getenv("POPMQ_CUT_CLOCK")) {
         int fd = REAL(open)(getenv("POPMQ_CUT_CLOCK"), O_RDONLY | O_CLOEXEC);
@@ -158,6 +161,8 @@ static void watch(int fd, int flags) {
 
 /* Counts a call; whether it fails. With the lock held. */
 static int fails(void) {
+    if (fail_from && access(fail_from, F_OK)) return 0;
+    fail_from = NULL;
     if (++counted != fail_at && !(fail_ever && fail_at && counted > fail_at)) return 0;
     errno = fail_error;
     return 1;

@@ -86,16 +86,17 @@ def send(stubs: Stubs, name: str) -> int:
 @pytest.mark.parametrize("ever", [False, True], ids=["once", "from then on"])
 def test_a_disk_that_says_it_is_full_refuses_sends_and_ends_no_broker(tmp_path: Path, ever: bool) -> None:
     """As with a quota: there is room on the disk, but not for this user."""
-    broker = watched(tmp_path)
-    # A write of data: where the 60th falls today, on the meta page, LMDB gives its file up.
-    broker.environment["POPMQ_CUT_FAIL"] = f"59,{errno.ENOSPC},{int(ever)}"
+    broker, fails = watched(tmp_path), tmp_path / "fails"
+    # The first call of a commit, which writes data: where the meta page cannot be written, LMDB gives its file up.
+    broker.environment |= {"POPMQ_CUT_FAIL": f"1,{errno.ENOSPC},{int(ever)}", "POPMQ_CUT_FAIL_FROM": str(fails)}
     with broker, Stubs(broker.endpoint) as stubs:
         stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=pb.Topic(name="t", queues=1)))
-        codes = [send(stubs, f"m{number}") for number in range(40)]
+        codes = [send(stubs, f"m{number}") for number in range(10)]
+        fails.touch()
+        codes += [send(stubs, f"m{number}") for number in range(10, 40)]
         answered = [f"m{number}" for number, code in enumerate(codes) if not code]
         assert set(codes) == {0, pb.STORAGE_FULL}
-        assert codes[0] == 0
-        assert bool(codes[-1]) is ever
+        assert [bool(code) for code in codes] == [False] * 10 + [True] + [ever] * 29
         page = stubs.admin.Browse(pb.BrowseRequest(topic="t", max_messages=100))
         assert [delivery.message.message_id for delivery in page.deliveries] == answered
         assert broker.stop() == (74 if ever else 0), broker.log_end()
