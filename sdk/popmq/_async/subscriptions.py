@@ -51,6 +51,10 @@ class AsyncSubscriptions:
         """
         call = subscription_calls.set_consume_mode(topic, group, mode, share_number, start)
         switched = await self._wire.run(call, timeout=timeout)
+        if switched is None and start is not None:
+            at = None if isinstance(start, str) else start
+            rows = await self.query_offsets(topic, group, at, timeout=timeout)
+            subscription_calls.check_begun(topic, group, rows, start)
         if switched is None:
             return await self.set_consume_mode(topic, group, mode, share_number, timeout=timeout)
         return switched

@@ -1,6 +1,6 @@
 """Requests about a group in a topic, as pure functions: filter, consume mode, offsets, message groups."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from popmq._calls.admin_calls import enum_of, read_subscription, same_names, start_position
@@ -36,6 +36,22 @@ def set_consume_mode(
         return None if reply is None else read_subscription(reply.subscription)
 
     return Call("Admin.SetConsumeMode", request, read, done=() if start is None else (InvalidField,))
+
+
+def check_begun(topic: str, group: str, rows: Iterable[QueueOffsets], start: Start) -> None:
+    """Raises InvalidField unless the group is where `start` puts it: then a try whose answer was lost has done that.
+
+    Otherwise it had a position before, and the try was refused, or never arrived.
+    """
+    for row in rows:
+        places = {"earliest": row.min_offset, "latest": row.max_offset}
+        if row.committed != (places[start] if isinstance(start, str) else row.at_timestamp):
+            raise InvalidField(
+                f"group {group!r} has its position in topic {topic!r} already",
+                code="INVALID_FIELD",
+                field="start",
+                action="leave it out, or move the group: client.reset_offsets",
+            )
 
 
 # ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────────

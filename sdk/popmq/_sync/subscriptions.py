@@ -52,6 +52,10 @@ class Subscriptions:
         """
         call = subscription_calls.set_consume_mode(topic, group, mode, share_number, start)
         switched = self._wire.run(call, timeout=timeout)
+        if switched is None and start is not None:
+            at = None if isinstance(start, str) else start
+            rows = self.query_offsets(topic, group, at, timeout=timeout)
+            subscription_calls.check_begun(topic, group, rows, start)
         if switched is None:
             return self.set_consume_mode(topic, group, mode, share_number, timeout=timeout)
         return switched

@@ -10,7 +10,8 @@ import pytest
 
 from popmq import errors
 from popmq.testing import Broker
-from tests.sdk.calling.lossy import LOSE, LossyWire
+from popmq.topic import Start
+from tests.sdk.calling.lossy import LOSE, REFUSE, LossyWire
 from tests.sdk.conftest import GROUP, QUICK, TOPIC, Connect, eventually
 
 
@@ -33,14 +34,29 @@ async def test_a_delete_whose_answer_was_lost_is_done(
         await delete(lossy)
 
 
-async def test_a_switch_with_a_start_whose_answer_was_lost_is_done(lossy: Any, wire: LossyWire) -> None:
+@pytest.mark.parametrize(("start", "committed"), [("earliest", 0), ("latest", 1), (1.0, 0), (4e9, 1)])
+async def test_a_switch_with_a_start_whose_answer_was_lost_is_done(
+    lossy: Any, wire: LossyWire, start: Start, committed: int
+) -> None:
     await lossy.send(TOPIC, "x")
     wire.plan["SetConsumeMode"] = [LOSE]
-    switched = await lossy.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")
+    switched = await lossy.set_consume_mode(TOPIC, GROUP, "PULL", start=start)
     assert switched.mode == "PULL"
-    assert sum(row.committed for row in await lossy.query_offsets(TOPIC, GROUP)) == 1
+    assert sum(row.committed for row in await lossy.query_offsets(TOPIC, GROUP)) == committed
     with pytest.raises(errors.InvalidField, match="has its position"):
         await lossy.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", 1.0])
+async def test_a_start_that_a_lost_request_has_not_set_is_refused(lossy: Any, wire: LossyWire, start: Start) -> None:
+    """The group had its position before: the repeat must not say that it begins elsewhere."""
+    await lossy.send(TOPIC, ["x", "y"])
+    await lossy.ack(await lossy.pop(TOPIC, GROUP, 1))
+    await lossy.send(TOPIC, "z")
+    wire.plan["SetConsumeMode"] = [REFUSE]
+    with pytest.raises(errors.InvalidField, match="has its position"):
+        await lossy.set_consume_mode(TOPIC, GROUP, "PULL", start=start)
+    assert len(wire.seen["SetConsumeMode"]) == 2
 
 
 async def test_a_schedule_is_not_run_twice_when_the_answer_is_lost(lossy: Any, wire: LossyWire) -> None:
