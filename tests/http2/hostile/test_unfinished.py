@@ -183,6 +183,16 @@ async def test_open_calls_count_until_their_ends_and_equal_headers_count_once(ec
 
 
 @pytest.mark.mechanism("H.34")
+async def test_an_open_stream_counts_with_its_handler(echo: Echo) -> None:
+    served = server(echo)
+    client = Client(served)
+    client.open(1, "deaf")
+    first = served.buffered.bytes
+    client.open(3, "deaf")
+    assert served.buffered.bytes == first + CALL_BYTES + STREAM_BYTES
+
+
+@pytest.mark.mechanism("H.34")
 @pytest.mark.parametrize("method", ["say", "deaf"])
 async def test_calls_that_are_only_opened_are_bounded_on_all_connections_of_an_address(echo: Echo, method: str) -> None:
     served = server(echo)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
 from popmq_server.logs import CALL
 from popmq_server.protocols import answer_room
+from popmq_server.protocols.access.admission import IN_FLIGHT
 from tests.wire.refusing.deaf import Deaf
 from tests.wire.rocketmq.v2 import V2
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
@@ -158,6 +160,20 @@ def test_each_address_may_have_half_of_what_the_others_leave() -> None:
     room = answer_room.AnswerRoom()
     found = [taken(room, f"10.0.0.{number}") for number in range(1, 5)]
     assert found == [ALL // 32 * units for units in (16, 8, 4, 2)]
+
+
+def test_a_call_without_room_is_refused_before_it_reads_and_what_it_reads_counts_for_its_key() -> None:
+    room, read = answer_room.AnswerRoom(), list[int]()
+    call, key = CALL.set(Calling("10.0.0.1", 1)), IN_FLIGHT.set(SimpleNamespace(reads=read.append))  # type: ignore[arg-type]
+    try:
+        room.check()
+        room.hold(CONNECTION)
+        with pytest.raises(Refused):
+            room.check()
+    finally:
+        CALL.reset(call)
+        IN_FLIGHT.reset(key)
+    assert read == [CONNECTION]
 
 
 def pull_request(v2: V2) -> Any:
