@@ -120,7 +120,13 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
         "grpc_health": (API,),
         "grpc_reflection": (API,),
         "google": (API, VERIFY),
-        "popmq_http2": (API, "http2/popmq_http2/", "server/popmq_server/monitoring/port.py"),
+        "popmq_http2": (
+            API,
+            "http2/popmq_http2/",
+            "server/popmq_server/monitoring/port.py",
+            "server/popmq_server/clock.py",
+            "server/popmq_server/embedded_broker.py",
+        ),
         "popmq_proto": (API, VERIFY),
         "cryptography": ("server/popmq_server/protocols/access/certificate.py",),
         "cronsim": ("server/popmq_server/embedded/rules/schedules/cron.py",),
@@ -218,6 +224,17 @@ def other_doors(path: str, tree: ast.AST) -> Iterator[str]:
             yield f"{path}: {ast.unparse(node)} waits in real time: ask server/popmq_server/clock.py, or see TIMERS"
 
 
+def stoppable(path: str, tree: ast.AST) -> Iterator[str]:
+    """Clocks that a test of a user's program may have stopped, in what runs in that program."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            names = {alias.name for alias in node.names}
+        else:
+            names = {ast.unparse(node).removeprefix("time.")} if isinstance(node, ast.Attribute) else set()
+        if path != "http2/popmq_http2/elapsed.py" and names & {"monotonic", "monotonic_ns"}:
+            yield f"{path}: {', '.join(names)} of time may stand still in a test: ask popmq_http2.elapsed"
+
+
 def private_names(path: str, tree: ast.AST) -> Iterator[str]:
     """Names with a leading underscore, imported from another room or a library, or an attribute of another room."""
     home = Path(path).parts[1]
@@ -272,6 +289,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         (private_names, ROOM_FOLDERS + PUBLIC_TESTS),
         (from_test_modules, EVERYTHING),
         (too_long, EVERYTHING),
+        (stoppable, ("sdk/popmq", "http2/popmq_http2", "server/popmq_server")),
     ],
     ids=[
         "each room imports only what it may",
@@ -281,6 +299,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         "private means private",
         "no helpers in test modules",
         "short functions",
+        "no clock that a test can stop",
     ],
 )
 def test_no_package_imports_across_a_wall(rule: Rule, folders: tuple[str, ...]) -> None:
@@ -327,6 +346,8 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "from prometheus_client import Counter"),
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "from time import monotonic"),
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "import asyncio\nasyncio.sleep(1)"),
+        (stoppable, "sdk/popmq/_worker/pace.py", "from time import monotonic"),
+        (stoppable, "http2/popmq_http2/server/call.py", "import time\nuntil = time.monotonic() + 1"),
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "self._loop.time()"),
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "loop.call_later(1, tick)"),
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "async with asyncio.timeout(1): ..."),
@@ -378,6 +399,7 @@ def test_a_broken_wall_is_noticed(rule: Rule, path: str, code: str) -> None:
             "from ...errors import Refused\nfrom . import requests",
         ),
         (other_doors, "server/popmq_server/protocols/native/native.py", "import grpc"),
+        (stoppable, "sdk/popmq/_calls/send_calls.py", "import time\nborn_ms = int(time.time() * 1000)"),
         (
             upward,
             "server/popmq_server/embedded/rules/delivery/pop.py",

@@ -1,8 +1,8 @@
 """The budget of a connection: a client pays points for frames that are cheap for it and not for us (limits.py)."""
 
 import sys
-from time import monotonic
 
+from popmq_http2.elapsed import monotonic
 from popmq_http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
 from popmq_http2.limits import Limits
 

@@ -37,6 +37,7 @@ from popmq._sync.client import Client
 from popmq._worker.declaring import declare_missing
 from popmq._worker.recording import Handled, work_until_idle
 from popmq.worker import Worker
+from popmq_http2.elapsed import new_event_loop
 
 if TYPE_CHECKING:
     import pytest
@@ -118,7 +119,12 @@ def _kept_port() -> socket.socket:
 def _in_thread(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine in an event loop of its own, also beside one that runs in this thread."""
     with ThreadPoolExecutor(1, thread_name_prefix="popmq-work") as thread:
-        return thread.submit(asyncio.run, work).result()
+        return thread.submit(_run, work).result()
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
 
 
 class Broker:

@@ -14,9 +14,10 @@ given as wall time, which are due when both clocks have passed them (delay.py), 
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
+
+from popmq_http2.elapsed import monotonic, monotonic_ns, wall
 
 #: A saved time further ahead of the wall clock than this is ignored: it came from a wrong wall clock.
 SAVED_AHEAD_MAX_MS = 3_600_000
@@ -47,7 +48,7 @@ class Clock(Protocol):
 class SystemClock:
     """The real clock. `wall` and `monotonic` are parameters for tests."""
 
-    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, wall: Callable[[], float] = wall, monotonic: Callable[[], int] = monotonic_ns) -> None:
         self._wall = wall
         self._monotonic = monotonic
         self._origin_ms = 0
@@ -119,7 +120,7 @@ class FakeClock:
 
 
 #: Seconds on a monotonic clock: for measurements and rates, never for a promise to a client.
-stopwatch = time.perf_counter
+stopwatch = monotonic
 
 
 def wait_until(event: threading.Condition, clock: Clock, due_ms: int | None, idle_s: float) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 from types import TracebackType
 
+from popmq_http2.elapsed import new_event_loop
 from popmq_server.clock import Clock, SystemClock
 from popmq_server.options import (
     HOST,
@@ -88,13 +89,18 @@ class EmbeddedBroker:
         """Returns when the port is open."""
         self._ready.clear()
         self._error = None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="popmq-broker", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="popmq-broker", daemon=True)
         self._thread.start()
         self._ready.wait()
         if self._error is not None:
             self._thread.join()
             raise self._error
         return self
+
+    def _run(self) -> None:
+        """Timers of the broker go on while a test has stopped the clocks of this process."""
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         """Runs the broker's own event loop, on its own thread."""

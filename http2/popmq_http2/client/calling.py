@@ -11,12 +11,12 @@ A connection that was lost is made again by the next call, without a pause: only
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 
 from popmq_http2.client.blocks import RequestBlocks
 from popmq_http2.client.call import ClientCall, Status
 from popmq_http2.client.connection import ClientConnection
 from popmq_http2.client.target import Backoff, Options, Target, attempt_failed
+from popmq_http2.elapsed import monotonic
 from popmq_http2.inbox import Buffered
 from popmq_http2.status import Code
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from popmq_http2.client.target import Address, Target, addresses
+from popmq_http2.elapsed import monotonic
 
 if TYPE_CHECKING:
     import ssl

@@ -20,7 +20,6 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from popmq_http2.client.call import CANCELLED, LATE, CallFailed, ClientCall, Status, Streaming
@@ -28,6 +27,7 @@ from popmq_http2.client.calling import Attempt, Calling
 from popmq_http2.client.stream import Stream, opened
 from popmq_http2.client.target import Options, attempt_failed, target
 from popmq_http2.client.waiting import READ, WRITE, poller
+from popmq_http2.elapsed import monotonic
 from popmq_http2.status import Code, Metadata
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from ipaddress import IPv6Address, ip_address
-from time import monotonic
 from typing import Any
 
+from popmq_http2.elapsed import monotonic
 from popmq_http2.limits import Limits
 
 #: Points of a connection from an address that has flooded: enough for the SETTINGS, window updates and pings of an

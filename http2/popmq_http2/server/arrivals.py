@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from popmq_http2.elapsed import monotonic
 from popmq_http2.frames import PING, frame
 
 if TYPE_CHECKING:

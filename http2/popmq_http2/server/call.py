@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from popmq_http2.elapsed import monotonic
 from popmq_http2.hpack import encode
 from popmq_http2.inbox import Inbox
 from popmq_http2.request import Head

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from popmq_http2 import frames
 from popmq_http2.budget import TURN_POINTS, Budget, Flood
+from popmq_http2.elapsed import monotonic
 from popmq_http2.frame_reader import FrameReader
 from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame, settings
 from popmq_http2.server.addresses import address_of, shown

@@ -14,8 +14,9 @@ import errno
 import logging
 import os
 import socket
-from time import monotonic
 from typing import Any
+
+from popmq_http2.elapsed import monotonic
 
 log = logging.getLogger("popmq_http2")
 

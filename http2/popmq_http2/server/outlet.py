@@ -16,10 +16,10 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 from popmq_http2.budget import CALL_POINTS, POINT_BYTES, Budget
+from popmq_http2.elapsed import monotonic
 from popmq_http2.frames import (
     CONTINUATION,
     DATA,

@@ -2,9 +2,10 @@
 (popmq.testing).
 """
 
-import time
 from collections.abc import Callable
 from typing import Protocol
+
+from popmq_http2.elapsed import monotonic
 
 
 class Clock(Protocol):
@@ -18,14 +19,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real clock. It keeps the function, since libraries for tests (freezegun) replace the one of `time` by a clock
-    that stands still: a consumer would never be idle, and would renew no lease.
-    """
-
-    _monotonic = staticmethod(time.monotonic)
+    """The real clock."""
 
     def now(self) -> float:
-        return self._monotonic()
+        return monotonic()
 
     def drive(self, due: Callable[[], float | None], run: Callable[[], None]) -> bool:
         return False

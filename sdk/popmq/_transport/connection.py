@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from popmq.config import DEFAULT_ENDPOINT, switch, trimmed, variable
 from popmq.errors import InvalidField
 from popmq_http2.client.target import target, tls_context
+from popmq_http2.elapsed import monotonic, wall
 
 if TYPE_CHECKING:
     import ssl
@@ -52,8 +53,8 @@ class Signer:
 
     def headers(self) -> Headers:
         """The headers of a call."""
-        if time.monotonic() - self._signed_at >= _SIGN_EVERY_S:
-            moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        if monotonic() - self._signed_at >= _SIGN_EVERY_S:
+            moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(wall()))
             import hmac  # which loads OpenSSL
             from hashlib import sha256
 
@@ -62,7 +63,7 @@ class Signer:
             proof = bytes(a ^ b for a, b in zip(client_key, mask, strict=True)).hex()
             signed = f"PopMQ-SCRAM-SHA-256 Credential={self.access_key}, Proof={proof}"
             self._headers = ("x-mq-date-time", moment), ("authorization", signed)
-            self._signed_at = time.monotonic()
+            self._signed_at = monotonic()
         return self._headers
 
 

@@ -4,8 +4,9 @@ A process that held more would keep them from idle processes for as long as its 
 the leases of what it holds are renewed. Handlers that take a millisecond need a stock, or each would wait for a pop.
 """
 
-import time
 from collections.abc import Callable
+
+from popmq_http2.elapsed import monotonic
 
 #: Seconds of work that may be held ahead.
 AHEAD_S = 0.1
@@ -16,7 +17,7 @@ WEIGHT = 0.1
 class Pace:
     """How fast one handler works."""
 
-    def __init__(self, concurrency: int, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, concurrency: int, most: int, clock: Callable[[], float] = monotonic) -> None:
         self._concurrency = concurrency
         self._most = max(most, concurrency)
         self._clock = clock

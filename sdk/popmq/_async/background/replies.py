@@ -8,7 +8,6 @@ survive a restart of the broker. The lite topic is removed when it was idle for 
 
 import contextlib
 import logging
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +21,7 @@ from popmq._transport.call_retries import Stopped
 from popmq.errors import AlreadyExists, ClientClosed, PermissionDenied, TryLater
 from popmq.message import Body, Delivery, Message
 from popmq.topic import Group, LiteTopics
+from popmq_http2.elapsed import monotonic
 
 log = logging.getLogger("popmq.client")
 
@@ -57,7 +57,7 @@ class Replies:
     async def request(self, send: Send, topic: str, message: Message | Body, timeout: float) -> Delivery:
         """Sends the message, and waits for its reply. Raises ClientClosed when the client is closed meanwhile."""
         self._wire.check()
-        until = time.monotonic() + timeout
+        until = monotonic() + timeout
         await self._make(until)
         correlation_id, call = uuid.uuid4().hex, Asked()
         sent = requests.request(message, f"{REPLIES}/{self._lite_topic}", correlation_id)
@@ -69,7 +69,7 @@ class Replies:
             self._worker.bind()
             await send(topic, sent, timeout=_left(until))
             self._worker.wake()
-            await call.come.wait(max(0.0, until - time.monotonic()))
+            await call.come.wait(max(0.0, until - monotonic()))
         finally:
             with self._changing:
                 del self._asked[correlation_id]
@@ -143,4 +143,4 @@ class Replies:
 
 def _left(until: float) -> float:
     """Seconds until then for a call that the broker takes at once, but not less than TAKE_S."""
-    return max(TAKE_S, until - time.monotonic())
+    return max(TAKE_S, until - monotonic())

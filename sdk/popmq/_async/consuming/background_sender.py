@@ -1,10 +1,9 @@
 """Sends what waits to the broker in the background, many in one request; closing waits until the broker has it."""
 
-import time
-
 from popmq._async.concurrency import Event, Lock, Worker
 from popmq._async.transport.wire import Wire
 from popmq._consuming.clock import Clock
+from popmq_http2.elapsed import monotonic
 
 
 class BackgroundSender:
@@ -55,9 +54,9 @@ class BackgroundSender:
             return
         self._worker.wake(awaited=True)
         left = end = self._wire.timeouts.settle
-        until = time.monotonic() + end
+        until = monotonic() + end
         while not self._idle.is_set() and left > 0:
-            end = until - time.monotonic()
+            end = until - monotonic()
             left = min(end, self._wire.closing_left()) if closing else end
             await self._idle.wait(max(left, 0.0))
         self._gave_up = not self._idle.is_set()

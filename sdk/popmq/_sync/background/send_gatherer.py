@@ -2,7 +2,6 @@
 """Gathers the sends of many callers into few requests. popmq._calls.send_batching decides; this waits and calls."""
 
 import copy
-import time
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -12,6 +11,7 @@ from popmq._calls.send_batching import GATHER_S_MAX, PendingSend, TopicSends
 from popmq._sync.concurrency import Event, Lock, others_ran, run_to_end
 from popmq._sync.transport.wire import Wire
 from popmq.errors import DeadlineExceeded, PopMQError
+from popmq_http2.elapsed import monotonic
 from popmq_proto.v1 import popmq_pb2 as pb
 
 
@@ -69,19 +69,19 @@ class SendGatherer:
             return sum(sends.waiting for sends in self._topics.values())
 
     def _until_settled(self, topic: str, sends: TopicSends, send: PendingSend) -> None:
-        deadline = time.monotonic() + send.limit
+        deadline = monotonic() + send.limit
         patient = True
         while not send.settled:
             with self._lock:
                 request = sends.take_request(patient)
             if request:
                 run_to_end(self._run, topic, sends, request)
-            elif time.monotonic() >= deadline and self._withdraw(sends, send):
+            elif monotonic() >= deadline and self._withdraw(sends, send):
                 raise DeadlineExceeded(
                     "earlier sends of this client take too long; this one was not sent", retryable=True
                 )
             else:
-                limit = GATHER_S_MAX if send.keeps_time and patient else deadline - time.monotonic()
+                limit = GATHER_S_MAX if send.keeps_time and patient else deadline - monotonic()
                 patient = send.wake.wait(max(limit, GATHER_S_MAX)) or not send.keeps_time
                 send.wake.clear()
 

@@ -3,7 +3,6 @@
 
 import contextlib
 import logging
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from popmq._transport import forks
 from popmq._transport.call_retries import Stopped
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
+from popmq_http2.elapsed import monotonic
 
 log = logging.getLogger("popmq.consumer")
 
@@ -177,10 +177,10 @@ class Consumer(DeliveryLoop):
         if until is not None and self._freed.is_set():
             until.set()
         try:
-            popped = self._pop(list(queues), self._size.next(room, time.monotonic()), until)
+            popped = self._pop(list(queues), self._size.next(room, monotonic()), until)
         finally:
             self._poll_end = None
-        self._size.popped(len(popped.deliveries), time.monotonic())
+        self._size.popped(len(popped.deliveries), monotonic())
         if popped.deliveries:
             self._hold(popped)
         if self._buffer:

@@ -3,7 +3,6 @@
 
 import logging
 import os
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from popmq.config import Retry, Timeouts, time_limit
 from popmq.duration import Duration
 from popmq.errors import ClientClosed, DeadlineExceeded, PopMQError, Unavailable
 from popmq_http2.client.call import CallFailed
+from popmq_http2.elapsed import monotonic
 
 T = TypeVar("T")
 
@@ -61,12 +61,12 @@ class Wire:
         self.check()
         if closing:
             limit = min(limit, self._closing_limit())
-        tries = CallRetries(call, limit, self._retry, time.monotonic())
+        tries = CallRetries(call, limit, self._retry, monotonic())
         with self._counting:
             self.calls += 1
         while True:
             try:
-                left = tries.start(time.monotonic())
+                left = tries.start(monotonic())
                 reply = self._channel.unary(call.method, call.request, left, stop)
             except CallFailed as refused:
                 error = read_rpc_error(refused, self._endpoint, call.method)
@@ -74,7 +74,7 @@ class Wire:
                 self._failed(error, call.method)
                 if tries.uncertain and isinstance(error, call.done):
                     return call.read(None, True)
-                pause = tries.failed(error, time.monotonic(), refused.sent)
+                pause = tries.failed(error, monotonic(), refused.sent)
             else:
                 if self._waits:
                     self._back()
@@ -121,7 +121,7 @@ class Wire:
         with self._counting:
             first = self._away_since is None and isinstance(error, Unavailable)
             if first:
-                self._away_since, self._waits = time.monotonic(), True
+                self._away_since, self._waits = monotonic(), True
             if not isinstance(error, Unavailable | DeadlineExceeded):
                 self._closing_since = None
         if first:
@@ -134,7 +134,7 @@ class Wire:
             since, self._away_since = self._away_since, None
             self._closing_since, self._waits = None, False
         if since is not None:
-            log.info("the broker at %s answers again after %.1f s", self._endpoint, time.monotonic() - since)
+            log.info("the broker at %s answers again after %.1f s", self._endpoint, monotonic() - since)
 
     def away(self) -> bool:
         """Whether the last calls reached no broker."""
@@ -142,7 +142,7 @@ class Wire:
 
     def closing_left(self) -> float:
         """Seconds that closing may wait: CLOSE_S from when it began to, and again after each answer of the broker."""
-        now = time.monotonic()
+        now = monotonic()
         with self._counting:
             if self._closing_since is None:
                 self._closing_since, self._waits = now, True
