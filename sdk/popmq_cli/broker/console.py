@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +14,6 @@ from popmq.config import variable
 from popmq_cli.shared.asking import connection_of
 from popmq_cli.shared.connection import DEFAULT_ENDPOINT, connection_options
 from popmq_cli.shared.contexts import Contexts, path
-
-if TYPE_CHECKING:
-    from popmq_console.options import Broker
 
 #: Variables that would give every visitor the key of the console.
 KEY_VARIABLES = (
@@ -125,7 +122,7 @@ def _all_contexts() -> list[str]:
     return sorted(Contexts(path()).by_name)
 
 
-def _menu(first: dict[str, Any], name: str, others: Iterable[str], must: Iterable[str]) -> "tuple[Broker, ...]":
+def _menu(first: dict[str, Any], name: str, others: Iterable[str], must: Iterable[str]) -> tuple[Any, ...]:
     """The brokers of the menu, with the first one; () if it is the only one. Raises UsageError.
 
     Of a context only what reaches its broker is read, never its key. `must`: those that the user names; others that
