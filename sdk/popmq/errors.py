@@ -43,6 +43,7 @@ PopMQError
 ├── RequestFailed         the handler of a request rejected it
 ├── Incomplete            a backup was cut short or damaged: delete the file
 ├── ClientClosed          this client was closed, or created before a fork
+├── MissingLibrary        a library that only this method needs is not installed
 └── InternalError         a bug of the broker: please report it
 """
 
@@ -271,6 +272,10 @@ class RequestFailed(PopMQError):
 
 class ClientClosed(PopMQError):
     """This client was closed, or was created before a fork: create a new one."""
+
+
+class MissingLibrary(PopMQError, ImportError):
+    """A library that only this method needs is not installed; `action` says how to install it."""
 
 
 class InternalError(PopMQError):

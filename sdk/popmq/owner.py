@@ -5,10 +5,11 @@ of a token seals a set of messages to it, every later one returns that set again
 finishes the epoch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
-from popmq.message import DeadLetter
+from popmq.message import DeadLetter, Delivery
 from popmq.stats import GroupStats
 
 
@@ -95,6 +96,25 @@ class Columns:
         from popmq._given.unpacking import unpacked  # which few messages need
 
         return unpacked(self.body[row], self.encoding[row] if self.encoding else "")
+
+    @classmethod
+    def of(cls, deliveries: Iterable[Delivery]) -> Self:
+        """The columns of messages from `pop`, `peek`, `browse` and others, with all fields."""
+        rows = list(deliveries)
+        given = {field: [getattr(row, field) for row in rows] for field in cls.__dataclass_fields__ if field != "keys"}
+        return cls(**given, keys=[[key for key in (row.key, *row.more_keys) if key] for row in rows])
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.Table, with the names and types of the Spark connector. Raises MissingLibrary without pyarrow."""
+        from popmq._given import tables  # here: few programs need it
+
+        return tables.to_arrow(self)
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas.DataFrame. Raises MissingLibrary without pyarrow or pandas."""
+        from popmq._given import tables
+
+        return tables.to_pandas(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ A pull takes no lease. The reader keeps its own position, and commits the positi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from popmq.message import Delivery
 from popmq.owner import Columns
@@ -43,6 +43,18 @@ class PulledColumns:
     min_offset: int
     max_offset: int
     topic_created_ms: int = 0
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.Table, with the names and types of the Spark connector. Raises MissingLibrary without pyarrow."""
+        from popmq._given import tables  # here: few programs need it
+
+        return tables.to_arrow(self.columns)
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas.DataFrame. Raises MissingLibrary without pyarrow or pandas."""
+        from popmq._given import tables
+
+        return tables.to_pandas(self.columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from popmq.errors import PopMQError
 from popmq.message import Delivery
@@ -150,6 +151,18 @@ class Page:
     max_offset: int
     looked_at: int = 0
     next_page_token: str = ""
+
+    def to_arrow(self) -> Any:
+        """The messages as a pyarrow.Table, as `Columns.to_arrow`."""
+        from popmq.owner import Columns  # which imports this module
+
+        return Columns.of(self.deliveries).to_arrow()
+
+    def to_pandas(self) -> Any:
+        """The messages as a pandas.DataFrame, as `Columns.to_pandas`."""
+        from popmq.owner import Columns
+
+        return Columns.of(self.deliveries).to_pandas()
 
 
 @dataclass(frozen=True, slots=True)
