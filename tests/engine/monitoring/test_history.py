@@ -86,6 +86,14 @@ def test_sums_are_of_one_moment_and_dead_letters_of_a_group_count_once() -> None
     assert point == Point(BEGAN_MS, TopicPoint(3, 300, 2000), PairPoint(3, 6, 90, 12, 15, 600, 8), None)
 
 
+def test_dead_letters_of_a_group_count_also_before_it_named_another_topic() -> None:
+    history, pairs = History(), {("billing", "orders"): PairPoint(dead=7)}
+    sampled(history, BEGAN_MS, {"orders": 1}, pairs)
+    pairs["billing", "returns"] = PairPoint(dead=8)
+    sampled(history, BEGAN_MS + STEP_MS, {"orders": 1}, pairs | {("billing", "orders"): PairPoint(dead=8)})
+    assert [point.pair.dead for point in summed(history, [], pairs, BEGAN_MS + STEP_MS)] == [7, 8]
+
+
 def test_what_is_gone_and_what_is_forgotten_has_no_series() -> None:
     history = filled(2, orders=1, returns=1)
     sampled(history, BEGAN_MS + 2 * STEP_MS, {"orders": 1}, {("billing", "orders"): PairPoint()})
