@@ -42,5 +42,5 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
     loop = asyncio.new_event_loop()
     if isinstance(loop, asyncio.BaseEventLoop):
-        loop.time = monotonic  # type: ignore[method-assign]
+        loop.time = monotonic  # type: ignore[method-assign]  # a loop has one way to tell the time
     return loop

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from popmq.config import Retry, Timeouts
     from popmq.errors import PopMQError
     from popmq.life import GroupLife, LifeEvent, MessageLife
-    from popmq.message import DELAY_LEVELS, DeadLetter, Delivery, Message, SendReceipt, TraceContext
-    from popmq.owner import Attachment, Availability, Columns, Finished, OwnerLease, Position, SealedBatch, Token
+    from popmq.message import DELAY_LEVELS, Columns, DeadLetter, Delivery, Message, SendReceipt, TraceContext
+    from popmq.owner import Attachment, Availability, Finished, OwnerLease, Position, SealedBatch, Token
     from popmq.process_queue import FlowControl
     from popmq.pull import Pulled, PulledColumns, PullState, QueueLocks
     from popmq.schedule import Schedule
@@ -113,8 +113,8 @@ _NAMES = {
     "popmq.config": "Retry Timeouts",
     "popmq.errors": "PopMQError",
     "popmq.life": "GroupLife LifeEvent MessageLife",
-    "popmq.message": "DELAY_LEVELS DeadLetter Delivery Message SendReceipt TraceContext",
-    "popmq.owner": "Attachment Availability Columns Finished OwnerLease Position SealedBatch Token",
+    "popmq.message": "DELAY_LEVELS Columns DeadLetter Delivery Message SendReceipt TraceContext",
+    "popmq.owner": "Attachment Availability Finished OwnerLease Position SealedBatch Token",
     "popmq.process_queue": "FlowControl",
     "popmq.pull": "Pulled PulledColumns PullState QueueLocks",
     "popmq.schedule": "Schedule",

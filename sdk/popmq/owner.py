@@ -5,11 +5,10 @@ of a token seals a set of messages to it, every later one returns that set again
 finishes the epoch.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
-from popmq.message import DeadLetter, Delivery
+from popmq.message import Columns
 from popmq.stats import GroupStats
 
 
@@ -59,62 +58,6 @@ class OwnerLease:
     tokens: int  # open
     messages: int  # bound and not done
     lease_until_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Messages as lists of one length, one per field: for readers that want arrays, not objects.
-
-    Those that were not asked for are empty; `offset` always comes, those from `dead_letter` on only when they are
-    named.
-    """
-
-    message_id: Sequence[str]
-    body: Sequence[bytes]
-    tag: Sequence[str]
-    key: Sequence[str]  # the first key, or ""
-    queue: Sequence[int]
-    offset: Sequence[int]
-    born_ms: Sequence[int]
-    stored_ms: Sequence[int]
-    attempt: Sequence[int]
-    properties: Sequence[Mapping[str, str]]
-    dead_letter: Sequence[DeadLetter | None] = ()
-    keys: Sequence[Sequence[str]] = ()  # all keys of each message
-    message_group: Sequence[str] = ()
-    priority: Sequence[int] = ()
-    encoding: Sequence[str] = ()  # as in Message: "" or a name like "GZIP"
-
-    def __len__(self) -> int:
-        return len(self.offset)
-
-    def unpacked(self, row: int) -> bytes:
-        """The body of a row before it was compressed, if its `encoding` was asked for and is GZIP or ZLIB.
-
-        Raises ValueError for one that is damaged, or larger than 32 MiB when it is unpacked.
-        """
-        from popmq._given.unpacking import unpacked  # which few messages need
-
-        return unpacked(self.body[row], self.encoding[row] if self.encoding else "")
-
-    @classmethod
-    def of(cls, deliveries: Iterable[Delivery]) -> Self:
-        """The columns of messages from `pop`, `peek`, `browse` and others, with all fields."""
-        rows = list(deliveries)
-        given = {field: [getattr(row, field) for row in rows] for field in cls.__dataclass_fields__ if field != "keys"}
-        return cls(**given, keys=[[key for key in (row.key, *row.more_keys) if key] for row in rows])
-
-    def to_arrow(self) -> Any:
-        """A pyarrow.Table, with the names and types of the Spark connector. Raises MissingLibrary without pyarrow."""
-        from popmq._given import tables  # here: few programs need it
-
-        return tables.to_arrow(self)
-
-    def to_pandas(self) -> Any:
-        """The same as a pandas.DataFrame. Raises MissingLibrary without pyarrow or pandas."""
-        from popmq._given import tables
-
-        return tables.to_pandas(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from popmq.message import Delivery
-from popmq.owner import Columns
+from popmq.message import Columns, Delivery
 
 #: How queues are assigned to the consumers of a group. MACHINE_ROOM reads a client id as room@name.
 Strategy = Literal["AVG", "CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM"]
@@ -46,15 +45,11 @@ class PulledColumns:
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table, with the names and types of the Spark connector. Raises MissingLibrary without pyarrow."""
-        from popmq._given import tables  # here: few programs need it
-
-        return tables.to_arrow(self.columns)
+        return self.columns.to_arrow()
 
     def to_pandas(self) -> Any:
         """The same as a pandas.DataFrame. Raises MissingLibrary without pyarrow or pandas."""
-        from popmq._given import tables
-
-        return tables.to_pandas(self.columns)
+        return self.columns.to_pandas()
 
 
 @dataclass(frozen=True, slots=True)

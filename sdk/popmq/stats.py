@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from popmq.errors import PopMQError
-from popmq.message import Delivery
+from popmq.message import Columns, Delivery
 from popmq.transaction import MessagePreview
 
 
@@ -154,14 +154,10 @@ class Page:
 
     def to_arrow(self) -> Any:
         """The messages as a pyarrow.Table, as `Columns.to_arrow`."""
-        from popmq.owner import Columns  # which imports this module
-
         return Columns.of(self.deliveries).to_arrow()
 
     def to_pandas(self) -> Any:
         """The messages as a pandas.DataFrame, as `Columns.to_pandas`."""
-        from popmq.owner import Columns
-
         return Columns.of(self.deliveries).to_pandas()
 
 

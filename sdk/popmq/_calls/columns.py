@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from popmq._calls.deliveries import encoding_name, read_dead_letter
-from popmq.owner import Columns
+from popmq.message import Columns
 from popmq_proto.v1 import popmq_pb2 as pb
 
 

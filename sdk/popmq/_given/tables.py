@@ -10,14 +10,13 @@ A text that is not set is null, as a time that is not set is.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from popmq.errors import MissingLibrary
 
 if TYPE_CHECKING:
     from popmq.message import DeadLetter
-    from popmq.owner import Columns
 
 #: The end of 9999-12-30: a later time is no date of Python in every time zone. A producer may name any number.
 _TIME_MS_MAX = 253_402_214_399_999
@@ -31,21 +30,28 @@ def library(name: str, wanted_by: str) -> Any:
         raise MissingLibrary(f"{wanted_by} needs {name} ({error})", action=f"install it: pip install {name}") from error
 
 
-def to_arrow(columns: Columns) -> Any:
-    """A pyarrow.Table with a column for each field that was asked for. Raises MissingLibrary."""
+def to_arrow(fields: Mapping[str, Sequence[Any]], rows: int) -> Any:
+    """A pyarrow.Table of those fields of `popmq.Columns` that were asked for. Raises MissingLibrary."""
     pa = library("pyarrow", "to_arrow")
-    arrays = {column: array for column, values, array in _arrays(pa, columns) if len(values) == len(columns)}
-    return pa.table(arrays)
+    given = {name: values for name, values in fields.items() if len(values) == rows}
+    kinds = ((column, given.get(field), form, kind) for field, column, form, kind in _columns(pa))
+    return pa.table(
+        {
+            column: pa.array(values if form is None else [form(value) for value in values], kind)
+            for column, values, form, kind in kinds
+            if values is not None
+        }
+    )
 
 
-def to_pandas(columns: Columns) -> Any:
+def to_pandas(table: Any) -> Any:
     """The table as a pandas.DataFrame; properties are dicts. Raises MissingLibrary."""
     library("pandas", "to_pandas")
-    return to_arrow(columns).to_pandas(maps_as_pydicts="lossy")
+    return table.to_pandas(maps_as_pydicts="lossy")
 
 
-def _arrays(pa: Any, columns: Columns) -> list[tuple[str, Sequence[Any], Any]]:
-    """(column, values of the field, array)."""
+def _columns(pa: Any) -> list[tuple[str, str, Callable[[Any], Any] | None, Any]]:
+    """(field of Columns, column, what becomes of a value, type of Arrow), in the order of the table."""
     text, time = pa.string(), pa.timestamp("us", tz="UTC")
     pairs = pa.map_(text, text)
     letter = pa.struct(
@@ -60,26 +66,22 @@ def _arrays(pa: Any, columns: Columns) -> list[tuple[str, Sequence[Any], Any]]:
             ("dead_ts", time),
         ]
     )
-    fields: list[tuple[str, Sequence[Any], Any, Any]] = [
-        ("queue_id", columns.queue, None, pa.int32()),
-        ("queue_offset", columns.offset, None, pa.int64()),
-        ("message_id", columns.message_id, None, text),
-        ("key", columns.key, _or_null, text),
-        ("body", columns.body, None, pa.binary()),
-        ("tag", columns.tag, _or_null, text),
-        ("properties", columns.properties, lambda entries: list(entries.items()), pairs),
-        ("keys", columns.keys, list, pa.list_(text)),
-        ("message_group", columns.message_group, _or_null, text),
-        ("priority", columns.priority, None, pa.int32()),
-        ("encoding", columns.encoding, _or_null, text),
-        ("dead_letter", columns.dead_letter, _origin, letter),
-        ("born_ts", columns.born_ms, _micros, time),
-        ("store_ts", columns.stored_ms, _micros, time),
-        ("delivery_attempt", columns.attempt, None, pa.int32()),
-    ]
     return [
-        (name, values, pa.array(values if form is None else [form(value) for value in values], kind))
-        for name, values, form, kind in fields
+        ("queue", "queue_id", None, pa.int32()),
+        ("offset", "queue_offset", None, pa.int64()),
+        ("message_id", "message_id", None, text),
+        ("key", "key", _or_null, text),
+        ("body", "body", None, pa.binary()),
+        ("tag", "tag", _or_null, text),
+        ("properties", "properties", lambda entries: list(entries.items()), pairs),
+        ("keys", "keys", list, pa.list_(text)),
+        ("message_group", "message_group", _or_null, text),
+        ("priority", "priority", None, pa.int32()),
+        ("encoding", "encoding", _or_null, text),
+        ("dead_letter", "dead_letter", _origin, letter),
+        ("born_ms", "born_ts", _micros, time),
+        ("stored_ms", "store_ts", _micros, time),
+        ("attempt", "delivery_attempt", None, pa.int32()),
     ]
 
 
