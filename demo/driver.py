@@ -85,12 +85,11 @@ class Driver:
 
     def kill(self) -> None:
         """Kills Java with -9, and its Python processes with it. `start` makes a new session."""
-        if SparkContext._gateway is None:
-            return
-        below = descendants(self._java, b"")
-        for pid in (self._java, *below):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        # By its command: PySpark does not know a Java yet that it waits for, and such a Java outlives it.
+        for java in descendants(os.getpid(), b"pyspark-shell"):
+            for pid in (java, *descendants(java, b"")):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         # PySpark has no public way to forget a Java that is dead.
         SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
         SparkSession._instantiatedSession = None

@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -256,6 +257,19 @@ def test_a_spark_whose_demo_failed_is_killed_since_it_may_hang(tmp_path: Path, e
     with pytest.raises(ValueError, match="a fault"), quiet_spark(tmp_path):
         raise ValueError("a fault")
     assert ended == ["killed"]
+
+
+@pytest.mark.process
+def test_a_java_that_pyspark_still_waits_for_is_killed_too(tmp_path: Path) -> None:
+    """As when a demo is stopped in its first seconds: that Java would not end by itself."""
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    command = [sys.executable, "-c", code, "pyspark-shell"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as java:
+        assert java.stdout is not None
+        assert java.stdout.readline() == b"1\n"
+        Driver(tmp_path).kill()
+        assert java.wait(60) == -signal.SIGKILL
+        assert java.stdout.read() == b""  # the pipe is closed: its child has ended, too
 
 
 def test_an_error_of_spark_is_read_before_java_is_killed_which_has_its_text(tmp_path: Path, ended: list[str]) -> None:
