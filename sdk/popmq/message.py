@@ -332,10 +332,13 @@ class Columns:
         """A pyarrow.Table, with the names and types of the Spark connector. Raises MissingLibrary without pyarrow."""
         from popmq._given import tables  # here: few programs need it
 
-        return tables.to_arrow({name: getattr(self, name) for name in self.__dataclass_fields__}, len(self))
+        return tables.to_arrow(self._fields(), len(self))
 
     def to_pandas(self) -> Any:
         """The same as a pandas.DataFrame. Raises MissingLibrary without pyarrow or pandas."""
         from popmq._given import tables
 
-        return tables.to_pandas(self.to_arrow())
+        return tables.to_pandas(self._fields(), len(self))
+
+    def _fields(self) -> dict[str, Sequence[Any]]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -57,7 +57,7 @@ def test_an_action_with_a_defect_says_that_it_may_have_been_done(defective: Brow
     answer = defective.post("/topics/create", name="x", type="NORMAL")
     assert answer.status == 500
     assert number_in(answer.plain)
-    assert "look whether it was done" in answer.plain
+    assert "check whether it was done" in answer.plain
 
 
 def test_an_open_page_with_a_defect_fails_once_and_not_every_two_seconds(

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from popmq.errors import MissingLibrary
-
-if TYPE_CHECKING:
-    from popmq.message import DeadLetter
 
 #: The end of 9999-12-30: a later time is no date of Python in every time zone. A producer may name any number.
 _TIME_MS_MAX = 253_402_214_399_999
@@ -44,10 +41,10 @@ def to_arrow(fields: Mapping[str, Sequence[Any]], rows: int) -> Any:
     )
 
 
-def to_pandas(table: Any) -> Any:
+def to_pandas(fields: Mapping[str, Sequence[Any]], rows: int) -> Any:
     """The table as a pandas.DataFrame; properties are dicts. Raises MissingLibrary."""
     library("pandas", "to_pandas")
-    return table.to_pandas(maps_as_pydicts="lossy")
+    return to_arrow(fields, rows).to_pandas(maps_as_pydicts="lossy")
 
 
 def _columns(pa: Any) -> list[tuple[str, str, Callable[[Any], Any] | None, Any]]:
@@ -93,7 +90,7 @@ def _micros(ms: int) -> int | None:
     return 1000 * ms if 0 < ms <= _TIME_MS_MAX else None
 
 
-def _origin(letter: DeadLetter | None) -> tuple[Any, ...] | None:
+def _origin(letter: Any) -> tuple[Any, ...] | None:
     if letter is None:
         return None
     place = letter.topic, letter.queue, letter.offset, letter.attempts
