@@ -64,13 +64,16 @@ class Reader:
 
     def read(self, path: pathlib.Path) -> None:
         names: dict[str, object] = {"__name__": "__main__"}
+        opened: dict[int, popmq.Client] = {}
         try:
-            self._run(path, names)
+            for _ in self._run(path, names):
+                opened |= {id(each): each for each in names.values() if isinstance(each, popmq.Client)}
         finally:  # a page leaves its clients to the end of its program: their threads would outlive the broker here
-            for left in [each for each in names.values() if isinstance(each, popmq.Client)]:
+            for left in opened.values():
                 left.close()
 
-    def _run(self, path: pathlib.Path, names: dict[str, object]) -> None:
+    def _run(self, path: pathlib.Path, names: dict[str, object]) -> Iterator[None]:
+        """Runs one block at a time."""
         blocks = re.findall(r"^```(python|console)\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
         for kind, block in blocks:
             if kind == "python":
@@ -78,6 +81,7 @@ class Reader:
             elif path.name not in RUNBOOKS:
                 for words in commands_of(block):
                     self._type(path, words)
+            yield
 
     def _type(self, path: pathlib.Path, words: list[str]) -> None:
         line = " ".join(words)

@@ -18,12 +18,20 @@ class Served:
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self._open, self._loop = threading.Event(), asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
+        self._thread = threading.Thread(target=self._run)
+        self._failed: BaseException | None = None
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            self._failed = error
+            self._open.set()
 
     async def _serve(self) -> None:
         self._done = asyncio.Event()
         server = Server(StubEngine(self.clock), self.clock, Metrics())
-        self.endpoint = f"127.0.0.1:{server.open('127.0.0.1', 0)}"
+        self.endpoint = f"127.0.0.1:{server.open(('127.0.0.1',), 0)}"
         await server.start()
         self._open.set()
         await self._done.wait()
@@ -32,6 +40,8 @@ class Served:
     def __enter__(self) -> Served:
         self._thread.start()
         assert self._open.wait(CALL_S)
+        if self._failed is not None:  # at once: a test that waits for a port would wait for each of its cases
+            raise self._failed
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -84,7 +84,7 @@ _STREAMS_S = 0.25
 
 Method = Callable[[bytes], Awaitable[Message | bytes]]
 #: Binds a port on several hosts; returns the port bound. Raises ports.NotOpened.
-Bind = Callable[[Sequence[str], int], int]
+Bind = Callable[[tuple[str, ...], int], int]
 StreamMethod = Callable[[AsyncIterator[bytes]], AsyncGenerator[Message, None]]
 
 
@@ -252,7 +252,7 @@ class Server:
 
         return handle
 
-    def open(self, hosts: Sequence[str], port: int) -> int:
+    def open(self, hosts: tuple[str, ...], port: int) -> int:
         """Binds the port without TLS on all hosts; returns the port bound. Serves no client before `start`."""
         python = isinstance(self._server, PythonTransport)
         bind: Bind = self._server.open if python else _by_address(self._server.add_insecure_port)
@@ -261,7 +261,7 @@ class Server:
         return bound
 
     def open_tls(
-        self, hosts: Sequence[str], port: int, certificate: "Certificate", client_required: bool = False
+        self, hosts: tuple[str, ...], port: int, certificate: "Certificate", client_required: bool = False
     ) -> None:
         """Binds the port with TLS. Each new connection asks for the certificate, with grpcio on a thread of its own.
 
@@ -314,7 +314,7 @@ def _transport(name: str, interceptors: list[Authentication], limits: Limits) ->
     return PythonTransport(interceptors, limits)
 
 
-def _bound(bind: Bind, hosts: Sequence[str], port: int, what: str, cure: str) -> int:
+def _bound(bind: Bind, hosts: tuple[str, ...], port: int, what: str, cure: str) -> int:
     """Binds a port. Raises StartError, whose cause is an OSError if it is known what failed."""
     try:
         return bind(hosts, port)
@@ -337,7 +337,7 @@ def _by_address(add: Callable[[str], int]) -> Bind:
     So a named port is tried on all hosts first. It reports failure as 0 or as RuntimeError, depending on the version.
     """
 
-    def bind(hosts: Sequence[str], port: int) -> int:
+    def bind(hosts: tuple[str, ...], port: int) -> int:
         if port:
             ports.close(ports.opened(hosts, port))
         for host in hosts:

@@ -54,7 +54,7 @@ class PythonTransport:
     def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
         """Does nothing: grpcio registers these methods as generic handlers as well."""
 
-    def open(self, hosts: Sequence[str], port: int, tls: ssl.SSLContext | None = None) -> int:
+    def open(self, hosts: tuple[str, ...], port: int, tls: ssl.SSLContext | None = None) -> int:
         """Binds a port on all hosts, served from `start` on; returns the port bound. Raises NotOpened."""
         bound = opened(hosts, port)
         self._sockets += [(one, tls) for one in bound]
