@@ -16,6 +16,7 @@ import pytest
 
 import popmq
 from harness.broker_process import own_port
+from popmq_server.embedded_broker import EmbeddedBroker
 
 # The first test builds the wheel and an environment, which pip does slowly on a slow machine.
 pytestmark = pytest.mark.timeout(1800)
@@ -23,10 +24,11 @@ pytestmark = pytest.mark.timeout(1800)
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # All that `pip install popmq` may bring.
-THIN = {"popmq", "grpcio", "protobuf", "googleapis-common-protos", "typing-extensions"}
+THIN = {"popmq", "protobuf", "googleapis-common-protos"}
 # What users of the thin SDK must never have to install.
 HEAVY = (
     "cryptography",
+    "grpc",
     "lark",
     "lmdb",
     "prometheus_client",
@@ -66,7 +68,7 @@ def thin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_wheel_alone_brings_only_grpc_and_protobuf(thin: Path) -> None:
+def test_the_wheel_alone_brings_only_protobuf_and_the_format_of_errors(thin: Path) -> None:
     listed = json.loads(run(thin, "python", "-m", "pip", "list", "--format=json").stdout)
     names = {re.sub(r"[-_.]+", "-", package["name"].lower()) for package in listed}
     assert names - {"pip", "setuptools"} == THIN
@@ -81,6 +83,32 @@ print(popmq.__version__, [name for name in {HEAVY!r} if importlib.util.find_spec
 """
     done = run(thin, "python", "-W", "error", "-c", code)
     assert (done.stdout.strip(), done.stderr) == (f"{popmq.__version__} []", "")
+
+
+@pytest.mark.slow
+def test_the_wheel_alone_calls_a_broker_reads_its_errors_and_names_the_extra_of_the_other_transport(
+    thin: Path, tmp_path: Path
+) -> None:
+    code = """
+import sys, popmq
+with popmq.Client(sys.argv[1]) as client:
+    client.create_topic("orders")
+    client.create_group("billing")
+    client.send("orders", b"one")
+    print(client.pop("orders", "billing")[0].body)
+    try:
+        client.pop("no such topic!", "billing")
+    except popmq.errors.BadRequest as refused:
+        print(refused.code)
+try:
+    popmq.Client(sys.argv[1], transport="grpcio")
+except popmq.errors.MissingLibrary as missing:
+    print(missing.action)
+"""
+    with EmbeddedBroker(tmp_path / "data", sync="none") as broker:
+        done = run(thin, "python", "-W", "error", "-c", code, broker.endpoint)
+    said = 'b\'one\'\nINVALID_FIELD\ninstall it: pip install "popmq[grpcio]"; or use transport="python"\n'
+    assert (done.stdout, done.stderr) == (said, "")
 
 
 @pytest.mark.slow
@@ -122,9 +150,9 @@ def test_the_pytest_plugin_costs_a_users_tests_next_to_nothing() -> None:
 
 def test_each_extra_is_announced_and_all_of_them_is_all() -> None:
     ours = metadata.metadata("popmq")
-    assert set(ours.get_all("Provides-Extra") or ()) == {"cli", "console", "otel", "server", "spark", "all"}
+    assert set(ours.get_all("Provides-Extra") or ()) == {"cli", "console", "grpcio", "otel", "server", "spark", "all"}
     assert PROJECT["optional-dependencies"]["all"] == ["popmq[server,spark,console,otel]"]
-    assert "popmq[cli]" in PROJECT["optional-dependencies"]["server"]
+    assert "popmq[cli,grpcio]" in PROJECT["optional-dependencies"]["server"]
 
 
 def test_the_version_is_said_once_and_known_everywhere() -> None:
@@ -140,7 +168,7 @@ def test_the_floors_are_the_versions_that_the_stubs_were_made_with() -> None:
     assert runtime
     assert generator
     assert f"protobuf>={runtime[1]}" in PROJECT["dependencies"]
-    assert f"grpcio>={generator[1]}" in PROJECT["dependencies"]
+    assert f"grpcio>={generator[1]}" in PROJECT["optional-dependencies"]["grpcio"]
 
 
 # ── The container: what docker runs, without docker; test_image.py has the image itself ──────────────────────────────

@@ -21,17 +21,25 @@ the SDK say the same, so these lines are switched off, unless the environment se
 
 import os
 
-from popmq.errors import ClientClosed
+from popmq.errors import ClientClosed, MissingLibrary
 
 _SETTINGS = {"GRPC_POLL_STRATEGY": "poll", "GRPC_VERBOSITY": "NONE"}
 
 
 def _import_grpc() -> None:
-    """Imports gRPC with these settings, where the environment has none. Children do not inherit them."""
+    """Imports gRPC with these settings, where the environment has none. Children do not inherit them.
+
+    Raises MissingLibrary where the extra is not installed.
+    """
     ours = {name: value for name, value in _SETTINGS.items() if not os.environ.get(name)}
     os.environ.update(ours)
     try:
         import grpc  # noqa: F401 - for what it reads while it is imported
+    except ImportError as error:
+        raise MissingLibrary(
+            f"the transport 'grpcio' needs grpcio ({error})",
+            action='install it: pip install "popmq[grpcio]"; or use transport="python"',
+        ) from error
     finally:
         for name in ours:
             del os.environ[name]

@@ -113,6 +113,17 @@ def test_an_unknown_transport_and_an_invalid_endpoint_are_refused(monkeypatch: p
         popmq.AsyncClient()
 
 
+@pytest.mark.parametrize("kind", [popmq.Client, popmq.AsyncClient])
+def test_the_transport_grpcio_without_its_library_says_what_to_install(
+    kind: type[popmq.Client | popmq.AsyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "popmq._transport.fork", raising=False)  # as if no test had used grpcio
+    monkeypatch.delattr(popmq._transport, "fork", raising=False)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(errors.MissingLibrary, match=r'pip install "popmq\[grpcio\]"'):
+        kind(transport="grpcio")
+
+
 def test_a_tls_ca_without_a_certificate_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     client = popmq.Client(tls_ca=tmp_path / "ca.pem", transport="python", retry=ONCE)

@@ -33,7 +33,7 @@ class Channel(Protocol):
 
 
 def channel(connection: Connection) -> Channel:
-    """The channel of the connection's transport. gRPC is only imported for its own."""
+    """The channel of the connection's transport. Only grpcio's imports gRPC, and raises MissingLibrary without it."""
     if connection.transport == "python":
         return PythonChannel(connection)
     from popmq._transport import fork  # noqa: F401 - imports gRPC with the settings that a client needs
