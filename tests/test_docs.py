@@ -14,7 +14,7 @@ from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.command_lines import commands_of, understand
 from tests.prose import DOCUMENTS, examples, write_samples
-from tests.sources import tree_of
+from tests.sources import sources, tree_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 DEFAULT_ENDPOINT = "127.0.0.1:8081"
@@ -205,6 +205,17 @@ def test_a_decision_has_its_four_parts(path: pathlib.Path) -> None:
         "Measured",
         "Consequences",
     ]
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem[:4])
+def test_a_decision_has_a_date_and_a_status_and_a_module_names_it(path: pathlib.Path) -> None:
+    assert re.search(
+        r"^Date: 20\d\d-\d\d-\d\d\. Status: (accepted|superseded by \[\d{4}\])", path.read_text(), re.MULTILINE
+    )
+    named = [
+        source for source in sources("http2", "server", "sdk") if f"docs/decisions/{path.name}" in source.read_text()
+    ]
+    assert named or "Status: superseded" in path.read_text()
 
 
 def test_the_index_lists_every_decision_by_its_title() -> None:

@@ -5,4 +5,6 @@
 
 Pages are rendered here (templates/), refreshed by server-sent events, and usable without the script. Every call carries
 the key of the person at the browser: the broker decides what it may do, and the console has no rights of its own.
+
+See docs/decisions/0044-console.md.
 """

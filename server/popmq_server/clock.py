@@ -10,6 +10,8 @@ wall clock while the broker runs changes nothing. Times are milliseconds since 1
 
 `wall_ms` follows the wall clock, and may step in either direction at any moment. It serves delivery times that were
 given as wall time, which are due when both clocks have passed them (delay.py), and certificates.
+
+See docs/decisions/0023-broker-clock.md.
 """
 
 import asyncio

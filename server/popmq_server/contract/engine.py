@@ -15,6 +15,8 @@ A part of protocols/ takes a smaller protocol where one suffices; those of proto
 Engine.
 Every method raises `Refused` for a request that the engine refuses. Handles, recall handles and transaction ids are
 texts that the engine makes and reads.
+
+See docs/decisions/0041-the-seam.md.
 """
 
 from typing import Protocol

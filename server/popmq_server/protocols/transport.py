@@ -6,6 +6,8 @@
 
 PythonTransport implements those methods of grpc.aio.Server that PopMQ calls. A handler's context is a
 popmq_http2.Call, which implements the methods of grpcio's context that the handlers call.
+
+See docs/decisions/0043-own-transport.md.
 """
 
 import os

@@ -8,6 +8,8 @@
 All other operations continue for accepted messages: delayed messages are released, half messages are committed or
 rolled back, leases are acked or expire, messages are sent back, retried, moved to the dead letter topic and redriven.
 Peek, Browse and other inspection commands need no permission: they are for operators.
+
+See docs/decisions/0032-permissions.md.
 """
 
 from popmq_server.errors import Refused

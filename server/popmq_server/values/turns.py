@@ -19,6 +19,8 @@ at most 4 pops (FIFO: 1) and one more for each queue that gave way and was not s
 same queues, no such queue is left, so 5. Queues at their in-flight limit are skipped.
 
 Turns are in a table in memory, so a pop that runs again has the same turn. A restart resets them.
+
+See docs/decisions/0027-fair-turns.md.
 """
 
 from collections.abc import Sequence

@@ -9,6 +9,8 @@ compares the copy with the original entry by entry, and puts it in its place:
       a broker runs      broken: 1          too little: 78    the copy is removed, nothing has changed
 
 If it is killed at any moment, one of the two files is in place. The next run overwrites an unfinished copy.
+
+See docs/decisions/0019-compaction-offline.md.
 """
 
 import argparse

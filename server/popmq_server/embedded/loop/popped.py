@@ -1,4 +1,7 @@
-"""From what the core leased to the answer of a Pop, with the handles that its client sends back."""
+"""From what the core leased to the answer of a Pop, with the handles that its client sends back.
+
+See docs/decisions/0021-cancelled-pops.md.
+"""
 
 import itertools
 

@@ -12,6 +12,8 @@ raises the generation in a later turn of the loop: either before the Pop compare
 after it parked, and then it is in the lot that is woken.
 
 A parked call holds no read transaction and no thread; each lot has one timer, for its earliest deadline.
+
+See docs/decisions/0022-long-polls.md.
 """
 
 import asyncio

@@ -6,6 +6,8 @@
 
 A store holds millions of leases, and a broker uses few of them per second: a client acks messages that it popped a
 moment ago, whose leases are among the recent entries (table.py), and the revive reads due leases in key order.
+
+See docs/decisions/0005-leases-stay-in-the-store.md.
 """
 
 import itertools

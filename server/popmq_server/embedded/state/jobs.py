@@ -12,6 +12,8 @@ others again, so a failing piece does not block them:
     … with a single item      the item, so long that about one of the postponed items is tried in RETRY_MS
 
 Postponements are in memory only: after a restart each job is tried at once.
+
+See docs/decisions/0013-background-jobs.md.
 """
 
 import abc

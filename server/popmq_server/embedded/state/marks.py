@@ -11,6 +11,8 @@ new to the topic, lowers or removes the marks that are no longer true (`take_bac
 
 Marks of a topic increase in time and in position. The interval between two is the topic's keep time / MARKS_MAX, so the
 cost of `limit` and `take_back` is bounded for any keep time.
+
+See docs/decisions/0014-retention-marks.md.
 """
 
 import itertools

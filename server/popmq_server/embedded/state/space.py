@@ -30,6 +30,8 @@ lease whose dead letter meets this waits as one without room (jobs.py).
 Pages that a commit freed are reusable in the second commit after it. So if room is missing and such pages are pending,
 a batch begins with an extra commit: the store recovers without an operator. Sends use the bytes that no entry uses; the
 part of these that is still pending fits in the 10 % that sends leave to pops.
+
+See docs/decisions/0025-levels-of-space.md.
 """
 
 import functools

@@ -9,6 +9,8 @@ process, and the writer aborts transactions that wrote nothing.
 While a copy runs, pages that later commits free cannot be reused, since the copy may still need them: the file grows
 with each write. A copy is therefore ended if it costs too much (`cost`), and if a commit finds no room (core.py); this
 releases its pages. The reader of an ended copy gets an error, never a shorter file.
+
+See docs/decisions/0018-backup-in-a-second-process.md.
 """
 
 import hashlib

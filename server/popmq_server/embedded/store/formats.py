@@ -19,6 +19,8 @@ version, and a later release reads the old layouts as well as its own:
 
 To change a layout: give the value a new version, read the old ones as well, add a row to FORMATS, and keep a store of
 the previous release in tests/stores (`python -m tests.stores.make`).
+
+See docs/decisions/0001-store-format-number.md.
 """
 
 from typing import NamedTuple

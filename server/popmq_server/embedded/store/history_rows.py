@@ -12,6 +12,8 @@ message that is popped and acked alone. A block stores its numbers as difference
 a byte, and each text (client, reason) once. A block of more than half a page has a page of its own, which it fills.
 
 A value that begins with 0 is a single row of format 1 or 2: their first field was a group id below 2^24.
+
+See docs/decisions/0007-history-by-queue.md.
 """
 
 import contextlib

@@ -14,6 +14,8 @@ transaction: memory does not grow with them.
 
 Compared with undo logs or copies of the state, the only cost is one more look-up per read while the table has
 uncommitted changes.
+
+See docs/decisions/0004-write-through-tables.md.
 """
 
 from collections.abc import Callable, Iterator

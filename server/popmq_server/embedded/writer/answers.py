@@ -6,6 +6,8 @@
 One answer may have 16 MiB and a batch may have a thousand commands, so a batch without this limit could build
 gigabytes. A deferred command has had no effect: it leased nothing and used no quota or wake-up. Sealed sets and replays
 therefore need no special case. It runs before the other commands of its lane.
+
+See docs/decisions/0038-bounded-answers.md.
 """
 
 from typing import Any, Final

@@ -1,4 +1,7 @@
-"""Changes the limit of the data file, between two transactions."""
+"""Changes the limit of the data file, between two transactions.
+
+See docs/decisions/0039-moving-the-limit.md.
+"""
 
 import logging
 

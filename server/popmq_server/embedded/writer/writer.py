@@ -7,6 +7,8 @@ CPU.
 
 A batch begins when a turn of the event loop brought no further command (`Gathering`). While turns bring more, a batch
 would be small, and the thread would compete with the loop for the interpreter, which it releases in each call of LMDB.
+
+See docs/decisions/0003-one-writer-group-commit.md.
 """
 
 import itertools

@@ -1,4 +1,7 @@
-"""Answers of the engine → responses of popmq.v1."""
+"""Answers of the engine → responses of popmq.v1.
+
+See docs/decisions/0024-answers-from-stored-bytes.md.
+"""
 
 import functools
 from collections.abc import AsyncIterator, Iterable, Sequence

@@ -8,6 +8,8 @@ routes.py      QueryRoute, QueryAssignment            telemetry.py   Telemetry, 
 sending.py     SendMessage, RecallMessage,            receiving.py   ReceiveMessage
                EndTransaction                         acking.py      AckMessage, ChangeInvisibleDuration, Forward…
 pulling.py     PullMessage and the offsets            lite.py        SyncLiteSubscription
+
+See docs/decisions/0016-rocketmq-as-a-second-face.md.
 """
 
 import asyncio

@@ -24,6 +24,8 @@ keep their order, but are less parallel.
 For tokens the lock belongs to (owner, part): later chunks of the part may take more of the message group. When the
 owner's lease ends, its members wait at their own offsets, tied to their CheckPoint. A pop that then takes a message of
 the group tears all tied members after it: if the owner took them back, it would get them out of order.
+
+See docs/decisions/0026-fifo-by-message-group.md.
 """
 
 import functools

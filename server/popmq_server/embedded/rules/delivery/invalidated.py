@@ -13,6 +13,8 @@ that clients sent back are void.
 The group reads its messages again from the queue, so the sweep drops the leases and entries that it held. A redriven
 message may be in no queue any more, because retention dropped its chunk. It is void until the sweep reaches it; the
 sweep then returns it to the retry topic (`staying`), unless the reset moved the group past it.
+
+See docs/decisions/0035-resets-in-two-steps.md.
 """
 
 from popmq_server.embedded.rules.topics.log import is_readable

@@ -11,6 +11,8 @@ revive one after the other, so exactly one of them wins. A late ack gets HANDLE_
     reject   moves the member to the dead letter topic at once
 
 Entries of one request that name the same part and make the same change are applied together.
+
+See docs/decisions/0006-checkpoints.md.
 """
 
 from collections.abc import Sequence

@@ -23,6 +23,8 @@ Guarantees to readers:
     fence    AttachOwner raises the generation; every call of an older one is refused with FENCED
     finish   AckUpTo is idempotent, also late; a Pop of a finished epoch is refused with EPOCH_ALREADY_ACKED
     torn     after the lease ended other clients may pop members; the next replay returns their number (`torn`)
+
+See docs/decisions/0020-owners.md.
 """
 
 from popmq_server.contract.commands import (

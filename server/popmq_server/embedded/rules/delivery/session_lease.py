@@ -12,6 +12,8 @@ Clients of apache.rocketmq.v2 never renew the leases of messages that their list
 do it while they live. A renewal moves only the members that have no deadline of their own. It writes one small key for
 each CheckPoint; a client holds some hundreds at most, since it stops popping when its cache is full. The leases of a
 client with more are renewed in pieces, so that other commands run in between.
+
+See docs/decisions/0017-session-leases.md.
 """
 
 from popmq_server.contract.commands import ReleaseSession, RenewSession, queries

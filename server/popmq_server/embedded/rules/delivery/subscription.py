@@ -11,6 +11,8 @@
 
 A group skips messages that do not match for good. Consumers of one group with different filters would therefore lose
 messages to each other. In Apache RocketMQ the last filter wins; PopMQ refuses a request with another filter.
+
+See docs/decisions/0030-filter-per-group-and-topic.md.
 """
 
 import shlex

@@ -7,6 +7,8 @@
 
 A page ends when it has the requested messages or bytes, a page of a queue also after LOOKS_MAX steps. `next_offset` is
 where the next page begins.
+
+See docs/decisions/0010-retry-topics-are-views.md.
 """
 
 import heapq

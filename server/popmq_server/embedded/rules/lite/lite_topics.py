@@ -17,6 +17,8 @@ lite topics together. Purging or deleting it removes its id, so no client can na
 
 A job looks for idle lite topics once a minute, in pieces. The record stores since when one is idle, so a restart does
 not reset it.
+
+See docs/decisions/0037-lite-topics.md.
 """
 
 import itertools

@@ -11,6 +11,8 @@ group: retention does not wait for it, and if it returns, it starts as a new gro
 The last read is in memory, and `idle_ms` is stored only once a subscription is idle: reading costs no write. The
 times that a restart forgets can only delay the expiry, never advance it. A subscription expires only after a warning
 `ahead` of time, and never in the first hour after a start: its consumers must have time to return.
+
+See docs/decisions/0031-subscription-expiry.md.
 """
 
 from collections import deque

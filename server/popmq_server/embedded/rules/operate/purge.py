@@ -14,6 +14,8 @@ it learns that its messages are lost, and gets no new ones for them.
 
 Removing a topic removes its chunks, queues and history, and each group's state in it; removing a group removes its
 positions, retries, owners and leases. Leases of either are dropped without a revive.
+
+See docs/decisions/0034-purge-by-new-id.md.
 """
 
 import itertools

@@ -15,6 +15,8 @@ may be leased only if its message group is locked; only then a piece searches fo
 
 With an empty group name, the dead letters are given-up half messages: they are committed to their topics
 (end_transaction.py).
+
+See docs/decisions/0009-redrive-as-new-record.md.
 """
 
 from typing import NamedTuple

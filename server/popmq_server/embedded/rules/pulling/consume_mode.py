@@ -14,6 +14,8 @@
 After the switch the broker refuses requests of the other mode, so nothing is finished twice: the handle of a message in
 the retry topic is invalid, and a client cannot move the offset of a group that pops. A switch of a FIFO topic to POP
 restores the order of its message groups (sweep.py).
+
+See docs/decisions/0036-consume-modes.md.
 """
 
 from popmq_server.contract.commands import SetConsumeMode, queries

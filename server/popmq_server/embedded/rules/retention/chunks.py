@@ -3,6 +3,8 @@
 Dropping a chunk also removes its index block, its consume-queue values, and its history and quarantine rows; the first
 readable offset of each of its queues moves up to the next remaining block.
 retention.py drops chunks by time, size_limit.py drops them earlier to make room.
+
+See docs/decisions/0011-pins.md.
 """
 
 from collections.abc import Iterator

@@ -13,6 +13,8 @@ search has passed already. So a chunk is copied only if nothing that points into
 (tx.hold and tx.pin remove it from State.searched) and if the search found as many pointers as the chunk has pins: then
 it knows all of them. Any other chunk stays for the next search. So does one that is mostly live records: copying those
 would free nothing.
+
+See docs/decisions/0015-copying-held-records.md.
 """
 
 import bisect

@@ -9,6 +9,8 @@ Occurrences are wall time in the schedule's zone. Each message has its own id, `
 properties: the schedule's name and its time. A schedule names its topic: if that is deleted its occurrences fail, until
 a topic of this name exists again. Rows are few (SCHEDULES_MAX), so memory has their settings; messages stay in the
 store.
+
+See docs/decisions/0046-schedules.md.
 """
 
 import zlib

@@ -17,6 +17,8 @@ origin, like that of a dead letter, to TRANS_CHECK_MAX_TIME_TOPIC and removes th
 The broker also gives up half messages older than 72 h after any number of checks: without this, those of
 producers that never return would stay forever. `half` is in order of arrival, so a search reads the old ones and one
 more.
+
+See docs/decisions/0029-transaction-checks.md.
 """
 
 from collections.abc import Iterator

@@ -16,6 +16,8 @@ early. A delay (delay_ms) is a duration: it runs on the broker's clock alone, li
 back by an hour does not hold it up.
 
 `tsched` costs one small key per message. It serves the list, the removal and the count of one topic's messages.
+
+See docs/decisions/0028-delayed-messages.md.
 """
 
 import heapq

@@ -21,6 +21,8 @@ duplicates. Rows without an access key (of a broker without keys, of an earlier 
 
 Why messages are stored a second time when they are published: chunks of the log are ordered by time, and retention
 removes chunks that every group has passed, by position. A chunk that became visible later would lie before such a mark.
+
+See docs/decisions/0042-commit-decides-publishing-follows.md.
 """
 
 import struct

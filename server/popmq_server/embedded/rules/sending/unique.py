@@ -17,6 +17,8 @@ and some 100 bytes of the store per id. Housekeeping removes outdated buckets fr
 A bucket's key holds its end, so its ids stay valid if `unique_ids_ms` changes: a shorter time ignores older ids at
 once, a longer one still finds ids that were not swept yet. A message that never became visible (recalled, rolled back)
 releases its id.
+
+See docs/decisions/0033-unique-ids.md.
 """
 
 import struct

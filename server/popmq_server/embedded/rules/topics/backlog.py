@@ -1,4 +1,7 @@
-"""Sizes: the messages that a topic stores, and a group's backlog of them."""
+"""Sizes: the messages that a topic stores, and a group's backlog of them.
+
+See docs/decisions/0012-counts-as-differences.md.
+"""
 
 import itertools
 

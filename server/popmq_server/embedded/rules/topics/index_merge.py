@@ -3,6 +3,8 @@
 After FRESH_MIN new blocks, and at least MERGE_EVERY_MS after the last round, the job visits each topic with new
 messages: it counts the new blocks, and puts a wide block if there are enough, at most one per transaction. The counts
 are in memory only; after a restart it counts again.
+
+See docs/decisions/0008-look-ups-by-sorted-blocks.md.
 """
 
 from typing import Any, NamedTuple

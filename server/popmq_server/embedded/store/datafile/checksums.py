@@ -7,6 +7,8 @@ The crc of a key and a stored value is then always `_RESIDUE`. A crc32 also tell
 
 BARE databases have no such checksum: their values contain one (message.py, history_rows.py, delay.py, …), and
 `popmq check` compares their keys with other rows. Stores of older formats have none at all (formats.py).
+
+See docs/decisions/0047-checksums-of-rows.md.
 """
 
 import logging

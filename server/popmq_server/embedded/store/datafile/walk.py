@@ -10,6 +10,8 @@ when the message is read. Damage in the tree around it is found here:
 
 `popmq check` does the whole walk. A start does the part that a write could make worse (`check_free_list`): LMDB takes
 its next pages from that list.
+
+See docs/decisions/0045-damaged-pages.md.
 """
 
 import itertools
