@@ -262,13 +262,13 @@ def test_each_arrow_of_the_life_of_a_message_has_a_function_and_a_test() -> None
     ] == []
 
 
-# The walks of ARCHITECTURE.md's "Reading the source":
+# The walks of docs/contributing/reading-the-source.md:
 #
 #     A → B   the file of A calls B
 #     A ⇢ B   the file of A runs a command, and the writer's tables of handlers name B
 #     A ⇒ B   later: B exists
 
-#: Files that one row of "Reading the source" may name. The four files of ⇢ are the same for all rows.
+#: Files that one row of the walks may name. The four files of ⇢ are the same for all rows.
 FILES_MAX = 7
 #: The tables that name the function of each command.
 HANDLERS = sorted((ROOT / "server/popmq_server/embedded/writer").glob("*.py"))
@@ -354,7 +354,8 @@ def holds(step: Step) -> bool:
 
 
 def section() -> str:
-    return (ROOT / "ARCHITECTURE.md").read_text().partition("\n## Reading the source\n")[2].partition("\n## ")[0]
+    """The walks, with links from the root of the tree, as ROOT / path."""
+    return (ROOT / "docs/contributing/reading-the-source.md").read_text().replace("](../../", "](")
 
 
 def test_each_arrow_of_the_walks_is_a_call() -> None:

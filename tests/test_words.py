@@ -1,4 +1,4 @@
-"""One word for one thing: the second meanings and second words that the glossary of ARCHITECTURE.md rules out.
+"""One word for one thing: the second meanings and second words that docs/contributing/glossary.md rules out.
 
 Code in backticks and code blocks are left out. Pages, and the docstrings, comments and messages of code must be clean.
 """

@@ -2,7 +2,7 @@
 
 Counted in turns: pops that took something. Random numbers of queues, backlogs, fixed patterns of clients (which queues
 they name, how many messages they take, what becomes of these), limits of leases and filters. The bounds are those of
-turns.py and ARCHITECTURE.md; `n` is the number of queues of the topic.
+turns.py and docs/decisions/0027-fair-turns.md; `n` is the number of queues of the topic.
 """
 
 from __future__ import annotations
