@@ -1,7 +1,6 @@
 """What a reader can hold: how long a file is, how many modules a folder has, and that no modules import each other."""
 
 import ast
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,15 +51,12 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
     return sorted(left)
 
 
-def import_graph(folder: str, part: Callable[[ast.Module], ast.Module] = lambda tree: tree) -> dict[str, set[str]]:
-    """Module → the modules of the same package that it imports; imports for type checkers count too.
-
-    `part`: the part of a module that counts.
-    """
+def import_graph(folder: str) -> dict[str, set[str]]:
+    """Module → the modules of the same package that it imports; imports for type checkers count too."""
     paths = {".".join(path.relative_to(ROOT).with_suffix("").parts[1:]): path for path in sources(folder)}
     graph = {}
     for module, path in paths.items():
-        names = {found.name for found in imports(path.relative_to(ROOT).as_posix(), part(tree_of(path)))}
+        names = {found.name for found in imports(path.relative_to(ROOT).as_posix(), tree_of(path))}
         graph[module] = (names | {name.rpartition(".")[0] for name in names}) & paths.keys()
     return graph
 
@@ -70,23 +66,11 @@ def import_graph(folder: str, part: Callable[[ast.Module], ast.Module] = lambda 
     [
         *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console"),
         *("server/popmq_server", "server/popmq_verify"),
-        *("spark_connector/popmq_spark", "bench"),
+        *("http2/popmq_http2", "spark_connector/popmq_spark", "bench"),
     ],
 )
 def test_no_modules_import_each_other(folder: str) -> None:
     assert cycle(import_graph(folder)) == []
-
-
-def without_types(tree: ast.Module) -> ast.Module:
-    """A module as it runs: without the imports for type checkers."""
-    guarded = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    left_out = {id(node) for node in guarded}
-    return ast.Module([node for node in tree.body if id(node) not in left_out], [])
-
-
-def test_no_modules_of_the_transport_import_each_other_when_they_run() -> None:
-    """For type checkers they do: a connection has calls, and each call writes to its connection."""
-    assert cycle(import_graph("http2/popmq_http2", without_types)) == []
 
 
 def package_graph(graph: dict[str, set[str]], depth: int) -> dict[str, set[str]]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from popmq_http2.limits import Limits
     from popmq_http2.server.arrivals import Arrival
-    from popmq_http2.server.call import Call
-    from popmq_http2.server.server import Method, Server, bidirectional, client_streaming, server_streaming, unary
+    from popmq_http2.server.call import Call, Method
+    from popmq_http2.server.server import Server, bidirectional, client_streaming, server_streaming, unary
     from popmq_http2.status import Aborted, Code, Metadata
 else:
 
@@ -34,7 +34,7 @@ _MODULES = {
     "Code": "status",
     "Limits": "limits",
     "Metadata": "status",
-    "Method": "server.server",
+    "Method": "server.call",
     "Server": "server.server",
     "bidirectional": "server.server",
     "client_streaming": "server.server",

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from popmq_http2 import Server
 from popmq_http2.frames import GOAWAY, HEAD, HEAD_BYTES, RST_STREAM, U32
-from popmq_http2.receiving import RECEIVE_BYTES
 from popmq_http2.server.connection import Connection
+from popmq_http2.transports import RECEIVE_BYTES
 
 
 class Written(NamedTuple):

@@ -19,9 +19,8 @@ from popmq_http2.client.calling import Attempt, Calling
 from popmq_http2.client.stream import NOT_HTTP2
 from popmq_http2.client.target import Address, Options, addresses, attempt_failed, target
 from popmq_http2.deadlines import Deadlines, Moment
-from popmq_http2.receiving import ReceiveBuffer
 from popmq_http2.status import Code, Metadata
-from popmq_http2.transports import connected
+from popmq_http2.transports import ReceiveBuffer, connected
 
 if TYPE_CHECKING:
     import ssl

@@ -10,14 +10,11 @@ It is made for one thread at a time: the channel that opened it calls its method
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from popmq_http2.frames import U32
 from popmq_http2.inbox import Inbox
 from popmq_http2.status import Code, Metadata
-
-if TYPE_CHECKING:
-    from popmq_http2.client.connection import ClientConnection
 
 
 class Status(NamedTuple):
@@ -44,6 +41,19 @@ class CallFailed(Exception):
         self.message = status.message
         self.trailers = status.metadata
         self.sent = status.sent
+
+
+class ConnectionOfCall(Protocol):
+    """What a call, or who waits for it, needs of the connection that has taken it: see ClientConnection."""
+
+    def send(self, call: ClientCall) -> None:
+        """Sends what the call has to say."""
+
+    def taken(self, call: ClientCall) -> None:
+        """A message of the call was taken."""
+
+    def cancel(self, call: ClientCall, status: Status) -> None:
+        """Ends the call before its answer has come."""
 
 
 class ClientCall:
@@ -87,7 +97,7 @@ class ClientCall:
         self._reply = b""
         self.status: Status | None = None
         #: What has taken it.
-        self.connection: ClientConnection | None = None
+        self.connection: ConnectionOfCall | None = None
         self.reset()
         if request is not None:
             self.say(request)

@@ -24,11 +24,10 @@ from popmq_http2.client.blocks import RequestBlocks
 from popmq_http2.client.call import ClientCall, Status
 from popmq_http2.client.sending import TURN_BYTES, Sending, greeting
 from popmq_http2.frame_reader import FrameReader, unpadded
-from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame
+from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame, read_settings
 from popmq_http2.inbox import Buffered, Inbox
 from popmq_http2.limits import Limits
 from popmq_http2.request import Malformed
-from popmq_http2.settings import read
 from popmq_http2.status import Aborted, Code
 
 #: A connection is left before its numbers of streams end.
@@ -245,7 +244,7 @@ class ClientConnection:
         self._budget.spend("SETTINGS")
         if flags & frames.ACK:
             return
-        for number, value in read(payload).items():
+        for number, value in read_settings(payload).items():
             self._set(number, value)
         self._sending.control(frame(frames.SETTINGS, frames.ACK, 0))
         self.ready = True

@@ -1,4 +1,4 @@
-"""A connected socket of one thread's connection: bytes in and out, through TLS if there is some.
+"""A connected socket of one thread's connection: bytes in and out, through TLS if there is some; and waiting for it.
 
     send ─▶ TLS ─▶ bytes that the socket does not take at once wait ─▶ flush, when it is writable again
     receive ─▶ TLS ─▶ bytes; b"" at the end
@@ -10,6 +10,7 @@ another one receives, and an SSLSocket is not made for that.
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from popmq_http2.elapsed import monotonic
 if TYPE_CHECKING:
     import ssl
 
+#: Bits of events, with the numbers of Linux; poll has others on other systems.
+READ, WRITE = getattr(select, "POLLIN", 1), getattr(select, "POLLOUT", 4)
 _RECEIVE_BYTES = 64 << 10
 NOT_HTTP2 = "the server does not speak HTTP/2: TLS agreed on no protocol (ALPN)"
 
@@ -167,3 +170,29 @@ def _opened(where: Target, address: Address, context: ssl.SSLContext | None, tim
         connecting.close()
         raise
     return Stream(connecting, tls)
+
+
+class Selecting:
+    """What `select.poll()` returns, over select, which takes few descriptors: a connection has two."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[int, int] = {}
+
+    def register(self, waits: socket.socket, events: int) -> None:
+        """Waits for these events of a socket from now on."""
+        self._wanted[waits.fileno()] = events
+
+    def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
+        """Descriptors, each with its events. An error shows as readable: the next read raises it."""
+        reads = [descriptor for descriptor, events in self._wanted.items() if events & READ]
+        writes = [descriptor for descriptor, events in self._wanted.items() if events & WRITE]
+        readable, writable, broken = select.select(reads, writes, reads, timeout_ms / 1000)
+        found = dict.fromkeys((*readable, *broken), READ)
+        for descriptor in writable:
+            found[descriptor] = found.get(descriptor, 0) | WRITE
+        return list(found.items())
+
+
+def poller() -> select.poll | Selecting:
+    """Waits until sockets are ready: with poll, or with select where there is none (Windows; eventlet removes it)."""
+    return select.poll() if hasattr(select, "poll") else Selecting()

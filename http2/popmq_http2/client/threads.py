@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from popmq_http2.client.call import CANCELLED, LATE, CallFailed, ClientCall, Status, Streaming
 from popmq_http2.client.calling import Attempt, Calling
-from popmq_http2.client.stream import Stream, opened
+from popmq_http2.client.stream import READ, WRITE, Stream, opened, poller
 from popmq_http2.client.target import Options, attempt_failed, target
-from popmq_http2.client.waiting import READ, WRITE, poller
 from popmq_http2.elapsed import monotonic
 from popmq_http2.status import Code, Metadata
 

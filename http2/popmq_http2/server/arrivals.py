@@ -15,13 +15,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from popmq_http2.elapsed import monotonic
 from popmq_http2.frames import PING, frame
-
-if TYPE_CHECKING:
-    from popmq_http2.server.outlet import Outlet
 
 #: The payload of these PINGs.
 PAYLOAD = b"arrived?"
@@ -44,8 +41,9 @@ Tell = Callable[[Arrival], Any]
 class Arrivals:
     """The answers of one connection that were written and may still be lost. `asked_s`: when the open PING was sent."""
 
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
+    def __init__(self, control: Callable[[bytes], None]) -> None:
+        """`control`: sends a frame after the answers that were written."""
+        self._control = control
         self._waiting: dict[int, Tell] = {}  # by stream
         self._asked: dict[int, Tell] = {}
         self.asked_s: float | None = None
@@ -62,7 +60,7 @@ class Arrivals:
     def _ask(self) -> None:
         self._asked, self._waiting = self._waiting, {}
         self.asked_s = monotonic()
-        self._outlet.control(frame(PING, 0, 0, PAYLOAD))
+        self._control(frame(PING, 0, 0, PAYLOAD))
 
     def acknowledged(self, payload: bytes) -> bool:
         """The client has answered a PING; returns whether it was this one."""

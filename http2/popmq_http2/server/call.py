@@ -11,8 +11,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
 
+from popmq_http2.deadlines import Moment
 from popmq_http2.elapsed import monotonic
 from popmq_http2.hpack import encode
 from popmq_http2.inbox import Inbox
@@ -20,17 +22,64 @@ from popmq_http2.request import Head
 from popmq_http2.server.arrivals import Arrival, Tell
 from popmq_http2.status import Aborted, Code, Metadata, trailers, written
 
-if TYPE_CHECKING:
-    from popmq_http2.deadlines import Moment
-    from popmq_http2.server.outlet import Outlet
-    from popmq_http2.server.server import Method
-    from popmq_http2.server.streams import Streams
-
-
 log = logging.getLogger("popmq_http2")
 
 #: Of calls without bytes that a flush left over. Nothing is added to it.
 _NOTHING: deque[memoryview] = deque()
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a method is called. `streams_in`: its handler gets only the Call, and reads messages from it.
+
+    `streams_out`: its handler is an async generator of messages, or a coroutine that writes to the call.
+    """
+
+    handler: Callable[..., Any]
+    streams_in: bool = False
+    streams_out: bool = False
+
+
+class Running:
+    """The number of handlers of one connection that run: each until it ends, even if its stream is reset before."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def cancelled(self, task: asyncio.Task[None]) -> None:
+        """The task of a handler was cancelled before the handler began."""
+        self.count -= 1
+
+
+class OutletOfCall(Protocol):
+    """What a call needs of the writing half of its connection: see Outlet."""
+
+    peer: str
+    write_ahead_bytes: int
+
+    @property
+    def certificate_names(self) -> dict[str, list[bytes]]:
+        """The names in the client's verified certificate."""
+
+    def when_lost(self, callback: Callable[[], Any]) -> None:
+        """Calls `callback` when the connection ends."""
+
+    def begin(self, call: Call) -> None:
+        """Writes the head of the response."""
+
+    def write(self, call: Call, message: bytes) -> None:
+        """Queues a message."""
+
+    def answer(self, call: Call, message: bytes) -> None:
+        """Queues the only message, and OK."""
+
+    def end(self, call: Call, code: Code, message: str = "", metadata: Metadata = ()) -> None:
+        """Queues the status."""
+
+    def return_window(self, call: Call) -> None:
+        """A message was taken: widens the window of the client."""
 
 
 class Call:
@@ -63,17 +112,25 @@ class Call:
         "plain",
         "proved",
         "queued",
+        "running",
         "stream_id",
-        "streams",
         "task",
         "window_in",
         "window_out",
     )
 
     def __init__(
-        self, outlet: Outlet, stream_id: int, head: Head, inbox: Inbox, window_in: int, window_out: int
+        self,
+        outlet: OutletOfCall,
+        running: Running,
+        stream_id: int,
+        head: Head,
+        inbox: Inbox,
+        window_in: int,
+        window_out: int,
     ) -> None:
         self._outlet = outlet
+        self.running = running
         self.stream_id = stream_id
         self.head = head
         self.inbox = inbox
@@ -98,10 +155,9 @@ class Call:
         self.proved = False
         #: Whether the answer is plain HTTP, which has no trailers.
         self.plain = False
-        #: Whether the handler has begun; it then counts itself out at its end.
+        #: Whether the handler has begun; it then leaves `running` at its end.
         self.entered = False
         self.method: Method | None = None
-        self.streams: Streams | None = None
         self.task: asyncio.Task[None] | None = None
         self.deadline: Moment[Call] | None = None
         #: Who asked whether the answer arrives.

@@ -16,23 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from popmq_http2 import frames
 from popmq_http2.budget import TURN_POINTS, Budget, Flood
 from popmq_http2.elapsed import monotonic
 from popmq_http2.frame_reader import FrameReader
-from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame, settings
-from popmq_http2.server.addresses import address_of, shown
+from popmq_http2.frames import U32, ConnectionFault, StreamFault, frame, read_settings, settings
+from popmq_http2.server.addresses import Addresses, address_of, shown
 from popmq_http2.server.call import Call
 from popmq_http2.server.outlet import Outlet
-from popmq_http2.server.streams import Streams
-from popmq_http2.settings import read
+from popmq_http2.server.streams import ServerOfStreams, Streams
 from popmq_http2.status import Code
-from popmq_http2.transports import connected
-
-if TYPE_CHECKING:
-    from popmq_http2.server.server import Server
+from popmq_http2.transports import ReceiveBuffer, connected
 
 log = logging.getLogger("popmq_http2")
 
@@ -44,13 +40,27 @@ _SETTINGS_BYTES, _CALLS_PER_POINT = 64, 50
 _RELIEVED_BYTES = 1 << 20
 
 
+class ServerOfConnections(ServerOfStreams, Protocol):
+    """What a connection needs of the server: see Server."""
+
+    received: ReceiveBuffer
+    addresses: Addresses
+    stopping: bool
+
+    def joined(self, connection: Connection) -> None:
+        """Registers a new connection."""
+
+    def left(self, connection: Connection) -> None:
+        """Removes an ended connection."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """The protocol of one connection: callbacks of asyncio, a handler for each type of frame, and the end.
 
     One timer, at the keepalive intervals, checks whether the client has begun, is alive, and takes what it asked for.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerOfConnections) -> None:
         self._server = server
         self._limits = server.limits
         self._received = server.received
@@ -146,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._server.turns.left:
             asyncio.get_running_loop().call_later(monotonic() - self._heard_s, self.go_on)
         else:
-            self._server.turns.wait(self)
+            self._server.turns.wait(self.address, self.go_on)
 
     def go_on(self) -> None:
         """Handles the frames that waited, and reads again after them."""
@@ -209,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
             self._agreed = True
             return
         self._budget.spend("SETTINGS", 1 + len(payload) // _SETTINGS_BYTES)
-        for number, value in read(payload).items():
+        for number, value in read_settings(payload).items():
             self._set(number, value)
         self._outlet.control(frame(frames.SETTINGS, frames.ACK, 0))
 

@@ -18,20 +18,19 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from popmq_http2.deadlines import Deadlines
 from popmq_http2.inbox import Buffered
 from popmq_http2.limits import Limits
-from popmq_http2.receiving import ReceiveBuffer
 from popmq_http2.server.addresses import Addresses
-from popmq_http2.server.call import Call
+from popmq_http2.server.call import Call, Method
 from popmq_http2.server.connection import Connection
 from popmq_http2.server.listening import Listening
-from popmq_http2.server.streams import Streams
+from popmq_http2.server.streams import expire
 from popmq_http2.server.turns import Turns
 from popmq_http2.status import QUOTED_MAX, Aborted, Code
+from popmq_http2.transports import ReceiveBuffer
 
 log = logging.getLogger("popmq_http2")
 
@@ -40,18 +39,6 @@ log = logging.getLogger("popmq_http2")
 _BACKLOG, _ACCEPTED_AT_ONCE = 1024, 32
 #: Memory of the task and the handler of a stream, which runs from the start; other calls wait for their request.
 STREAM_BYTES = 4_000
-
-
-@dataclass(frozen=True)
-class Method:
-    """How a method is called. `streams_in`: its handler gets only the Call, and reads messages from it.
-
-    `streams_out`: its handler is an async generator of messages, or a coroutine that writes to the call.
-    """
-
-    handler: Callable[..., Any]
-    streams_in: bool = False
-    streams_out: bool = False
 
 
 def unary(handler: Callable[[bytes, Call], Awaitable[bytes]]) -> Method:
@@ -95,7 +82,7 @@ class Server:
         self.turns = Turns()
         self._find = find
         self.check = check
-        self._deadlines: Deadlines[Call] = Deadlines(_expire)
+        self._deadlines: Deadlines[Call] = Deadlines(expire)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
         self._listening: list[Listening] = []
@@ -172,13 +159,13 @@ class Server:
             of_address = (one for one in self._connections if one.address == address)
             max(of_address, key=lambda one: one.held).relieve()
 
-    def opened(self, streams: Streams, call: Call) -> None:
+    def opened(self, call: Call) -> None:
         """Starts a new call: its deadline, and its handler once the request is there."""
         method = self._find(call.path)
         if method is None:
             call.end(Code.UNIMPLEMENTED, f"there is no method {call.path[:QUOTED_MAX]}")
             return
-        call.method, call.streams = method, streams
+        call.method = method
         if call.head.timeout_s is not None:
             call.deadline = self._deadlines.add(call, call.head.timeout_s)
         if method.streams_in:
@@ -200,8 +187,8 @@ class Server:
 
     def _start(self, call: Call, method: Method) -> None:
         """Starts the handler in its own task, which a deadline or a reset cancels."""
-        assert call.streams is not None
-        call.streams.started(call, self._loop.create_task(self._run(call, method), name=call.path))
+        call.task = self._loop.create_task(self._run(call, method), name=call.path)
+        call.running.count += 1
 
     async def _run(self, call: Call, method: Method) -> None:
         """Runs one handler and ends its call with the outcome."""
@@ -221,14 +208,7 @@ class Server:
             log.exception("the handler of %s raised", call.path)
             call.end(Code.UNKNOWN, f"the handler raised {type(error).__name__}")
         finally:
-            if call.streams is not None:
-                call.streams.stopped()
-
-
-def _expire(call: Call) -> None:
-    """Ends a call whose deadline has passed."""
-    if call.streams is not None:
-        call.streams.expire(call)
+            call.running.count -= 1
 
 
 async def _stream(call: Call, answer: Any) -> None:

@@ -15,10 +15,10 @@ The answers to frames that cannot be handled (RFC 9113, section 5.1):
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from popmq_http2.budget import Budget
 from popmq_http2.frame_reader import decoded, unpadded
@@ -41,15 +41,14 @@ from popmq_http2.frames import (
     frame,
 )
 from popmq_http2.hpack import Decoder, Header
-from popmq_http2.inbox import Inbox
+from popmq_http2.inbox import Buffered, Inbox
+from popmq_http2.limits import Limits
 from popmq_http2.request import Head, HeadReader, Malformed, check_trailers
 from popmq_http2.server.arrivals import Arrival, Arrivals
-from popmq_http2.server.call import Call
+from popmq_http2.server.call import Call, Running
 from popmq_http2.server.outlet import Outlet
+from popmq_http2.server.turns import Turns
 from popmq_http2.status import Aborted, Code
-
-if TYPE_CHECKING:
-    from popmq_http2.server.server import Server
 
 log = logging.getLogger("popmq_http2")
 
@@ -67,6 +66,24 @@ CALL_BYTES = 1_500
 _NO_ROOM = "the memory for requests is full, and this client holds most of it: send less at a time, and try again later"
 
 
+class ServerOfStreams(Protocol):
+    """What the streams of a connection need of the server: see Server."""
+
+    limits: Limits
+    buffered: Buffered
+    turns: Turns
+    check: Callable[[Call], None] | None
+
+    def relieve(self) -> None:
+        """Makes room for requests."""
+
+    def opened(self, call: Call) -> None:
+        """Starts a new call."""
+
+    def fed(self, call: Call) -> None:
+        """Handles new messages of a call, or their end."""
+
+
 class Streams:
     """The calls of a connection. `closing`: new ones are refused.
 
@@ -74,7 +91,7 @@ class Streams:
     client has finished, its id stays in `_ended` for a while, since frames of it may be under way.
     """
 
-    def __init__(self, server: Server, budget: Budget, outlet: Outlet) -> None:
+    def __init__(self, server: ServerOfStreams, budget: Budget, outlet: Outlet) -> None:
         self._server = server
         self._limits = server.limits
         self._budget = budget
@@ -88,10 +105,10 @@ class Streams:
         self._own_headers = 0
         self._ended: deque[int] = deque(maxlen=_ENDED_MAX)
         self._window_in = DEFAULT_WINDOW
-        self._running = 0
+        self._running = Running()
         #: What the unfinished requests had received at the last look, by stream.
         self._received: dict[int, int] = {}
-        self.arrivals = Arrivals(outlet)
+        self.arrivals = Arrivals(outlet.control)
         self.calls: dict[int, Call] = {}
         self.last_id = 0
         self.closing = False
@@ -217,7 +234,7 @@ class Streams:
             read = self._head(block)
         except Malformed as malformed:
             raise StreamFault(stream_id, PROTOCOL_ERROR, str(malformed)) from None
-        if self.closing or max(self._running, len(self.calls)) >= self._limits.streams:
+        if self.closing or max(self._running.count, len(self.calls)) >= self._limits.streams:
             self._budget.spend("calls above the number that is allowed")
             raise StreamFault(stream_id, REFUSED_STREAM, "too many calls at a time")
         self._open(stream_id, read, bool(flags & END_STREAM))
@@ -278,7 +295,8 @@ class Streams:
             turns.over(self._budget)
         own_bytes = CALL_BYTES + self._own_headers
         inbox = Inbox(limits, self._server.buffered, read.encoding, self._budget, own_bytes)
-        call = self.calls[stream_id] = Call(outlet, stream_id, read, inbox, limits.stream_window, outlet.call_window)
+        windows = limits.stream_window, outlet.call_window
+        call = self.calls[stream_id] = Call(outlet, self._running, stream_id, read, inbox, *windows)
         inbox.ended = ends
         if ends and call.body_left > 0:
             raise StreamFault(stream_id, PROTOCOL_ERROR, "the DATA are not as long as content-length says")
@@ -291,7 +309,7 @@ class Streams:
         elif read.refusal is not None:
             self._refuse(call)
         else:
-            self._server.opened(self, call)
+            self._server.opened(call)
 
     def _may_stay(self, call: Call) -> bool:
         """Whether a new call stays open although much room is taken; it is ended otherwise. Raises StreamFault."""
@@ -348,21 +366,6 @@ class Streams:
         if fault.code != STREAM_CLOSED:
             self._ended.append(fault.stream_id)
 
-    def started(self, call: Call, task: asyncio.Task[None]) -> None:
-        """Counts a running handler until it ends, even if its stream is reset before."""
-        call.task = task
-        self._running += 1
-
-    def stopped(self, _: asyncio.Task[None] | None = None) -> None:
-        """A handler has ended, or its task was cancelled before it began."""
-        self._running -= 1
-
-    def expire(self, call: Call) -> None:
-        """Ends a call whose deadline has passed. Its client has given it up, and reads what is left to no purpose."""
-        self._outlet.end(call, Code.DEADLINE_EXCEEDED, "the deadline has passed")
-        call.tell(Arrival.REFUSED)
-        _cancel(call)
-
     # A call leaves `calls` in exactly two ways: here, after its last frame was written, and in _drop.
     def closed(self, call: Call) -> None:
         """Removes a finished call. If its client was still sending, it does not know the end yet."""
@@ -394,9 +397,16 @@ class Streams:
         call.tell(arrival)
 
 
+def expire(call: Call) -> None:
+    """Ends a call whose deadline has passed. Its client has given it up, and reads what is left to no purpose."""
+    call.end(Code.DEADLINE_EXCEEDED, "the deadline has passed")
+    call.tell(Arrival.REFUSED)
+    _cancel(call)
+
+
 def _cancel(call: Call) -> None:
     if call.task is not None and not call.task.done():
-        if not call.entered and call.streams is not None:  # its handler never begins
+        if not call.entered:  # its handler never begins
             call.entered = True
-            call.task.add_done_callback(call.streams.stopped)
+            call.task.add_done_callback(call.running.cancelled)
         call.task.cancel()

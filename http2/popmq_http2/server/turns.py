@@ -10,12 +10,10 @@ that only open calls make turns of seconds; a new connection is greeted after it
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable
 
 from popmq_http2.budget import Budget
-
-if TYPE_CHECKING:
-    from popmq_http2.server.connection import Connection
 
 #: Calls opened in one turn: some 10 ms, besides what their handlers take.
 CALLS_AT_ONCE = 500
@@ -32,7 +30,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._lines: dict[str, dict[Connection, None]] = {}
+        self._lines: dict[str, deque[Callable[[], None]]] = {}
         #: Calls that may be opened; at 0 they have to wait for the next turn. Who opens one counts it.
         self.left = CALLS_AT_ONCE
 
@@ -41,9 +39,9 @@ class Turns:
         budget.turn = -1
         self._loop.call_soon(self.next)
 
-    def wait(self, connection: Connection) -> None:
-        """Puts a connection in line after the turn is over; it goes on (`Connection.go_on`) in one of the next."""
-        self._lines.setdefault(connection.address, {})[connection] = None
+    def wait(self, address: str, go_on: Callable[[], None]) -> None:
+        """Puts a connection in line after the turn is over, once: in one of the next, `go_on` lets it go on."""
+        self._lines.setdefault(address, deque()).append(go_on)
 
     def next(self) -> None:
         """Begins a turn with those in line. They use it up before new reads do, which have waited for less."""
@@ -51,8 +49,7 @@ class Turns:
         while self._lines and self.left:
             address = next(iter(self._lines))
             line = self._lines.pop(address)
-            connection = next(iter(line))
-            del line[connection]
+            go_on = line.popleft()
             if line:
                 self._lines[address] = line
-            connection.go_on()
+            go_on()

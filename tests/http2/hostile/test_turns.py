@@ -14,9 +14,9 @@ from harness.attacks import ATTACKS, GREETING, head
 from popmq_http2 import Limits, Server
 from popmq_http2.budget import TURN_POINTS
 from popmq_http2.frames import END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, frame
-from popmq_http2.receiving import RECEIVE_BYTES
 from popmq_http2.server.connection import Connection
 from popmq_http2.server.turns import CALLS_AT_ONCE
+from popmq_http2.transports import RECEIVE_BYTES
 from tests.http2.conftest import Echo
 from tests.http2.wire import Wire
 
