@@ -186,6 +186,14 @@ def upward(path: str, tree: ast.AST) -> Iterator[str]:
                 yield f"{path}:{found.line} imports {found.name} from above"
 
 
+def across_the_wire(path: str, tree: ast.AST) -> Iterator[str]:
+    """Imports of client and server of the transport from each other, and of either from what both share."""
+    others = {"client", "server", "__init__.py"} - {Path(path).parts[2]}
+    for found in imports(path, tree):
+        if "__init__.py" in others and found.under(*(f"popmq_http2.{side}" for side in others)):
+            yield f"{path}:{found.line} imports {found.name}: the two sides share only what is below both"
+
+
 def past_the_seam(path: str, tree: ast.AST) -> Iterator[str]:
     """Imports of the protocols, access and metrics from below the seam: a second engine has none of it."""
     for found in imports(path, tree):
@@ -285,6 +293,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         (strangers, ROOM_FOLDERS),
         (other_doors, ROOM_FOLDERS),
         (upward, ("server/popmq_server",)),
+        (across_the_wire, ("http2/popmq_http2",)),
         (past_the_seam, ABOVE_THE_SEAM),
         (private_names, ROOM_FOLDERS + PUBLIC_TESTS),
         (from_test_modules, EVERYTHING),
@@ -295,6 +304,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         "each room imports only what it may",
         "one door per library",
         "downwards only",
+        "neither side of the transport knows the other",
         "nothing past the seam",
         "private means private",
         "no helpers in test modules",
@@ -355,6 +365,9 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (other_doors, "sdk/popmq/_async/transport/channel.py", "import grpc"),
         (upward, "server/popmq_server/embedded/rules/delivery/pop.py", "from popmq_server.embedded.loop import broker"),
         (upward, "server/popmq_server/embedded/store/keys.py", "from popmq_server.process import serving"),
+        (across_the_wire, "http2/popmq_http2/client/call.py", "from popmq_http2.server.call import Call"),
+        (across_the_wire, "http2/popmq_http2/server/call.py", "from popmq_http2.client.target import Target"),
+        (across_the_wire, "http2/popmq_http2/inbox.py", "from popmq_http2.server.call import Call"),
         (
             upward,
             "server/popmq_server/protocols/native/native.py",
@@ -405,6 +418,9 @@ def test_a_broken_wall_is_noticed(rule: Rule, path: str, code: str) -> None:
             "server/popmq_server/embedded/rules/delivery/pop.py",
             "from popmq_server import clock\nfrom popmq_server.embedded.state import tx",
         ),
+        (across_the_wire, "http2/popmq_http2/__init__.py", "from popmq_http2.server.call import Call"),
+        (across_the_wire, "http2/popmq_http2/client/call.py", "from popmq_http2.client import blocks, target"),
+        (across_the_wire, "http2/popmq_http2/server/call.py", "from popmq_http2.inbox import Inbox"),
         (past_the_seam, "server/popmq_server/protocols/server.py", "from popmq_server.contract.engine import Engine"),
         (
             private_names,
