@@ -27,7 +27,7 @@ from bench.parts.storm import message
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop import lists
+from popmq_server.embedded.loop import in_pieces
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer.core import Core
 from popmq_server.values.handles import Handle
@@ -104,7 +104,7 @@ class _Bench:
             return answer
 
         for query in (queries.Topics(), queries.Groups(), queries.Store()):
-            asyncio.run(lists.answered(execute, query))
+            asyncio.run(in_pieces.answered(execute, query))
         return took
 
     def heartbeat(self) -> float:

@@ -12,7 +12,7 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop import lists, parked_pulls
+from popmq_server.embedded.loop import in_pieces, parked_pulls
 from popmq_server.embedded.loop.broker import Broker
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
@@ -125,7 +125,7 @@ async def test_a_page_that_is_browsed_in_pieces_is_the_same(broker: Broker, monk
     await sent(broker, *[letter * size for letter, size in zip("abcdef", [1, 300, 2, 90, 1, 1], strict=True)])
     asked = [queries.Browse("t", 0, 1, most, size) for most in (1, 3, 9) for size in (1, 150, 400, 9999)]
     whole = [await broker.execute(query) for query in asked]
-    monkeypatch.setattr(lists, "PIECE_MESSAGES", 2)
-    monkeypatch.setattr(lists, "PIECE_BYTES", 100)
+    monkeypatch.setattr(in_pieces, "PIECE_MESSAGES", 2)
+    monkeypatch.setattr(in_pieces, "PIECE_BYTES", 100)
     for query, expected in zip(asked, whole, strict=True):
         assert (await broker.ask(query))[:4] == expected[:4], query

@@ -8,7 +8,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract.commands.sessions import LOCK_MS, Assignment
-from popmq_server.embedded.loop.queue_locks import QueueLocks
+from popmq_server.embedded.loop.consumers import QueueLocks
 from popmq_server.embedded.loop.rebalance import (
     NOT_KNOWN,
     STRATEGIES,

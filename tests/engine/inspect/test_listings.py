@@ -12,7 +12,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import Rows
 from popmq_server.contract.commands.queries import Query
-from popmq_server.embedded.loop import lists
+from popmq_server.embedded.loop import in_pieces
 from popmq_server.embedded.rules.inspect import names, stats
 from popmq_server.embedded.rules.operate import message_groups
 from popmq_server.embedded.rules.sending import delay, transaction
@@ -46,7 +46,7 @@ def whole(rig: Rig, query: Query[Any]) -> Any:
         assert work < 5000, f"a piece of {query} made {work} calls"
         return answers[0]
 
-    return asyncio.run(lists.answered(execute, query))
+    return asyncio.run(in_pieces.answered(execute, query))
 
 
 def many(rig: Rig, count: int) -> Rig:
@@ -219,9 +219,9 @@ def test_joined_pieces_end_at_the_wanted_number_of_rows() -> None:
         begin = int(query.after or 0)
         return Rows([str(begin)], str(begin + 1) if begin < 9 else "")
 
-    rows = asyncio.run(lists.answered(execute, queries.Topics(rows_max=4)))
+    rows = asyncio.run(in_pieces.answered(execute, queries.Topics(rows_max=4)))
     assert (rows, rows.after) == (["0", "1", "2", "3"], "4")
-    assert len(asyncio.run(lists.answered(execute, queries.Topics()))) == 10
+    assert len(asyncio.run(in_pieces.answered(execute, queries.Topics()))) == 10
 
 
 def test_delayed_messages_come_in_pieces_soonest_first(make_rig: MakeRig) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.inspect import look_up
-from popmq_server.embedded.rules.topics import index, index_merge
+from popmq_server.embedded.rules.topics import index
 from popmq_server.embedded.store.keys import TOPIC_AT
 from popmq_server.errors import Refused
 from popmq_server.values.outgoing import Outgoing, hash8
@@ -205,7 +205,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "BLOCKS_MAX", 10)
     monkeypatch.setattr(index, "NAMES_MAX", 20)
     monkeypatch.setattr(index, "NAMES_LARGE", 4)
-    monkeypatch.setattr(index_merge, "FRESH_MIN", 1)
+    monkeypatch.setattr(index, "FRESH_MIN", 1)
 
 
 @pytest.mark.slow
@@ -245,21 +245,21 @@ def test_large_blocks_are_left_as_they_are_and_walked(rig: Rig, small: None) -> 
 def test_blocks_are_said_together_seconds_after_enough_of_them_were_stored(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, small: None
 ) -> None:
-    monkeypatch.setattr(index_merge, "FRESH_MIN", 25)
+    monkeypatch.setattr(index, "FRESH_MIN", 25)
     rig.topic()
     quiet = rig.core.next_due_ms
     for number in range(24):
         sent(rig, f"a{number}")
     assert rig.core.next_due_ms == quiet
     sent(rig, "a24")
-    assert rig.core.next_due_ms == rig.now + index_merge.MERGE_EVERY_MS
-    rig.advance(index_merge.MERGE_EVERY_MS)
+    assert rig.core.next_due_ms == rig.now + index.MERGE_EVERY_MS
+    rig.advance(index.MERGE_EVERY_MS)
     assert len(rig.read("widx")) == 2
     assert rig.core.next_due_ms == quiet
     rig.restart()
     for number in range(25, 50):
         sent(rig, f"a{number}")
-    rig.advance(index_merge.MERGE_EVERY_MS)
+    rig.advance(index.MERGE_EVERY_MS)
     assert len(rig.read("widx")) == 5
 
 

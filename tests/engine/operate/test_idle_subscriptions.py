@@ -11,7 +11,7 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.rules.operate import idle_subscriptions
-from popmq_server.embedded.rules.topics import topic_round
+from popmq_server.embedded.rules.topics import walks
 from popmq_server.embedded.state.tx import Tx
 from tests.engine import lites, work
 from tests.engine.conftest import MakeRig
@@ -317,7 +317,7 @@ def test_the_first_piece_of_a_later_round_costs_the_same_however_many_subscripti
         return lambda: job.run(tx)
 
     monkeypatch.setattr(idle_subscriptions, "LOOKS_MAX", 10)
-    monkeypatch.setattr(topic_round, "LOOKS_MAX", 10)
+    monkeypatch.setattr(walks, "LOOKS_MAX", 10)
     assert work.grows(piece(20), piece(200)) < 1.2
 
 

@@ -12,7 +12,8 @@ from popmq_server.embedded.rules.retention import floors, retention
 from popmq_server.embedded.rules.retention.chunks import chunks as chunks_of
 from popmq_server.embedded.rules.retention.retention import Retention
 from popmq_server.embedded.rules.sending import size_limit
-from popmq_server.embedded.rules.topics import backlog, topic_round
+from popmq_server.embedded.rules.topics import backlog
+from popmq_server.embedded.rules.topics import walks as topic_walks
 from popmq_server.embedded.state.tx import Tx
 from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing
@@ -289,7 +290,7 @@ def test_a_send_is_stored_without_a_walk_if_all_groups_had_passed_the_oldest_mes
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = calls_of_pieces(monkeypatch, size_limit.Watching)
-    monkeypatch.setattr(topic_round, "LOOKS_MAX", 50)
+    monkeypatch.setattr(topic_walks, "LOOKS_MAX", 50)
 
     def pieces(groups: int) -> list[int]:
         rig = passed_by(make_rig(str(groups)), groups)

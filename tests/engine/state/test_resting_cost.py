@@ -17,7 +17,7 @@ from popmq_server.embedded.loop.waiters import Waiters
 from popmq_server.embedded.rules.inspect import stats
 from popmq_server.embedded.rules.operate import idle_subscriptions
 from popmq_server.embedded.rules.retention import retention
-from popmq_server.embedded.rules.topics import backlog, index_merge, topic_round
+from popmq_server.embedded.rules.topics import backlog, index, walks
 from popmq_server.embedded.state import checkpoints, space
 from popmq_server.embedded.state.lite_watch import wake_key
 from tests.engine.conftest import MakeRig
@@ -129,14 +129,14 @@ def test_the_longest_piece_of_a_minute_costs_the_same_beside_many_topics(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, minute: int
 ) -> None:
     """Retention, sizes, unique ids, index blocks, idle subscriptions: each goes over the topics in pieces."""
-    monkeypatch.setattr(topic_round, "LOOKS_MAX", 20)
+    monkeypatch.setattr(walks, "LOOKS_MAX", 20)
     monkeypatch.setattr(retention, "LOOKS_MAX", 60)
     monkeypatch.setattr(idle_subscriptions, "LOOKS_MAX", 20)
     longest = []
     for name, count in (("small", 60), ("large", 600)):
         rig = make_rig(name)
         rig.run(*(ask.CreateTopic(f"t{number:03}", 1, False, KEEP) for number in range(count)))
-        rig.core.state.fresh_blocks = index_merge.FRESH_MIN
+        rig.core.state.fresh_blocks = index.FRESH_MIN
         rig.skip(minute * MINUTE)
         longest.append(max(piece(rig) for _ in iter(lambda rig=rig: rig.due, False)))  # type: ignore[misc]
     assert longest[1] < 1.5 * longest[0]

@@ -14,7 +14,7 @@ from popmq_server.embedded.rules.delivery import owner
 from popmq_server.embedded.rules.delivery.revive import Reviving
 from popmq_server.embedded.state.jobs import JobFailed
 from popmq_server.embedded.store.lmdb import MapFull
-from popmq_server.embedded.writer import core
+from popmq_server.embedded.writer import core, nearly_full
 from popmq_server.embedded.writer.batch import Batch, Committed
 from popmq_server.values.message import Extra
 from tests.engine.rig import MINUTE, SECOND, Rig, bodies, message, refusal, refusals, sending
@@ -73,16 +73,16 @@ def test_many_large_messages_in_one_batch_cost_a_bounded_number_of_commits(
     scattered: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = list[int]()
-    attempt = core.Core._attempt
+    attempt = core.Core.attempt
 
     def counted(self: core.Core, group: Batch, order: list[int], *rest: object, **shut: bool) -> Committed:
         tried.append(len(order))
         return attempt(self, group, order, *rest, **shut)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(core.Core, "_attempt", counted)
+    monkeypatch.setattr(core.Core, "attempt", counted)
     asked = [of("large", LARGE, f"x{number}") for number in range(40)]
     assert refusals(scattered.run(*asked)) == ["STORAGE_FULL"] * 40
-    assert len(tried) <= 4 * core.HALVINGS_MAX + 4
+    assert len(tried) <= 4 * nearly_full.HALVINGS_MAX + 4
 
 
 def lapsed(rig: Rig) -> set[str]:

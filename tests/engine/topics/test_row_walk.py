@@ -8,8 +8,8 @@ import pytest
 
 from popmq_server.embedded.rules.sending import staging
 from popmq_server.embedded.rules.sending.dedup import DEDUP_KEEP_MS
-from popmq_server.embedded.rules.topics import row_walk
-from popmq_server.embedded.rules.topics.row_walk import RowWalk
+from popmq_server.embedded.rules.topics import walks
+from popmq_server.embedded.rules.topics.walks import RowWalk
 from popmq_server.embedded.store.keys import DATABASES
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.writer import housekeeping
@@ -79,7 +79,7 @@ def test_old_stages_and_sinks_after_rows_that_cannot_be_read_are_dropped(rig: Ri
 def test_a_piece_over_rows_that_cannot_be_read_is_bounded_too(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_walk, "_TOLD_MAX", 4)
+    monkeypatch.setattr(walks, "_TOLD_MAX", 4)
     for number in range(1, 10):
         rig.send("a", producer=f"p{number}", number=number)
     spoil(rig, "dedup", *range(9))

@@ -8,7 +8,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.rules.topics import index, index_merge
+from popmq_server.embedded.rules.topics import index
 from popmq_server.embedded.rules.topics.topic import OPEN_BYTES_MAX, OPEN_MS_MAX
 from popmq_server.embedded.store.keys import U64
 from popmq_server.embedded.store.lmdb import Transaction
@@ -188,11 +188,11 @@ def test_the_oldest_message_under_a_lease_is_reported_with_its_own_time(rig: Rig
 
 def test_messages_that_join_a_chunk_after_an_index_merge_are_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "NAMES_MAX", 2)
-    monkeypatch.setattr(index_merge, "FRESH_MIN", 1)
+    monkeypatch.setattr(index, "FRESH_MIN", 1)
     rig.topic()
     for number in range(20):
         rig.send(f"a{number}")
-        rig.advance(index_merge.MERGE_EVERY_MS)
+        rig.advance(index.MERGE_EVERY_MS)
         if number % 5 == 4:
             rig.skip(OPEN_MS_MAX)
     for number in range(20):

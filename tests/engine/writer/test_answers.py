@@ -14,8 +14,8 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.loop.broker import Broker
-from popmq_server.embedded.writer import answers
-from popmq_server.embedded.writer.answers import NEXT_BATCH
+from popmq_server.embedded.writer import batch
+from popmq_server.embedded.writer.batch import NEXT_BATCH
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.values.limits import KEEP_MS_MAX
@@ -31,7 +31,7 @@ COUNT = 20
 
 @pytest.fixture(autouse=True)
 def bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", BOUND)
+    monkeypatch.setattr(batch, "ANSWER_BYTES_MAX", BOUND)
 
 
 def large(number: int, message_id: str = "") -> ask.Send:
@@ -103,7 +103,7 @@ def test_commands_without_messages_in_their_answer_are_not_postponed(filled: Rig
 
 @pytest.mark.slow
 def test_one_answer_is_always_given_whatever_its_size(filled: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 1)
+    monkeypatch.setattr(batch, "ANSWER_BYTES_MAX", 1)
     first, second = filled.run(ask.Pop("t", "g", max_messages=1), ask.Pop("t", "g", max_messages=1))
     assert (len(first.rows), second) == (1, NEXT_BATCH)
 

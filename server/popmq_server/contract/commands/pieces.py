@@ -1,4 +1,4 @@
-"""Pieces of searches and redrives, as the embedded engine runs them: see redrive.py, look_up.py, why.py, peek.py.
+"""Pieces of searches and redrives, as the embedded engine runs them: see redrive.py, look_up.py, why.py, pop.py.
 
 A command does what fits into a transaction beside other commands, and its answer holds the place to continue at.
 loop/in_pieces.py repeats them until the query of inspection.py is answered. The protocols do not send them.

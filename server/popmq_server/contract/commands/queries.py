@@ -6,7 +6,7 @@ Queries run between the commands (LANE_POP), so each answer shows one consistent
 
 A Listing may have any number of rows; `ask` answers with up to `rows_max` of them (0 = all), and `Rows.after` is the
 `after` of the next page. An engine may collect them in pieces, with other commands in between, so that a long list does
-not delay them; each piece shows one consistent state (loop/lists.py).
+not delay them; each piece shows one consistent state (loop/in_pieces.py).
 """
 
 from dataclasses import dataclass

@@ -6,9 +6,9 @@
     for each lease       it has its CheckPoint, its parts do not overlap, an owner's has its owner and its token
     counters             retry entries, pins and passed messages equal a scan
     checksums            each row matches its own, if the store has them (check_rows.py)
-    not visible yet      check_timing.py, check_staging.py
+    not visible yet      check_pending.py
     lite topics          check_lite.py
-    schedules            check_schedules.py
+    schedules            check_pending.py
 
 The pages of the file come first (datafile/walk.py): with a damaged one the rest is not read. It writes nothing
 (repair.py does), and loads the tables as a starting broker does (state.py).
@@ -22,17 +22,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from popmq_server.embedded.fsck import (
-    check_dead_letters,
-    check_fifo,
-    check_history,
-    check_lite,
-    check_log,
-    check_rows,
-    check_schedules,
-    check_staging,
-    check_timing,
-)
+from popmq_server.embedded.fsck import check_dead_letters, check_lite, check_log, check_pending, check_rows
 from popmq_server.embedded.rules.topics.log import Log, located_in
 from popmq_server.embedded.rules.topics.topic import IDX_HEAD
 from popmq_server.embedded.state.state import State
@@ -40,9 +30,12 @@ from popmq_server.embedded.store.checkpoint import CheckPoint, members_of
 from popmq_server.embedded.store.folder import data_file
 from popmq_server.embedded.store.keys import (
     DUE_KEY,
+    FWAIT_KEY,
+    FWAIT_VALUE,
     NEVER,
     RQ_KEY,
     RQ_VALUE,
+    STAT_KEY,
     SUB_OWNER,
     U32,
     U64,
@@ -51,7 +44,9 @@ from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.rows import RowReader
 from popmq_server.embedded.store.store import ReadOnlyStore, reading
 from popmq_server.errors import StartError
+from popmq_server.values.fields import LITE_TOPIC, MESSAGE_GROUP, text
 from popmq_server.values.ids import GroupId, GroupTopic, TopicId
+from popmq_server.values.outgoing import hash8
 
 TOPIC_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
 PERMISSIONS = ("READ_WRITE", "READ_ONLY", "WRITE_ONLY", "NO_ACCESS")
@@ -114,12 +109,12 @@ def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
     yield from _check_unsubscribed(kv, state)
     yield from _check_pins(kv, state)
     yield from _check_bytes(kv, state)
-    yield from check_timing.check_deadlines(kv, state)
-    yield from check_timing.check_pending(kv, state)
-    yield from check_staging.check(kv, state)
-    yield from check_schedules.check(kv, state)
+    yield from check_pending.check_deadlines(kv, state)
+    yield from check_pending.check_pending(kv, state)
+    yield from check_pending.check_stages(kv, state)
+    yield from check_pending.check_schedules(kv, state)
     yield from check_dead_letters.check(kv, state)
-    yield from check_history.check(kv)
+    yield from check_rows.check_history(kv)
 
 
 def _check_lost(kv: Transaction) -> Iterator[str]:
@@ -221,7 +216,7 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
         held: Counter[tuple[int, int]] = Counter()
         released: dict[tuple[int, int], int] = {}
         yield from _count_leased(kv, state, leased.get((group_id, topic_id), []), where, held, released)
-        yield from check_fifo.count_waiting(kv, state, (group_id, topic_id), where, held, released)
+        yield from _count_waiting(kv, state, (group_id, topic_id), where, held, released)
         yield from _count_retries(kv, state, group_id, topic_id, where, held, released)
         for place, times in held.items():
             if times != 1 and one_place(state, (group_id, topic_id)):
@@ -311,7 +306,7 @@ def _check_pins(kv: Transaction, state: State) -> Iterator[str]:
                 if log.chunk_of(unit[2]) != ck.chunk_of(member):
                     yield f"CheckPoint {ck_id}: member {member} pins another chunk than the one it lies in"
     counted: Counter[int] = Counter()
-    for kind, group_id, topic_id, position in itertools.chain(_retries(kv), check_fifo.pinned(kv)):
+    for kind, group_id, topic_id, position in itertools.chain(_retries(kv), _waiting(kv)):
         chunk = log.chunk_of(position)
         counted[chunk] += 1
         if chunk < 0 and group_id in state.groups and topic_id in state.topics:
@@ -327,6 +322,41 @@ def _retries(kv: Transaction) -> Iterator[tuple[str, int, int, int]]:
     for key, value in kv.scan("rq"):
         group_id, topic_id, _ = RQ_KEY.unpack(key)
         yield "retry", group_id, topic_id, RQ_VALUE.unpack_from(value)[0]
+
+
+def _count_waiting(
+    kv: Transaction,
+    state: State,
+    where: GroupTopic,
+    name: str,
+    held: Counter[tuple[int, int]],
+    released: dict[tuple[int, int], int],
+) -> Iterator[str]:
+    """Adds waiting entries to `held`; a tied entry must have been released by its CheckPoint."""
+    log, count = Log(kv), 0
+    for key, value in kv.scan("fwait", STAT_KEY.pack(*where)):
+        _, _, message_group, offset = FWAIT_KEY.unpack(key)
+        position, size, _, queue, _, ck_id, member, _ = FWAIT_VALUE.unpack_from(value)
+        count += 1
+        place = check_dead_letters.place_of(kv, where[1], position, queue, offset)
+        held[place] += 1
+        if ck_id in state.ck and not released.pop((ck_id, member), 0) and not state.torn(ck_id, member):
+            yield f"{name}: a waiting entry is tied to member {member} of CheckPoint {ck_id}, which did not release it"
+        passed = offset < state.poff.get((*where, queue), 0)
+        if place[0] != check_dead_letters.REDRIVEN and not passed and where not in state.sweeps:
+            yield f"{name}: queue {queue} offset {offset} waits, but is not passed"
+        read = log.fetch(where[1], position, size)
+        if read is not None and hash8(text(read[1], MESSAGE_GROUP) or text(read[1], LITE_TOPIC)) != message_group:
+            yield f"{name}: queue {queue} offset {offset} waits under another message group than its own"
+    if count != state.stat[where].waiting:
+        yield f"{name}: {count} messages wait, counted {state.stat[where].waiting}"
+
+
+def _waiting(kv: Transaction) -> Iterator[tuple[str, int, int, int]]:
+    """("waiting", group id, topic id, position) of each waiting message, which holds its chunk."""
+    for key, value in kv.scan("fwait"):
+        group_id, topic_id, _, _ = FWAIT_KEY.unpack(key)
+        yield "waiting", group_id, topic_id, U64.unpack_from(value)[0]
 
 
 def _check_bytes(kv: Transaction, state: State) -> Iterator[str]:

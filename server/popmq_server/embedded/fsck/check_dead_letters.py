@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from popmq_server.embedded.fsck import check_history
+from popmq_server.embedded.fsck import check_rows
 from popmq_server.embedded.rules.delivery import deadletter, history
 from popmq_server.embedded.rules.topics.index import WIDE_HEAD, WIDE_NAME
 from popmq_server.embedded.rules.topics.log import Log, entries, is_readable
@@ -80,7 +80,7 @@ def _check_redriven(kv: Transaction, state: State) -> Iterator[str]:
     Nothing is said where a group may be done with a message without a row of history: by a filter, by its age, by an
     offset, or because an operator moved the group past it.
     """
-    for topic_id, queue, row in check_history.rows(kv):
+    for topic_id, queue, row in check_rows.history_rows_of(kv):
         where, offset = (GroupId(row.group_id), TopicId(topic_id)), row.first
         if row.how != history.REDRIVEN or not _tells_all(state, where):
             continue

@@ -5,22 +5,31 @@ close   (the api has closed its port) → wake the parked → writer drains → 
 """
 
 import asyncio
+import itertools
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 from popmq_server.clock import Clock
 from popmq_server.contract.commands import (
     Available,
+    Change,
+    ChangeInvisibleTime,
     Check,
     CountChecks,
+    DeleteGroup,
+    DeleteTopic,
     Listen,
     Pop,
     Popped,
     Pull,
     Pulled,
+    PurgeTopic,
     Send,
+    SetConsumeMode,
+    SetFilter,
     Stage,
+    UpdateTopic,
     queries,
 )
 from popmq_server.contract.commands.numbers import (
@@ -38,21 +47,18 @@ from popmq_server.contract.commands.sessions import Assignment, Heartbeat
 from popmq_server.contract.commands.store import Piece
 from popmq_server.contract.producers import ProducerStream
 from popmq_server.contract.room import Room
-from popmq_server.embedded.loop import lists
-from popmq_server.embedded.loop.afterwards import AFTERWARDS
+from popmq_server.embedded.loop import in_pieces
 from popmq_server.embedded.loop.backup import backup
 from popmq_server.embedded.loop.consumers import Consumers
 from popmq_server.embedded.loop.hashes import with_hashes
 from popmq_server.embedded.loop.in_pieces import REPEATED, InPieces, any_later
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
-from popmq_server.embedded.loop.popped import release_of, waited, with_handles
 from popmq_server.embedded.loop.producers import Producers, Stream
 from popmq_server.embedded.loop.waiters import Key, Waiters
 from popmq_server.embedded.rules.lite import lite_pop
 from popmq_server.embedded.store.store import Store
-from popmq_server.embedded.writer import answers
 from popmq_server.embedded.writer.admitted import Admitted
-from popmq_server.embedded.writer.batch import Committed
+from popmq_server.embedded.writer.batch import READS, Committed, answer_bytes
 from popmq_server.embedded.writer.core import Core
 from popmq_server.embedded.writer.writer import Writer
 from popmq_server.errors import Refused
@@ -60,6 +66,7 @@ from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options, Unnamed
 from popmq_server.values.handles import read_transaction
 from popmq_server.values.leased import Leased
+from popmq_server.values.message import dead_letter_topic
 
 log = logging.getLogger("popmq.broker")
 
@@ -152,7 +159,7 @@ class Broker(InPieces):
         The admitted commands are bounded (admitted.py): callers get BUSY before the process runs out of memory. An
         answer with messages needs room (contract/room.py).
         """
-        room = self._room if isinstance(command, answers.READS) else None
+        room = self._room if isinstance(command, READS) else None
         if room is not None:
             room.check()
         size = self._admitted.admit(command)
@@ -171,7 +178,7 @@ class Broker(InPieces):
             del ticket  # its future has the refusal, whose traceback has this frame
         if room is not None:
             try:
-                room.hold(answers.bytes_of(result))
+                room.hold(answer_bytes(result))
             except Refused:
                 self._unheard(command, result)
                 raise
@@ -179,7 +186,7 @@ class Broker(InPieces):
 
     async def ask(self, query: Query[A]) -> A:
         """Answers one query; the numbers of groups get those that only the event loop has."""
-        answer: A = await lists.answered(self._groups if isinstance(query, queries.Groups) else self.execute, query)
+        answer: A = await in_pieces.answered(self._groups if isinstance(query, queries.Groups) else self.execute, query)
         return answer
 
     async def _groups(self, query: queries.Groups) -> Rows[GroupNumbers]:
@@ -226,10 +233,10 @@ class Broker(InPieces):
             if chained:
                 self.quota_waiters.wake_at(key, popped.quota_ms)
             if popped.again or popped.rows or command.token is not None or popped.replay:
-                return with_handles(popped, command.handles)
+                return _with_handles(popped, command.handles)
             chained = popped.quota_ms > popped.popped_ms
             if not (wait_ms and await self._park(key, lot, popped, seen, deadline_ms)):
-                return waited(popped, self.clock.now_ms())
+                return _waited(popped, self.clock.now_ms())
 
     async def _park(
         self, key: Key, lot: Waiters, popped: Leased, seen: dict[Waiters, tuple[int, int]], deadline_ms: int
@@ -255,7 +262,7 @@ class Broker(InPieces):
         """
         if isinstance(result, Leased):
             if result.rows and command.token is None and (command.release_if_gone or not command.attempt_id):
-                self._submit(release_of(command, result)).cancel()  # it has no caller either: `_answer` finishes it
+                self._submit(_release_of(command, result)).cancel()  # it has no caller either: `_answer` finishes it
         elif any_later(result):
             self.carry_on(command, result)
 
@@ -392,3 +399,75 @@ def _numbers_of(committed: Committed) -> CommitNumbers:
     count = len(committed.results)
     late = timed.late_ms, timed.released_late_ms, len(timed.given_up)
     return CommitNumbers(committed.wrote, count, committed.seconds, *late, events, committed.failures)
+
+
+def _with_handles(leased: Leased, handles: bool) -> Popped:
+    """The answer of a Pop; without `handles`, those of its rows are empty."""
+    texts = leased.texts if handles else itertools.repeat(b"")
+    rows = [
+        (data, stored_ms, queue, offset, attempt, text)
+        for (data, stored_ms, queue, offset, attempt, _), text in zip(leased.rows, texts, strict=False)
+    ]
+    return Popped(rows, leased.popped_ms, leased.due_ms, leased.rest, leased.replay, leased.sealed, leased.type)
+
+
+def _waited(popped: Leased, now_ms: int) -> Popped:
+    """The answer of a Pop whose wait is over: empty, or the refusal that explains why it got no message."""
+    if popped.refusal is None:
+        return _with_handles(popped, False)
+    if popped.quota_ms > popped.popped_ms:
+        popped.refusal.retry_after_ms = max(1, popped.quota_ms - now_ms)
+    raise popped.refusal
+
+
+def _release_of(command: Pop, popped: Leased) -> ChangeInvisibleTime:
+    """The command that undoes a Pop whose caller has left.
+
+    See docs/decisions/0021-cancelled-pops.md.
+    """
+    changes = tuple(Change(handle, "release", 0, True, "the caller went away") for handle in popped.handles)
+    return ChangeInvisibleTime(command.group, changes)
+
+
+# ── What follows a command, whether its caller still waits for the answer or has left ─────────────────────────────────
+
+
+def _topic_changed(broker: Broker, done: UpdateTopic | PurgeTopic) -> None:
+    """Pops that wait for a quota look again."""
+    broker.quota_waiters.look_again(done.name)
+
+
+def _mode_changed(broker: Broker, done: SetConsumeMode) -> None:
+    broker.quota_waiters.look_again(done.topic)
+
+
+def _filter_changed(broker: Broker, done: SetFilter) -> None:
+    """Each parked call of the group looks again: one that names the old filter is refused, wherever it is in line."""
+    for lot in (broker.waiters, broker.watchers, broker.quota_waiters):
+        lot.look_again(done.topic, done.group)
+    broker.pulls.waiters.look_again(done.topic)
+
+
+def _topic_deleted(broker: Broker, done: DeleteTopic) -> None:
+    """A topic that is created again under this name has no queue locks and begins its metrics at zero."""
+    broker.consumers.locks.forget(topic=done.name)
+    broker.metrics.forget(topic=done.name)
+
+
+def _group_deleted(broker: Broker, done: DeleteGroup) -> None:
+    """The same for a group and its dead letter topic; its clients have to report again."""
+    letters = dead_letter_topic(done.name)
+    broker.consumers.locks.forget(group=done.name, topic=letters)
+    broker.consumers.sessions.forget(done.name)
+    broker.metrics.forget(group=done.name)
+    broker.metrics.forget(topic=letters)
+
+
+AFTERWARDS: dict[type, Callable[[Broker, Any], None]] = {
+    UpdateTopic: _topic_changed,
+    PurgeTopic: _topic_changed,
+    SetConsumeMode: _mode_changed,
+    SetFilter: _filter_changed,
+    DeleteTopic: _topic_deleted,
+    DeleteGroup: _group_deleted,
+}

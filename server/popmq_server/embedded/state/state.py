@@ -86,7 +86,7 @@ class State(AllTables):
         self.deleted_ms = 0
         #: When this process began to serve the store.
         self.started_ms = 0
-        #: Index blocks written since the last search for blocks to merge (index_merge.py).
+        #: Index blocks written since the last search for blocks to merge (index.py).
         self.fresh_blocks = 0
         #: Names of topics with a live producer that can answer check backs. A Listen command sets it, on the writer
         #: thread (check_back.py).

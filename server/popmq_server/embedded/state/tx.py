@@ -91,7 +91,7 @@ class Tx:
         self.staged_count = 0
         #: Bytes of them in topics with a limit of bytes: size_limit.py.
         self.coming: dict[int, int] = {}
-        #: Message bytes in the answers of this batch: answers.py.
+        #: Message bytes in the answers of this batch: batch.py.
         self.answered = 0
         #: The dead letters that the commands of this transaction may still write (deadletter.Budget).
         self.dead_budget: Any = None

@@ -1,23 +1,46 @@
-"""A commit batch: its commands, the outcome of its transactions, and the refusal of commands without room."""
+"""A commit batch: its commands, the outcome of its transactions, and the refusal of commands without room.
+
+A batch limits the message bytes that it returns, over all kinds of reading commands:
+
+    Pop, with or without a token, Pull, Peek, LookUp, Browse  ──▶  below the limit: it runs, its answer is counted
+                                                              ──▶  else NEXT_BATCH: it runs in the next batch
+
+One answer may have 16 MiB and a batch may have a thousand commands, so a batch without this limit could build
+gigabytes. A deferred command has had no effect: it leased nothing and used no quota or wake-up. Sealed sets and replays
+therefore need no special case. It runs before the other commands of its lane.
+
+See docs/decisions/0038-bounded-answers.md.
+"""
 
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from popmq_server.contract.commands import (
     LANES,
     EndTransaction,
+    LookedUpPiece,
+    LookUpPiece,
+    PeekedPiece,
+    PeekPiece,
     Pop,
+    Pull,
+    Pulled,
+    Query,
     RedrivePiece,
     Send,
     Stage,
     needs_room,
 )
+from popmq_server.contract.commands import bytes_of as bytes_of_rows
+from popmq_server.contract.commands.numbers import Page
+from popmq_server.contract.commands.queries import Browse
 from popmq_server.embedded.state import space
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.jobs import Timed
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused
+from popmq_server.values.leased import Leased
 
 #: Bytes that a Pop writes besides its members: CheckPoint, lease, positions.
 POP_BYTES = 16 << 10
@@ -43,7 +66,7 @@ class Batch:
         self.commands = commands
         count = len(commands)
         self.results: list[Any] = [None] * count
-        #: Message bytes in the answers of its committed transactions: answers.py.
+        #: Message bytes in the answers of its committed transactions.
         self.answered = 0
         #: Whether commands may be run as one: coalescing.py.
         self.as_one = count > 1
@@ -102,3 +125,31 @@ class Poisoned(Exception):
     def __init__(self, index: int | None) -> None:
         super().__init__(index)
         self.index = index
+
+
+# ── The message bytes of answers ─────────────────────────────────────────────────────────────────────────────────────
+
+#: Message bytes in the answers of one commit batch; the last answer may exceed the limit.
+ANSWER_BYTES_MAX = 16 << 20
+#: The same, for what is read in pieces (parked_pulls.py, in_pieces.py): many bulk readers do not share one batch.
+PIECES_BYTES_MAX = 1 << 20
+#: Takes the place of an answer: the command did not run, and must run in the next batch.
+NEXT_BATCH: Final = object()
+
+#: Commands that read messages for their callers.
+READS = (Pop, Pull, PeekPiece, LookUpPiece, Browse)
+_ASKS = (Pop, Pull, PeekPiece, LookUpPiece, Query)
+_PIECES = (Pull, Browse)
+_ANSWERS = (Leased, Pulled, PeekedPiece, LookedUpPiece, Page)
+
+
+def must_wait(command: Any, answered: int) -> bool:
+    """Whether a command is one that reads, and its batch has reached the limit."""
+    if answered < PIECES_BYTES_MAX:
+        return False
+    return isinstance(command, _PIECES) or (answered >= ANSWER_BYTES_MAX and isinstance(command, _ASKS))
+
+
+def answer_bytes(answer: Any) -> int:
+    """Message bytes in an answer."""
+    return bytes_of_rows(answer.rows) if isinstance(answer, _ANSWERS) else 0

@@ -18,8 +18,7 @@ from popmq_server.contract.commands import Ack, Pop, Send
 from popmq_server.embedded.rules.delivery import lease, pop
 from popmq_server.embedded.rules.sending import send
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.writer import answers
-from popmq_server.embedded.writer.batch import Batch, Poisoned, refusal_of
+from popmq_server.embedded.writer.batch import ANSWER_BYTES_MAX, Batch, Poisoned, answer_bytes, must_wait, refusal_of
 from popmq_server.values.leased import Leased
 
 #: At most this many commands are run as one: the members of one CheckPoint.
@@ -67,7 +66,7 @@ class Alike:
         """
         if index in self._done:
             return True
-        if index not in self._lists or answers.must_wait(command := self._batch.commands[index], tx.answered):
+        if index not in self._lists or must_wait(command := self._batch.commands[index], tx.answered):
             return False
         alike = self._lists[index]
         if not alike or alike[0] != index:  # one of a group that could not run as one: those after it run later
@@ -107,13 +106,13 @@ def _send(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
 def _pop(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
     """Runs pops as one; returns the indexes that got their answers: the others found nothing."""
     command: Pop = batch.commands[indexes[0]]
-    bytes_max = min(command.max_bytes, answers.ANSWER_BYTES_MAX - tx.answered)
+    bytes_max = min(command.max_bytes, ANSWER_BYTES_MAX - tx.answered)
     command = command._replace(max_messages=len(indexes), max_bytes=bytes_max)
     topic = tx.topic(command.topic)
     if topic is None or topic.type in ("FIFO", "LITE") or refusal_of(tx, command):
         return set()
     leased: Leased = pop.pop(tx, command)
-    tx.answered += answers.bytes_of(leased)
+    tx.answered += answer_bytes(leased)
     if not leased.rows:
         batch.results[indexes[0]] = leased
         return {indexes[0]}

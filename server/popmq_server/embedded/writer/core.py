@@ -13,13 +13,7 @@ Failures, and what happens to the rest of the batch:
     no room for a command (space.py)       STORAGE_FULL; a job is postponed by RETRY_MS
     the map is full at a put               the same, for the command or job that made the put
     a piece of a job raises                the job, or its lease or topic that failed, is postponed: jobs.py
-    the commit meets a full map or disk    the disk reserve is released, and the batch runs in parts:
-
-        acks … │ job │ job │ … │ sends, pops      one transaction each; if it fails, the commands run again without
-                                                  those that need room, then one by one, then UNAVAILABLE;
-                                                  a job is postponed, and its next piece is smaller
-    … although there are free pages        a long value lacks adjacent ones: the commands are halved until it is alone
-
+    the commit meets a full map or disk    the disk reserve is released, and the batch runs in parts: nearly_full.py
     the store is nearly full (space.tight) each batch runs in parts, within the room that is left
     the commit fails with room on disk     UNAVAILABLE for all, and the process ends
 
@@ -34,55 +28,44 @@ from popmq_server.contract.commands import LANE_ACK, LANE_POP, SetMaxSize
 from popmq_server.embedded.rules.delivery import revive
 from popmq_server.embedded.rules.schedules import occurrences
 from popmq_server.embedded.rules.sending import check_back, publishing, release_delayed
-from popmq_server.embedded.rules.topics import (
-    backlog,
-    index_merge,
-    lite_chunks,
-    topic,
-)
+from popmq_server.embedded.rules.topics import backlog, lite_chunks, topic
+from popmq_server.embedded.rules.topics.index import MergingBlocks
 from popmq_server.embedded.state import jobs, space
 from popmq_server.embedded.state.events import Reporter
 from popmq_server.embedded.state.jobs import Timed
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.folder import NoMapping
 from popmq_server.embedded.store.lmdb import DiskFault, MapFull
 from popmq_server.embedded.store.store import Store, reading
 from popmq_server.embedded.store.table import changed
-from popmq_server.embedded.writer import (
-    answers,
-    coalescing,
-    housekeeping,
-    map_size,
-    rebase,
-    timetable,
-)
+from popmq_server.embedded.writer import coalescing, housekeeping, rebase, timetable
 from popmq_server.embedded.writer.batch import (
+    NEXT_BATCH,
     Batch,
     Committed,
     Poisoned,
     TimesWork,
     TooManyPoisoned,
-    joined,
-    nothing,
+    answer_bytes,
+    must_wait,
     refusal_of,
 )
 from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer.nearly_full import InParts
 from popmq_server.errors import (
     FREE_DISK,
     CommitFailed,
     NoRoom,
     Refused,
-    not_written,
+    invalid,
+    storage_full,
 )
 
 log = logging.getLogger("popmq.core")
 
 #: Commands of one transaction that may fail after they wrote; with more, the others run in parts: each costs a run.
 POISONED_MAX = 4
-#: Consecutive failures of single commands after which the rest of the batch is not tried.
-GIVE_UP_AFTER = 3
-#: At most this many halvings of one batch; the rest is tried without commands that need room, then one by one.
-HALVINGS_MAX = 32
 #: Minimum interval between two saves of the broker's time.
 SAVE_TIME_MS = 1000
 
@@ -97,7 +80,6 @@ class Core:
         self.state = State()
         self.next_due_ms: int | None = None
         self.space = space.Space(store)
-        self._halvings = 0
         self._reporter = Reporter()
         try:
             self._load()
@@ -105,10 +87,10 @@ class Core:
             store.close()
             raise
         now_ms = self.state.started_ms = clock.now_ms()
-        tidying = (*housekeeping.jobs(now_ms), index_merge.MergingBlocks(now_ms), *lite_chunks.jobs(store))
+        tidying = (*housekeeping.jobs(now_ms), MergingBlocks(now_ms), *lite_chunks.jobs(store))
         storing = release_delayed.ReleasingDelayed(), publishing.Publishing(), occurrences.Occurring()
         self.timetable = timetable.Timetable((*tidying, *storing, check_back.CheckingBack(), revive.Reviving()))
-        self._look_ahead()
+        self.look_ahead()
 
     def _load(self) -> None:
         """Loads the state. If this fails the store keeps its format, for the release that wrote it."""
@@ -130,11 +112,19 @@ class Core:
     def _begin(self) -> Tx:
         return Tx(self.state, self.store, self.clock.now_ms(), self.clock.wall_ms())
 
-    def _look_ahead(self) -> None:
+    def look_ahead(self) -> None:
         """Computes `next_due_ms` from the timetable: at start, and after jobs that ran in transactions of their own."""
         tx = self._begin()
         try:
             self.next_due_ms = self.timetable.next_ms(tx)
+        finally:
+            tx.abort()
+
+    def due_jobs(self) -> list[jobs.Job]:
+        """The jobs that have a due piece, for transactions of their own."""
+        tx = self._begin()
+        try:
+            return self.timetable.due(tx)
         finally:
             tx.abort()
 
@@ -148,16 +138,16 @@ class Core:
         if SetMaxSize in map(type, commands):
             order = self._between(batch, order)
         began = stopwatch()
-        shut, self._halvings = False, 0
+        shut = False
         if not self.space.tight:
             try:
-                return self._attempt(batch, order, self._timed)._replace(seconds=stopwatch() - began)
+                return self.attempt(batch, order, self._timed)._replace(seconds=stopwatch() - began)
             except (MapFull, DiskFault) as fault:
-                self._after_fault(fault)
+                self.after_fault(fault)
                 shut = isinstance(fault, DiskFault)
             except TooManyPoisoned:
                 pass
-        return self._apart(batch, order, shut)._replace(seconds=stopwatch() - began)
+        return InParts(self, batch).run(order, shut)._replace(seconds=stopwatch() - began)
 
     def _between(self, batch: Batch, order: list[int]) -> list[int]:
         """Runs SetMaxSize commands, for which no transaction may be open; returns the indexes of the others."""
@@ -173,15 +163,15 @@ class Core:
     def _set_max_size(self, size: int) -> Refused | None:
         """Sets the map size, or refuses it. A failure changes nothing. Raises CommitFailed."""
         try:
-            refused = map_size.set_max_size(self.store, size)
+            refused = _set_map_size(self.store, size)
         except DiskFault as fault:
-            self._after_fault(fault)
+            self.after_fault(fault)
             return NoRoom("the disk is full: the new limit could not be stored", FREE_DISK)
         if refused is None:
             self.space.look_again()
         return refused
 
-    def _attempt(self, batch: Batch, order: list[int], time: TimesWork, *, shut: bool = False) -> Committed:
+    def attempt(self, batch: Batch, order: list[int], time: TimesWork, *, shut: bool = False) -> Committed:
         """One transaction of commands and due jobs. Raises TooManyPoisoned, and MapFull or DiskFault of its commit.
 
         The loop ends because each round removes a command from `order`, or postpones a job or an item of it.
@@ -222,7 +212,7 @@ class Core:
         except (MapFull, DiskFault) as fault:
             tx.abort()
             if isinstance(fault, DiskFault):
-                self._after_fault(fault)
+                self.after_fault(fault)
         return self._with_room(shut)
 
     def _with_room(self, shut: bool) -> Tx:
@@ -248,98 +238,17 @@ class Core:
                 topic.flush(tx)
             if alike and alike.has_run(tx, index):
                 continue
-            if lane == LANE_POP and answers.must_wait(command, tx.answered):
-                batch.results[index] = answers.NEXT_BATCH
+            if lane == LANE_POP and must_wait(command, tx.answered):
+                batch.results[index] = NEXT_BATCH
                 continue
             refusal = None if tx.room.plenty else refusal_of(tx, command)
             result = batch.results[index] = refusal or self._handle(tx, command, index, batch.results)
             if lane == LANE_POP:
-                tx.answered += answers.bytes_of(result)
+                tx.answered += answer_bytes(result)
         if timed is None:
             timed = time(tx)
         topic.flush(tx)
         return timed
-
-    # ── When the store is nearly full ────────────────────────────────────────────────────────────────────────────
-
-    def _apart(self, batch: Batch, order: list[int], shut: bool) -> Committed:
-        """Runs acks, each due job, and the other commands in separate transactions, in the usual order.
-
-        This isolates the part whose commit lacks pages, so it can be retried alone or with smaller bounds.
-        """
-        acks = [index for index in order if batch.lane(index) == LANE_ACK]
-        parts = [self._alone(batch, acks, shut)]
-        if self.next_due_ms is not None and self.next_due_ms <= self.clock.now_ms():
-            parts += [self._job_alone(job, shut) for job in self._due_jobs()]
-            self._look_ahead()
-        others = [index for index in order if batch.lane(index) != LANE_ACK]
-        parts.append(self._alone(batch, others, shut))
-        return joined(batch.results, parts)
-
-    def _due_jobs(self) -> list[jobs.Job]:
-        tx = self._begin()
-        try:
-            return self.timetable.due(tx)
-        finally:
-            tx.abort()
-
-    def _job_alone(self, job: jobs.Job, shut: bool) -> Committed:
-        """One piece of one job. If its commit fails the job is postponed, and its next piece is smaller."""
-
-        def piece(tx: Tx) -> Timed:
-            work = Timed([], [], [], [])
-            if not job.waits(tx):
-                timetable.step(job, tx, work)
-            return work
-
-        try:
-            return self._attempt(Batch([]), [], piece, shut=shut)
-        except (MapFull, DiskFault) as fault:
-            self._after_fault(fault)
-            failure = jobs.JobFailed(job, None, full=True, no_pages=isinstance(fault, MapFull))
-            job.failed(failure, self.clock.now_ms())
-            return Committed([], set(), False)
-
-    def _alone(self, batch: Batch, order: list[int], shut: bool) -> Committed:
-        """Runs commands without jobs: together (halved, if a long value lacks adjacent pages or many failed), then
-        refusing those that need room, then one by one.
-        """
-        for closed in () if not order else (True,) if shut else (False, True):
-            try:
-                return self._attempt(batch, order, nothing, shut=closed)
-            except (MapFull, DiskFault) as fault:
-                self._after_fault(fault)
-                self.space.scattered = not closed and isinstance(fault, MapFull) and self.space.has_pages()
-                if self.space.scattered and len(order) > 1 and self._halvings < HALVINGS_MAX:
-                    self._halvings += 1
-                    return self._halved(batch, order, False)
-            except TooManyPoisoned:  # `order` is shorter now, so this ends
-                return self._halved(batch, order, closed)
-        if len(order) > 1:
-            return self._one_by_one(batch, order)
-        for index in order:
-            batch.results[index] = not_written("even this small change could not be written")
-        return Committed(batch.results, set(), False)
-
-    def _halved(self, batch: Batch, order: list[int], shut: bool) -> Committed:
-        """Runs the two halves of some commands apart; each may be halved again."""
-        half = len(order) // 2
-        return joined(batch.results, [self._alone(batch, part, shut) for part in (order[:half], order[half:])])
-
-    def _one_by_one(self, batch: Batch, order: list[int]) -> Committed:
-        """Runs each command alone. Stops after GIVE_UP_AFTER failures in a row: each is a write to a failing disk."""
-        parts: list[Committed] = []
-        failed = 0
-        for index in order:
-            if failed < GIVE_UP_AFTER:
-                parts.append(self._alone(batch, [index], True))
-                result = batch.results[index]
-                failed = failed + 1 if isinstance(result, Refused) and result.code == "UNAVAILABLE" else 0
-            else:
-                batch.results[index] = not_written("earlier commands could not be written")
-        return joined(batch.results, parts)
-
-    # ── Commands and time ────────────────────────────────────────────────────────────────────────────────────────
 
     def _handle(self, tx: Tx, command: Any, index: int, results: list[Any]) -> Any:
         """Runs one command; returns its answer or refusal. Raises Poisoned if it failed after it wrote, or the map is
@@ -373,7 +282,7 @@ class Core:
             self.timetable.run(tx, work)
         return work
 
-    def _after_fault(self, fault: MapFull | DiskFault) -> None:
+    def after_fault(self, fault: MapFull | DiskFault) -> None:
         """After a failed commit: releases the disk reserve for the next. Raises CommitFailed if the disk has room."""
         full = isinstance(fault, MapFull) or self.store.is_full(fault)
         log.error("a commit failed: %s; %s", fault, "retrying its parts separately" if full else "ending")
@@ -412,3 +321,27 @@ class Core:
     def close(self) -> None:
         """Closes the store; everything that was answered is on disk. Raises CommitFailed if the last sync failed."""
         self.store.close()
+
+
+def _set_map_size(store: Store, size: int) -> Refused | None:
+    """Sets the map size, in bytes; refuses one below the pages in use. Raises DiskFault; a failure changes nothing.
+
+    See docs/decisions/0039-moving-the-limit.md.
+    """
+    before, reached = store.map_bytes, store.pages_reached * store.page_bytes
+    with reading(store) as kv:
+        used = kv.used_pages() * store.page_bytes
+    if size < used:
+        return invalid(
+            f"the store has {used:,} bytes in use, more than {size:,}",
+            field="map_bytes",
+            action="name a larger size, or delete or purge something first",
+        )
+    try:
+        store.set_max_size(size)
+    except NoMapping as error:
+        return invalid(str(error), field="map_bytes", action="name a smaller size, or raise what the system allows")
+    except MapFull:
+        return storage_full(f"{size:,} bytes leave no page for the new limit itself")
+    log.warning("the limit of the data file is %d bytes now, it was %d; the file has %d", size, before, reached)
+    return None

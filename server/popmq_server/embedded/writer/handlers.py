@@ -65,23 +65,9 @@ from popmq_server.embedded.rules.delivery import (
     subscription,
     token_pop,
 )
-from popmq_server.embedded.rules.inspect import (
-    browse,
-    look_up,
-    peek,
-    stats,
-    trace,
-    why,
-)
+from popmq_server.embedded.rules.inspect import browse, look_up, stats, trace, why
 from popmq_server.embedded.rules.lite import lite_pop, lite_sync
-from popmq_server.embedded.rules.operate import (
-    discard,
-    end_lease,
-    idle_subscriptions,
-    message_groups,
-    purge,
-    redrive,
-)
+from popmq_server.embedded.rules.operate import end_lease, idle_subscriptions, message_groups, purge, redrive
 from popmq_server.embedded.rules.pulling import (
     consume_mode,
     offsets,
@@ -149,14 +135,14 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     CountChecks: check_back.count,
     Listen: check_back.listen,
     RedrivePiece: redrive.redrive,
-    DiscardPiece: discard.discard,
+    DiscardPiece: redrive.discard,
     FindDeadLetters: redrive.find,
     CreateSchedule: schedules.create,
     DeleteSchedule: schedules.delete,
     PauseSchedule: schedules.pause,
     RunSchedule: schedules.run,
     LookUpPiece: look_up.look_up,
-    PeekPiece: peek.peek,
+    PeekPiece: pop.peek,
     Trace: trace.trace,
     WhyPiece: why.lives,
     queries.Topics: stats.topics,

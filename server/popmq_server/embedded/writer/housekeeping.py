@@ -25,7 +25,7 @@ from popmq_server.embedded.rules.sending import (
     unique,
 )
 from popmq_server.embedded.rules.sending.dedup import DEDUP_KEEP_MS
-from popmq_server.embedded.rules.topics.row_walk import RowWalk
+from popmq_server.embedded.rules.topics.walks import RowWalk
 from popmq_server.embedded.state.jobs import Job, Timed
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import DEDUP_VALUE

@@ -26,8 +26,7 @@ from popmq_server.contract.commands import (
     Send,
     Stage,
 )
-from popmq_server.embedded.writer.answers import NEXT_BATCH
-from popmq_server.embedded.writer.batch import Committed
+from popmq_server.embedded.writer.batch import NEXT_BATCH, Committed
 from popmq_server.embedded.writer.core import Core
 from popmq_server.errors import unavailable
 

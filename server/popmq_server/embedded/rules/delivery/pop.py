@@ -17,7 +17,7 @@ sets `again`: it runs again after the other waiting commands.
 
 from collections.abc import Sequence
 
-from popmq_server.contract.commands import Pop
+from popmq_server.contract.commands import PeekedPiece, PeekPiece, Pop
 from popmq_server.embedded.rules.delivery import invalidated
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
 from popmq_server.embedded.rules.delivery.pick import Bounds, Pick
@@ -25,8 +25,10 @@ from popmq_server.embedded.rules.delivery.subscription import (
     ALL_QUEUES,
     assigned,
     expect_mode,
+    filter_for,
     note_read,
     resolve,
+    starts,
     subscribe,
 )
 from popmq_server.embedded.rules.topics import quotas
@@ -249,3 +251,27 @@ def read_members(tx: Tx, ck: CheckPoint, bits: int) -> tuple[list[tuple[bytes, i
         else:
             rows.append((read[1], read[0], run.queue, offset, run.attempts, member))
     return rows, lost
+
+
+def peek(tx: Tx, command: PeekPiece) -> PeekedPiece:
+    """Runs one piece of a Peek: the messages that the group's next Pop would deliver.
+
+        Pop     choose ─▶ apply ─▶ lease         positions, turns, attempts, CheckPoint
+        Peek    choose ─▶ rows                   changes nothing, not even the turns
+
+    A group that has not named the topic yet gets the messages from its start position, and is not bound to the topic.
+    When a plan reaches a bound before it finds a message, another piece continues where it stopped. Not in a FIFO
+    topic, where a second piece would depend on the messages that the first one lets wait.
+    """
+    group, topic = resolve(tx, command.topic, command.group)
+    wanted = filter_for(tx, group, topic, command.filter)
+    where = (group.group_id, topic.topic_id)
+    pick = picking(topic)(tx, group, topic, Bounds(command.messages_max, command.bytes_max, wanted=wanted))
+    if command.begins is not None:
+        pick.begins = command.begins
+    elif where not in tx.state.stat:
+        pick.begins = starts(tx, group, topic)
+    choose(pick, range(topic.queues), group.in_flight_max)
+    reached = pick.begins | pick.poff
+    again = not pick.rows and pick.unfinished and topic.type != "FIFO" and reached != command.begins
+    return PeekedPiece(pick.rows, reached if again else None)

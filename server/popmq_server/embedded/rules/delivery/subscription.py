@@ -144,7 +144,7 @@ def subscribe(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None,
 
 
 def set_filter(tx: Tx, command: SetFilter) -> Subscription:
-    """Replaces the filter; then the parked calls of the group look again (afterwards.py)."""
+    """Replaces the filter; then the parked calls of the group look again (broker.py:AFTERWARDS)."""
     group, topic = resolve(tx, command.topic, command.group)
     wanted = filters.make(*command.filter)
     bind(tx, group, topic)

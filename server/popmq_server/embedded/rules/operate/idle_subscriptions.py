@@ -22,7 +22,7 @@ from popmq_server.contract.commands import Attend
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.topics import quotas
 from popmq_server.embedded.rules.topics.removal import drop_range
-from popmq_server.embedded.rules.topics.topic_round import TopicRound
+from popmq_server.embedded.rules.topics.walks import TopicRound
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import STAT_KEY

@@ -22,7 +22,7 @@ import itertools
 
 from popmq_server.contract.commands import PurgeTopic
 from popmq_server.embedded.rules.delivery import fifo
-from popmq_server.embedded.rules.lite import lite_removal
+from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.retention import floors
 from popmq_server.embedded.rules.sending import delay, transaction
 from popmq_server.embedded.rules.topics import (
@@ -153,8 +153,8 @@ def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> N
         if _go_on(tx, entity_id, kind):
             return
         kind = "topic"
-    if kind.startswith(lite_removal.KIND):
-        left = lite_removal.step(tx, TopicId(entity_id), keys_max, lite_removal.parent_of(kind))
+    if kind.startswith(lite_topics.KIND):
+        left = lite_topics.step(tx, TopicId(entity_id), keys_max, lite_topics.parent_of(kind))
     else:
         left = _drop_checkpoints(tx, entity_id, kind, keys_max)
         drop = _drop_topic if kind == "topic" else _drop_group
@@ -166,7 +166,7 @@ def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> N
 
 def _drop_topic(tx: Tx, topic_id: int, left: int) -> int:
     """Removes a topic and its subscriptions; returns how many more keys may go in this piece, 0 = it is not done."""
-    left = lite_removal.step_orphans(tx, TopicId(topic_id), left)
+    left = lite_topics.step_orphans(tx, TopicId(topic_id), left)
     left = removal.drop_readers(tx, TopicId(topic_id), left) if left else 0
     for name in removal.OF_TOPIC:
         left = drop_range(tx, name, U32.pack(topic_id), left)

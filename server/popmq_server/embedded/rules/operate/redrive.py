@@ -1,4 +1,4 @@
-"""Redrive: delivers dead letters again, without loss or duplicates.
+"""Redrive: delivers dead letters again, without loss or duplicates. Discard: removes them.
 
     %DLQ%group          one transaction                                      origin topic
     dead letter ─┬─▶ a mark in `gone`: readers skip it, and it is not counted
@@ -12,6 +12,10 @@ pieces; after a crash between two, a repeated request continues with the dead le
 A dead letter stays if its origin topic was deleted, or deleted and created again: the new topic never had the message.
 In a FIFO topic it is only marked if its message will be delivered anyway (after a reset): one place, one message. It
 may be leased only if its message group is locked; only then a piece searches for its CheckPoint first (holders.py).
+
+Discard only marks dead letters. Nothing is delivered, so the origin may be gone, and a full store does not refuse it.
+`why` shows it by a row of history at the place where the message came from. The bytes are freed as those of redriven
+dead letters are: retention.py.
 
 With an empty group name, the dead letters are given-up half messages: they are committed to their topics
 (end_transaction.py).
@@ -383,3 +387,44 @@ def find(tx: Tx, command: FindDeadLetters) -> tuple[dict[int, str], int]:
         if read is not None and fields.text(read[1], fields.MESSAGE_ID) == wanted[hit.name]:
             found[spot.offset] = wanted[hit.name]
     return found, below
+
+
+def discard(tx: Tx, command: DiscardPiece) -> RedrivenPiece:
+    """Discards one piece. Named dead letters that are not there are reported as failures."""
+    group, dead_letters = dead_letters_of(tx, command.group)
+    failures: list[Failure] = []
+    if command.offsets is None:
+        chosen = following(tx, dead_letters, command.start, command.stop)
+    else:
+        chosen = named(tx, dead_letters, command.offsets, failures)
+    counts: dict[str, int] = {}
+    log, offsets, origins = Log(tx.kv), list[int](), list[Origin]()
+    for offset, position, size in chosen.units:
+        read = log.fetch(dead_letters.topic_id, position, size)
+        opened = deadletter.opened(read[1]) if read else None
+        origin = opened[1] if opened else Origin()  # a damaged one too is discarded, unless others are wanted
+        if other := other_than(command, origin):
+            if command.offsets is not None:
+                message_id = fields.text(read[1], fields.MESSAGE_ID) if read else ""
+                failures.append(Failure(offset, message_id, not_there(dead_letters, offset, other)))
+            continue
+        counts[origin.topic] = counts.get(origin.topic, 0) + 1
+        offsets.append(offset)
+        origins.append(origin)
+    deadletter.mark_gone(tx, dead_letters.topic_id, 0, offsets)
+    if group is not None:
+        _note(tx, group, origins)
+    return RedrivenPiece(counts, failures, *chosen[1:])
+
+
+def _note(tx: Tx, group: Group, origins: list[Origin]) -> None:
+    """Writes history where the messages came from, if the topic is still there and has the group."""
+    places: dict[Topic, list[tuple[int, int]]] = {}
+    for origin in origins:
+        topic = tx.topic(origin.topic)
+        if topic is None or topic.type == "LITE" or topic.created_ms > origin.dead_ms:
+            continue
+        if (group.group_id, topic.topic_id) in tx.state.stat:
+            places.setdefault(topic, []).append((origin.queue, origin.offset))
+    for topic, some in places.items():
+        history.note(tx, (group.group_id, topic.topic_id), some, history.DEAD, history.DISCARDED_REASON)

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from popmq_server.contract.commands import Place, Recall, queries
 from popmq_server.contract.commands.numbers import DelayedMessage, Rows
 from popmq_server.embedded.rules.sending import unique
-from popmq_server.embedded.rules.sending.preview import preview_of
+from popmq_server.embedded.rules.sending.transaction import preview_of
 from popmq_server.embedded.rules.topics import quarantine
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx

@@ -22,7 +22,7 @@ from popmq_server.embedded.rules.retention import chunks, floors
 from popmq_server.embedded.rules.retention.chunks import Chunk
 from popmq_server.embedded.rules.topics import backlog
 from popmq_server.embedded.rules.topics.topic import flush
-from popmq_server.embedded.rules.topics.topic_round import TopicRound
+from popmq_server.embedded.rules.topics.walks import TopicRound
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused, invalid, storage_full
 from popmq_server.values.message import RECORD_HEAD_BYTES

@@ -39,7 +39,7 @@ from popmq_server.contract.commands import (
 )
 from popmq_server.embedded.rules.sending import placing, size_limit
 from popmq_server.embedded.rules.topics import quotas
-from popmq_server.embedded.rules.topics.row_walk import RowWalk
+from popmq_server.embedded.rules.topics.walks import RowWalk
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (

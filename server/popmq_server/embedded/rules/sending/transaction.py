@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 from popmq_server.contract.commands import Ended, Place, queries
 from popmq_server.contract.commands.numbers import HalfMessage, MessagePreview, Rows
-from popmq_server.embedded.rules.sending.preview import preview_of
 from popmq_server.embedded.rules.topics import quarantine
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -37,6 +36,7 @@ from popmq_server.embedded.store.keys import (
     following,
 )
 from popmq_server.errors import not_a_page, topic_not_found
+from popmq_server.values import fields
 from popmq_server.values.handles import (
     TransactionId,
     nonce,
@@ -47,6 +47,7 @@ from popmq_server.values.message import Extra
 from popmq_server.values.outgoing import (
     Outgoing,
     pack,
+    packed_data,
     packed_message_id,
     unpack,
 )
@@ -316,3 +317,11 @@ def drop(tx: Tx, topic_id: int, messages_max: int) -> int:
     for half in halves:
         remove(tx, half)
     return messages_max - len(halves)
+
+
+def preview_of(packed: memoryview) -> MessagePreview | None:
+    """The preview of a packed message, whose body is not copied; None if its bytes are damaged."""
+    try:
+        return MessagePreview(*fields.preview(packed_data(packed)))
+    except (IndexError, ValueError, struct.error):
+        return None

@@ -24,7 +24,7 @@ See docs/decisions/0033-unique-ids.md.
 import struct
 
 from popmq_server.contract.commands import Place
-from popmq_server.embedded.rules.topics.topic_round import TopicRound
+from popmq_server.embedded.rules.topics.walks import TopicRound
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U32, hash16
 from popmq_server.values.outgoing import Outgoing

@@ -1,10 +1,10 @@
 """Look-ups by message id and key: finds the positions of messages, the newest first.
 
     idx    T + position → ranges of offsets, sorted (hash, place) of one chunk          put with the chunk (topic.py)
-    widx   T + position → how far it reaches, sorted (hash, position)                   put by a job (index_merge.py)
+    widx   T + position → how far it reaches, sorted (hash, position)                   put by a job (MergingBlocks)
 
 A topic that was filled message by message has an index block for each: a walk over a million of them takes more than a
-second. So a job merges small neighbouring blocks (index_merge.py): one *wide* block for some NAMES_MAX names. Over
+second. So a job merges small neighbouring blocks: one *wide* block for some NAMES_MAX names. Over
 large blocks it puts an empty wide block, and the walk visits them one by one. The newest blocks are not merged yet.
 
               widx: names of 2,048 blocks   │ widx: none, blocks are large │  tail: not merged yet
@@ -15,10 +15,13 @@ Names are eight-byte hashes of an id or a key, so callers compare the text of ea
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from popmq_server.embedded.rules.topics.log import Log
 from popmq_server.embedded.rules.topics.topic import IDX_HEAD, IDX_RANGE, OPEN_BYTES_MAX
+from popmq_server.embedded.rules.topics.walks import TopicRound
+from popmq_server.embedded.state.jobs import POSTPONE_MS, Job, Timed
+from popmq_server.embedded.state.space import GROW
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (
     CQ_ENTRY,
@@ -257,3 +260,79 @@ def forget(tx: Tx, topic_id: int) -> None:
         stale.append(key)
     for key in stale:
         tx.kv.delete("widx", key)
+
+
+#: Minimum time between two rounds.
+MERGE_EVERY_MS = 5_000
+#: Minimum of new index blocks, of all topics together, for a round.
+FRESH_MIN = 256
+
+
+class Tail(NamedTuple):
+    """The blocks of a topic without a wide block, counted up to position `seen`. `total`: the topic's messages then."""
+
+    total: int
+    seen: int
+    blocks: int = 0
+    names: int = 0
+
+
+class MergingBlocks(Job):
+    """The job that merges small blocks into wide ones.
+
+    After FRESH_MIN new blocks, and at least MERGE_EVERY_MS after the last round, it visits each topic with new
+    messages: it counts the new blocks, and puts a wide block if there are enough, at most one per transaction. The
+    counts are in memory only; after a restart it counts again.
+
+    See docs/decisions/0008-look-ups-by-sorted-blocks.md.
+    """
+
+    name = "index blocks"
+
+    def __init__(self, now_ms: int) -> None:
+        super().__init__()
+        self._tails: dict[int, Tail] = {}
+        self._round = TopicRound()
+        self._due_ms = now_ms + MERGE_EVERY_MS
+        self._more = False
+
+    def next_ms(self, tx: Tx) -> int | None:
+        """When the next round is due; None while few blocks are new, so an idle broker does nothing."""
+        return self._due_ms if self._more or tx.state.fresh_blocks >= FRESH_MIN else None
+
+    def place(self) -> Any:
+        return self._due_ms, self._more, self._round.place
+
+    def go_back(self, place: Any) -> None:
+        self._due_ms, self._more, self._round.place = place
+
+    def step(self, tx: Tx, work: Timed) -> None:
+        if not tx.room.has(GROW):  # wide blocks need space and only make look-ups faster
+            self.postpone(tx.now_ms + POSTPONE_MS)
+            return
+        merged = next((topic for topic in self._round.piece(tx) if self._look_at(tx, topic.topic_id)), None)
+        if merged is not None:
+            self._round.back_to(merged)
+        self._more = self._round.more
+        if not self._more:
+            tx.state.fresh_blocks = 0
+            self._due_ms = tx.now_ms + MERGE_EVERY_MS
+            for deleted in [topic_id for topic_id in self._tails if topic_id not in tx.state.topics]:
+                del self._tails[deleted]
+
+    def _look_at(self, tx: Tx, topic_id: int) -> bool:
+        """Counts the new blocks of a topic; returns whether it put a wide block, which ends the piece."""
+        total = tx.state.total.get(topic_id, 0)
+        tail = self._tails.get(topic_id)
+        if tail is not None and tail.total == total:
+            return False
+        if tail is None:
+            tail = Tail(total, covered_up_to(tx.kv, topic_id))
+        seen, blocks, names = tail[1:]
+        for position, size, raw in blocks_from(tx, topic_id, seen):
+            seen, blocks, names = position + size, blocks + 1, names + len(raw) // NAME.size
+            if blocks == BLOCKS_MAX or names >= NAMES_MAX:
+                self._tails.pop(topic_id, None)
+                return merge_blocks(tx, topic_id)
+        self._tails[topic_id] = Tail(total, seen, blocks, names)
+        return False

@@ -1,4 +1,4 @@
-"""Removes keys of deleted topics and groups, a bounded number per transaction, for purge.py and lite_removal.py."""
+"""Removes keys of deleted topics and groups, a bounded number per transaction, for purge.py and lite_topics.py."""
 
 import itertools
 

@@ -1,10 +1,15 @@
-"""`popmq check` of messages that are not visible yet: under a lease, delayed, or half messages.
+"""`popmq check` of messages that are not visible yet: leased, delayed, half, staged, or the message of a schedule.
 
     deadlines            no lease ends later than the longest lease that a request may ask for
     sched ⇄ tsched       each has the other, its topic exists, and the message is intact
     half → hmsg, hdue    each half message has its bytes and its next check; there are no others
     tdone                a transaction that ended has no half message left: visible if and only if committed
     counters             delayed and half of a topic equal a scan
+    staged → stage       a stage has all its messages and bytes, and each block its checksum
+    publish → stage      a stage in the list has blocks left
+    stage → either       each block belongs to one stage: committed or not, never both
+    cron → cronmsg       a schedule has its message, which matches its checksum; each message has its schedule
+    next_ms              is an occurrence of the expression; a paused schedule has none
 
 Topics that are being removed are not checked.
 """
@@ -13,12 +18,24 @@ from collections import Counter
 from collections.abc import Iterator
 
 from popmq_server.embedded.rules.delivery import revive
-from popmq_server.embedded.rules.sending import delay, transaction
+from popmq_server.embedded.rules.schedules import cron, schedules
+from popmq_server.embedded.rules.sending import delay, staging, transaction
 from popmq_server.embedded.rules.sending.transaction import CHECKS_MAX, Half
 from popmq_server.embedded.state.state import State
-from popmq_server.embedded.store.keys import HALF_KEY, HDUE_KEY, SCHED_KEY, SUB_OWNER, TDONE_KEY, TSCHED_KEY, U32
+from popmq_server.embedded.store.keys import (
+    HALF_KEY,
+    HDUE_KEY,
+    PUBLISH_KEY,
+    SCHED_KEY,
+    STAGE_KEY,
+    SUB_OWNER,
+    TDONE_KEY,
+    TSCHED_KEY,
+    U32,
+)
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.values.outgoing import hash8
+from popmq_server.values.records import Schedule
 
 
 def check_deadlines(kv: Transaction, state: State) -> Iterator[str]:
@@ -112,3 +129,70 @@ def _check_ended(kv: Transaction, halves: dict[tuple[int, int], Half]) -> Iterat
         txn_id = TDONE_KEY.unpack(key)[1]
         if txn_id in open_ids:
             yield f"the transaction {txn_id} has ended, and its half message is still there"
+
+
+def check_stages(kv: Transaction, state: State) -> Iterator[str]:
+    """Every broken invariant of stages and their blocks."""
+    messages, size = Counter[int](), Counter[int]()
+    yield from _check_blocks(kv, messages, size)
+    used: Counter[int] = Counter()
+    for _, raw in kv.scan("staged"):
+        one = staging.Staged(*staging.STAGED.unpack_from(raw))
+        used[one.number] += 1
+        found = messages[one.number], size[one.number]
+        if found != (one.messages, one.bytes):
+            yield f"stage {one.number} has {found} messages and bytes, counted {(one.messages, one.bytes)}"
+    for key, raw in kv.scan("publish"):
+        number, _, _ = staging.PUBLISH.unpack(raw)
+        used[number] += 1
+        if number not in size:
+            yield f"stage {number} is to be published, and has no messages left"
+        if max(number, PUBLISH_KEY.unpack(key)[0]) >= state.counters[""].stage_id:
+            yield f"stage {number} has a number that was never assigned"
+    for number in size.keys() | used.keys():
+        if used[number] != 1:
+            yield f"the blocks of stage {number} belong to {used[number]} stages"
+
+
+def _check_blocks(kv: Transaction, messages: Counter[int], size: Counter[int]) -> Iterator[str]:
+    """Adds up the messages and bytes of each stage on the way."""
+    for key, raw in kv.scan("stage"):
+        number, piece, block = STAGE_KEY.unpack(key)
+        found = staging.read_block(bytes(raw))
+        size[number] += len(raw)
+        if found is None:
+            yield f"block {block} of piece {piece} of stage {number} does not match its checksum"
+        else:
+            messages[number] += len(found)
+
+
+MISSED = ("SKIP", "ONCE", "ALL")
+
+
+def check_schedules(kv: Transaction, state: State) -> Iterator[str]:
+    """Every broken invariant of schedules."""
+    messages = {bytes(key).decode(errors="replace"): bytes(value) for key, value in kv.scan("cronmsg")}
+    for name, schedule in state.schedules.items():
+        raw = messages.pop(name, None)
+        if raw is None:
+            yield f"schedule {name!r} has no message"
+        elif schedules.opened(raw) is None:
+            yield f"the message of schedule {name!r} does not match its checksum"
+        yield from _check_settings(name, schedule)
+    yield from (f"the message of schedule {name!r} has no schedule" for name in messages)
+
+
+def _check_settings(name: str, schedule: Schedule) -> Iterator[str]:
+    if schedule.name != name:
+        yield f"schedule {name!r} calls itself {schedule.name!r}"
+    if schedule.missed not in MISSED:
+        yield f"schedule {name!r} has the unknown policy {schedule.missed!r}"
+    if schedule.paused and schedule.next_ms:
+        yield f"schedule {name!r} is paused, and has a next occurrence"
+    try:
+        found = cron.following(schedule.cron, schedule.zone, schedule.next_ms - 1) if schedule.next_ms else 0
+    except cron.CronError as error:
+        yield f"schedule {name!r} cannot be read: {error}"
+        return
+    if found != schedule.next_ms:
+        yield f"schedule {name!r}: {schedule.next_ms} is not an occurrence of {schedule.cron!r}"
