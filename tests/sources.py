@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -64,6 +65,26 @@ def tree_of(path: Path) -> ast.Module:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@cache
+def marked() -> frozenset[str]:
+    """The files that .gitattributes marks as generated or vendored. git is asked, since it reads the patterns."""
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout
+    attributes = subprocess.run(
+        ["git", "check-attr", "-z", "--stdin", "linguist-generated", "linguist-vendored"],
+        cwd=ROOT,
+        input=files,
+        capture_output=True,
+        check=True,
+    )
+    words = attributes.stdout.decode().split("\0")
+    return frozenset(path for path, value in zip(words[::3], words[2::3], strict=False) if value == "true")
 
 
 def sources(*folders: str) -> Iterator[Path]:

@@ -56,11 +56,20 @@ def test_a_workflow_begins_with_no_rights_and_runs_targets_that_exist(path: Path
     text = path.read_text()
     assert "\npermissions:\n  contents: read\n\njobs:" in text, "a job that needs more says so itself"
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    if "run: .ci/run" in text:
+        text += (ROOT / ".ci" / "run").read_text()
     named = set(re.findall(r"make ([a-z-]+)", text))
     for matrix in re.findall(r"what: \[(.*)\]", text):
         named |= {word.strip(' "').split()[0] for word in matrix.split(",")}
     assert named
     assert named <= targets
+
+
+def test_a_pull_request_is_tested_by_the_command_of_any_other_machine_and_gets_no_rights() -> None:
+    text = (ROOT / ".github" / "workflows" / "pull-request.yml").read_text()
+    assert re.findall(r"run: (.*)", text) == [".ci/run"]
+    assert "\n  pull_request:\n" in text
+    assert not re.search(r"pull_request_target|secrets|: write", text)
 
 
 def test_a_release_is_built_examined_and_signed_before_it_is_published() -> None:
