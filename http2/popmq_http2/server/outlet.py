@@ -351,10 +351,12 @@ class Outlet:
     def _take(self, pieces: deque[memoryview], size: int) -> None:
         """Writes the next bytes; a message that was written whole is not kept."""
         while size > 0:
-            first = pieces.popleft()
+            first = pieces[0]
             self._out.append(first[:size])
-            if len(first) > size:
-                pieces.appendleft(first[size:])
+            if rest := first[size:]:
+                pieces[0] = rest
+                return
+            pieces.popleft()
             size -= len(first)
 
     def _moved(self, call: Call, size: int) -> None:
