@@ -118,7 +118,7 @@ def test_the_transport_grpcio_without_its_library_says_what_to_install(
     kind: type[popmq.Client | popmq.AsyncClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "popmq._transport.fork", raising=False)  # as if no test had used grpcio
-    monkeypatch.delattr(popmq._transport, "fork", raising=False)
+    monkeypatch.delattr("popmq._transport.fork", raising=False)
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(errors.MissingLibrary, match=r'pip install "popmq\[grpcio\]"'):
         kind(transport="grpcio")
