@@ -19,7 +19,7 @@ from bench.parts.storm import message
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop.waiters import WAITERS_PER_KEY_MAX, Waiters
+from popmq_server.embedded.loop.long_poll import WAITERS_PER_KEY_MAX, Waiters
 from popmq_server.embedded.state.lite_watch import wake_key
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer.core import Core

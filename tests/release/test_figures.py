@@ -16,13 +16,13 @@ from popmq_http2.client.target import Options
 from popmq_http2.limits import Limits
 from popmq_http2.server import addresses, turns
 from popmq_server.contract.commands import sessions
-from popmq_server.embedded.loop import waiters
+from popmq_server.embedded.loop import long_poll
 from popmq_server.embedded.rules.delivery import deadletter, fifo_pick, pick
 from popmq_server.embedded.rules.operate import redrive
 from popmq_server.embedded.rules.schedules import occurrences, schedules
 from popmq_server.embedded.rules.sending import release_delayed
 from popmq_server.embedded.state import lite_watch, space
-from popmq_server.protocols.native import timing
+from popmq_server.protocols.native import pending
 from popmq_server.protocols.rocketmq import receiving, remembered
 from popmq_server.values import limits as settings
 from popmq_server.values import records
@@ -79,8 +79,8 @@ FIGURES = {
         f"{share(space.POP_LEAVES)}",
         f"{share(space.MOVE_LEAVES)}",
         f"{pick.RETRIES_MAX:,}",
-        f"{waiters.WAITERS_PER_KEY_MAX:,}",
-        f"{waiters.WAITERS_MAX:,}",
+        f"{long_poll.WAITERS_PER_KEY_MAX:,}",
+        f"{long_poll.WAITERS_MAX:,}",
     ),
     "priority.md": (f"{settings.QUEUES_PRIORITY}",),
     "pull-consumer.md": (
@@ -104,7 +104,7 @@ FIGURES = {
         f"{receiving.MARGIN_MS / 1000} s",
     ),
     "schedules.md": (
-        f"{timing.MESSAGE_BYTES_MAX >> 10} KiB",
+        f"{pending.MESSAGE_BYTES_MAX >> 10} KiB",
         f"{occurrences.MISSED_MAX}",
         f"{occurrences.COUNTED_MAX:,}",
         f"{schedules.SCHEDULES_MAX:,}",

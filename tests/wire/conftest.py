@@ -11,8 +11,8 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded.fsck.check import check_folder
 from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.embedded.loop.producers import Stream
-from popmq_server.embedded.loop.waiters import Waiters
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked

@@ -11,9 +11,9 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import options
 from popmq_server.contract.capabilities import CAPABILITIES
 from popmq_server.contract.commands import sessions
-from popmq_server.embedded.loop import heartbeats, waiters
+from popmq_server.embedded.loop import heartbeats, long_poll
 from popmq_server.embedded.rules.delivery import owner, token_pop
-from popmq_server.embedded.rules.sending import dedup, staging, transaction
+from popmq_server.embedded.rules.sending import dedup, stages, transaction
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import RETRYABLE
 from popmq_server.protocols import server
@@ -69,8 +69,8 @@ LIMITS = {
     "checks of a half message": f"{transaction.CHECKS_MAX}: after {transaction.FIRST_CHECK_MS // 1_000} s, "
     f"then every {transaction.CHECK_EVERY_MS // 1_000} s",
     "kept: the outcome of a transaction, an uncommitted stage, the last batch of a sink": (
-        f"{transaction.DONE_KEEP_MS // 60_000} min, {staging.STAGE_KEEP_MS // 3_600_000} h, "
-        f"{staging.BATCH_KEEP_MS // 86_400_000} days"
+        f"{transaction.DONE_KEEP_MS // 60_000} min, {stages.STAGE_KEEP_MS // 3_600_000} h, "
+        f"{stages.BATCH_KEEP_MS // 86_400_000} days"
     ),
     "queues of a topic": f"1–{count(limits.QUEUES_MAX)}, default {limits.QUEUES_DEFAULT}",
     "lite topics of a topic": f"1–{count(limits.LITE_TOPICS_MAX)}, default {count(limits.LITE_TOPICS_DEFAULT)}",
@@ -87,7 +87,7 @@ LIMITS = {
     "share number": f"0–{count(limits.SHARE_NUMBER_MAX)}",
     "topics in a Heartbeat": count(requests.ENTRIES_MAX),
     "leased to a group in a queue, to an owner": f"{count(records.IN_FLIGHT_MAX)}, {count(token_pop.OWNED_MAX)}",
-    "parked calls of a group on a topic, Pulls of a queue": count(waiters.WAITERS_PER_KEY_MAX),
+    "parked calls of a group on a topic, Pulls of a queue": count(long_poll.WAITERS_PER_KEY_MAX),
     "request numbers are remembered": f"{dedup.DEDUP_KEEP_MS // 60_000} min",
     "a session without a heartbeat, a lock of a queue": f"{heartbeats.SESSION_MS // 1_000} s, "
     f"{sessions.LOCK_MS // 1_000} s",

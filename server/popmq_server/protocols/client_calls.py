@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract.commands import queries
-from popmq_server.contract.core import Commands
+from popmq_server.contract.engine import Commands
 from popmq_server.errors import Refused
 from popmq_server.protocols.access import access_keys
 from popmq_server.protocols.native import requests

@@ -24,9 +24,8 @@ from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs, ports
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.contract.core import Core
-from popmq_server.contract.engine import Engine
-from popmq_server.contract.limited import limited
+from popmq_server.contract.capabilities import limited
+from popmq_server.contract.engine import Core, Engine
 from popmq_server.errors import Refused, StartError
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
@@ -38,18 +37,17 @@ from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.authentication import Authentication
 from popmq_server.protocols.client_calls import ClientCallsService
-from popmq_server.protocols.history import HistoryService
-from popmq_server.protocols.keys import KeyService
+from popmq_server.protocols.key_list import KeyService
+from popmq_server.protocols.last_hour import HistoryService
 from popmq_server.protocols.native.admin import AdminService
 from popmq_server.protocols.native.inspection import InspectionService
 from popmq_server.protocols.native.native import NativeService
-from popmq_server.protocols.native.operating import OperatingService
-from popmq_server.protocols.native.ordering import OrderingService
+from popmq_server.protocols.native.operating import OperatingService, OrderingService
+from popmq_server.protocols.native.pending import ScheduleService, TimingService
+from popmq_server.protocols.native.producer_stream import SessionService
 from popmq_server.protocols.native.pulling import PullingService
-from popmq_server.protocols.native.sessions import SessionService
-from popmq_server.protocols.native.staging import StagingService
+from popmq_server.protocols.native.sinks import StagingService
 from popmq_server.protocols.native.status import refuse
-from popmq_server.protocols.native.timing import ScheduleService, TimingService
 from popmq_server.protocols.probes import (
     REFLECTION_V1,
     Health,

@@ -8,11 +8,10 @@ from typing import Any, get_type_hints
 import pytest
 
 from popmq_server.contract import commands as ask
-from popmq_server.contract.capabilities import CAPABILITIES, NEEDED, needed
+from popmq_server.contract.capabilities import CAPABILITIES, NEEDED, limited, needed
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import EngineInfo
 from popmq_server.contract.engine import Engine
-from popmq_server.contract.limited import limited
 from popmq_server.errors import Refused
 from popmq_server.protocols.access.needs import ASKING, NEEDS
 

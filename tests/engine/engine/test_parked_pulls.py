@@ -13,7 +13,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.loop import waiters as lots
+from popmq_server.embedded.loop import long_poll as lots
 from popmq_server.embedded.loop.broker import Broker
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
 from popmq_server.embedded.rules.pulling import pull as pulls

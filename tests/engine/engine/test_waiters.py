@@ -14,9 +14,9 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands.numbers import CommitNumbers
-from popmq_server.embedded.loop import waiters as lots
+from popmq_server.embedded.loop import long_poll as lots
 from popmq_server.embedded.loop.broker import LOOK_MS, Broker
-from popmq_server.embedded.loop.waiters import Waiters
+from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options

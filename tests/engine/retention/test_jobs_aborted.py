@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.rules.sending import check_back, staging
+from popmq_server.embedded.rules.sending import check_back, stages
 from popmq_server.embedded.rules.topics.topic import IDX_HEAD
 from popmq_server.embedded.state.jobs import Job, Timed
 from popmq_server.embedded.store.keys import DATABASES, TOPIC_AT, U32
@@ -54,7 +54,7 @@ def defect(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> bool:
         raise ValueError("a defect")
 
-    monkeypatch.setattr(staging.Tidying, "run", broken)
+    monkeypatch.setattr(stages.Tidying, "run", broken)
 
 
 def idle(rig: Rig, count: int) -> None:

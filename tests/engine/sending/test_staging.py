@@ -6,7 +6,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.rules.sending import publishing, staging
+from popmq_server.embedded.rules.sending import publishing, stages
 from popmq_server.embedded.state import space
 from popmq_server.errors import Refused
 from popmq_server.values.outgoing import Outgoing
@@ -18,7 +18,7 @@ from tests.engine.traffic.traffic_timing import delayed, later, make_topic, text
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "BLOCK_MESSAGES_MAX", 4)
+    monkeypatch.setattr(stages, "BLOCK_MESSAGES_MAX", 4)
     monkeypatch.setattr(publishing, "PUBLISH_MESSAGES_MAX", 8)
 
 
@@ -253,7 +253,7 @@ def test_a_sink_is_remembered_for_90_days_after_its_last_batch(rig: Rig) -> None
 
 
 def test_each_look_at_stages_is_bounded_and_reaches_all(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "TIDY_ROWS", 3)
+    monkeypatch.setattr(stages, "TIDY_ROWS", 3)
     rig.topic()
     for number in range(10):
         stage(rig, f"{number}", "x")
@@ -296,7 +296,7 @@ def test_a_sink_of_a_broker_without_access_keys_goes_to_the_next_key(rig: Rig) -
     rig.topic()
     stage(rig, "a", "1", batch=1)
     commit(rig, ("a", 1), batch=1)
-    assert rig.read("batch")[0][1][staging.BATCH.size :] == b"q", "as earlier releases wrote it"
+    assert rig.read("batch")[0][1][stages.BATCH.size :] == b"q", "as earlier releases wrote it"
     rig.do(committing(batch=2)._replace(access_key="ours"))
     rig.restart()
     assert refusal(rig.run(committing(batch=3)._replace(access_key="theirs"))[0]) == "PERMISSION_DENIED"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.rules.sending import publishing, staging
+from popmq_server.embedded.rules.sending import publishing, stages
 from popmq_server.embedded.state import space
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.lmdb import Transaction
@@ -22,7 +22,7 @@ from tests.engine.work import calls
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "BLOCK_MESSAGES_MAX", 4)
+    monkeypatch.setattr(stages, "BLOCK_MESSAGES_MAX", 4)
     monkeypatch.setattr(publishing, "PUBLISH_MESSAGES_MAX", 8)
 
 

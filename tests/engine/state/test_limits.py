@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.loop import waiters
+from popmq_server.embedded.loop import long_poll
 from popmq_server.embedded.rules.delivery import owner, revive, token_pop
 from popmq_server.embedded.rules.retention import kept
 from popmq_server.embedded.rules.sending import dedup
@@ -51,8 +51,8 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
         (limits.MAX_ATTEMPTS_DEFAULT, 17),
         (limits.INVISIBLE_MS_DEFAULT, 60 * SECOND),
         (kept.KEEP_COPY_AFTER_MS, HOUR),
-        (waiters.WAITERS_PER_KEY_MAX, 1024),
-        (waiters.WAITERS_MAX, 100_000),
+        (long_poll.WAITERS_PER_KEY_MAX, 1024),
+        (long_poll.WAITERS_MAX, 100_000),
         (admitted.ADMITTED_BYTES_MAX, 256 * MIB),
         (admitted.ADMITTED_COMMANDS_MAX, 100_000),
         (space.DISK_FREE_STORE, 256 * MIB),

@@ -13,7 +13,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import LeaseNumbers
 from popmq_server.embedded.fsck.check import check
-from popmq_server.embedded.loop.waiters import Waiters
+from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.embedded.rules.inspect import stats
 from popmq_server.embedded.rules.operate import idle_subscriptions
 from popmq_server.embedded.rules.retention import retention

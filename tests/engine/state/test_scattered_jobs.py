@@ -10,7 +10,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import NewMessage, queries
-from popmq_server.embedded.rules.sending import staging
+from popmq_server.embedded.rules.sending import stages
 from popmq_server.embedded.rules.sending.release_delayed import ReleasingDelayed
 from popmq_server.embedded.rules.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS
 from popmq_server.embedded.state.jobs import Job, JobFailed
@@ -176,7 +176,7 @@ def sent(rig: Rig) -> list[str]:
 
 
 def test_a_stage_without_adjacent_pages_delays_no_other(small_map: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "BLOCK_MESSAGES_MAX", 4)
+    monkeypatch.setattr(stages, "BLOCK_MESSAGES_MAX", 4)
     for number, stage_id in enumerate("abc"):
         small_map.do(staging_of(stage_id, [message(HUGE, stage_id)], topic="small", batch=number))
     small_map.do(staging_of("s", [message("s", "s")], topic="small", batch=3))

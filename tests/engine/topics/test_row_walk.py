@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from popmq_server.embedded.rules.sending import staging
+from popmq_server.embedded.rules.sending import stages
 from popmq_server.embedded.rules.sending.dedup import DEDUP_KEEP_MS
 from popmq_server.embedded.rules.topics import walks
 from popmq_server.embedded.rules.topics.walks import RowWalk
@@ -20,7 +20,7 @@ from tests.engine.stages import commit, stage
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     """Its walks look at two rows in a piece."""
-    monkeypatch.setattr(staging, "TIDY_ROWS", 2)
+    monkeypatch.setattr(stages, "TIDY_ROWS", 2)
     monkeypatch.setattr(housekeeping, "DEDUP_SWEEP", 2)
     made = Rig(tmp_path / "data")
     made.topic()

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 import popmq_spark
-from popmq_server.embedded.loop.waiters import Waiters
+from popmq_server.embedded.loop.long_poll import Waiters
 from tests.spark.conftest import TOPIC, Broker
 from tests.spark.real.conftest import Query
 

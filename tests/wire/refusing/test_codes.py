@@ -10,7 +10,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop import waiters
+from popmq_server.embedded.loop import long_poll
 from popmq_server.embedded.rules.delivery import token_pop
 from popmq_server.embedded.state import space
 from popmq_server.embedded.store import lmdb as storage
@@ -197,7 +197,7 @@ def rate_limited(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 @provokes
 def polling_full(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    patch.setattr(waiters, "WAITERS_PER_KEY_MAX", 0)
+    patch.setattr(long_poll, "WAITERS_PER_KEY_MAX", 0)
     return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, wait_ms=1))
 
 

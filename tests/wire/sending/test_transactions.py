@@ -23,7 +23,7 @@ from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.process import serving
 from popmq_server.protocols.native import requests
-from popmq_server.protocols.native.sessions import SessionService
+from popmq_server.protocols.native.producer_stream import SessionService
 from popmq_server.values.handles import TransactionId, read_transaction, transaction_text
 from tests.wire.parked import Parked
 from tests.wire.producer import DEALS, Producer, hello, listed

@@ -1,4 +1,4 @@
-"""Commands on topics and groups: see catalog.py. All times are ms."""
+"""Commands on topics and groups: see topic_lifecycle.py. All times are ms."""
 
 from typing import Any, NamedTuple
 

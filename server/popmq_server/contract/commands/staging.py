@@ -1,4 +1,4 @@
-"""Commands of exactly-once sinks: see staging.py.
+"""Commands of exactly-once sinks: see stages.py.
 
 `access_key`: the caller's, empty without access keys: a sink belongs to the first one. `any_sink`: an operator's key,
 which may use the sinks of others.

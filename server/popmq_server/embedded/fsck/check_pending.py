@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from popmq_server.embedded.rules.delivery import revive
 from popmq_server.embedded.rules.schedules import cron, schedules
-from popmq_server.embedded.rules.sending import delay, staging, transaction
+from popmq_server.embedded.rules.sending import delay, stages, transaction
 from popmq_server.embedded.rules.sending.transaction import CHECKS_MAX, Half
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.keys import (
@@ -137,13 +137,13 @@ def check_stages(kv: Transaction, state: State) -> Iterator[str]:
     yield from _check_blocks(kv, messages, size)
     used: Counter[int] = Counter()
     for _, raw in kv.scan("staged"):
-        one = staging.Staged(*staging.STAGED.unpack_from(raw))
+        one = stages.Staged(*stages.STAGED.unpack_from(raw))
         used[one.number] += 1
         found = messages[one.number], size[one.number]
         if found != (one.messages, one.bytes):
             yield f"stage {one.number} has {found} messages and bytes, counted {(one.messages, one.bytes)}"
     for key, raw in kv.scan("publish"):
-        number, _, _ = staging.PUBLISH.unpack(raw)
+        number, _, _ = stages.PUBLISH.unpack(raw)
         used[number] += 1
         if number not in size:
             yield f"stage {number} is to be published, and has no messages left"
@@ -158,7 +158,7 @@ def _check_blocks(kv: Transaction, messages: Counter[int], size: Counter[int]) -
     """Adds up the messages and bytes of each stage on the way."""
     for key, raw in kv.scan("stage"):
         number, piece, block = STAGE_KEY.unpack(key)
-        found = staging.read_block(bytes(raw))
+        found = stages.read_block(bytes(raw))
         size[number] += len(raw)
         if found is None:
             yield f"block {block} of piece {piece} of stage {number} does not match its checksum"

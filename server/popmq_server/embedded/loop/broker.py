@@ -45,16 +45,15 @@ from popmq_server.contract.commands.numbers import (
 from popmq_server.contract.commands.queries import A, Query
 from popmq_server.contract.commands.sessions import Assignment, Heartbeat
 from popmq_server.contract.commands.store import Piece
-from popmq_server.contract.producers import ProducerStream
-from popmq_server.contract.room import Room
+from popmq_server.contract.engine import ProducerStream, Room
 from popmq_server.embedded.loop import in_pieces
 from popmq_server.embedded.loop.backup import backup
 from popmq_server.embedded.loop.consumers import Consumers
 from popmq_server.embedded.loop.hashes import with_hashes
 from popmq_server.embedded.loop.in_pieces import REPEATED, InPieces, any_later
+from popmq_server.embedded.loop.long_poll import Key, Waiters
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
 from popmq_server.embedded.loop.producers import Producers, Stream
-from popmq_server.embedded.loop.waiters import Key, Waiters
 from popmq_server.embedded.rules.lite import lite_pop
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer.admitted import Admitted
@@ -157,7 +156,7 @@ class Broker(InPieces):
         """Runs one command; the answer has been committed. Raises Refused.
 
         The admitted commands are bounded (admitted.py): callers get BUSY before the process runs out of memory. An
-        answer with messages needs room (contract/room.py).
+        answer with messages needs room (contract/engine.py).
         """
         room = self._room if isinstance(command, READS) else None
         if room is not None:

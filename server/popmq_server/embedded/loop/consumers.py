@@ -14,7 +14,7 @@ from popmq_server.clock import Clock
 from popmq_server.contract.commands import Attend, queries
 from popmq_server.contract.commands.numbers import Consumer
 from popmq_server.contract.commands.sessions import LOCK_MS, Assignment, Heartbeat
-from popmq_server.contract.core import Commands
+from popmq_server.contract.engine import Commands
 from popmq_server.embedded.loop.heartbeats import Sessions
 from popmq_server.embedded.loop.rebalance import allocate, assign
 from popmq_server.errors import invalid, no_queue, topic_not_found

@@ -8,7 +8,7 @@
               └───────────────────── the queue grew ◀──────────┘
 
 A commit that extends a queue wakes all Pulls parked on it; each reads for itself and takes nothing from the others. A
-commit to another queue wakes none of them. As for Pops (waiters.py), comparing a generation before parking excludes a
+commit to another queue wakes none of them. As for Pops (long_poll.py), comparing a generation before parking excludes a
 lost wake, so no periodic look is needed.
 
 A Pull is parked until its own deadline: when it is woken and finds no match, it parks again, after the messages that
@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from popmq_server.clock import Clock
 from popmq_server.contract.commands import Pull, Pulled, UpdateOffsets
-from popmq_server.embedded.loop.waiters import Waiters
+from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.errors import Refused
 from popmq_server.values.message import RETRY_PREFIX
 

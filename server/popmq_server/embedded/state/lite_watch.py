@@ -27,7 +27,7 @@ from popmq_server.values.ids import TopicId
 
 #: group, topic, client.
 Key = tuple[str, str, str]
-#: The key under which Pops are parked (waiters.py): group, and a topic name or the `wake_key` of a watch.
+#: The key under which Pops are parked (long_poll.py): group, and a topic name or the `wake_key` of a watch.
 WakeKey = tuple[str | None, str]
 
 #: Life of a watch without a refresh. Clients refresh theirs every 30 s.

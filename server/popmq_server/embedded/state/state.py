@@ -82,7 +82,7 @@ class State(AllTables):
         self.watches = Watches(self.watched_id, self.deliverable, self.undo)
         #: The earliest next occurrence of all schedules; 0: there is none. Not a table, since every commit reads it.
         self.schedule_due = 0
-        #: The latest `created_ms` of a topic that this process has deleted: see catalog.py.
+        #: The latest `created_ms` of a topic that this process has deleted: see topic_lifecycle.py.
         self.deleted_ms = 0
         #: When this process began to serve the store.
         self.started_ms = 0

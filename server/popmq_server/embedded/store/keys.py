@@ -42,7 +42,7 @@
     widx      T + position [8]              its end [8], merged names of many small index blocks (index.py)
     lidx      T of the parent + position    T [4] of the lite topic: the chunks of a LITE topic (lite_chunks.py)
     begin     G + T + Q                     the offset [8] at which a group began, if not the first
-    staged    sink hash [16] + stage hash [16]     a stage whose batch is not committed (staging.py)
+    staged    sink hash [16] + stage hash [16]     a stage whose batch is not committed (stages.py)
     stage     number [8] + piece [4] + block [2]   crc32, then staged messages
     publish   order [8]                     a stage to be published, or dropped (publishing.py)
     batch     sink hash [16]                the last batch that a sink committed

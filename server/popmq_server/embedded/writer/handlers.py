@@ -75,15 +75,8 @@ from popmq_server.embedded.rules.pulling import (
     send_back,
 )
 from popmq_server.embedded.rules.schedules import schedules
-from popmq_server.embedded.rules.sending import (
-    check_back,
-    delay,
-    end_transaction,
-    send,
-    staging,
-    transaction,
-)
-from popmq_server.embedded.rules.topics import catalog, consumer_groups
+from popmq_server.embedded.rules.sending import check_back, delay, end_transaction, send, stages, transaction
+from popmq_server.embedded.rules.topics import consumer_groups, topic_lifecycle
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.values.leased import Leased
 
@@ -108,9 +101,9 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     RenewSession: session_lease.renew,
     ReleaseSession: session_lease.release,
     Available: token_pop.available,
-    CreateTopic: catalog.create_topic,
-    UpdateTopic: catalog.update_topic,
-    DeleteTopic: catalog.delete_topic,
+    CreateTopic: topic_lifecycle.create_topic,
+    UpdateTopic: topic_lifecycle.update_topic,
+    DeleteTopic: topic_lifecycle.delete_topic,
     PurgeTopic: purge.purge_topic,
     CreateGroup: consumer_groups.create_group,
     UpdateGroup: consumer_groups.update_group,
@@ -129,9 +122,9 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     SyncLite: lite_sync.sync,
     Recall: delay.recall,
     EndTransaction: end_transaction.end,
-    Stage: staging.stage,
-    CommitBatch: staging.commit,
-    DropStages: staging.drop,
+    Stage: stages.stage,
+    CommitBatch: stages.commit,
+    DropStages: stages.drop,
     CountChecks: check_back.count,
     Listen: check_back.listen,
     RedrivePiece: redrive.redrive,

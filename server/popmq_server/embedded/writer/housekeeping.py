@@ -18,12 +18,7 @@ from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import idle_subscriptions, purge
 from popmq_server.embedded.rules.retention import floors, retention
 from popmq_server.embedded.rules.schedules import occurrences
-from popmq_server.embedded.rules.sending import (
-    size_limit,
-    staging,
-    transaction,
-    unique,
-)
+from popmq_server.embedded.rules.sending import size_limit, stages, transaction, unique
 from popmq_server.embedded.rules.sending.dedup import DEDUP_KEEP_MS
 from popmq_server.embedded.rules.topics.walks import RowWalk
 from popmq_server.embedded.state.jobs import Job, Timed
@@ -48,7 +43,7 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
     minutely: tuple[tuple[str, Walk], ...] = (
         ("request numbers", Requests()),
         ("ended transactions", Stateless(transaction.forget)),
-        ("stages", staging.Tidying()),
+        ("stages", stages.Tidying()),
         ("unique ids", unique.Sweeping()),
         ("lite topics", lite_topics.Upkeep()),
         ("clock of schedules", Stateless(occurrences.turn)),

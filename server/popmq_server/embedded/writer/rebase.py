@@ -25,12 +25,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from popmq_server.embedded.rules.sending import (
-    delay,
-    staging,
-    transaction,
-    unique,
-)
+from popmq_server.embedded.rules.sending import delay, stages, transaction, unique
 from popmq_server.embedded.rules.topics.topic import IDX_HEAD
 from popmq_server.embedded.store import checkpoint
 from popmq_server.embedded.store.keys import (
@@ -193,11 +188,11 @@ def _idx(move: Move, key: bytes, value: bytes) -> Row:
 
 
 def _staged(move: Move, key: bytes, value: bytes) -> Row:
-    return key, move.fields(value, staging.STAGED, staging.STAGED_MS)
+    return key, move.fields(value, stages.STAGED, stages.STAGED_MS)
 
 
 def _batch(move: Move, key: bytes, value: bytes) -> Row:
-    return key, move.fields(value, staging.BATCH, staging.BATCH_MS)
+    return key, move.fields(value, stages.BATCH, stages.BATCH_MS)
 
 
 _CHANGES: dict[str, Callable[[Move, bytes, bytes], Row]] = {

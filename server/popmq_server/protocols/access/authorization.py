@@ -47,8 +47,7 @@ from popmq_server.contract.commands.numbers import (
 from popmq_server.contract.commands.queries import A, Query
 from popmq_server.contract.commands.sessions import Assignment, Heartbeat
 from popmq_server.contract.commands.store import Piece
-from popmq_server.contract.engine import Engine
-from popmq_server.contract.producers import ProducerStream
+from popmq_server.contract.engine import Engine, ProducerStream
 from popmq_server.errors import Refused
 from popmq_server.protocols.access.access_keys import (
     BY_ADMIN,

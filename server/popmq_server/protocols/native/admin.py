@@ -7,7 +7,7 @@ from popmq_server.contract import commands
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.filtering import EVERY_MESSAGE
 from popmq_server.contract.commands.numbers import TopicNumbers
-from popmq_server.contract.core import Core
+from popmq_server.contract.engine import Core
 from popmq_server.errors import invalid, not_one_of
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates

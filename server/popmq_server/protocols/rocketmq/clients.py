@@ -21,8 +21,7 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.clock import Clock
 from popmq_server.contract.commands import Check
-from popmq_server.contract.engine import Engine
-from popmq_server.contract.producers import CheckStreams, ProducerStream
+from popmq_server.contract.engine import CheckStreams, Engine, ProducerStream
 from popmq_server.errors import Refused, invalid, unavailable
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access import access_keys

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from popmq_server.contract.commands import Pop, ReleaseSession, RenewSession
 from popmq_server.contract.commands.sessions import SESSION_CAP_MS, SESSION_LEASE_MS
-from popmq_server.contract.core import Commands
+from popmq_server.contract.engine import Commands
 from popmq_server.protocols.access import access_keys
 
 LEASE_MS, CAP_MS = SESSION_LEASE_MS, SESSION_CAP_MS

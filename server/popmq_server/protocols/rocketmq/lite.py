@@ -24,7 +24,7 @@ from popmq_server.contract.commands import (
     Popped,
     SyncLite,
 )
-from popmq_server.contract.core import Core
+from popmq_server.contract.engine import Core
 from popmq_server.errors import Refused
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import Call

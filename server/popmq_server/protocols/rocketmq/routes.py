@@ -16,7 +16,7 @@ from itertools import accumulate
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.contract.commands import queries
-from popmq_server.contract.core import Core
+from popmq_server.contract.engine import Core
 from popmq_server.protocols.rocketmq.call import Call
 from popmq_server.protocols.rocketmq.messages import TYPE_NUMBERS
 from popmq_server.protocols.rocketmq.names import group_name, topic_name

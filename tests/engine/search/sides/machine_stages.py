@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.rules.sending.staging import PUBLISH, STAGED
+from popmq_server.embedded.rules.sending.stages import PUBLISH, STAGED
 from popmq_server.embedded.writer.batch import Committed
 from popmq_server.errors import Refused, invalid
 from tests.engine.faults import Fault

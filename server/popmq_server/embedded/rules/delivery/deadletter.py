@@ -18,9 +18,9 @@ from typing import NamedTuple
 from popmq_server.contract.commands import Position
 from popmq_server.embedded.rules.delivery import history
 from popmq_server.embedded.rules.topics import quarantine
-from popmq_server.embedded.rules.topics.catalog import ensure_dead_letter_topic
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.rules.topics.topic import append
+from popmq_server.embedded.rules.topics.topic_lifecycle import ensure_dead_letter_topic
 from popmq_server.embedded.state import marks
 from popmq_server.embedded.state.space import GROW, messages_bytes
 from popmq_server.embedded.state.tx import Tx

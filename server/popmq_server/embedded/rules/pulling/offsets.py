@@ -37,7 +37,7 @@ from popmq_server.embedded.rules.delivery.subscription import (
     resolve,
 )
 from popmq_server.embedded.rules.topics import backlog
-from popmq_server.embedded.rules.topics.catalog import expect_creation
+from popmq_server.embedded.rules.topics.topic_lifecycle import expect_creation
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (

@@ -36,13 +36,13 @@ from popmq_server.embedded.rules.delivery.subscription import (
 )
 from popmq_server.embedded.rules.pulling import offsets
 from popmq_server.embedded.rules.topics import quarantine, quotas
-from popmq_server.embedded.rules.topics.catalog import expect_creation
 from popmq_server.embedded.rules.topics.log import (
     Log,
     entries,
     over_hole,
     tagged,
 )
+from popmq_server.embedded.rules.topics.topic_lifecycle import expect_creation
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (

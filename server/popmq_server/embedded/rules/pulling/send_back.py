@@ -27,8 +27,8 @@ from popmq_server.embedded.rules.delivery.pick import RetryEntry, take_retry_ent
 from popmq_server.embedded.rules.delivery.retry import to_retry
 from popmq_server.embedded.rules.delivery.subscription import expect_mode, resolve
 from popmq_server.embedded.rules.pulling.offsets import ends
-from popmq_server.embedded.rules.topics.catalog import expect_creation
 from popmq_server.embedded.rules.topics.log import Log, entries
+from popmq_server.embedded.rules.topics.topic_lifecycle import expect_creation
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import BACKOFF, CheckPoint, Run
 from popmq_server.embedded.store.keys import RQ_KEY, RQ_VALUE

@@ -13,12 +13,7 @@ Each piece is bounded, and the writer runs it between client commands: a batch o
 
 import itertools
 
-from popmq_server.embedded.rules.sending import (
-    delay,
-    placing,
-    staging,
-    unique,
-)
+from popmq_server.embedded.rules.sending import delay, placing, stages, unique
 from popmq_server.embedded.rules.topics import quarantine
 from popmq_server.embedded.state.jobs import RETRY_MS, Job, Timed
 from popmq_server.embedded.state.space import GROW, messages_bytes
@@ -66,7 +61,7 @@ class Publishing(Job):
         """Publishes or drops some blocks of a stage; returns False if there is no room for one."""
         raw = tx.kv.get("publish", key)
         assert raw is not None
-        number, topic_id, publish = staging.PUBLISH.unpack(raw)
+        number, topic_id, publish = stages.PUBLISH.unpack(raw)
         topic = tx.state.topics.get(topic_id) if publish else None
         if topic is None:
             blocks = self._dropped(tx, number)
@@ -77,13 +72,13 @@ class Publishing(Job):
             _publish(tx, topic, number, blocks)
         for block, _ in blocks:
             tx.kv.delete("stage", block)
-        if next(tx.kv.scan_keys("stage", staging.pieces_of(number)), None) is None:
+        if next(tx.kv.scan_keys("stage", stages.pieces_of(number)), None) is None:
             tx.kv.delete("publish", key)
         return True
 
     def _dropped(self, tx: Tx, number: int) -> list[tuple[bytes, bytes]]:
         """Keys of the next blocks to remove."""
-        rows = tx.kv.scan("stage", staging.pieces_of(number))
+        rows = tx.kv.scan("stage", stages.pieces_of(number))
         return [(key, b"") for key, _ in itertools.islice(rows, self.at_most(DROP_BLOCKS_MAX))]
 
     def _fitting(self, tx: Tx, number: int) -> list[tuple[bytes, bytes]]:
@@ -91,9 +86,9 @@ class Publishing(Job):
         messages_max, bytes_max = self.at_most(PUBLISH_MESSAGES_MAX), self.at_most(PUBLISH_BYTES_MAX)
         found: list[tuple[bytes, bytes]] = []
         messages = size = 0
-        for key, raw in tx.kv.scan("stage", staging.pieces_of(number)):
+        for key, raw in tx.kv.scan("stage", stages.pieces_of(number)):
             size += len(raw)
-            messages += staging.BLOCK_MESSAGES_MAX
+            messages += stages.BLOCK_MESSAGES_MAX
             if found and (size > bytes_max or messages > messages_max):
                 break
             if not tx.room.has(GROW, messages_bytes([2 * size])):
@@ -120,7 +115,7 @@ def _publish(tx: Tx, topic: Topic, number: int, blocks: list[tuple[bytes, bytes]
 
 def _messages(tx: Tx, topic: Topic, number: int, raw: bytes) -> list[Outgoing]:
     """The messages of a block; a damaged block goes to quarantine, so that it does not block the others."""
-    messages = staging.read_block(raw)
+    messages = stages.read_block(raw)
     if messages is None:
         quarantine.set_aside_pending(tx, topic.topic_id, number, raw)
     return messages or []

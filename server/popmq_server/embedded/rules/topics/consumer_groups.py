@@ -10,7 +10,7 @@ from popmq_server.contract.commands import (
     DeleteTopic,
     UpdateGroup,
 )
-from popmq_server.embedded.rules.topics.catalog import delete_topic, ensure_dead_letter_topic, expect_same
+from popmq_server.embedded.rules.topics.topic_lifecycle import delete_topic, ensure_dead_letter_topic, expect_same
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import Lease
 from popmq_server.embedded.store.keys import STAT_KEY, SUB_OWNER, U32

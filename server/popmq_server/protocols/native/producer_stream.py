@@ -19,12 +19,12 @@ from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract.commands import Check, End, EndTransaction
-from popmq_server.contract.producers import CheckStreams, ProducerStream
+from popmq_server.contract.engine import CheckStreams, ProducerStream
 from popmq_server.errors import Refused, invalid
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.native import requests
+from popmq_server.protocols.native.pending import decided
 from popmq_server.protocols.native.requests import read
-from popmq_server.protocols.native.timing import decided
 from popmq_server.values.message import check_range
 
 log = logging.getLogger("popmq.api")

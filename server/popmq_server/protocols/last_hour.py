@@ -5,7 +5,7 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import Clock, pause
 from popmq_server.contract.commands import queries
-from popmq_server.contract.core import Core
+from popmq_server.contract.engine import Core
 from popmq_server.monitoring.history import (
     STEP_MS,
     Pair,

@@ -4,7 +4,7 @@
     EndTransaction    end_transaction.end          ListTransactions    transaction.listed
     …Schedule         schedules.py                 ListSchedules       schedules.listed
 
-The stream that asks producers for decisions is in sessions.py.
+The stream that asks producers for decisions is in producer_stream.py.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from popmq_server.contract.commands import (
     queries,
 )
 from popmq_server.contract.commands.numbers import DelayedMessage, HalfMessage
-from popmq_server.contract.core import Commands
+from popmq_server.contract.engine import Commands
 from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.native import pages, requests, responses

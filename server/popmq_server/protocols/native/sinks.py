@@ -1,4 +1,4 @@
-"""popmq.v1: exactly-once sinks. docs/sinks.md describes them; staging.py has the rules."""
+"""popmq.v1: exactly-once sinks. docs/sinks.md describes them; stages.py has the rules."""
 
 from google.protobuf.message import Message
 
