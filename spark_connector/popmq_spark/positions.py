@@ -20,6 +20,10 @@ _OFFSETS_OF_A_GROUP = (
 _OFFSETS = '{"topic": {"queue": offset}}, in which -2 is the first message and -1 the end'
 
 
+class OffsetError(ValueError):
+    """The checkpoint holds an offset that this release cannot read."""
+
+
 def start(text: str) -> Start:
     """A start position. Raises ValueError with the valid forms."""
     word = text.strip()

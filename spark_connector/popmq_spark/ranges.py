@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from popmq_spark.lease.plan import OffsetError
+from popmq_spark.positions import OffsetError
 
 VERSION = 2
 

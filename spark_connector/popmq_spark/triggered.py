@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 import popmq
-from popmq_spark.lease.part import connect
+from popmq_spark.clients import connect
 from popmq_spark.options import OptionError, Reading
 from popmq_spark.queue_ends import is_wanted
 

@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 import popmq
+from popmq_spark import clients
 from popmq_spark import rows as write_rows
-from popmq_spark.lease import part
 from popmq_spark.options import OptionError
 from popmq_spark.schema import SchemaError
 from popmq_spark.source import PopMQDataSource
@@ -86,9 +86,9 @@ class Sink:
 @pytest.fixture
 def sink(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
     yield Sink(broker, monkeypatch)
-    for client in part._clients.values():
+    for client in clients._clients.values():
         client.close()
-    part._clients.clear()
+    clients._clients.clear()
 
 
 # ── Exactly once ─────────────────────────────────────────────────────────────────────────────────────────────────────

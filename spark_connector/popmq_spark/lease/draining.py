@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 
+from popmq_spark.clients import connect
 from popmq_spark.lease.owner import Owner
-from popmq_spark.lease.part import Part, connect, read_part
+from popmq_spark.lease.part import Part, read_part
 from popmq_spark.lease.plan import Cap, Plan
 from popmq_spark.options import OptionError, Options
 from popmq_spark.ranges import parts_of

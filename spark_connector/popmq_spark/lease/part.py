@@ -5,7 +5,6 @@ Runs in an executor. A task may run again after a failure, beside itself (specul
 """
 
 import logging
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,16 +14,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 import popmq
+from popmq_spark.clients import client_of
 from popmq_spark.columns import fields_of, to_batches
 from popmq_spark.lease.plan import Plan, Slice
 from popmq_spark.options import Broker, Options
 from popmq_spark.queue_ends import DataLoss, lose
 
 _log = logging.getLogger("popmq_spark")
-
-#: Spark keeps an executor's Python process for many tasks, and the connection with it. The key holds the process id
-#: because those processes are forked: a connection must not be used on both sides of a fork.
-_clients: dict[tuple[int, Broker, float], popmq.Client] = {}
 
 
 class LeaseLoss(RuntimeError):
@@ -136,28 +132,6 @@ def _pop(part: Part, of: Slice, chunk: int) -> popmq.SealedBatch:
         tag=part.tag,
         sql=part.sql,
         columns=fields_of(part.schema, part.decode),
-    )
-
-
-def client_of(broker: Broker, patience: float) -> popmq.Client:
-    """This process's client of a broker, which stays connected for later tasks."""
-    key = os.getpid(), broker, patience
-    if key not in _clients:
-        _clients[key] = connect(broker, patience)
-    return _clients[key]
-
-
-def connect(broker: Broker, patience: float) -> popmq.Client:
-    """A client whose calls are retried for `patience` seconds, because a failed call ends a task or the query."""
-    return popmq.Client(
-        broker.endpoint,
-        timeouts=popmq.Timeouts.all(patience),
-        tls=broker.tls,
-        tls_ca=broker.tls_ca or None,
-        client_cert=broker.client_cert or None,
-        client_key=broker.client_key or None,
-        access_key=broker.access_key or None,
-        secret=broker.secret or None,
     )
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 import popmq
+from popmq_spark.positions import OffsetError
 
 VERSION = 3
 
@@ -30,10 +31,6 @@ CHUNK_ROWS = 2_000
 
 #: Bounds of the bytes of one Pop: below, a chunk would be a handful of messages; above, an answer would be slow.
 CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 64 << 10, 4 << 20
-
-
-class OffsetError(ValueError):
-    """The checkpoint holds an offset that this release cannot read."""
 
 
 class Cap(NamedTuple):

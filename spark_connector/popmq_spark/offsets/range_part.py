@@ -13,8 +13,8 @@ from pyspark.sql.datasource import InputPartition
 
 import popmq
 from popmq.pull import PulledColumns
+from popmq_spark.clients import client_of
 from popmq_spark.columns import fields_of, to_batches
-from popmq_spark.lease.part import client_of
 from popmq_spark.options import Broker
 from popmq_spark.queue_ends import lose
 from popmq_spark.ranges import Span

@@ -32,7 +32,7 @@ from pyspark.sql.datasource import (
 )
 
 import popmq
-from popmq_spark.lease.part import connect
+from popmq_spark.clients import connect
 from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.offsets.range_part import RangePart, read_ranges
 from popmq_spark.positions import LATEST, clamped

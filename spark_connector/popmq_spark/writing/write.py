@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 import popmq
-from popmq_spark.lease.part import client_of
+from popmq_spark.clients import client_of
 from popmq_spark.rows import Row, rows
 from popmq_spark.writing.write_options import WriteOptions
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import popmq
-from popmq_spark.lease.plan import OffsetError
 from popmq_spark.options import OptionError
+from popmq_spark.positions import OffsetError
 from popmq_spark.queue_ends import DataLoss
 from tests.spark.conftest import TOPIC, Broker
 from tests.spark.reading.microbatch import CRASH_POINTS, Crash, MicroBatches, Row, ids

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 import popmq
-from popmq_spark.lease.plan import Cap, OffsetError, Plan
+from popmq_spark.lease.plan import Cap, Plan
+from popmq_spark.positions import OffsetError
 
 PLAN = Plan(
     owner="9f",
