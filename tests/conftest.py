@@ -6,10 +6,13 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+ROOT = Path(__file__).parent.parent
 WHOLE = os.environ.get("POPMQ_CAMPAIGN") == "whole"
 
 settings.register_profile("short", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -19,6 +22,31 @@ settings.load_profile("whole" if WHOLE else "short")
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that; tests send SIGINT to theirs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+#: `make setup-core` installs no Spark. Tests that need it are left out there, and every run says so. They have the
+#: marker `whole`, or are in these files and folders, which import it.
+WITHOUT_SPARK = find_spec("pyspark") is None
+OF_SPARK = ("tests/spark", "tests/sdk/pulling/test_tables.py")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Does not import what would fail to import. None: others decide."""
+    inside = WITHOUT_SPARK and any(collection_path.is_relative_to(ROOT / path) for path in OF_SPARK)
+    return True if inside else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if WITHOUT_SPARK and item.get_closest_marker("whole")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if WITHOUT_SPARK:
+        places = ", ".join(OF_SPARK)
+        terminalreporter.write_line(f"left out without Spark (make setup installs it): {places}, the marker `whole`")
 
 
 @pytest.hookimpl(wrapper=True)

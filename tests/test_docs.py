@@ -45,6 +45,8 @@ ELSEWHERE = (
     "client",
     "owners release",
 )
+#: Pages that show tables, with libraries that come with Spark.
+WITH_TABLES = {"sdk.md", "jupyter.md"}
 #: What needs a half message, which only a producer makes.
 WITH_A_PRODUCER = ("transactions commit", "transactions rollback", "transactions redrive")
 
@@ -111,7 +113,10 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("path", in_order(), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.whole] * (path.name in WITH_TABLES), id=path.name) for path in in_order()],
+)
 def test_the_pages_read_one_after_the_other_work_on_one_broker(
     path: pathlib.Path, reader: Reader, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from tests.sources import ROOT
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
+@pytest.mark.whole
 def test_the_list_has_what_the_extras_need_and_not_what_tests_need() -> None:
     seen: dict[str, str] = {}
     assert set(needed("popmq", frozenset({"all"}), seen)) == set()
