@@ -75,9 +75,9 @@ ROOMS = {
 # The layers of the server from the top down: each imports only from itself and from those below it.
 ORDER = (
     "__main__ embedded_broker process",
+    "protocols.server protocols.auditing protocols.client_calls protocols.key_list protocols.last_hour",
+    "protocols.native protocols.rocketmq",
     "protocols",
-    "protocols.rocketmq",
-    "protocols.native",
     "protocols.access",
     "embedded.loop",
     "embedded.writer",
@@ -194,16 +194,21 @@ def across_the_wire(path: str, tree: ast.AST) -> Iterator[str]:
             yield f"{path}:{found.line} imports {found.name}: the two sides share only what is below both"
 
 
-#: Packages of the connector that are alternatives to each other: what two of them need stands above them.
-MODES = ("popmq_spark.lease", "popmq_spark.offsets", "popmq_spark.writing")
+#: Packages that are alternatives to each other: what two of them need stands in a module above them.
+ALTERNATIVES = (
+    ("popmq_server.protocols.native", "popmq_server.protocols.rocketmq"),
+    ("popmq_spark.lease", "popmq_spark.offsets", "popmq_spark.writing"),
+)
 
 
-def across_modes(path: str, tree: ast.AST) -> Iterator[str]:
-    """Imports of one mode of the connector from another."""
-    others = [mode for mode in MODES if mode.rpartition(".")[2] != Path(path).parts[2]]
-    for found in imports(path, tree):
-        if len(others) < len(MODES) and found.under(*others):
-            yield f"{path}:{found.line} imports {found.name} of another mode"
+def across(path: str, tree: ast.AST) -> Iterator[str]:
+    """Imports of a package from an alternative to it."""
+    home = ".".join(Path(path).parts[1:])
+    for packages in ALTERNATIVES:
+        others = [package for package in packages if not home.startswith(f"{package}.")]
+        for found in imports(path, tree):
+            if len(others) < len(packages) and found.under(*others):
+                yield f"{path}:{found.line} imports {found.name}, an alternative to it"
 
 
 def past_the_seam(path: str, tree: ast.AST) -> Iterator[str]:
@@ -306,7 +311,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         (other_doors, ROOM_FOLDERS),
         (upward, ("server/popmq_server",)),
         (across_the_wire, ("http2/popmq_http2",)),
-        (across_modes, ("spark_connector/popmq_spark",)),
+        (across, ("server/popmq_server", "spark_connector/popmq_spark")),
         (past_the_seam, ABOVE_THE_SEAM),
         (private_names, ROOM_FOLDERS + PUBLIC_TESTS),
         (from_test_modules, EVERYTHING),
@@ -318,7 +323,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         "one door per library",
         "downwards only",
         "neither side of the transport knows the other",
-        "no mode of the connector knows another",
+        "no protocol or mode knows another",
         "nothing past the seam",
         "private means private",
         "no helpers in test modules",
@@ -380,7 +385,12 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (upward, "server/popmq_server/embedded/rules/delivery/pop.py", "from popmq_server.embedded.loop import broker"),
         (upward, "server/popmq_server/embedded/store/keys.py", "from popmq_server.process import serving"),
         (across_the_wire, "http2/popmq_http2/client/call.py", "from popmq_http2.server.call import Call"),
-        (across_modes, "spark_connector/popmq_spark/offsets/x.py", "from popmq_spark.lease.part import Part"),
+        (
+            across,
+            "server/popmq_server/protocols/rocketmq/x.py",
+            "from popmq_server.protocols.native.requests import ack",
+        ),
+        (across, "spark_connector/popmq_spark/offsets/x.py", "from popmq_spark.lease.part import Part"),
         (across_the_wire, "http2/popmq_http2/server/call.py", "from popmq_http2.client.target import Target"),
         (across_the_wire, "http2/popmq_http2/inbox.py", "from popmq_http2.server.call import Call"),
         (
@@ -398,7 +408,7 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
             "server/popmq_server/protocols/access/authorization.py",
             "from popmq_server.values import handles",
         ),
-        (past_the_seam, "server/popmq_server/protocols/native/entries.py", "from popmq_server.values import outgoing"),
+        (past_the_seam, "server/popmq_server/protocols/entries.py", "from popmq_server.values import outgoing"),
         (
             past_the_seam,
             "server/popmq_server/protocols/server.py",
@@ -433,7 +443,7 @@ def test_a_broken_wall_is_noticed(rule: Rule, path: str, code: str) -> None:
             "server/popmq_server/embedded/rules/delivery/pop.py",
             "from popmq_server import clock\nfrom popmq_server.embedded.state import tx",
         ),
-        (across_modes, "spark_connector/popmq_spark/source.py", "from popmq_spark.lease.part import Part"),
+        (across, "spark_connector/popmq_spark/source.py", "from popmq_spark.lease.part import Part"),
         (across_the_wire, "http2/popmq_http2/__init__.py", "from popmq_http2.server.call import Call"),
         (across_the_wire, "http2/popmq_http2/client/call.py", "from popmq_http2.client import blocks, target"),
         (across_the_wire, "http2/popmq_http2/server/call.py", "from popmq_http2.inbox import Inbox"),

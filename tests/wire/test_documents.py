@@ -16,14 +16,9 @@ from popmq_server.embedded.rules.delivery import owner, token_pop
 from popmq_server.embedded.rules.sending import dedup, stages, transaction
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import RETRYABLE
-from popmq_server.protocols import server
+from popmq_server.protocols import entries, server, validation
 from popmq_server.protocols.access import request_size
-from popmq_server.protocols.native import (
-    admin,
-    entries,
-    pulling,
-    requests,
-)
+from popmq_server.protocols.native import admin, pulling, requests
 from popmq_server.values import limits, message, records
 from popmq_server.values.filters.errors import TEXT_BYTES_MAX
 from popmq_server.values.filters.parts import LIST_MAX
@@ -41,10 +36,10 @@ def size(number: int) -> str:
     return f"{number >> 20} MiB" if number >> 20 else f"{number >> 10} KiB"
 
 
-SECONDS = (requests.INVISIBLE_MS_MIN // 1_000, requests.INVISIBLE_MS_MAX // 3_600_000)
+SECONDS = (validation.INVISIBLE_MS_MIN // 1_000, validation.INVISIBLE_MS_MAX // 3_600_000)
 LIMITS = {
     "name of a topic, of a group": f"{message.TOPIC_NAME_MAX}, {message.GROUP_NAME_MAX} characters",
-    "messages in a Send, in a Stage": f"1–{count(requests.ENTRIES_MAX)}, {size(requests.SEND_BYTES_MAX)} in all",
+    "messages in a Send, in a Stage": f"1–{count(validation.ENTRIES_MAX)}, {size(validation.SEND_BYTES_MAX)} in all",
     "body": f"1 byte – {size(message.BODY_BYTES_MAX)}",
     "message id": f"{message.MESSAGE_ID_BYTES_MAX} bytes",
     "tag": f"{message.TAG_BYTES_MAX} bytes",
@@ -52,19 +47,19 @@ LIMITS = {
     "properties": f"{message.PROPERTIES_MAX}, names of 1–{message.KEY_BYTES_MAX} bytes, "
     f"{size(message.PROPERTIES_BYTES_MAX)} in all",
     "producer id, attempt id, owner": f"{requests.PRODUCER_ID_BYTES_MAX} bytes",
-    "client id, sink, stage id": f"{max(requests.CLIENT_ID_BYTES_MAX, requests.SINK_BYTES_MAX)} bytes",
-    "messages in a Pop": f"1–{count(requests.ENTRIES_MAX)}, default {requests.POP_MESSAGES}",
+    "client id, sink, stage id": f"{max(validation.CLIENT_ID_BYTES_MAX, requests.SINK_BYTES_MAX)} bytes",
+    "messages in a Pop": f"1–{count(validation.ENTRIES_MAX)}, default {requests.POP_MESSAGES}",
     "`lite_topics` of a Pop": f"1–{count(requests.LITE_TOPICS_MAX)} names",
     "name of a lite topic": f"{message.LITE_TOPIC_BYTES_MAX} letters, digits",
     "bytes in a Pop": f"{size(requests.POP_BYTES_MAX)}, default {size(requests.POP_BYTES)}",
-    "handles in an Ack, changes in a ChangeInvisibleTime, messages in a SendBack": f"1–{count(requests.ENTRIES_MAX)}",
+    "handles in an Ack, changes in a ChangeInvisibleTime, messages in a SendBack": f"1–{count(validation.ENTRIES_MAX)}",
     "queues in a Pop, UpdateOffsets, ResetOffsets, LockQueues": f"1–{count(pulling.QUEUES_MAX)}",
     "invisible time, lease of an owner": f"{SECONDS[0]} s – {SECONDS[1]} h",
     "filter": f"{size(TEXT_BYTES_MAX)}, {WORDS_MAX} words, {DEPTH_MAX} levels, {LIST_MAX} texts in a list",
     "wait": f"0–{requests.WAIT_MS_MAX // 1_000} s",
     "delay of a release": f"0–{SECONDS[1]} h",
     "reason of a release or reject": size(message.REASON_BYTES_MAX),
-    "transactions in an EndTransaction, stages in a CommitBatch or DropStages": f"1–{count(requests.ENTRIES_MAX)}",
+    "transactions in an EndTransaction, stages in a CommitBatch or DropStages": f"1–{count(validation.ENTRIES_MAX)}",
     "delay of a message": f"0–{entries.DELAY_MS_MAX // (365 * 86_400_000)} years",
     "checks of a half message": f"{transaction.CHECKS_MAX}: after {transaction.FIRST_CHECK_MS // 1_000} s, "
     f"then every {transaction.CHECK_EVERY_MS // 1_000} s",
@@ -85,7 +80,7 @@ LIMITS = {
     "attempts of a group": f"1–{count(requests.MAX_ATTEMPTS_MAX)}, default {limits.MAX_ATTEMPTS_DEFAULT}",
     "backoff table": f"1–{admin.DELAYS_MAX} delays",
     "share number": f"0–{count(limits.SHARE_NUMBER_MAX)}",
-    "topics in a Heartbeat": count(requests.ENTRIES_MAX),
+    "topics in a Heartbeat": count(validation.ENTRIES_MAX),
     "leased to a group in a queue, to an owner": f"{count(records.IN_FLIGHT_MAX)}, {count(token_pop.OWNED_MAX)}",
     "parked calls of a group on a topic, Pulls of a queue": count(long_poll.WAITERS_PER_KEY_MAX),
     "request numbers are remembered": f"{dedup.DEDUP_KEEP_MS // 60_000} min",

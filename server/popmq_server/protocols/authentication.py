@@ -17,7 +17,7 @@ from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access.access_keys import CALLER, Key, unauthenticated
 from popmq_server.protocols.access.key_limits import KeyLimited
 from popmq_server.protocols.access.known_keys import Keys
-from popmq_server.protocols.native.status import refuse
+from popmq_server.protocols.refusals import refuse
 
 #: How long the answer to a refused call is held, in ms; for how many calls of a key, and for which requests.
 HELD_MS_MAX, HELD_MAX, HELD_BYTES_MAX = 500, 1_024, 64 << 10

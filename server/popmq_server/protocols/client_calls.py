@@ -10,6 +10,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract.commands import queries
 from popmq_server.contract.engine import Commands
 from popmq_server.errors import Refused
+from popmq_server.protocols import validation
 from popmq_server.protocols.access import access_keys
 from popmq_server.protocols.native import requests
 from popmq_server.protocols.native.requests import read
@@ -38,7 +39,7 @@ class ClientCallsService:
         access_keys.check(access_keys.Need("admin"))
         request = read(pb.VerifyMessageRequest, raw)
         client_id = _client_id(request.client_id)
-        topic = requests.topic_name(request.topic)
+        topic = validation.topic_name(request.topic)
         offset = check_range(request.offset, "offset", 0, requests.INT64_MAX)
         page = await self._engine.ask(queries.Browse(topic, request.queue, offset, 1, requests.POP_BYTES))
         if [at for _, _, _, at, _ in page.rows] != [offset]:
@@ -54,4 +55,4 @@ class ClientCallsService:
 
 
 def _client_id(text: str) -> str:
-    return check_text(text, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
+    return check_text(text, "client_id", validation.CLIENT_ID_BYTES_MAX, required=True)

@@ -13,6 +13,7 @@ from popmq_server.monitoring.history import (
     Sums,
 )
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.protocols import validation
 from popmq_server.protocols.access.access_keys import CALLER, Key, Need
 from popmq_server.protocols.native import requests
 from popmq_server.values.message import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -29,8 +30,8 @@ class HistoryService:
     async def GetHistory(self, raw: bytes) -> Message:
         """Sums over what was asked for, as far as the caller may see it."""
         request, now_ms = requests.read(pb.GetHistoryRequest, raw), self._clock.now_ms()
-        topic = requests.browsed_name(request.topic) if request.topic else ""
-        group = requests.group_name(request.group) if request.group else ""
+        topic = validation.browsed_name(request.topic) if request.topic else ""
+        group = validation.group_name(request.group) if request.group else ""
         if not topic and not group and self._sees_everything():
             return _answer(self._metrics.history.whole(now_ms), now_ms, left_out=False)
         history = self._metrics.history

@@ -13,7 +13,7 @@ from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access.admission import admit
 from popmq_server.protocols.access.open_streams import OpenStreams
-from popmq_server.protocols.native.status import refuse
+from popmq_server.protocols.refusals import refuse
 
 
 class Health(health.aio.HealthServicer):

@@ -47,7 +47,6 @@ from popmq_server.protocols.native.pending import ScheduleService, TimingService
 from popmq_server.protocols.native.producer_stream import SessionService
 from popmq_server.protocols.native.pulling import PullingService
 from popmq_server.protocols.native.sinks import StagingService
-from popmq_server.protocols.native.status import refuse
 from popmq_server.protocols.probes import (
     REFLECTION_V1,
     Health,
@@ -55,7 +54,9 @@ from popmq_server.protocols.probes import (
     handlers_v1,
     reflection_v1,
 )
+from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.rocketmq.service import SERVICE, RocketmqService
+from popmq_server.protocols.traffic import Traffic
 from popmq_server.protocols.transport import PythonTransport, tls_context
 
 if TYPE_CHECKING:
@@ -115,20 +116,21 @@ class Server:
         self._idle = asyncio.Event()
         self._idle.set()
         rates = Rates(clock)
-        native = NativeService(served, clock, metrics, rates)
+        traffic = Traffic(clock, metrics, rates)
+        native = NativeService(served, clock, metrics, rates, traffic)
         self._rocketmq = RocketmqService(
-            served, native, clock, metrics, keys, self._began, auditing.operated_v2, self._streams
+            served, traffic, clock, metrics, keys, self._began, auditing.operated_v2, self._streams
         )
         parts: tuple[Any, ...] = (
             native,
             AdminService(served, native, metrics, rates),
             OperatingService(served),
             OrderingService(served),
-            PullingService(served, native, metrics),
+            PullingService(served, traffic, metrics),
             TimingService(served, metrics),
             ScheduleService(served),
-            StagingService(served, native, metrics),
-            InspectionService(served, native, metrics),
+            StagingService(served, traffic, metrics),
+            InspectionService(served, traffic, metrics),
             SessionService(served, metrics),
             ClientCallsService(served, self._rocketmq.clients),
             KeyService(keys),

@@ -23,7 +23,7 @@ import popmq_http2
 from popmq_http2 import Aborted, Call, Code, Limits, Method
 from popmq_server.errors import Refused, StartError
 from popmq_server.ports import opened
-from popmq_server.protocols.native.status import ending
+from popmq_server.protocols.refusals import ending
 
 if TYPE_CHECKING:
     from popmq_server.protocols.access.certificate import Certificate, Pair

@@ -9,7 +9,8 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract.commands import NewMessage, Sent
 from popmq_server.errors import Refused
-from popmq_server.protocols.native import entries, requests, responses
+from popmq_server.protocols import entries
+from popmq_server.protocols.native import requests, responses
 
 IDS = ["a", "m-1", "x" * 127, "x" * 128, "x" * 129, "x" * 300, "é" * 10, "é" * 70, ""]
 TAGS = ["", "", "red", "a" * 64, "a" * 65, "two words", "ü", "|"]

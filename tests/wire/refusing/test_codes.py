@@ -17,7 +17,7 @@ from popmq_server.embedded.store import lmdb as storage
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer import admitted, handlers
 from popmq_server.errors import RETRYABLE, CommitFailed
-from popmq_server.protocols.native.status import STATUS_OF_CODE
+from popmq_server.protocols.refusals import STATUS_OF_CODE
 from popmq_server.values.handles import TransactionId, transaction_text
 from tests.wire.contract import documented
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, codes, handles, refusal

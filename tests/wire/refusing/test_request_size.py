@@ -12,7 +12,8 @@ from popmq_proto.store.store_pb2 import SendView, StageView
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.errors import Refused
 from popmq_server.protocols.access import request_size
-from popmq_server.protocols.native.requests import ENTRIES_MAX, read
+from popmq_server.protocols.native.requests import read
+from popmq_server.protocols.validation import ENTRIES_MAX
 from popmq_server.values.message import REASON_BYTES_MAX, TOPIC_NAME_MAX
 from tests.wire.stubs import GROUP, TOPIC, Stubs, refusal
 

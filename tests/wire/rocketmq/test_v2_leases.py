@@ -26,11 +26,11 @@ from popmq_server.embedded.fsck.check import check_folder
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
-from popmq_server.protocols.native.native import NativeService
 from popmq_server.protocols.rocketmq.call import Call
 from popmq_server.protocols.rocketmq.clients import Clients
 from popmq_server.protocols.rocketmq.receiving import ReceiveService
 from popmq_server.protocols.rocketmq.remembered import Held
+from popmq_server.protocols.traffic import Traffic
 from tests.wire.gate import Gate
 from tests.wire.gone import Gone
 from tests.wire.parked import Parked
@@ -201,8 +201,8 @@ def receiving(desk: Desk, call: Call, renews: bool = True) -> AsyncGenerator[Any
     """The elements of a ReceiveMessage that is answered by a desk."""
     engine: Any = desk
     clock, metrics = FakeClock(), Metrics()
-    native = NativeService(engine, clock, metrics, Rates(clock))
-    service = ReceiveService(engine, Clients(engine, clock), Held(), clock, native, metrics)
+    traffic = Traffic(clock, metrics, Rates(clock))
+    service = ReceiveService(engine, Clients(engine, clock), Held(), clock, traffic, metrics)
     request = rpc.ReceiveMessageRequest(
         group=resource(GROUP), message_queue=pb.MessageQueue(topic=resource(TOPIC)), auto_renew=renews
     )

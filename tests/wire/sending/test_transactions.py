@@ -22,7 +22,7 @@ from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.process import serving
-from popmq_server.protocols.native import requests
+from popmq_server.protocols import validation
 from popmq_server.protocols.native.producer_stream import SessionService
 from popmq_server.values.handles import TransactionId, read_transaction, transaction_text
 from tests.wire.parked import Parked
@@ -143,7 +143,7 @@ def test_bad_entries_are_refused_one_by_one_and_their_neighbours_end(deals: Stub
     assert bodies(deals.pop(DEALS)) == [b"a"]
 
 
-@pytest.mark.parametrize("count", [0, requests.ENTRIES_MAX + 1])
+@pytest.mark.parametrize("count", [0, validation.ENTRIES_MAX + 1])
 def test_a_request_ends_1_to_4096_transactions(deals: Stubs, count: int) -> None:
     with pytest.raises(grpc.RpcError) as error:
         end(deals, pb.COMMIT, *["x"] * count)

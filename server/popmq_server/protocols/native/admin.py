@@ -12,6 +12,7 @@ from popmq_server.errors import invalid, not_one_of
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
+from popmq_server.protocols import validation
 from popmq_server.protocols.native import pages, requests, responses
 from popmq_server.protocols.native.native import NativeService
 from popmq_server.protocols.native.requests import read
@@ -86,7 +87,7 @@ class AdminService:
             changes |= _lite(topic, "LITE")
         if topic.permission:
             changes["permission"] = _permission(topic.permission)
-        name = requests.topic_name(topic.name, "topic.name")
+        name = validation.topic_name(topic.name, "topic.name")
         kind = _type(topic.type) if topic.type else ""
         made = await self._engine.execute(
             commands.UpdateTopic(name, topic.queues, retention, tuple(changes.items()), kind)
@@ -95,7 +96,7 @@ class AdminService:
 
     async def GetTopic(self, raw: bytes) -> Message:
         """Settings, and the first and next offset of each queue; a retry topic is one queue of entries."""
-        name = requests.browsed_name(read(pb.GetTopicRequest, raw).name, "name")
+        name = validation.browsed_name(read(pb.GetTopicRequest, raw).name, "name")
         with requests.Paths(topic="name"):
             found = (await self._engine.ask(queries.Topics(name)))[0]
         return pb.GetTopicResponse(topic=responses.topic(found.topic), queues=responses.queues(found.queues))
@@ -111,7 +112,7 @@ class AdminService:
 
     async def DeleteTopic(self, raw: bytes) -> Message:
         """Frees the name at once; the topic's data is removed later, between clients' commands (purge.py)."""
-        name = requests.topic_name(read(pb.DeleteTopicRequest, raw).name, "name")
+        name = validation.topic_name(read(pb.DeleteTopicRequest, raw).name, "name")
         await self._engine.execute(commands.DeleteTopic(name))
         self._forget(topic=name)
         return pb.DeleteTopicResponse()
@@ -130,7 +131,7 @@ class AdminService:
 
     async def GetGroup(self, raw: bytes) -> Message:
         """Settings, and the group's numbers in each topic that it has used."""
-        name = requests.group_name(read(pb.GetGroupRequest, raw).name, "name")
+        name = validation.group_name(read(pb.GetGroupRequest, raw).name, "name")
         with requests.Paths(group="name"):
             group = (await self._engine.ask(queries.GroupSettings(name)))[0]
             rows = await self._engine.ask(queries.Groups("", name))
@@ -155,13 +156,13 @@ class AdminService:
         """
         request = read(pb.SetFilterRequest, raw)
         wanted = requests.wanted(request) or EVERY_MESSAGE
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
         made = await self._engine.execute(commands.SetFilter(topic, group, wanted))
         return pb.SetFilterResponse(subscription=responses.subscription(topic, made))
 
     async def DeleteGroup(self, raw: bytes) -> Message:
         """Also deletes the group's positions, leases, retries and dead letters."""
-        name = requests.group_name(read(pb.DeleteGroupRequest, raw).name, "name")
+        name = validation.group_name(read(pb.DeleteGroupRequest, raw).name, "name")
         await self._engine.execute(commands.DeleteGroup(name))
         self._forget(group=name)
         self._forget(topic=dead_letter_topic(name))
@@ -177,8 +178,8 @@ class AdminService:
         In pages the topics come first. A token says what a page begins with, and after which row: "t name", "g place".
         """
         request = read(pb.GetStatsRequest, raw)
-        page, topic = pages.asked(request), requests.browsed_name(request.topic) if request.topic else ""
-        group = requests.group_name(request.group) if request.group else ""
+        page, topic = pages.asked(request), validation.browsed_name(request.topic) if request.topic else ""
+        group = validation.group_name(request.group) if request.group else ""
         kind, _, after = page["after"].partition(" ")
         answer, left, more = pb.GetStatsResponse(), page["rows_max"], ""
         if kind != "g":
@@ -228,7 +229,7 @@ class AdminService:
     async def ListLeases(self, raw: bytes) -> Message:
         """The leases that the revive topic holds: soonest first, and their total number."""
         request = read(pb.ListLeasesRequest, raw)
-        count = check_range(request.max_leases, "max_leases", 1, requests.ENTRIES_MAX, LEASES_DEFAULT)
+        count = check_range(request.max_leases, "max_leases", 1, validation.ENTRIES_MAX, LEASES_DEFAULT)
         topic, group = _optional_names(request)
         asked = queries.Leases(topic, group, count, pages.begin(request))
         rows, total, page = await self._engine.ask(asked)
@@ -253,7 +254,7 @@ class AdminService:
     async def ListOwners(self, raw: bytes) -> Message:
         """Owners and what they hold; an operator releases one by ReleaseOwner with generation 0."""
         request = read(pb.ListOwnersRequest, raw)
-        group = requests.group_name(request.group) if request.group else ""
+        group = validation.group_name(request.group) if request.group else ""
         rows = await self._engine.ask(queries.Owners(group, **pages.asked(request)))
         owners = [pb.OwnerStats(**row._asdict()) for row in sorted(rows)]
         return pb.ListOwnersResponse(owners=owners, next_page_token=pages.token(request, rows.after))
@@ -306,8 +307,8 @@ def _unique_ids_ms(topic: pb.Topic) -> int:
 
 def _optional_names(request: pb.ListLeasesRequest) -> tuple[str, str]:
     """(topic, group) of a request; an empty name means all."""
-    topic = requests.topic_name(request.topic) if request.topic else ""
-    return topic, requests.group_name(request.group) if request.group else ""
+    topic = validation.topic_name(request.topic) if request.topic else ""
+    return topic, validation.group_name(request.group) if request.group else ""
 
 
 def _retention(retention: pb.Retention) -> tuple[bool, int, int]:
@@ -326,10 +327,10 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
     delays = tuple(group.backoff.delays_ms) or limits.DELAYS_MS_DEFAULT
     check_range(len(delays), "group.backoff.delays_ms", 1, DELAYS_MAX)
     for index, delay_ms in enumerate(delays):
-        check_range(delay_ms, f"group.backoff.delays_ms[{index}]", 0, requests.INVISIBLE_MS_MAX)
+        check_range(delay_ms, f"group.backoff.delays_ms[{index}]", 0, validation.INVISIBLE_MS_MAX)
     start_from, start_ms = requests.start_position(group.start, "group.start")
     return commands.CreateGroup(
-        name=requests.group_name(group.name, "group.name"),
+        name=validation.group_name(group.name, "group.name"),
         max_attempts=check_range(
             group.max_attempts, "group.max_attempts", 1, requests.MAX_ATTEMPTS_MAX, limits.MAX_ATTEMPTS_DEFAULT
         ),

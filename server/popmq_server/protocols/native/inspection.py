@@ -16,16 +16,12 @@ from popmq_server.contract.commands import (
 )
 from popmq_server.contract.commands.inspection import DeadLetterReasons, MessageLife
 from popmq_server.errors import invalid, not_one_of
+from popmq_server.protocols import validation
 from popmq_server.protocols.native import pages, requests, responses
 from popmq_server.protocols.native.native import Service
-from popmq_server.protocols.native.requests import (
-    ENTRIES_MAX,
-    INT64_MAX,
-    POP_BYTES,
-    POP_MESSAGES,
-    read,
-)
-from popmq_server.protocols.native.status import error_info
+from popmq_server.protocols.native.requests import INT64_MAX, POP_BYTES, POP_MESSAGES, read
+from popmq_server.protocols.refusals import error_info
+from popmq_server.protocols.validation import ENTRIES_MAX
 from popmq_server.values.message import (
     KEY_BYTES_MAX,
     MESSAGE_ID_BYTES_MAX,
@@ -45,15 +41,15 @@ class InspectionService(Service):
         """The messages that the next Pop would deliver, joined from stored bytes."""
         request = read(pb.PeekRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES)
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
         rows = await self._engine.peek(Peek(topic, group, count, POP_BYTES, requests.wanted(request)))
-        self._native.served("Peek", group, topic)
+        self._traffic.served("Peek", group, topic)
         return b"".join(await responses.delivered(b"\x0a", rows))
 
     async def Browse(self, raw: bytes) -> bytes:
         """Messages without a lease: by position (`%RETRY%group+topic` by entry number), or of all queues."""
         request = read(pb.BrowseRequest, raw)
-        name = requests.browsed_name(request.topic)
+        name = validation.browsed_name(request.topic)
         count = check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES)
         if request.order:
             found = await self._engine.search(_search(request, name, count))
@@ -75,20 +71,20 @@ class InspectionService(Service):
         """The histories of all messages with an id."""
         request = read(pb.WhyRequest, raw)
         message_id = check_text(request.message_id, "message_id", MESSAGE_ID_BYTES_MAX, required=True)
-        topic = requests.topic_name(request.topic) if request.topic else ""
-        group = requests.group_name(request.group) if request.group else ""
+        topic = validation.topic_name(request.topic) if request.topic else ""
+        group = validation.group_name(request.group) if request.group else ""
         lives = await self._engine.why(Why(message_id, topic, group))
         return pb.WhyResponse(lives=[_life(life) for life in lives])
 
     async def RedriveDeadLetters(self, raw: bytes) -> Message:
         """Redrives some or all dead letters."""
         request = read(pb.RedriveDeadLettersRequest, raw)
-        group = requests.group_name(request.group) if request.group else ""
-        topic = requests.topic_name(request.topic) if request.topic else ""
+        group = validation.group_name(request.group) if request.group else ""
+        topic = validation.topic_name(request.topic) if request.topic else ""
         redriven = await self._engine.redrive(Redrive(group, topic, *_named(request), _reason(request)))
-        self._native.served("RedriveDeadLetters", group, topic)
+        self._traffic.served("RedriveDeadLetters", group, topic)
         for origin, messages in redriven.topics.items():
-            self._native.moved("RedriveDeadLetters", group, origin, messages)
+            self._traffic.moved("RedriveDeadLetters", group, origin, messages)
         for failure in redriven.failures:
             self._metrics.refusals.labels(failure.why.code).inc()
         count = sum(redriven.topics.values())
@@ -97,12 +93,12 @@ class InspectionService(Service):
     async def DiscardDeadLetters(self, raw: bytes) -> Message:
         """Removes some or all dead letters."""
         request = read(pb.DiscardDeadLettersRequest, raw)
-        group = requests.group_name(request.group) if request.group else ""
-        topic = requests.topic_name(request.topic) if request.topic else ""
+        group = validation.group_name(request.group) if request.group else ""
+        topic = validation.topic_name(request.topic) if request.topic else ""
         discarded = await self._engine.discard(Redrive(group, topic, *_named(request), _reason(request)))
-        self._native.served("DiscardDeadLetters", group, topic)
+        self._traffic.served("DiscardDeadLetters", group, topic)
         for origin, messages in discarded.topics.items():
-            self._native.moved("DiscardDeadLetters", group, origin, messages)
+            self._traffic.moved("DiscardDeadLetters", group, origin, messages)
         for failure in discarded.failures:
             self._metrics.refusals.labels(failure.why.code).inc()
         count = sum(discarded.topics.values())
@@ -111,8 +107,8 @@ class InspectionService(Service):
     async def ListDeadLetterReasons(self, raw: bytes) -> Message:
         """The reasons of dead letters, those of most of them first."""
         request = read(pb.ListDeadLetterReasonsRequest, raw)
-        group = requests.group_name(request.group) if request.group else ""
-        topic = requests.topic_name(request.topic) if request.topic else ""
+        group = validation.group_name(request.group) if request.group else ""
+        topic = validation.topic_name(request.topic) if request.topic else ""
         found = await self._engine.dead_letter_reasons(DeadLetterReasons(group, topic, pages.begin(request)))
         rows = sorted(found.reasons, key=lambda row: (-row.messages, row.reason))
         reasons = [pb.DeadLetterReason(**row._asdict()) for row in rows]
@@ -155,7 +151,7 @@ def _look_up(request: pb.LookUpRequest) -> LookUp:
         raise invalid("exactly one of message_id and key must be set", field="message_id", action="set one of them")
     from_ms = check_range(request.from_ms, "from_ms", 0, INT64_MAX)
     return LookUp(
-        requests.topic_name(request.topic),
+        validation.topic_name(request.topic),
         check_text(request.message_id, "message_id", MESSAGE_ID_BYTES_MAX),
         check_text(request.key, "key", KEY_BYTES_MAX),
         check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES),

@@ -24,8 +24,9 @@ from popmq_server.contract.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
-from popmq_server.protocols.access.recent_calls import RecentCalls
+from popmq_server.protocols import validation
 from popmq_server.protocols.native import requests, responses
+from popmq_server.protocols.traffic import Traffic
 from popmq_server.values.message import check_range, check_text
 
 #: Types of entries that were not refused; other entries are examined one by one.
@@ -39,25 +40,13 @@ class NativeService:
     Every method returns only what was committed. It raises refusals; server.py alone puts them on the wire.
     """
 
-    def __init__(self, engine: Engine, clock: Clock, metrics: Metrics, rates: Rates) -> None:
-        self.recent = RecentCalls(clock)
+    def __init__(self, engine: Engine, clock: Clock, metrics: Metrics, rates: Rates, traffic: Traffic) -> None:
         self._engine = engine
         self._clock = clock
         self._metrics = metrics
         self._rates = rates
+        self._traffic = traffic
         self._pops = requests.KnownPops()
-
-    def served(self, method: str, group: str, topic: str = "") -> None:
-        """Counts a request whose names are known to exist."""
-        self._metrics.requests.labels(method, group, topic).inc()
-
-    def moved(self, method: str, group: str, topic: str, messages: int, size: int = 0) -> None:
-        """Counts messages and bytes for the metrics and for the rates of GetStats."""
-        if messages:
-            self._metrics.messages.labels(method, group, topic).inc(messages)
-            self._rates.add(method, group, topic, messages)
-        if size:
-            self._metrics.bytes.labels(method, group, topic).inc(size)
 
     def _refused(self, entries: Collection[object]) -> None:
         """Counts the refused entries of a request that was served."""
@@ -74,25 +63,25 @@ class NativeService:
             answer = await self._engine.execute(command)
         self._refused(command.entries)
         self._refused(answer.places or ())
-        self.served("Send", "", command.topic)
-        self.recent.began("sends", "", command.topic)
+        self._traffic.served("Send", "", command.topic)
+        self._traffic.recent.began("sends", "", command.topic)
         if not answer.duplicate:
             sizes = _stored_sizes(command, answer)
-            self.moved("Send", "", command.topic, len(sizes), sum(sizes))
+            self._traffic.moved("Send", "", command.topic, len(sizes), sum(sizes))
         return responses.sent(command, answer)
 
     async def Pop(self, raw: bytes) -> bytes:
         """Leases a batch, parked while nothing is deliverable; the answer is joined from stored bytes."""
         request, command = self._pops.read(raw)
-        use = self.recent.began("pops", command.group, command.topic, command.client_id)
+        use = self._traffic.recent.began("pops", command.group, command.topic, command.client_id)
         try:
             with _TOKEN_PATHS, self._metrics.limits(command.group, command.topic):
                 answer = await self._engine.pop(command, request.wait_ms)
         except Refused:
-            self.recent.refused(use)
+            self._traffic.recent.refused(use)
             raise
-        self.served("Pop", command.group, command.topic)
-        self.moved("Pop", command.group, command.topic, len(answer.rows), bytes_of(answer.rows))
+        self._traffic.served("Pop", command.group, command.topic)
+        self._traffic.moved("Pop", command.group, command.topic, len(answer.rows), bytes_of(answer.rows))
         return responses.popped(answer, request)
 
     async def Ack(self, raw: bytes) -> Message:
@@ -100,9 +89,9 @@ class NativeService:
         command = requests.ack(requests.read(pb.AckRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer.results)
-        self.served("Ack", command.group)
+        self._traffic.served("Ack", command.group)
         for topic, done in answer.topics.items():
-            self.moved("Ack", command.group, topic, done)
+            self._traffic.moved("Ack", command.group, topic, done)
         return responses.acked(answer.results)
 
     async def ChangeInvisibleTime(self, raw: bytes) -> Message:
@@ -110,26 +99,26 @@ class NativeService:
         command = requests.change_invisible_time(requests.read(pb.ChangeInvisibleTimeRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer)
-        self.served("ChangeInvisibleTime", command.group)
-        self.moved("ChangeInvisibleTime", command.group, "", sum(isinstance(entry, tuple) for entry in answer))
+        self._traffic.served("ChangeInvisibleTime", command.group)
+        self._traffic.moved("ChangeInvisibleTime", command.group, "", sum(isinstance(entry, tuple) for entry in answer))
         return responses.changed(answer)
 
     async def Heartbeat(self, raw: bytes) -> Message:
         """Renews a session (120 s) or ends it with `goodbye`."""
         request = requests.read(pb.HeartbeatRequest, raw)
-        client = requests.client_id(request.client_id, required=True)
+        client = validation.client_id(request.client_id, required=True)
         topics, only = _read_topics(request)
-        beat = Heartbeat(requests.group_name(request.group), client, topics, request.goodbye, only=only)
+        beat = Heartbeat(validation.group_name(request.group), client, topics, request.goodbye, only=only)
         version = await self._engine.heartbeat(beat)
-        self.recent.began("beats", beat.group, "", client)
-        self.served("Heartbeat", beat.group)
+        self._traffic.recent.began("beats", beat.group, "", client)
+        self._traffic.served("Heartbeat", beat.group)
         return pb.HeartbeatResponse(interval_ms=HEARTBEAT_MS, assignment_version=version)
 
     async def AttachOwner(self, raw: bytes) -> Message:
         """Creates or takes over an owner; this fences older generations."""
         command = requests.attach_owner(requests.read(pb.AttachOwnerRequest, raw))
         generation, acked_epoch, queues = await self._engine.execute(command)
-        self.served("AttachOwner", command.group, command.topic)
+        self._traffic.served("AttachOwner", command.group, command.topic)
         return pb.AttachOwnerResponse(generation=generation, acked_epoch=acked_epoch, queues=queues)
 
     async def RenewOwner(self, raw: bytes) -> Message:
@@ -137,30 +126,30 @@ class NativeService:
         request = requests.read(pb.RenewOwnerRequest, raw)
         lease_ms = requests.invisible_ms(request.lease_ms, "lease_ms", None)
         generation = requests.generation(request.generation)
-        command = RenewOwner(requests.group_name(request.group), _owner(request.owner), generation, lease_ms)
+        command = RenewOwner(validation.group_name(request.group), _owner(request.owner), generation, lease_ms)
         tokens, messages, until_ms = await self._engine.execute(command)
-        self.served("RenewOwner", command.group)
+        self._traffic.served("RenewOwner", command.group)
         return pb.RenewOwnerResponse(tokens=tokens, messages=messages, lease_until_ms=until_ms)
 
     async def AckUpTo(self, raw: bytes) -> Message:
         """Finishes all tokens up to an epoch. Idempotent."""
         request = requests.read(pb.AckUpToRequest, raw)
         epoch = check_range(request.epoch, "epoch", 1, requests.INT64_MAX)
-        group, generation = requests.group_name(request.group), requests.generation(request.generation)
+        group, generation = validation.group_name(request.group), requests.generation(request.generation)
         acked, acked_epoch, topics, torn = await self._engine.execute(
             AckUpTo(group, _owner(request.owner), generation, epoch)
         )
-        self.served("AckUpTo", group)
+        self._traffic.served("AckUpTo", group)
         for topic, done in topics.items():
-            self.moved("Ack", group, topic, done)
+            self._traffic.moved("Ack", group, topic, done)
         return pb.AckUpToResponse(acked=acked, acked_epoch=acked_epoch, torn=torn)
 
     async def ReleaseOwner(self, raw: bytes) -> Message:
         """Ends the owner's lease now."""
         request = requests.read(pb.ReleaseOwnerRequest, raw)
-        command = ReleaseOwner(requests.group_name(request.group), _owner(request.owner), request.generation)
+        command = ReleaseOwner(validation.group_name(request.group), _owner(request.owner), request.generation)
         released = await self._engine.execute(command)
-        self.served("ReleaseOwner", command.group)
+        self._traffic.served("ReleaseOwner", command.group)
         return pb.ReleaseOwnerResponse(released=released)
 
     async def WaitAvailable(self, raw: bytes) -> Message:
@@ -168,11 +157,11 @@ class NativeService:
         request = requests.read(pb.WaitAvailableRequest, raw)
         check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
         upto_asked = requests.position(request.upto, "upto") if request.HasField("upto") else None
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
         command = Available(topic, group, upto_asked, requests.wanted(request))
         ready, upto, topic_id = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
         (row,) = await self._engine.ask(queries.Groups(topic, group))
-        self.served("WaitAvailable", group, topic)
+        self._traffic.served("WaitAvailable", group, topic)
         return pb.WaitAvailableResponse(
             ready=ready, upto=responses.position(upto), stats=self.group_stats(row), topic_id=topic_id
         )
@@ -201,9 +190,9 @@ def _stored_sizes(command: Send, answer: Sent) -> list[int]:
 def _read_topics(request: pb.HeartbeatRequest) -> tuple[frozenset[str], dict[str, str]]:
     """(the topics that a client reads, the consume mode of those that it reads in one mode alone)."""
     lists = {"topics": request.topics, "pop_topics": request.pop_topics, "pull_topics": request.pull_topics}
-    check_range(sum(map(len, lists.values())), "topics", 0, requests.ENTRIES_MAX)
+    check_range(sum(map(len, lists.values())), "topics", 0, validation.ENTRIES_MAX)
     either, pops, pulls = (
-        frozenset(requests.topic_name(name, f"{field}[{index}]") for index, name in enumerate(names))
+        frozenset(validation.topic_name(name, f"{field}[{index}]") for index, name in enumerate(names))
         for field, names in lists.items()
     )
     only = dict.fromkeys(pops - pulls - either, "POP") | dict.fromkeys(pulls - pops - either, "PULL")
@@ -217,7 +206,7 @@ def _owner(name: str) -> str:
 class Service:
     """What the services beside NativeService share with it: the engine and the counters."""
 
-    def __init__(self, engine: Engine, native: NativeService, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, traffic: Traffic, metrics: Metrics) -> None:
         self._engine = engine
-        self._native = native
+        self._traffic = traffic
         self._metrics = metrics

@@ -13,6 +13,7 @@ from popmq_server.contract.capabilities import CAPABILITIES
 from popmq_server.contract.commands import EndLease, ResumeMessageGroup, queries
 from popmq_server.contract.engine import Commands, Engine
 from popmq_server.monitoring.metrics import release
+from popmq_server.protocols import validation
 from popmq_server.protocols.native import pages, requests
 from popmq_server.protocols.native.requests import read
 from popmq_server.values.message import MESSAGE_GROUP_BYTES_MAX, check_range, check_text
@@ -36,7 +37,7 @@ class OperatingService:
 
     async def PurgeTopic(self, raw: bytes) -> Message:
         """Removes the messages for everybody at once; the space is freed between clients' commands."""
-        name = requests.topic_name(read(pb.PurgeTopicRequest, raw).name, "name")
+        name = validation.topic_name(read(pb.PurgeTopicRequest, raw).name, "name")
         dropped = await self._engine.execute(commands.PurgeTopic(name))
         return pb.PurgeTopicResponse(dropped=dropped)
 
@@ -67,7 +68,7 @@ class OrderingService:
     async def EndLease(self, raw: bytes) -> Message:
         """Ends one lease now; its messages follow in the revive."""
         request = read(pb.EndLeaseRequest, raw)
-        group = requests.group_name(request.group)
+        group = validation.group_name(request.group)
         lease_id, field = check_text(request.lease_id, "lease_id", LEASE_ID_BYTES_MAX), "lease_id"
         if not lease_id:  # an older client, which knows only the number
             field = "checkpoint_id"
@@ -78,9 +79,9 @@ class OrderingService:
     async def ListMessageGroups(self, raw: bytes) -> Message:
         """Stopped message groups first."""
         request = read(pb.ListMessageGroupsRequest, raw)
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
         count = check_range(
-            request.max_message_groups, "max_message_groups", 1, requests.ENTRIES_MAX, MESSAGE_GROUPS_DEFAULT
+            request.max_message_groups, "max_message_groups", 1, validation.ENTRIES_MAX, MESSAGE_GROUPS_DEFAULT
         )
         rows = await self._engine.ask(
             queries.MessageGroups(topic, group, request.stopped_only, rows_max=count, after=pages.begin(request))
@@ -102,7 +103,7 @@ class OrderingService:
     async def ResumeMessageGroup(self, raw: bytes) -> Message:
         """Retries the head of a stopped message group, or dead-letters it; the message group continues."""
         request = read(pb.ResumeMessageGroupRequest, raw)
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
         name = check_text(request.message_group, "message_group", MESSAGE_GROUP_BYTES_MAX, required=True)
         command = ResumeMessageGroup(topic, group, name, request.dead_letter)
         await self._engine.execute(command)

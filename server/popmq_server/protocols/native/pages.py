@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypedDict, TypeVar
 
 from popmq_server.clock import pause
 from popmq_server.errors import not_a_page
-from popmq_server.protocols.native.requests import ENTRIES_MAX
+from popmq_server.protocols.validation import ENTRIES_MAX
 from popmq_server.values.message import check_range
 
 R = TypeVar("R")

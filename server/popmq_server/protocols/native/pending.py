@@ -27,10 +27,11 @@ from popmq_server.contract.commands.numbers import DelayedMessage, HalfMessage
 from popmq_server.contract.engine import Commands
 from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.protocols import validation
+from popmq_server.protocols.entries import new_message
 from popmq_server.protocols.native import pages, requests, responses
-from popmq_server.protocols.native.entries import new_message
 from popmq_server.protocols.native.requests import read
-from popmq_server.protocols.native.status import entry_info
+from popmq_server.protocols.refusals import entry_info
 from popmq_server.values.message import (
     PROPERTIES_MAX,
     check_name,
@@ -62,7 +63,7 @@ class TimingService:
     async def Recall(self, raw: bytes) -> Message:
         """Recalls a delayed message; OK means that it will never be delivered."""
         request = read(pb.RecallRequest, raw)
-        topic = requests.topic_name(request.topic)
+        topic = validation.topic_name(request.topic)
         message_id = await self._engine.execute(Recall(topic, request.recall_handle))
         self._served("Recall", topic, 1)
         return pb.RecallResponse(message_id=message_id)
@@ -70,7 +71,7 @@ class TimingService:
     async def EndTransaction(self, raw: bytes) -> Message:
         """Commits or rolls back, each entry on its own."""
         request = read(pb.EndTransactionRequest, raw)
-        check_range(len(request.ends), "ends", 1, requests.ENTRIES_MAX)
+        check_range(len(request.ends), "ends", 1, validation.ENTRIES_MAX)
         ends = [_end(entry, f"ends[{index}]") for index, entry in enumerate(request.ends)]
         answer = await self._engine.execute(EndTransaction(tuple(ends)))
         self._served("EndTransaction", "", sum(isinstance(entry, Ended) for entry in answer))
@@ -91,9 +92,9 @@ class TimingService:
     async def ListDelayed(self, raw: bytes) -> Message:
         """Delayed messages, soonest first."""
         request = read(pb.ListDelayedRequest, raw)
-        count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
+        count = check_range(request.max_messages, "max_messages", 1, validation.ENTRIES_MAX, ROWS_DEFAULT)
         until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
-        topic = requests.topic_name(request.topic) if request.topic else ""
+        topic = validation.topic_name(request.topic) if request.topic else ""
         rows, total = await self._engine.ask(queries.Delayed(topic, until_ms, count, pages.begin(request)))
         messages = [pb.DelayedMessage(**_previewed(row)) for row in rows]
         return pb.ListDelayedResponse(messages=messages, total=total, next_page_token=pages.token(request, rows.after))
@@ -101,8 +102,8 @@ class TimingService:
     async def ListTransactions(self, raw: bytes) -> Message:
         """Half messages whose transaction is not ended, topic by topic, in each oldest first."""
         request = read(pb.ListTransactionsRequest, raw)
-        count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
-        topic = requests.topic_name(request.topic) if request.topic else ""
+        count = check_range(request.max_messages, "max_messages", 1, validation.ENTRIES_MAX, ROWS_DEFAULT)
+        topic = validation.topic_name(request.topic) if request.topic else ""
         rows, total = await self._engine.ask(queries.Transactions(topic, count, pages.begin(request)))
         messages = [pb.HalfMessage(**_previewed(row)) for row in rows]
         more = pages.token(request, rows.after)
@@ -217,7 +218,7 @@ def _create(asked: pb.Schedule) -> CreateSchedule:
         name=name,
         cron=check_text(asked.cron, "schedule.cron", CRON_BYTES_MAX, required=True),
         zone=check_text(asked.time_zone, "schedule.time_zone", ZONE_BYTES_MAX) or "UTC",
-        topic=requests.topic_name(asked.topic, "schedule.topic"),
+        topic=validation.topic_name(asked.topic, "schedule.topic"),
         missed=pb.Missed.Name(asked.missed or pb.ONCE),
         message=checked,
     )

@@ -22,7 +22,7 @@ from popmq_server.contract.commands import Check, End, EndTransaction
 from popmq_server.contract.engine import CheckStreams, ProducerStream
 from popmq_server.errors import Refused, invalid
 from popmq_server.monitoring.metrics import Metrics
-from popmq_server.protocols.native import requests
+from popmq_server.protocols import validation
 from popmq_server.protocols.native.pending import decided
 from popmq_server.protocols.native.requests import read
 from popmq_server.values.message import check_range
@@ -44,7 +44,7 @@ class SessionService:
         """Hello, welcome, then checks as they come. Two tasks read and process the client's answers meanwhile."""
         client, topics = await _hello(raws)
         stream = await self._engine.join(client, topics)
-        answers: Answers = asyncio.Queue(requests.ENTRIES_MAX)
+        answers: Answers = asyncio.Queue(validation.ENTRIES_MAX)
         tasks = [
             asyncio.ensure_future(_read_answers(raws, answers)),
             asyncio.ensure_future(self._end_answered(answers, stream)),
@@ -64,7 +64,7 @@ class SessionService:
         try:
             while True:
                 taken = [await answers.get()]
-                while not answers.empty() and len(taken) < requests.ENTRIES_MAX:
+                while not answers.empty() and len(taken) < validation.ENTRIES_MAX:
                     taken.append(answers.get_nowait())
                 if ends := tuple(entry for entry in taken if isinstance(entry, End)):
                     await self._end(ends, stream)
@@ -99,11 +99,11 @@ async def _hello(raws: AsyncIterator[bytes]) -> tuple[str, tuple[str, ...]]:
         if not request.HasField("hello"):
             break
         hello = request.hello
-        client = requests.client_id(hello.client_id, "hello.client_id", required=True)
+        client = validation.client_id(hello.client_id, "hello.client_id", required=True)
         names = hello.transaction_topics
-        check_range(len(names), "hello.transaction_topics", 1, requests.ENTRIES_MAX)
+        check_range(len(names), "hello.transaction_topics", 1, validation.ENTRIES_MAX)
         return client, tuple(
-            requests.topic_name(name, f"hello.transaction_topics[{index}]") for index, name in enumerate(names)
+            validation.topic_name(name, f"hello.transaction_topics[{index}]") for index, name in enumerate(names)
         )
     raise invalid("a Session begins with hello", field="hello", action="say hello first, with client id and topics")
 

@@ -25,6 +25,7 @@ from popmq_server.contract.commands import (
 )
 from popmq_server.contract.commands.sessions import LOCK_MS
 from popmq_server.errors import Refused, invalid, not_one_of
+from popmq_server.protocols import validation
 from popmq_server.protocols.access import access_keys
 from popmq_server.protocols.native import (
     columns,
@@ -61,27 +62,27 @@ class PullingService(Service):
         command = _pull(request)
         wait_ms = check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
         topic = _read_topic(command.topic)
-        use = self._native.recent.began("pulls", command.group, topic)
+        use = self._traffic.recent.began("pulls", command.group, topic)
         try:
             with self._metrics.limits(command.group, topic):
                 answer = await self._engine.pull(command, wait_ms)
         except Refused:
-            self._native.recent.refused(use)
+            self._traffic.recent.refused(use)
             raise
-        self._native.served("Pull", command.group, topic)
+        self._traffic.served("Pull", command.group, topic)
         self._metrics.pulls.labels(answer.status, command.group, topic).inc()
-        self._native.moved("Pull", command.group, topic, len(answer.rows), bytes_of(answer.rows))
-        self._native.moved("UpdateOffsets", command.group, topic, answer.acked)
+        self._traffic.moved("Pull", command.group, topic, len(answer.rows), bytes_of(answer.rows))
+        self._traffic.moved("UpdateOffsets", command.group, topic, answer.acked)
         return await responses.pulled(answer, request)
 
     async def UpdateOffsets(self, raw: bytes) -> Message:
         """Moves committed offsets."""
         request = read(pb.UpdateOffsetsRequest, raw)
-        topic, group = requests.browsed_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.browsed_name(request.topic), validation.group_name(request.group)
         command = UpdateOffsets(topic, group, _offsets(request.offsets), _created(request))
         moved = await self._engine.execute(command)
-        self._native.moved("UpdateOffsets", group, _read_topic(topic), moved)
-        self._native.served("UpdateOffsets", group, _read_topic(topic))
+        self._traffic.moved("UpdateOffsets", group, _read_topic(topic), moved)
+        self._traffic.served("UpdateOffsets", group, _read_topic(topic))
         return pb.UpdateOffsetsResponse()
 
     async def QueryOffsets(self, raw: bytes) -> Message:
@@ -90,23 +91,23 @@ class PullingService(Service):
         since_ms = None
         if request.HasField("timestamp_ms"):
             since_ms = check_range(request.timestamp_ms, "timestamp_ms", 0, INT64_MAX)
-        group = requests.group_name(request.group) if request.group else ""
-        rows = await self._engine.execute(QueryOffsets(requests.browsed_name(request.topic), group, since_ms))
+        group = validation.group_name(request.group) if request.group else ""
+        rows = await self._engine.execute(QueryOffsets(validation.browsed_name(request.topic), group, since_ms))
         return pb.QueryOffsetsResponse(queues=[pb.QueueOffsets(**row._asdict()) for row in rows])
 
     async def SendBack(self, raw: bytes) -> Message:
         """Sends pulled messages back for a retry, each entry on its own."""
         request = read(pb.SendBackRequest, raw)
-        check_range(len(request.messages), "messages", 1, requests.ENTRIES_MAX)
+        check_range(len(request.messages), "messages", 1, validation.ENTRIES_MAX)
         entries = tuple(_sent_back(entry, f"messages[{index}]") for index, entry in enumerate(request.messages))
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
-        client = requests.client_id(request.client_id)
+        topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
+        client = validation.client_id(request.client_id)
         answer = await self._engine.execute(SendBack(topic, group, entries, client, _created(request)))
         for entry in answer:
             if isinstance(entry, Refused):
                 self._metrics.refusals.labels(entry.code).inc()
-        self._native.served("SendBack", group, topic)
-        self._native.moved("SendBack", group, topic, sum(isinstance(entry, tuple) for entry in answer))
+        self._traffic.served("SendBack", group, topic)
+        self._traffic.moved("SendBack", group, topic, sum(isinstance(entry, tuple) for entry in answer))
         return pb.SendBackResponse(results=responses.changed(answer).results)
 
     # ── Assignment, locks, sessions ──────────────────────────────────────────────────────────────────────────────
@@ -115,32 +116,32 @@ class PullingService(Service):
         """The broker-side rebalance, computed on request: no client waits for another."""
         request = read(pb.QueryAssignmentRequest, raw)
         client = _client(request.client_id)
-        topic, group = requests.browsed_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.browsed_name(request.topic), validation.group_name(request.group)
         found = await self._engine.assignment(topic, group, client, request.strategy, request.broadcast)
-        self._native.served("QueryAssignment", group, _read_topic(topic))
+        self._traffic.served("QueryAssignment", group, _read_topic(topic))
         return pb.QueryAssignmentResponse(known=found.known, all=found.all, queues=found.queues, mode=found.mode)
 
     async def LockQueues(self, raw: bytes) -> Message:
         """Locks or renews queues for one client; returns all that it holds now."""
         request = read(pb.LockQueuesRequest, raw)
         check_range(len(request.queues), "queues", 1, QUEUES_MAX)
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
         held = await self._engine.lock_queues(topic, group, _client(request.client_id), tuple(request.queues))
-        self._native.served("LockQueues", group, topic)
+        self._traffic.served("LockQueues", group, topic)
         return pb.LockQueuesResponse(queues=held, lock_ms=LOCK_MS)
 
     async def UnlockQueues(self, raw: bytes) -> Message:
         """Unlocks queues; an empty list unlocks all of the client's."""
         request = read(pb.UnlockQueuesRequest, raw)
         check_range(len(request.queues), "queues", 0, QUEUES_MAX)
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
         await self._engine.unlock_queues(topic, group, _client(request.client_id), tuple(request.queues))
         return pb.UnlockQueuesResponse()
 
     async def ListSessions(self, raw: bytes) -> Message:
         """Consumers with their messages in flight, the producer streams, which have no group, and clients that call."""
         request = read(pb.ListSessionsRequest, raw)
-        page, group = pages.asked(request), requests.group_name(request.group) if request.group else ""
+        page, group = pages.asked(request), validation.group_name(request.group) if request.group else ""
         if request.recent:  # a call belongs to the session of its client, which may be on another page
             behind, rows_max = ("", ""), 0
         else:
@@ -170,7 +171,7 @@ class PullingService(Service):
         known = {(row.client_id, row.group): row for row in sessions if not row.stream}
         others, holders = dict[tuple[str, ...], pb.ClientSession](), dict[tuple[str, ...], set[tuple[str, str]]]()
         is_admin = access_keys.may(access_keys.Need("admin"))
-        for one in sorted(self._native.recent.listed(group), key=lambda one: one.last_ms):
+        for one in sorted(self._traffic.recent.listed(group), key=lambda one: one.last_ms):
             row = known.get((one.client_id, one.group)) if one.group else None
             if row is None:
                 whose = (one.group, one.client_id, *((one.key, one.host) if is_admin else ()))
@@ -204,7 +205,7 @@ class PullingService(Service):
         if request.mode not in pb.ConsumeMode.values():
             raise not_one_of("mode", request.mode, pb.ConsumeMode.keys())
         share_number = check_range(request.share_number, "share_number", 0, limits.SHARE_NUMBER_MAX)
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
         mode = pb.ConsumeMode.Name(request.mode)
         start = requests.start_position(request.start, "start") if request.HasField("start") else None
         changed = await self._engine.set_consume_mode(SetConsumeMode(topic, group, mode, share_number, start))
@@ -219,14 +220,14 @@ class PullingService(Service):
             )
         to = requests.start_position(request.to, "to") if request.HasField("to") else None
         offsets = _offsets(request.offsets) if request.offsets else None
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
         return pb.ResetOffsetsResponse(offsets=await self._engine.move(ResetOffsets(topic, group, to, offsets)))
 
     async def CloneOffsets(self, raw: bytes) -> Message:
         """Moves a group to the position of another."""
         request = read(pb.CloneOffsetsRequest, raw)
-        from_group = requests.group_name(request.from_group, "from_group")
-        command = CloneOffsets(requests.topic_name(request.topic), from_group, requests.group_name(request.group))
+        from_group = validation.group_name(request.from_group, "from_group")
+        command = CloneOffsets(validation.topic_name(request.topic), from_group, validation.group_name(request.group))
         return pb.CloneOffsetsResponse(offsets=await self._engine.move(command))
 
 
@@ -238,11 +239,11 @@ def _pull(request: pb.PullRequest) -> Pull:
     columns.check_format(request)
     _check_end(request)
     return Pull(
-        requests.browsed_name(request.topic),
-        requests.group_name(request.group) if request.group else "",
+        validation.browsed_name(request.topic),
+        validation.group_name(request.group) if request.group else "",
         request.queue,
         check_range(request.offset, "offset", 0, INT64_MAX),
-        check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, requests.POP_MESSAGES),
+        check_range(request.max_messages, "max_messages", 1, validation.ENTRIES_MAX, requests.POP_MESSAGES),
         check_range(request.max_bytes, "max_bytes", 1, requests.POP_BYTES_MAX, requests.POP_BYTES),
         requests.wanted(request),
         commit_offset,
@@ -277,7 +278,7 @@ def _sent_back(entry: pb.SentBack, field: str) -> SentBack | Refused:
     try:
         delay_ms = None
         if entry.HasField("delay_ms"):
-            delay_ms = check_range(entry.delay_ms, f"{field}.delay_ms", 0, requests.INVISIBLE_MS_MAX)
+            delay_ms = check_range(entry.delay_ms, f"{field}.delay_ms", 0, validation.INVISIBLE_MS_MAX)
         return SentBack(
             entry.queue,
             check_range(entry.offset, f"{field}.offset", 0, INT64_MAX),
@@ -293,7 +294,7 @@ def _sent_back(entry: pb.SentBack, field: str) -> SentBack | Refused:
 
 
 def _client(client: str) -> str:
-    return requests.client_id(client, required=True)
+    return validation.client_id(client, required=True)
 
 
 def _listed_as(row: pb.ClientSession) -> str:

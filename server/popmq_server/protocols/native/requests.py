@@ -5,7 +5,6 @@ invalid request raises; an invalid entry is replaced by its refusal in the comma
 processed. This module also builds the field paths (`messages[3].body`, `changes[0].release.delay_ms`).
 """
 
-import functools
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -13,7 +12,6 @@ from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.store.store_pb2 import SendView, StageView
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import logs
 from popmq_server.contract.commands import (
     Ack,
     AttachOwner,
@@ -27,38 +25,27 @@ from popmq_server.contract.commands import (
     StageName,
 )
 from popmq_server.errors import Refused, invalid, not_one_of
+from popmq_server.protocols import validation
 from popmq_server.protocols.access import access_keys, request_size
+from popmq_server.protocols.entries import validated
 from popmq_server.protocols.native import columns
-from popmq_server.protocols.native.entries import validated
-from popmq_server.values.filters import filter as filters
 from popmq_server.values.limits import QUEUES_MAX
 from popmq_server.values.message import (
-    DEAD_LETTER_PREFIX,
-    GIVE_UP_TOPIC,
-    GROUP_NAME_MAX,
     REASON_BYTES_MAX,
-    RETRY_PREFIX,
     TIME_MS_MAX,
-    TOPIC_NAME_MAX,
     check_lite_topic,
     check_messages_total,
-    check_name,
     check_range,
     check_text,
-    dead_letter_topic,
 )
 
 INT64_MAX = (1 << 63) - 1
 #: Limits of requests.
-ENTRIES_MAX = 4096
 LITE_TOPICS_MAX = 2300
-SEND_BYTES_MAX = 16 << 20
 POP_BYTES_MAX = 16 << 20
 POP_BYTES = 3 << 20
 POP_MESSAGES = 32
-INVISIBLE_MS_MIN, INVISIBLE_MS_MAX = 1_000, 43_200_000
 WAIT_MS_MAX = 60_000
-CLIENT_ID_BYTES_MAX = 128
 ATTEMPT_ID_BYTES_MAX = 64
 MAX_ATTEMPTS_MAX = 1000
 OWNER_BYTES_MAX = 64
@@ -101,61 +88,17 @@ class Paths:
             error.field = self._places.get(error.field, error.field)
 
 
-def topic_name(name: str, field: str = "topic") -> str:
-    """Validates a topic's name; names of dead-letter topics are valid too.
-
-    Retry topics are not popped by name: a Pop of their topic delivers their entries.
-    """
-    if name.startswith(DEAD_LETTER_PREFIX):
-        return dead_letter_topic(check_name(name.removeprefix(DEAD_LETTER_PREFIX), field, GROUP_NAME_MAX))
-    return check_name(name, field, TOPIC_NAME_MAX)
-
-
-def group_name(name: str, field: str = "group") -> str:
-    return check_name(name, field, GROUP_NAME_MAX)
-
-
-def browsed_name(name: str, field: str = "topic") -> str:
-    """Validates a topic's name; names of retry topics are valid too."""
-    if not name.startswith(RETRY_PREFIX):
-        return topic_name(name, field)
-    group, _, topic = name.removeprefix(RETRY_PREFIX).partition("+")
-    return f"{RETRY_PREFIX}{group_name(group, field)}+{topic_name(topic, field)}"
-
-
-# The caches of this package are of modules, not of a server: each is bounded, and depends on its argument alone.
-@functools.lru_cache(maxsize=4096)
-def client_id(text: str, field: str = "client_id", required: bool = False) -> str:
-    """Validates the id of a client. Raises Refused for characters that no list and no log can show as they are."""
-    check_text(text, field, CLIENT_ID_BYTES_MAX, required=required)
-    if (shown := logs.visible(text)) != text:
-        raise invalid(f"{field} {shown[:80]!r} has a control character in it", field=field, action="name it otherwise")
-    return text
-
-
-@functools.lru_cache(maxsize=4096)
-def sent_name(name: str) -> str:
-    """Validates the name of a topic that clients may send to."""
-    if name.startswith(DEAD_LETTER_PREFIX) or name == GIVE_UP_TOPIC:
-        raise invalid(
-            f"{topic_name(name)!r} is a dead-letter topic: only the broker writes to it",
-            field="topic",
-            action="send to the topic that the message is for",
-        )
-    return topic_name(name)
-
-
 def send(whole: bytes) -> Send:
     """Validates each message on its own: an invalid one becomes its entry's refusal.
 
     The limits of the whole request come first, so that a request over them is refused before its messages are parsed.
     """
     view = read(SendView, whole, pb.SendRequest.DESCRIPTOR.full_name)
-    if len(view.messages) > ENTRIES_MAX:  # before they are copied
-        check_range(len(view.messages), "messages", 1, ENTRIES_MAX)
+    if len(view.messages) > validation.ENTRIES_MAX:  # before they are copied
+        check_range(len(view.messages), "messages", 1, validation.ENTRIES_MAX)
     raws = list(view.messages)  # each access to the field copies a message
     total = sum(map(len, raws))
-    check_messages_total(len(raws), total, ENTRIES_MAX, SEND_BYTES_MAX)
+    check_messages_total(len(raws), total, validation.ENTRIES_MAX, validation.SEND_BYTES_MAX)
     check_text(view.producer_id, "producer_id", PRODUCER_ID_BYTES_MAX)
     if bool(view.producer_id) != bool(view.request_number):
         raise invalid(
@@ -163,7 +106,7 @@ def send(whole: bytes) -> Send:
         )
     producer = _producer(view.producer_id)
     entries = validated(pb.SendRequest, whole, raws, producer, view.request_number)
-    return Send(sent_name(view.topic), entries, producer, view.request_number, total)
+    return Send(validation.sent_name(view.topic), entries, producer, view.request_number, total)
 
 
 def _producer(name: str) -> str:
@@ -175,25 +118,25 @@ def _producer(name: str) -> str:
 def stage(whole: bytes) -> Stage:
     """Validates as `send` does. An id that is missing follows from the stage and the piece, as in a repeat of it."""
     view = read(StageView, whole, pb.StageRequest.DESCRIPTOR.full_name)
-    if len(view.messages) > ENTRIES_MAX:  # before they are copied
-        check_range(len(view.messages), "messages", 1, ENTRIES_MAX)
+    if len(view.messages) > validation.ENTRIES_MAX:  # before they are copied
+        check_range(len(view.messages), "messages", 1, validation.ENTRIES_MAX)
     raws = list(view.messages)  # each access to the field copies a message
     total = sum(map(len, raws))
-    check_messages_total(len(raws), total, ENTRIES_MAX, SEND_BYTES_MAX)
+    check_messages_total(len(raws), total, validation.ENTRIES_MAX, validation.SEND_BYTES_MAX)
     sink = check_text(view.sink, "sink", SINK_BYTES_MAX, required=True)
     stage_id = check_text(view.stage_id, "stage_id", SINK_BYTES_MAX, required=True)
     batch = check_range(view.batch, "batch", 0, INT64_MAX)
     entries = validated(pb.StageRequest, whole, raws, stage_id, view.piece)
-    return Stage(sink, batch, stage_id, view.piece, sent_name(view.topic), entries, total)
+    return Stage(sink, batch, stage_id, view.piece, validation.sent_name(view.topic), entries, total)
 
 
 def stage_names(names: Sequence[pb.StageName], least: int) -> tuple[StageName, ...]:
     """The stages of a CommitBatch or DropStages."""
-    check_range(len(names), "stages", least, ENTRIES_MAX)
+    check_range(len(names), "stages", least, validation.ENTRIES_MAX)
     found = []
     for index, name in enumerate(names):
         stage_id = check_text(name.stage_id, f"stages[{index}].stage_id", SINK_BYTES_MAX, required=True)
-        found.append(StageName(stage_id, topic_name(name.topic, f"stages[{index}].topic"), name.messages))
+        found.append(StageName(stage_id, validation.topic_name(name.topic, f"stages[{index}].topic"), name.messages))
     return tuple(found)
 
 
@@ -234,13 +177,13 @@ def pop(request: pb.PopRequest) -> Pop:
     check_range(request.wait_ms, "wait_ms", 0, WAIT_MS_MAX)
     check_range(len(request.queues), "queues", 0, QUEUES_MAX)
     return Pop(
-        topic_name(request.topic),
-        group_name(request.group),
+        validation.topic_name(request.topic),
+        validation.group_name(request.group),
         tuple(dict.fromkeys(request.queues)),
-        check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES),
+        check_range(request.max_messages, "max_messages", 1, validation.ENTRIES_MAX, POP_MESSAGES),
         check_range(request.max_bytes, "max_bytes", 1, POP_BYTES_MAX, POP_BYTES),
         invisible_ms(request.invisible_ms, "invisible_ms"),
-        client_id(request.client_id),
+        validation.client_id(request.client_id),
         check_text(request.attempt_id, "attempt_id", ATTEMPT_ID_BYTES_MAX),
         token,
         wanted(request),
@@ -272,19 +215,8 @@ def wanted(
     if kind is None:
         return None
     text = getattr(request.filter, kind)
-    check_filter(kind, text, request.topic, request.group)
+    validation.check_filter(kind, text, request.topic, request.group)
     return kind, text
-
-
-def check_filter(kind: str, text: str, topic: str, group: str) -> None:
-    """Compiles a filter, if the caller may receive anything as this group: that takes milliseconds. Raises Refused.
-
-    The engine is asked after that, and so the topic is compared later.
-    """
-    key = access_keys.caller()
-    if key is not None and not key.may(access_keys.Need("receive", "", group, or_admin=True)):
-        raise access_keys.denied(key, access_keys.Need("receive", topic, group))
-    filters.make(kind, text)
 
 
 def _token(token: pb.Token) -> PopToken:
@@ -310,25 +242,25 @@ def generation(value: int, field: str = "generation") -> int:
 
 def invisible_ms(value: int, field: str, default: int | None = 0) -> int:
     """A lease in ms within 1 s – 12 h; 0 becomes `default`, unless `default` is None."""
-    return check_range(value, field, INVISIBLE_MS_MIN, INVISIBLE_MS_MAX, default)
+    return check_range(value, field, validation.INVISIBLE_MS_MIN, validation.INVISIBLE_MS_MAX, default)
 
 
 def ack(request: pb.AckRequest) -> Ack:
     """The engine reads the handles."""
-    check_range(len(request.handles), "handles", 1, ENTRIES_MAX)
-    return Ack(group_name(request.group), tuple(request.handles))
+    check_range(len(request.handles), "handles", 1, validation.ENTRIES_MAX)
+    return Ack(validation.group_name(request.group), tuple(request.handles))
 
 
 def change_invisible_time(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvisibleTime:
     """An invalid change becomes its entry's refusal."""
-    check_range(len(request.changes), "changes", 1, ENTRIES_MAX)
+    check_range(len(request.changes), "changes", 1, validation.ENTRIES_MAX)
     changes: list[Change | Refused] = []
     for index, entry in enumerate(request.changes):
         try:
             changes.append(_change(entry, f"changes[{index}]"))
         except Refused as refused:
             changes.append(refused)
-    return ChangeInvisibleTime(group_name(request.group), tuple(changes))
+    return ChangeInvisibleTime(validation.group_name(request.group), tuple(changes))
 
 
 def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
@@ -345,7 +277,7 @@ def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
         raise invalid("the change is unset", field=field, action="set one of extend, release, reject")
     delay_ms = None
     if entry.release.HasField("delay_ms"):
-        delay_ms = check_range(entry.release.delay_ms, f"{field}.release.delay_ms", 0, INVISIBLE_MS_MAX)
+        delay_ms = check_range(entry.release.delay_ms, f"{field}.release.delay_ms", 0, validation.INVISIBLE_MS_MAX)
     reason = check_text(entry.release.reason, f"{field}.release.reason", REASON_BYTES_MAX)
     return Change(handle, kind, delay_ms, entry.release.uncounted, reason)
 
@@ -354,10 +286,10 @@ def attach_owner(request: pb.AttachOwnerRequest) -> AttachOwner:
     """`start` matters only for a group without a position in the topic."""
     start = start_position(request.start, "start") if request.HasField("start") else None
     return AttachOwner(
-        group_name(request.group),
+        validation.group_name(request.group),
         check_text(request.owner, "owner", OWNER_BYTES_MAX, required=True),
         invisible_ms(request.lease_ms, "lease_ms", None),
-        topic_name(request.topic) if request.topic else "",
+        validation.topic_name(request.topic) if request.topic else "",
         start,
         request.create_group,
     )

@@ -21,7 +21,7 @@ from popmq_server.contract.commands import (
 from popmq_server.contract.commands.numbers import GroupNumbers
 from popmq_server.errors import Refused
 from popmq_server.protocols.native.columns import columns, columns_of
-from popmq_server.protocols.native.status import error_info
+from popmq_server.protocols.refusals import error_info
 from popmq_server.values.message import length_prefixed, varint
 from popmq_server.values.records import Group, Subscription, Topic
 

@@ -13,7 +13,7 @@ from popmq_server.errors import Refused
 from popmq_server.protocols.native import requests
 from popmq_server.protocols.native.native import Service
 from popmq_server.protocols.native.requests import read
-from popmq_server.protocols.native.status import entry_info
+from popmq_server.protocols.refusals import entry_info
 from popmq_server.values.message import check_range, check_text
 
 
@@ -25,10 +25,10 @@ class StagingService(Service):
         command = requests.stage(raw)
         with self._metrics.limits("", command.topic):
             answer = await self._engine.execute(command)
-        self._native.served("Stage", "", command.topic)
-        self._native.recent.began("sends", "", command.topic)
+        self._traffic.served("Stage", "", command.topic)
+        self._traffic.recent.began("sends", "", command.topic)
         staged = _staged(command, answer)
-        self._native.moved("Stage", "", command.topic, len(staged), sum(staged))
+        self._traffic.moved("Stage", "", command.topic, len(staged), sum(staged))
         return pb.StageResponse(results=[self._result(entry, index) for index, entry in enumerate(answer)])
 
     def _result(self, entry: Refused | None, place: int) -> pb.StageResult:
@@ -44,9 +44,9 @@ class StagingService(Service):
         origin = check_text(request.origin, "origin", requests.ORIGIN_BYTES_MAX)
         command = CommitBatch(sink, batch, requests.stage_names(request.stages, 0), origin=origin)
         answer = await self._engine.execute(command)
-        self._native.served("CommitBatch", "")
+        self._traffic.served("CommitBatch", "")
         if not answer.duplicate:
-            self._native.moved("CommitBatch", "", "", answer.messages)
+            self._traffic.moved("CommitBatch", "", "", answer.messages)
         return pb.CommitBatchResponse(duplicate=answer.duplicate, messages=answer.messages)
 
     async def DropStages(self, raw: bytes) -> Message:
@@ -54,7 +54,7 @@ class StagingService(Service):
         request = read(pb.DropStagesRequest, raw)
         command = DropStages(_sink(request.sink), requests.stage_names(request.stages, 1))
         dropped = await self._engine.execute(command)
-        self._native.served("DropStages", "")
+        self._traffic.served("DropStages", "")
         return pb.DropStagesResponse(dropped=dropped)
 
 

@@ -29,8 +29,6 @@ from popmq_server.contract.commands import (
 from popmq_server.contract.engine import Engine
 from popmq_server.errors import Refused, lapsed
 from popmq_server.monitoring.metrics import Metrics
-from popmq_server.protocols.native.native import NativeService
-from popmq_server.protocols.native.requests import ENTRIES_MAX, INVISIBLE_MS_MAX
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import Call
 from popmq_server.protocols.rocketmq.clients import Client, Clients, Service
@@ -42,6 +40,8 @@ from popmq_server.protocols.rocketmq.status import (
     Declined,
     status_of,
 )
+from popmq_server.protocols.traffic import Traffic
+from popmq_server.protocols.validation import ENTRIES_MAX, INVISIBLE_MS_MAX
 from popmq_server.values.message import length_prefixed, varint
 
 _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
@@ -52,8 +52,8 @@ NO_DELAY_MS = 10_000
 class AckService(Service):
     """`held`: handles delivered to clients that do not send handles."""
 
-    def __init__(self, engine: Engine, clients: Clients, held: Held, native: NativeService, metrics: Metrics) -> None:
-        super().__init__(engine, clients, native, metrics)
+    def __init__(self, engine: Engine, clients: Clients, held: Held, traffic: Traffic, metrics: Metrics) -> None:
+        super().__init__(engine, clients, traffic, metrics)
         self._held = held
         self._finished = Finished()
 
@@ -91,9 +91,9 @@ class AckService(Service):
         return status_of(result, call.language)
 
     def _count(self, group: str, answer: Acked) -> None:
-        self._native.served("Ack", group)
+        self._traffic.served("Ack", group)
         for topic, done in answer.topics.items():
-            self._native.moved("Ack", group, topic, done)
+            self._traffic.moved("Ack", group, topic, done)
 
     async def ChangeInvisibleDuration(
         self, request: rpc.ChangeInvisibleDurationRequest, call: Call
@@ -153,8 +153,8 @@ class AckService(Service):
             if result.code == "INVALID_HANDLE":
                 await self._check_topic(topic)
             raise result
-        self._native.served("ChangeInvisibleTime", group)
-        self._native.moved("ChangeInvisibleTime", group, "", 1)
+        self._traffic.served("ChangeInvisibleTime", group)
+        self._traffic.moved("ChangeInvisibleTime", group, "", 1)
         return result.handle if isinstance(result, Renewed) else ""
 
     async def _check_topic(self, topic: str) -> None:

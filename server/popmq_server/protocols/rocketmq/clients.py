@@ -27,11 +27,11 @@ from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access import access_keys
 from popmq_server.protocols.access.access_keys import Need
 from popmq_server.protocols.access.known_keys import Keys
-from popmq_server.protocols.native.native import NativeService
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import Call, Outlet
 from popmq_server.protocols.rocketmq.messages import Row, delivered
 from popmq_server.protocols.rocketmq.names import resource_of
+from popmq_server.protocols.traffic import Traffic
 
 log = logging.getLogger("popmq.api")
 
@@ -363,8 +363,8 @@ def _check(check: Check, now_ms: int) -> rpc.TelemetryCommand:
 class Service:
     """What services share: the engine, the clients, and `native`, which counts for both protocols."""
 
-    def __init__(self, engine: Engine, clients: Clients, native: NativeService, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, clients: Clients, traffic: Traffic, metrics: Metrics) -> None:
         self._engine = engine
         self._clients = clients
-        self._native = native
+        self._traffic = traffic
         self._metrics = metrics

@@ -27,7 +27,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.contract.commands import NewMessage, PoppedRow
-from popmq_server.protocols.native import entries
+from popmq_server.protocols import entries
 from popmq_server.protocols.rocketmq.status import Declined
 from popmq_server.values.message import (
     BODY_BYTES_MAX,

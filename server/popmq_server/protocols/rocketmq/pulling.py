@@ -32,7 +32,6 @@ from popmq_server.contract.commands import (
 from popmq_server.contract.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
-from popmq_server.protocols.native.native import NativeService
 from popmq_server.protocols.rocketmq.call import Call
 from popmq_server.protocols.rocketmq.clients import Clients, Service
 from popmq_server.protocols.rocketmq.messages import Row, delivered, time_ms
@@ -44,6 +43,7 @@ from popmq_server.protocols.rocketmq.receiving import (
     wait_ms,
 )
 from popmq_server.protocols.rocketmq.status import OK, Declined, not_one_of
+from popmq_server.protocols.traffic import Traffic
 
 T = TypeVar("T")
 
@@ -56,8 +56,8 @@ _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 class PullService(Service):
     """The calls of pull consumers."""
 
-    def __init__(self, engine: Engine, clients: Clients, native: NativeService, metrics: Metrics) -> None:
-        super().__init__(engine, clients, native, metrics)
+    def __init__(self, engine: Engine, clients: Clients, traffic: Traffic, metrics: Metrics) -> None:
+        super().__init__(engine, clients, traffic, metrics)
         self._begun: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def PullMessage(
@@ -66,12 +66,12 @@ class PullService(Service):
         """Streams the status, then the messages, then the next offset."""
         command = _pull(request, call)
         waiting_ms = wait_ms(request, call, self._clients.heard(call))
-        use = self._native.recent.began("pulls", command.group, command.topic, call.client_id)
+        use = self._traffic.recent.began("pulls", command.group, command.topic, call.client_id)
         try:
             with self._metrics.limits(command.group, command.topic):
                 pulled = await self._pulling(command, lambda: self._engine.pull(command, waiting_ms))
         except (Declined, Refused):
-            self._native.recent.refused(use)
+            self._traffic.recent.refused(use)
             raise
         status = _judged(pulled, command)
         self._count(command, pulled)
@@ -99,8 +99,8 @@ class PullService(Service):
 
     async def _update(self, command: UpdateOffsets) -> None:
         moved = await self._engine.execute(command)
-        self._native.moved("UpdateOffsets", command.group, command.topic, moved)
-        self._native.served("UpdateOffsets", command.group, command.topic)
+        self._traffic.moved("UpdateOffsets", command.group, command.topic, moved)
+        self._traffic.served("UpdateOffsets", command.group, command.topic)
 
     async def GetOffset(self, request: rpc.GetOffsetRequest, call: Call) -> rpc.GetOffsetResponse:
         """Returns the committed offset."""
@@ -168,10 +168,10 @@ class PullService(Service):
         return kind
 
     def _count(self, command: Pull, pulled: Pulled) -> None:
-        self._native.served("Pull", command.group, command.topic)
+        self._traffic.served("Pull", command.group, command.topic)
         self._metrics.pulls.labels(pulled.status, command.group, command.topic).inc()
         size = bytes_of(pulled.rows)
-        self._native.moved("Pull", command.group, command.topic, len(pulled.rows), size)
+        self._traffic.moved("Pull", command.group, command.topic, len(pulled.rows), size)
 
 
 def _judged(pulled: Pulled, command: Pull) -> pb.Status:

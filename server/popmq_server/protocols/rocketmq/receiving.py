@@ -50,8 +50,6 @@ from popmq_server.contract.commands import (
 from popmq_server.contract.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
-from popmq_server.protocols.native.native import NativeService
-from popmq_server.protocols.native.requests import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN, check_filter
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import Call
 from popmq_server.protocols.rocketmq.clients import Client, Clients, Service
@@ -60,6 +58,8 @@ from popmq_server.protocols.rocketmq.messages import Row, delivered, response
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
 from popmq_server.protocols.rocketmq.remembered import Filters, Held
 from popmq_server.protocols.rocketmq.status import OK, Declined
+from popmq_server.protocols.traffic import Traffic
+from popmq_server.protocols.validation import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN, check_filter
 from popmq_server.values.filters import filter as filters
 from popmq_server.values.message import length_prefixed
 
@@ -95,11 +95,11 @@ class ReceiveService(Service):
         clients: Clients,
         held: Held,
         clock: Clock,
-        native: NativeService,
+        traffic: Traffic,
         metrics: Metrics,
         lite: LiteService | None = None,
     ) -> None:
-        super().__init__(engine, clients, native, metrics)
+        super().__init__(engine, clients, traffic, metrics)
         self._lite = lite or LiteService(engine, clients)
         self._held = held
         self._clock = clock
@@ -150,12 +150,12 @@ class ReceiveService(Service):
         task = asyncio.current_task()
         assert task is not None
         client.polls.add(task)
-        use = self._native.recent.began("pops", command.group, command.topic, client.client_id)
+        use = self._traffic.recent.began("pops", command.group, command.topic, client.client_id)
         try:
             with self._metrics.limits(command.group, command.topic):
                 return await self._lite.pop(command, waiting_ms)
         except Refused:
-            self._native.recent.refused(use)
+            self._traffic.recent.refused(use)
             raise
         except asyncio.CancelledError:
             if not client.gone or task.uncancel():
@@ -266,9 +266,9 @@ class ReceiveService(Service):
             task.exception()  # the broker stops, or the group was deleted: the leases expire
 
     def _count(self, command: Pop, popped: Popped) -> None:
-        self._native.served("Pop", command.group, command.topic)
+        self._traffic.served("Pop", command.group, command.topic)
         size = bytes_of(popped.rows)
-        self._native.moved("Pop", command.group, command.topic, len(popped.rows), size)
+        self._traffic.moved("Pop", command.group, command.topic, len(popped.rows), size)
 
 
 def _handles(popped: Popped) -> list[str]:

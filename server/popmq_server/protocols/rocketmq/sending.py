@@ -25,7 +25,7 @@ from popmq_server.contract.commands import (
     queries,
 )
 from popmq_server.errors import Refused
-from popmq_server.protocols.native import requests
+from popmq_server.protocols import validation
 from popmq_server.protocols.rocketmq import messages
 from popmq_server.protocols.rocketmq.call import Call
 from popmq_server.protocols.rocketmq.clients import Service
@@ -68,9 +68,9 @@ class SendService(Service):
         return rpc.SendMessageResponse(status=status, entries=entries)
 
     def _count(self, command: Send, stored: int, size: int, call: Call) -> None:
-        self._native.served("Send", "", command.topic)
-        self._native.recent.began("sends", "", command.topic, call.client_id)
-        self._native.moved("Send", "", command.topic, stored, size)
+        self._traffic.served("Send", "", command.topic)
+        self._traffic.recent.began("sends", "", command.topic, call.client_id)
+        self._traffic.moved("Send", "", command.topic, stored, size)
 
     async def RecallMessage(self, request: rpc.RecallMessageRequest, call: Call) -> rpc.RecallMessageResponse:
         """OK means that the message will never be delivered."""
@@ -101,14 +101,14 @@ def _send(request: rpc.SendMessageRequest, call: Call) -> Send:
     if len(given) == 1:  # as official clients send them
         topic = topic_name(given[0].topic, call.namespace)
         entry, kind = messages.new_message(given[0])  # its own limits are below those of a request
-        return Send(requests.sent_name(topic), (entry,), bytes=len(entry.data), types=_TYPES[kind])
+        return Send(validation.sent_name(topic), (entry,), bytes=len(entry.data), types=_TYPES[kind])
     names = {topic_name(each.topic, call.namespace) for each in given}
     if len(names) > 1:
         raise Declined(pb.MESSAGE_CORRUPTED, "all messages of a request must have the same topic")
     outgoing, types = zip(*map(messages.new_message, given), strict=True)
     total = sum([len(entry.data) for entry in outgoing])
-    name = requests.sent_name(names.pop())
-    check_messages_total(len(outgoing), total, requests.ENTRIES_MAX, requests.SEND_BYTES_MAX)
+    name = validation.sent_name(names.pop())
+    check_messages_total(len(outgoing), total, validation.ENTRIES_MAX, validation.SEND_BYTES_MAX)
     return Send(name, outgoing, bytes=total, types=frozenset(types))
 
 

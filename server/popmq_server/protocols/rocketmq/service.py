@@ -31,7 +31,6 @@ from popmq_server.protocols.access import request_size
 from popmq_server.protocols.access.admission import admit
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
-from popmq_server.protocols.native.native import NativeService
 from popmq_server.protocols.rocketmq.acking import AckService
 from popmq_server.protocols.rocketmq.call import Call, call_of
 from popmq_server.protocols.rocketmq.clients import Clients
@@ -43,6 +42,7 @@ from popmq_server.protocols.rocketmq.routes import RouteService
 from popmq_server.protocols.rocketmq.sending import SendService
 from popmq_server.protocols.rocketmq.status import Declined, status_of
 from popmq_server.protocols.rocketmq.telemetry import TelemetryService
+from popmq_server.protocols.traffic import Traffic
 
 log = logging.getLogger("popmq.api")
 
@@ -65,7 +65,7 @@ class RocketmqService:
     def __init__(
         self,
         engine: Engine,
-        native: NativeService,
+        traffic: Traffic,
         clock: Clock,
         metrics: Metrics,
         keys: Keys | None,
@@ -81,11 +81,11 @@ class RocketmqService:
         held, lite = Held(), LiteService(engine, self.clients)
         self._parts: tuple[Any, ...] = (
             self.routes,
-            SendService(engine, self.clients, native, metrics),
-            ReceiveService(engine, self.clients, held, clock, native, metrics, lite),
+            SendService(engine, self.clients, traffic, metrics),
+            ReceiveService(engine, self.clients, held, clock, traffic, metrics, lite),
             lite,
-            AckService(engine, self.clients, held, native, metrics),
-            PullService(engine, self.clients, native, metrics),
+            AckService(engine, self.clients, held, traffic, metrics),
+            PullService(engine, self.clients, traffic, metrics),
             TelemetryService(engine, self.clients, streams),
         )
 

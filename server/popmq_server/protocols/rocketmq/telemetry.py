@@ -31,7 +31,7 @@ from popmq_server.contract.engine import Core
 from popmq_server.errors import Refused
 from popmq_server.protocols.access import access_keys, request_size
 from popmq_server.protocols.access.open_streams import OpenStream, OpenStreams
-from popmq_server.protocols.native.status import refuse
+from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import Call, Outlet, call_of
 from popmq_server.protocols.rocketmq.clients import TOPICS_MAX, Client, Clients
