@@ -375,7 +375,7 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "from prometheus_client import Counter"),
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "from time import monotonic"),
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "import asyncio\nasyncio.sleep(1)"),
-        (stoppable, "sdk/popmq/_worker/pace.py", "from time import monotonic"),
+        (stoppable, "sdk/popmq/_worker/running.py", "from time import monotonic"),
         (stoppable, "http2/popmq_http2/server/call.py", "import time\nuntil = time.monotonic() + 1"),
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "self._loop.time()"),
         (other_doors, "server/popmq_server/embedded/loop/broker.py", "loop.call_later(1, tick)"),

@@ -1,9 +1,10 @@
-"""Deliveries as they are read from answers."""
+"""Deliveries, and columns of messages, as they are read from answers."""
 
+from collections.abc import Collection
 from dataclasses import fields, make_dataclass
 from typing import Any
 
-from popmq.message import DeadLetter, Delivery, DeliveryGuard, Referable, TraceContext
+from popmq.message import Columns, DeadLetter, Delivery, DeliveryGuard, Referable, TraceContext
 from popmq_proto.v1 import popmq_pb2 as pb
 
 #: A Delivery before it is frozen, with the same slots, so that its class can be changed. A frozen dataclass sets each
@@ -64,4 +65,32 @@ def read_dead_letter(row: pb.DeadLetter) -> DeadLetter:
     """The origin of a dead letter, and the reason."""
     return DeadLetter(
         row.topic, row.queue, row.offset, row.attempts, row.first_pop_ms, row.last_client, row.reason, row.dead_ms
+    )
+
+
+def columns_asked(columns: Collection[str] | None) -> list[str]:
+    """The names for a request: none for the usual ones. Offsets always come: rows are counted by them."""
+    return [] if columns is None else sorted({*columns, "offset"})
+
+
+def read_columns(rows: pb.Columns) -> Columns:
+    """Lists of one length, but for those that were not asked for."""
+    # Slices copy a repeated field into a list at C speed; messages mostly have no properties, and {} costs nothing.
+    none: dict[str, str] = {}
+    return Columns(
+        rows.message_id[:],
+        rows.body[:],
+        rows.tag[:],
+        rows.key[:],
+        rows.queue[:],
+        rows.offset[:],
+        rows.born_ms[:],
+        rows.stored_ms[:],
+        rows.attempt[:],
+        [dict(row.entries) if row.entries else none for row in rows.properties],
+        [read_dead_letter(row) if row.topic else None for row in rows.dead_letter],
+        [tuple(row.keys) for row in rows.keys],
+        rows.message_group[:],
+        rows.priority[:],
+        [encoding_name(number) for number in rows.encoding],
     )

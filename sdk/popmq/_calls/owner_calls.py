@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from popmq._calls.admin_calls import start_position
-from popmq._calls.columns import asked, read_columns
+from popmq._calls.deliveries import columns_asked, read_columns
 from popmq._calls.inspection_calls import read_group_stats
 from popmq._calls.pop_calls import Call, ms
 from popmq.duration import Duration
@@ -95,7 +95,7 @@ def pop_sealed(
         ),
         format=pb.FORMAT_COLUMNS,
         filter=filter,
-        columns=asked(columns),
+        columns=columns_asked(columns),
     )
     return Call("Broker.Pop", request, _read_sealed, "pop")
 

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from popmq._calls.columns import asked, read_columns
-from popmq._calls.deliveries import read_delivery
+from popmq._calls.deliveries import columns_asked, read_columns, read_delivery
 from popmq._calls.pop_calls import ENTRIES_MAX, Call, InvisibleTimeResult, error_of, ms
 from popmq._consuming.outcome import Outcome, Reject, Release
 from popmq._consuming.reason import clip
@@ -81,7 +80,7 @@ def pull_columns(
         max_bytes=max_bytes,
         filter=filter,
         format=pb.FORMAT_COLUMNS,
-        columns=asked(columns),
+        columns=columns_asked(columns),
         topic_created_ms=topic_created_ms,
     )
 

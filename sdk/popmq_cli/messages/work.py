@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import os
 import socket
 import sys
 import threading
 import traceback
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,9 +20,36 @@ import click
 import popmq
 from popmq import errors
 from popmq_cli.messages.supervising import HOPELESS, PARENT, Supervisor
-from popmq_cli.shared import exits, health, logs, visible
+from popmq_cli.shared import exits, health, visible
 from popmq_cli.shared.asking import DURATION, connection_of
 from popmq_cli.shared.connection import CONNECTION, connection_options
+
+LOG_FORMATS = ("text", "json")
+_TEXT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+
+
+class JsonFormatter(logging.Formatter):
+    """One object in one line, for collectors, as `popmq serve --log-format json` writes it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "process": os.getpid(),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return visible.in_json(json.dumps(line, ensure_ascii=False, default=str))
+
+
+def _start_log(level: str, form: str) -> None:
+    """Sends the log of this process to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -44,7 +73,7 @@ class _Hopeless(click.UsageError):
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="INFO", show_default=True)
 @click.option(
     "--log-format",
-    type=click.Choice(logs.FORMATS),
+    type=click.Choice(LOG_FORMATS),
     default="text",
     show_default=True,
     help="text, or json: an object in each line.",
@@ -89,7 +118,7 @@ def work(
       popmq work app:worker --health-port 8085 --health-host 0.0.0.0
       popmq work app:worker --reload --endpoint 127.0.0.1:8081
     """
-    logs.start(log_level, log_format)
+    _start_log(log_level, log_format)
     inherited = os.environ.pop(PARENT, None)
     if inherited is None and (processes > 1 or reload or health_port):
         probed = _listening(health_hosts, health_port) if health_port else []

@@ -27,7 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from popmq_server.clock import Clock
 from popmq_server.errors import StartError
-from popmq_server.protocols.access.file_watch import Version, version
+from popmq_server.protocols.access.key_file import FileVersion, file_version
 
 log = logging.getLogger("popmq.tls")
 
@@ -125,9 +125,9 @@ class Certificate:
             self.warn()
             return change
 
-    def _look(self) -> tuple[Version, ...]:
+    def _look(self) -> tuple[FileVersion, ...]:
         """The versions of the files, since each may be replaced alone."""
-        return tuple(map(version, filter(None, (self.cert, self._key, self._client_ca))))
+        return tuple(map(file_version, filter(None, (self.cert, self._key, self._client_ca))))
 
 
 def development(

@@ -30,6 +30,22 @@ from popmq_server.protocols.access.key_limits import LIMIT_MAX, NO_LIMITS, KeyLi
 from popmq_server.protocols.access.proofs import Secret
 from popmq_server.settings import size
 
+#: Changes when a file is replaced or written to; None: there is no such file.
+FileVersion = tuple[int, int, int] | None
+
+
+def file_version(path: pathlib.Path) -> FileVersion:
+    """The current version of a file that operators replace while the broker runs: access keys, a certificate.
+
+    Callers compare versions when they need the file; there is no thread. It costs one system call.
+    """
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
 SECRET_CHARACTERS_MIN = 8
 _FIELDS = {"secret", "secret_hash", "certificates", "allow", "expires", *KeyLimits._fields}
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -8,8 +8,7 @@ from popmq_server.clock import Clock, SystemClock, stopwatch
 from popmq_server.errors import StartError
 from popmq_server.monitoring.metrics import KeyNumbers
 from popmq_server.protocols.access.access_keys import REMEMBERED_MAX, Key, unauthenticated
-from popmq_server.protocols.access.file_watch import version
-from popmq_server.protocols.access.key_file import read
+from popmq_server.protocols.access.key_file import file_version, read
 from popmq_server.protocols.access.proofs import PROOF, SIGNATURE, read_claim
 
 log = logging.getLogger("popmq.access")
@@ -25,7 +24,7 @@ class Keys:
         """`clock`: the end of a key is compared with its wall time. Raises StartError with the cure."""
         self._path = path
         self._clock = clock or SystemClock()
-        self._seen = version(path)
+        self._seen = file_version(path)
         self._looked_s = stopwatch()
         self._proved: dict[tuple[str, str], Key] = {}
         self._keys: dict[str, Key] = {}
@@ -107,7 +106,7 @@ class Keys:
     def reload(self) -> str:
         """Loads the file if it was replaced; returns what changed. An unusable file is logged, the old keys stay."""
         self._looked_s = stopwatch()
-        seen = version(self._path)
+        seen = file_version(self._path)
         if seen == self._seen:
             return ""
         self._seen = seen
