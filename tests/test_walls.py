@@ -394,11 +394,6 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (across_the_wire, "http2/popmq_http2/server/call.py", "from popmq_http2.client.target import Target"),
         (across_the_wire, "http2/popmq_http2/inbox.py", "from popmq_http2.server.call import Call"),
         (
-            upward,
-            "server/popmq_server/protocols/native/native.py",
-            "from popmq_server.protocols.rocketmq.names import topic_of",
-        ),
-        (
             past_the_seam,
             "server/popmq_server/protocols/native/native.py",
             "from popmq_server.embedded.store.keys import U32",
