@@ -55,7 +55,7 @@ def topics(client: popmq.Client) -> popmq.Client:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["file.jsonl", "file.parquet"])
+@pytest.mark.parametrize("name", ["file.jsonl", pytest.param("file.parquet", marks=pytest.mark.whole)])
 def test_every_field_of_a_message_survives(run: Cli, topics: popmq.Client, tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name)
     done = run("export", "from", path)
@@ -225,6 +225,7 @@ def test_an_export_to_parquet_without_pyarrow_says_what_to_install(
     assert run("export", "from", str(tmp_path / "file.jsonl")).code == 0
 
 
+@pytest.mark.whole
 def test_a_file_that_is_no_parquet_is_a_sentence(run: Cli, topics: popmq.Client, tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     path.write_bytes(b"no parquet at all, but long enough")
@@ -248,7 +249,7 @@ finally:
 @pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
-@pytest.mark.parametrize("name", ["file.jsonl", "file.parquet"])
+@pytest.mark.parametrize("name", ["file.jsonl", pytest.param("file.parquet", marks=pytest.mark.whole)])
 def test_an_export_and_an_import_hold_few_messages_at_a_time(broker: Broker, tmp_path: Path, name: str) -> None:
     client = broker.client()
     for topic in ("from", "to"):
