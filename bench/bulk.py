@@ -4,6 +4,9 @@
 
 Two processes pull columns of 1 KiB messages without a pause, 4 MiB in each call, as Spark's executors do. The neighbour
 is another process with a connection of its own. It sends one message 100 times a second. Every OK is on disk.
+
+On a machine with few cores the readers' processes alone make the neighbour wait for a core. So the same is measured
+beside as many programs that only count: what readers cost beyond that is the broker's.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from bench.attacks import p99
 from harness.broker_process import BrokerProcess
 
 SECONDS, READERS, SENDS_PER_S = 5.0, 2, 100
+COUNTS = "while True: sum(range(1000))"
 TOPIC, MESSAGES, BODY, PULL_BYTES = "bulk", 32_768, 1024, 4 << 20
 
 
@@ -51,7 +55,7 @@ def sends_ms(endpoint: str, seconds: float) -> list[float]:
 
 
 def figures(folder: Path, seconds: float) -> dict[str, float]:
-    """The figures of one broker: p50 and p99 of the neighbour's sends in ms, alone and beside readers."""
+    """p50 and p99 of the neighbour's sends in ms: alone, beside programs that only count, and beside readers."""
     with BrokerProcess(folder / "data") as broker:
         with popmq.Client(broker.endpoint) as client:
             client.create_topic(TOPIC, queues=1)
@@ -59,6 +63,11 @@ def figures(folder: Path, seconds: float) -> dict[str, float]:
             for _ in range(MESSAGES // 1024):
                 client.send(TOPIC, [bytes(BODY)] * 1024)
         alone = sends_ms(broker.endpoint, seconds)
+        counting = [subprocess.Popen([sys.executable, "-c", COUNTS]) for _ in range(READERS)]
+        counted = sends_ms(broker.endpoint, seconds)
+        for program in counting:
+            program.kill()
+            program.wait()
         words = [sys.executable, "-m", "bench.bulk", "read", broker.endpoint, str(seconds + 2)]
         readers = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(READERS)]
         time.sleep(1)
@@ -67,6 +76,8 @@ def figures(folder: Path, seconds: float) -> dict[str, float]:
     return {
         "p50_alone": alone[len(alone) // 2],
         "p99_alone": p99(alone),
+        "p50_counted": counted[len(counted) // 2],
+        "p99_counted": p99(counted),
         "p50_beside": beside[len(beside) // 2],
         "p99_beside": p99(beside),
         "messages_per_s": rate,
@@ -77,6 +88,7 @@ def main(seconds: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = figures(Path(folder), seconds)
     print(f"sends alone: p50 {found['p50_alone']:.1f} ms, p99 {found['p99_alone']:.1f} ms")
+    print(f"beside {READERS} that count: p50 {found['p50_counted']:.1f} ms, p99 {found['p99_counted']:.1f} ms")
     print(f"beside {READERS} readers: p50 {found['p50_beside']:.1f} ms, p99 {found['p99_beside']:.1f} ms")
     print(f"the readers: {found['messages_per_s']:,.0f} messages/s")
 
