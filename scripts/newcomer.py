@@ -167,7 +167,7 @@ def first_process(what: str, prefix: Path, words: list[str], endpoint: str) -> S
 def pages(prefix: Path) -> Iterator[Step]:
     """Every page on one broker, by the installed wheel; then each as a file."""
     run(prefix / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "--upgrade", "pip")
-    run(prefix / "bin/pip", "install", "--quiet", "--group", "test")
+    run(prefix / "bin/pip", "install", "--quiet", "--group", "test", "pandas", "pyarrow")  # the notebook's page
     tests = [
         "tests/test_docs.py",
         "tests/release/test_samples.py",

@@ -45,8 +45,8 @@ ELSEWHERE = (
     "client",
     "owners release",
 )
-#: Pages that show tables, with libraries that come with Spark.
-WITH_TABLES = {"sdk.md", "jupyter.md"}
+#: A page that shows tables, with libraries that come with Spark.
+WITH_TABLES = {"jupyter.md"}
 #: What needs a half message, which only a producer makes.
 WITH_A_PRODUCER = ("transactions commit", "transactions rollback", "transactions redrive")
 
