@@ -41,7 +41,7 @@ ROWS = {
     "consume": Row(
         "messages.consume", "consume", "Print the messages of TOPIC for GROUP and ack each, until none is left."
     ),
-    "browse": Row("messages.browse", "browse", "Show the messages of TOPIC."),
+    "browse": Row("messages.browse", "browse", "Show the messages of TOPIC, without a group."),
     "move": Row(
         "messages.move", "move", "Send the unfinished messages of --group from FROM to TO, and ack them in FROM."
     ),
@@ -53,13 +53,13 @@ ROWS = {
     "ping": Row("broker.ping", "ping", "Check that the broker answers; show its release and its engine."),
     "bench": Row("broker.bench", "bench", "Send, pop and ack messages, and show rates and durations."),
     "top": Row("readers.top", "top", "Watch groups and topics: sorted, and down to the leases of a group."),
-    "stats": Row("readers.stats", "stats", "Show numbers of groups, topics, store."),
+    "stats": Row("readers.stats", "stats", "Show numbers of groups, topics and the store."),
     "history": Row("readers.history", "history", "Show the last hour of a topic, a group, or the whole broker."),
     "why": Row("messages.why", "why", "Why is my message not here?"),
     "message": Row("messages.looking", "message", "Find messages of TOPIC by --id or --key, newest first."),
     "peek": Row("messages.looking", "peek", "Show what the next pop of GROUP would deliver."),
-    "dlq": Row("messages.dlq", "dlq", "Look at dead letters, and deliver them again."),
-    "delayed": Row("messages.delay", "delayed", "Show delayed messages."),
+    "dlq": Row("messages.dlq", "dlq", "Look at dead letters, deliver them again, or discard them."),
+    "delayed": Row("messages.delay", "delayed", "Show delayed messages of TOPIC, or of all topics, soonest first."),
     "schedule": Row("readers.schedule", "schedule", "Make the broker send messages at the times of a cron expression."),
     "transactions": Row("messages.transactions", "transactions", "Look at half messages, and end them."),
     "message-groups": Row(
@@ -68,7 +68,7 @@ ROWS = {
         "Show message groups of FIFO topics, and resume those that a failure stopped.",
     ),
     "leases": Row("readers.leases", "leases", "Show leases and their deadlines, and end them."),
-    "sessions": Row("messages.looking", "sessions", "Show the clients that read for GROUP, or for any."),
+    "sessions": Row("messages.looking", "sessions", "Show the clients that read for GROUP, or all clients."),
     "client": Row("readers.client", "client", "Ask a connected RocketMQ 5 client."),
     "owners": Row("readers.owners", "owners", "Show owners and their messages, and release them."),
     "offsets": Row("readers.offsets", "offsets", "Show, reset and clone the offsets of groups."),
@@ -77,7 +77,7 @@ ROWS = {
     "import": Row("messages.transfer", "import_", "Send the messages of FILE to TOPIC."),
     "max-size": Row("broker.max_size", "max_size", "Show the limit of the data file, or set another one."),
     "backup": Row("broker.backup", "backup", "Copy the store of a running broker."),
-    "console": Row("broker.console", "console", "Serve web pages of a broker."),
+    "console": Row("broker.console", "console", "Serve web pages of a broker, or of several with a menu."),
     "check": Row("broker.check", "check", "Check the store of a stopped broker."),
     "verify": Row("broker.verify", "verify", "Test the broker's guarantees on this machine."),
     "compact": Row("broker.compact", "compact", "Shrink the data file of a stopped broker."),

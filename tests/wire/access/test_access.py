@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
@@ -20,6 +21,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.protocols.access import known_keys
+from popmq_server.protocols.probes import REFLECTION_V1, reflection_v1
 from tests.wire.access.signing import DATE_TIME, KEYS, SignedStubs, signed, write_keys
 from tests.wire.producer import Producer
 from tests.wire.rocketmq.v2 import V2, message, resource
@@ -27,11 +29,14 @@ from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, read_refusal, 
 from tests.wire.world import METHODS, OTHER_GROUP, World, build, good_requests, method
 
 V2_SERVICE = v2rpc.DESCRIPTOR.services_by_name["MessagingService"]
+_V1 = DescriptorPool()
+_V1.AddSerializedFile(reflection_v1())
 SERVICES: tuple[Any, ...] = (
     *pb.DESCRIPTOR.services_by_name.values(),
     V2_SERVICE,
     health_pb2.DESCRIPTOR.services_by_name["Health"],
     reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"],
+    _V1.FindServiceByName(REFLECTION_V1),
 )
 PATHS = [f"/{service.full_name}/{each.name}" for service in SERVICES for each in service.methods]
 #: What is not the signature of a key that this broker knows.

@@ -9,6 +9,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.contract.commands import Pull
+from popmq_server.embedded.loop.parked_pulls import PIECE_BYTES
 from tests.wire.gate import Gate
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
 
@@ -54,7 +55,7 @@ def test_a_pull_with_few_fields_takes_the_defaults_and_commits_nothing(shop: Stu
     shop.send(b"a")
     gate.groups.clear()
     answer = shop.broker.Pull(pb.PullRequest(topic=TOPIC), timeout=CALL_S)
-    assert pulled(gate) == Pull(TOPIC, "", 0, 0, 32, 3 << 20, None, None)
+    assert pulled(gate) == Pull(TOPIC, "", 0, 0, 32, PIECE_BYTES, None, None)  # the first piece of 3 MiB
     assert (answer.status, answer.next_offset, answer.min_offset, answer.max_offset) == (pb.FOUND, 1, 0, 1)
     assert [delivery.handle for delivery in answer.deliveries] == [""]
 
