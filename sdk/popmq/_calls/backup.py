@@ -34,8 +34,12 @@ class Backup:
             self._progress(self.bytes, max(self.bytes, self._about))
 
     def whole(self) -> int:
-        """The bytes of the file. Raises Incomplete."""
-        if self._end is None or (self._end.bytes, self._end.sha256) != (self.bytes, self._digest.digest()):
+        """The bytes of the file. Raises Incomplete, also for a file without a byte: no store is empty."""
+        if (
+            not self.bytes
+            or self._end is None
+            or (self._end.bytes, self._end.sha256) != (self.bytes, self._digest.digest())
+        ):
             raise Incomplete(
                 f"the backup is not whole: {self.bytes} bytes came",
                 action="throw away what was written, and take it again",

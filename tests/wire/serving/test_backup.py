@@ -15,6 +15,7 @@ import pytest
 
 import popmq
 from popmq import errors
+from popmq._calls.backup import Backup
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded.fsck.check import check_folder
 from popmq_server.embedded.loop import backup as backups
@@ -343,3 +344,11 @@ def test_the_stream_ends_with_an_error_when_the_broker_stops(client: popmq.Clien
 
     with pytest.raises((errors.PopMQError, grpc.RpcError)):
         client.backup(stop, rate=MIB)
+
+
+@pytest.mark.parametrize("data", [b"", b"longer"])
+def test_a_backup_without_a_byte_or_with_fewer_than_were_counted_is_not_whole(data: bytes) -> None:
+    coming = Backup(bytearray().extend, None)
+    coming.take(pb.BackupResponse(end=pb.BackupEnd(bytes=len(data), sha256=hashlib.sha256(data).digest())))
+    with pytest.raises(errors.Incomplete, match="0 bytes came"):
+        coming.whole()
