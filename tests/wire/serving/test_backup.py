@@ -352,3 +352,36 @@ def test_a_backup_without_a_byte_or_with_fewer_than_were_counted_is_not_whole(da
     coming.take(pb.BackupResponse(end=pb.BackupEnd(bytes=len(data), sha256=hashlib.sha256(data).digest())))
     with pytest.raises(errors.Incomplete, match="0 bytes came"):
         coming.whole()
+
+
+def test_a_copy_keeps_its_pipe_while_a_thread_reads_it(tmp_path: Path) -> None:
+    """The number of a pipe that is closed goes to that of the next copy: the thread would read from that one."""
+    rig = large(tmp_path)
+    copy, happened = Copy(rig.store), list[str]()
+    pipe = copy._process.stdout
+
+    def close() -> None:
+        copy.close()
+        happened.append("closed")
+
+    closer = threading.Thread(target=close)
+
+    class Slow:
+        """Ends its first read a while after the copy was ended: longer than a close takes."""
+
+        def read(self, size: int) -> bytes:
+            closer.start()
+            closer.join(0.2)
+            happened.append("read")
+            return b""
+
+        def close(self) -> None:
+            assert pipe
+            pipe.close()
+
+    copy._process.stdout = Slow()  # type: ignore[assignment]  # all that is asked of a pipe
+    with pytest.raises(DiskFault, match="its reader has gone"):
+        copy.read()
+    closer.join()
+    assert happened == ["read", "closed"]
+    rig.core.close()

@@ -39,6 +39,9 @@ class Copy:
         self._digest = hashlib.sha256()
         self._why_ended = ""
         self._ending = threading.Lock()
+        #: Held while a thread reads the pipe. Closed under it, its number would go to the pipe of the next copy, and
+        #: that thread would read the beginning of the other one.
+        self._reading = threading.Lock()
         self.bytes = 0
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(store.folder), str(store.map_bytes)],
@@ -52,6 +55,10 @@ class Copy:
 
     def read(self) -> bytes:
         """Returns the next piece, b"" at the end. Raises DiskFault if the copy was ended, or failed."""
+        with self._reading:
+            return self._read()
+
+    def _read(self) -> bytes:
         parts: list[bytes] = []
         missing, pipe = PIECE_BYTES, cast("IO[bytes]", self._process.stdout)
         while missing and (part := pipe.read(missing)):
@@ -101,10 +108,11 @@ class Copy:
             self._store.copies.remove(self)
 
     def close(self) -> None:
-        """Ends the copy and closes its pipes, after the last `read`."""
+        """Ends the copy and closes its pipes. A `read` that still runs meets the end of the pipe first."""
         self.end("its reader has gone")
-        for pipe in (self._process.stdout, self._process.stderr):
-            cast("IO[bytes]", pipe).close()
+        with self._reading:
+            for pipe in (self._process.stdout, self._process.stderr):
+                cast("IO[bytes]", pipe).close()
 
 
 def main() -> int:
