@@ -120,8 +120,9 @@ async def test_a_consumer_is_not_idle_while_the_broker_is_away(
 
 @pytest.mark.slow
 async def test_the_end_of_its_topic_is_not_taken_for_idleness(
-    connect: Connect, client: Any, wire: LossyWire, late: threading.Event
+    connect: Connect, client: Any, wire: LossyWire, late: threading.Event, advance: Any
 ) -> None:
+    """Nothing is asked again and again, until the share looks what became of the topic."""
     await client.create_topic("narrow", queues=1)
     wire.plan["Pull"] = [None, holding(late), holding(late)]
     async with connect(wire.endpoint).broadcast_consume("narrow", until_idle=AT_ONCE) as consumer:
@@ -129,5 +130,8 @@ async def test_the_end_of_its_topic_is_not_taken_for_idleness(
         await long_enough(client)
         await client.delete_topic("narrow")
         late.set()
+        await long_enough(client)
+        assert len(wire.seen["Pull"]) == 3
+        await advance(1.0)
         with pytest.raises(errors.TopicNotFound):
             await waiting

@@ -102,9 +102,12 @@ class Upkeep:
                     self._rebalance_at = min(self._rebalance_at, now + AGAIN_S)
 
     def idle(self) -> bool:
-        """Whether nothing is known to pull or to deliver. False while another client still holds an assigned queue."""
+        """Whether nothing is known to pull or to deliver. False while another client still holds an assigned queue, and
+        until the share knows what became of the topic.
+        """
         with self._context.lock:
-            return self._complete and all(puller.queue.at_end for puller in self._pullers.values())
+            known = self._complete and not self._context.stale
+            return known and all(puller.queue.at_end for puller in self._pullers.values())
 
     def asks_for_more(self) -> bool:
         """Whether the broker has more messages, or cannot tell. Raises what ends the loop of the consumer."""
