@@ -19,6 +19,7 @@ from popmq_server.embedded_broker import EmbeddedBroker
 
 pytest.importorskip("starlette")
 
+from popmq_console.numbers import Numbers
 from popmq_console.options import Options
 from popmq_console.serving import Serving
 
@@ -197,6 +198,12 @@ def operator(site: Site) -> Browser:
     browser = site.browser()
     assert browser.log_in("operator", SECRET).status == 200
     return browser
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page reads the numbers again, so that it shows changes that the test has made without the console."""
+    monkeypatch.setattr(Numbers, "_good_for_s", lambda numbers, stats: 0.0)
 
 
 @pytest.fixture(scope="module")

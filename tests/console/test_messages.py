@@ -11,17 +11,12 @@ import pytest
 
 import popmq
 from popmq import errors
-from popmq_console.numbers import Numbers
 from popmq_console.redrives import PIECE
 from tests.console.conftest import Answer, Browser, Site
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
 STACK = "Traceback (most recent call last):\n  in charge\nValueError: no card"
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each page reads the numbers again, so that it shows changes that the test has made without the console."""
-    monkeypatch.setattr(Numbers, "_good_for_s", lambda numbers, stats: 0.0)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,6 +10,9 @@ from popmq import errors
 from tests.console.conftest import Browser, Site
 
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def filled(site: Site) -> None:
     """Two topics, a group that has done some of its work."""

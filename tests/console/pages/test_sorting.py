@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from popmq_console.sorting import Columns, ordered
 from tests.console.conftest import Browser, Site
 
@@ -29,6 +31,7 @@ def test_a_click_turns_the_order_and_numbers_begin_with_the_greatest() -> None:
     assert clicks("-sent/s")[1] == ("sent/s", "descending")
 
 
+@pytest.mark.usefixtures("fresh")
 def test_every_titled_column_of_every_list_sorts(site: Site, operator: Browser) -> None:
     site.client.create_topic("orders", queues=2)
     site.client.create_group("billing")
