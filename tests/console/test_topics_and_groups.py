@@ -9,7 +9,6 @@ import popmq
 from popmq import errors
 from tests.console.conftest import Browser, Site
 
-
 pytestmark = pytest.mark.usefixtures("fresh")
 
 
