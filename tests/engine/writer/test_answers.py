@@ -14,7 +14,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.loop.broker import Broker
-from popmq_server.embedded.writer import batch
+from popmq_server.embedded.writer import batch, coalescing
 from popmq_server.embedded.writer.batch import NEXT_BATCH
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
@@ -25,13 +25,19 @@ from tests.engine.rig import MINUTE, Rig, message, refusal, sealing
 from tests.engine.traffic.traffic import group
 
 MIB = 1 << 20
-BOUND = 4 * MIB
+BOUND, BOUND_OF_PIECES = 4 * MIB, 2 * MIB
 COUNT = 20
+
+
+def bounded(monkeypatch: pytest.MonkeyPatch, answers: int, pieces: int) -> None:
+    for module in (batch, coalescing):
+        monkeypatch.setattr(module, "ANSWER_BYTES_MAX", answers)
+    monkeypatch.setattr(batch, "PIECES_BYTES_MAX", pieces)
 
 
 @pytest.fixture(autouse=True)
 def bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "ANSWER_BYTES_MAX", BOUND)
+    bounded(monkeypatch, BOUND, BOUND_OF_PIECES)
 
 
 def large(number: int, message_id: str = "") -> ask.Send:
@@ -70,15 +76,16 @@ ASKED: dict[str, Callable[[int], Any]] = {
 @pytest.mark.parametrize("kind", ASKED)
 def test_one_commit_batch_answers_a_bounded_number_of_bytes_and_later_ones_the_rest(filled: Rig, kind: str) -> None:
     left = [ASKED[kind](number) for number in range(COUNT)]
+    bound = BOUND_OF_PIECES if kind in ("pull", "browse") else BOUND
     groups = 0
     while left:
         results = filled.run(*left)
         given = [answer for answer in results if answer is not NEXT_BATCH]
         assert all(len(answer.rows) == 1 for answer in given)
-        assert BOUND <= sum(len(answer.rows[0][0]) for answer in given) <= BOUND + MIB + 1000 or len(given) == len(left)
+        assert bound <= sum(len(answer.rows[0][0]) for answer in given) <= bound + MIB + 1000 or len(given) == len(left)
         left = [command for command, answer in zip(left, results, strict=True) if answer is NEXT_BATCH]
         groups += 1
-    assert groups == COUNT // 4
+    assert groups == COUNT // (bound // MIB)
 
 
 @pytest.mark.slow
@@ -103,7 +110,7 @@ def test_commands_without_messages_in_their_answer_are_not_postponed(filled: Rig
 
 @pytest.mark.slow
 def test_one_answer_is_always_given_whatever_its_size(filled: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "ANSWER_BYTES_MAX", 1)
+    bounded(monkeypatch, 1, 1)
     first, second = filled.run(ask.Pop("t", "g", max_messages=1), ask.Pop("t", "g", max_messages=1))
     assert (len(first.rows), second) == (1, NEXT_BATCH)
 
