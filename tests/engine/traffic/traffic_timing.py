@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import Place, queries
+from popmq_server.contract.commands.numbers import R, Rows
+from popmq_server.contract.commands.queries import Query
 from popmq_server.embedded.rules.sending.transaction import FIRST_CHECK_MS
 from popmq_server.embedded.state.jobs import Timed
 from popmq_server.values.limits import KEEP_MS_MAX
@@ -66,14 +69,24 @@ def ending(places: Iterable[Place], commit: bool) -> ask.EndTransaction:
     return ask.EndTransaction(tuple(ask.End(transaction_of(place), commit) for place in places))
 
 
-def delayed(rig: Rig, name: str = "", until_ms: int = 0, count: int = 4096) -> list[str]:
+def delayed(rig: Rig, name: str = "", until_ms: int = 0) -> list[str]:
     """Ids of delayed messages, soonest first."""
-    return [row.message_id for row in rig.look(queries.Delayed(name, until_ms, count))[0]]
+    return [row.message_id for row in every_page(rig, queries.Delayed(name, until_ms, 4096))[0]]
 
 
-def halves(rig: Rig, name: str = "", count: int = 4096) -> list[str]:
+def halves(rig: Rig, name: str = "") -> list[str]:
     """Ids of half messages, oldest first."""
-    return [row.message_id for row in rig.look(queries.Transactions(name, count))[0]]
+    return [row.message_id for row in every_page(rig, queries.Transactions(name, 4096))[0]]
+
+
+def every_page(rig: Rig, query: Query[tuple[Rows[R], int]]) -> tuple[list[R], int]:
+    """The rows of all pages of a list, and the total number that comes with the first page."""
+    rows, total = rig.look(query)
+    found, after = list(rows), rows.after
+    while after:
+        rows, _ = rig.look(replace(cast(Any, query), after=after))
+        found, after = found + rows, rows.after
+    return found, total
 
 
 def dead_letters(rig: Rig) -> list[Any]:

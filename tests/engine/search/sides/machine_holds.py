@@ -10,6 +10,7 @@ from popmq_server.values.message import GIVE_UP_TOPIC
 from tests.engine.rig import Rig, parsed
 from tests.engine.search.model.model import Model
 from tests.engine.search.model.model_facts import DeadLetter, must
+from tests.engine.traffic.traffic_timing import every_page
 
 #: The checker reads the whole store and loads it anew, as long as ten steps take: so it looks behind each step of so
 #: many, and in the end. What it finds does not go away.
@@ -82,11 +83,11 @@ class Holds(RuleBasedStateMachine):
         """Delayed and half messages, and those that were given up."""
         if all(found.kind == "NORMAL" for found in self.model.topics.values()):
             return
-        rows, total = self.rig.look(queries.Delayed("", 0, 4096))
+        rows, total = every_page(self.rig, queries.Delayed("", 0, 4096))
         waiting = sorted(self.model.delayed.values(), key=lambda one: (one.due_ms, one.order))
         expected = [(one.topic, one.content.name, one.due_ms, one.handle) for one in waiting]
         must(([row[:4] for row in rows], total) == (expected, len(expected)), "delayed", rows, expected)
-        found, total = self.rig.look(queries.Transactions("", 4096))
+        found, total = every_page(self.rig, queries.Transactions("", 4096))
         ids = self.rig.core.state.ids  # topic by topic, in the order of their ids
         halves = sorted(self.model.halves.values(), key=lambda one: (ids["t", one.topic], one.order))
         told = [(one.topic, one.content.name, one.name, one.checks, one.next_ms) for one in halves]
