@@ -16,8 +16,8 @@
     Poisoned                    writer/batch.py         a second run of the batch, without the command that failed
     TooManyPoisoned             writer/batch.py         the batch runs in parts, a part in halves
     JobFailed                   state/jobs.py           a log line; the job runs again later
-    Damaged                     delivery/revive.py      a log line; the entry belongs to no lease, and is passed over
-    Damaged                     datafile/walk.py        a finding of `popmq check`, or a damaged page
+    NoSuchLease                 delivery/revive.py      a log line; the entry belongs to no lease, and is passed over
+    DamagedPage                 datafile/walk.py        a finding of `popmq check`, or a damaged page
     CronError, ZoneError        schedules/cron.py       INVALID_FIELD
     NotOpened                   ports.py                StartError, or a default port that is left out
     SettingError                settings.py             a sentence, and exit code 2

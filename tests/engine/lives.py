@@ -18,7 +18,7 @@ def traced(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[
 
 def why(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
     command = ask.WhyPiece(message_id, tuple(traced(rig, message_id, topic, group)), topic, group)
-    while isinstance(lives := rig.do(command), ask.Walk):
+    while isinstance(lives := rig.do(command), ask.HolderSearch):
         command = command._replace(walk=lives)
     return list[MessageLife](lives)
 

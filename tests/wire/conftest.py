@@ -10,9 +10,9 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded.fsck.check import check_folder
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.loop.long_poll import Waiters
-from popmq_server.embedded.loop.producers import Stream
+from popmq_server.embedded.loop.producers import CheckStream
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
@@ -108,11 +108,11 @@ def deals(shop: Stubs) -> Stubs:
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> Parked:
     """Counts the streams that the broker has forgotten."""
-    counter, leave = Parked(), Broker.leave
+    counter, leave = Parked(), EmbeddedEngine.leave
 
-    def counted(self: Broker, stream: Stream) -> None:
+    def counted(self: EmbeddedEngine, stream: CheckStream) -> None:
         leave(self, stream)
         counter.add()
 
-    monkeypatch.setattr(Broker, "leave", counted)
+    monkeypatch.setattr(EmbeddedEngine, "leave", counted)
     return counter

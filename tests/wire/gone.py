@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from tests.wire.parked import Parked
 
 
 class Gone:
-    """Counts the calls of Broker that ended by cancellation."""
+    """Counts the calls of EmbeddedEngine that ended by cancellation."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._counted = Parked()
         for name in ("pop", "execute"):
-            monkeypatch.setattr(Broker, name, self._watched(getattr(Broker, name)))
+            monkeypatch.setattr(EmbeddedEngine, name, self._watched(getattr(EmbeddedEngine, name)))
 
     def _watched(self, method: Any) -> Any:
         async def watched(*arguments: Any) -> Any:

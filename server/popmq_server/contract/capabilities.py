@@ -14,7 +14,7 @@ from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import EngineInfo
 from popmq_server.contract.commands.queries import A, Query
 from popmq_server.contract.commands.store import Piece
-from popmq_server.contract.engine import Core, Engine
+from popmq_server.contract.engine import BasicEngine, Engine
 from popmq_server.errors import Refused
 
 
@@ -108,7 +108,7 @@ def unsupported(name: str, engine: str) -> Refused:
     return Refused("UNSUPPORTED", f"the engine {engine!r} has no {missing.what}", action=missing.instead)
 
 
-def limited(engine: Core) -> Engine:
+def limited(engine: BasicEngine) -> Engine:
     """The engine itself if it lacks no capability, else a wrapper that refuses calls that need a missing one."""
     return cast(Engine, _Limited(engine) if engine.info().lacking else engine)
 
@@ -116,7 +116,7 @@ def limited(engine: Core) -> Engine:
 class _Limited:
     """Passes all other methods to the engine. The engine may lack the methods of a capability that it does not have."""
 
-    def __init__(self, engine: Core) -> None:
+    def __init__(self, engine: BasicEngine) -> None:
         self._engine = cast(Engine, engine)  # a method that it lacks is refused, and never called
         self._info: EngineInfo = engine.info()
 

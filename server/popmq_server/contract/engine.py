@@ -4,14 +4,14 @@ A protocol turns requests into commands (commands/) and answers into responses; 
 (loop/broker.py) runs commands on the local store; tests/engine/stub.py is a second one.
 
     Commands       execute, ask                                     every part of protocols/
-    Core           the same, pop, sessions, size of the store       what every engine has
+    BasicEngine    the same, pop, sessions, size of the store       what every engine has
     Polling        wait_available, pull                             parked calls
     Inspection     peek, look_up, search, why                       single messages
     Sessions       locks of queues                                  consumers that pull
     Admin          redrive, consume mode, offsets, backup           operators
     CheckStreams   producers that are asked about their half messages
 
-All but Commands and Core belong to capabilities, which an engine may lack (capabilities.py).
+All but Commands and BasicEngine belong to capabilities, which an engine may lack (capabilities.py).
 
 A part of protocols/ takes a smaller protocol where one suffices; those of protocols/rocketmq share a base that takes
 Engine.
@@ -68,7 +68,7 @@ class Commands(Protocol):
         """Answers one query; nothing changes. Of a list it joins the pieces, up to its `rows_max`."""
 
 
-class Core(Commands, Protocol):
+class BasicEngine(Commands, Protocol):
     """Pops, sessions, and the size of the store."""
 
     def info(self) -> EngineInfo:
@@ -96,7 +96,7 @@ class Core(Commands, Protocol):
         """The size of the store, and its free space. Those of topics and groups are queries."""
 
 
-class Room(Protocol):
+class RoomForAnswers(Protocol):
     """Room for the answers of calls: an engine asks for it before and after it reads messages (answer_room.py)."""
 
     def check(self) -> None:
@@ -192,5 +192,5 @@ class CheckStreams(Commands, Protocol):
         """The topics of these transactions, for a check of rights. Ids that this engine did not make have no topic."""
 
 
-class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Core, Protocol):
+class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, BasicEngine, Protocol):
     """What protocols/ serves: an engine with all capabilities, or one that refuses those that it lacks (`limited`)."""

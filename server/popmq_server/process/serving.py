@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from popmq_server import logs, ports
 from popmq_server.clock import Clock, pause
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.store.datafile.history_file import HistoryFile
 from popmq_server.embedded.store.formats import FORMAT
 from popmq_server.errors import Refused, StartError
@@ -75,7 +75,9 @@ class Serving:
         try:
             if options.metrics_port:
                 self._open_monitoring(options.metrics_host, options.metrics_port)
-            self.broker = Broker(options, self._clock, metrics, note_faults=self._note_faults, room=AnswerRoom())
+            self.broker = EmbeddedEngine(
+                options, self._clock, metrics, note_faults=self._note_faults, room=AnswerRoom()
+            )
             self._closing.push_async_callback(self.broker.close)
             self._sample()
             connections = options.connections_per_address

@@ -5,7 +5,7 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import Clock, pause
 from popmq_server.contract.commands import queries
-from popmq_server.contract.engine import Core
+from popmq_server.contract.engine import BasicEngine
 from popmq_server.monitoring.history import (
     STEP_MS,
     Pair,
@@ -22,7 +22,7 @@ from popmq_server.values.message import DEAD_LETTER_PREFIX, RETRY_PREFIX
 class HistoryService:
     """`engine`: tells what there is, and what the caller may see of it: the same as in GetStats."""
 
-    def __init__(self, engine: Core, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, engine: BasicEngine, clock: Clock, metrics: Metrics) -> None:
         self._engine = engine
         self._clock = clock
         self._metrics = metrics

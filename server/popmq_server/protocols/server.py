@@ -25,7 +25,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs, ports
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.contract.capabilities import limited
-from popmq_server.contract.engine import Core, Engine
+from popmq_server.contract.engine import BasicEngine, Engine
 from popmq_server.errors import Refused, StartError
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
@@ -96,7 +96,7 @@ class Server:
 
     def __init__(
         self,
-        engine: Core,
+        engine: BasicEngine,
         clock: Clock,
         metrics: Metrics,
         keys: Keys | None = None,

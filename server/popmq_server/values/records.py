@@ -124,7 +124,7 @@ class Void(NamedTuple):
         return queue >= len(self.stays) or self.stays[queue] <= offset
 
 
-class Sweep(NamedTuple):
+class SweepWork(NamedTuple):
     """The remaining work of a reset or a consume mode switch: see sweep.py. No field is set: none.
 
     `looked_at`: retry entries below are not void. `to_retry`: leased and waiting messages move to the retry topic.

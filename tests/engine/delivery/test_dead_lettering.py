@@ -10,7 +10,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.delivery.deadletter import DEAD_LETTER_BYTES_MAX
 from popmq_server.embedded.rules.delivery.revive import REVIVE_MEMBERS_MAX
@@ -168,7 +168,7 @@ def test_an_entry_that_is_sent_back_twice_in_a_large_request_is_dead_lettered_on
 
 @pytest.mark.slow
 async def test_the_broker_asks_again_until_each_message_that_was_sent_back_is_done(tmp_path: Path) -> None:
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
     await broker.execute(ask.CreateTopic("t", 1, False, 72 * 60 * MINUTE))
     await broker.execute(group("g", 3))
     await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))

@@ -14,7 +14,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.lanes import ENTRIES
-from popmq_server.embedded.loop.broker import Broker, Ticket
+from popmq_server.embedded.loop.broker import EmbeddedEngine, Ticket
 from popmq_server.embedded.writer import admitted
 from popmq_server.embedded.writer.admitted import (
     COMMAND_BYTES,
@@ -37,7 +37,7 @@ NO = invalid("no", action="none")
 class Stalled:
     """A broker whose writer waits before its next commit, as for a disk."""
 
-    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.broker = broker
         self._goes_on = threading.Event()
         run = Core.run
@@ -62,7 +62,7 @@ class Stalled:
 
 @pytest.fixture
 async def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stalled]:
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
     await broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
     await broker.execute(group("g", 3))
     stalled = Stalled(broker, monkeypatch)

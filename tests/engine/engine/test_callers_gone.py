@@ -13,7 +13,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import GroupNumbers
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer.batch import Committed
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
@@ -24,9 +24,9 @@ COUNT = 1_200
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedEngine]:
     """With COUNT messages for group g."""
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
     await broker.execute(ask.CreateTopic("t", 1, False, HOUR))
     await broker.execute(group("g", 17))
     await broker.pop(ask.Pop("t", "g"), 0)
@@ -35,7 +35,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     await broker.close()
 
 
-async def numbers(broker: Broker) -> GroupNumbers:
+async def numbers(broker: EmbeddedEngine) -> GroupNumbers:
     """Once the calls are finished whose callers have left."""
     while True:
         (found,) = await broker.ask(queries.Groups("t", "g"))
@@ -44,7 +44,7 @@ async def numbers(broker: Broker) -> GroupNumbers:
         await asyncio.wait(broker._carried_on)
 
 
-async def test_all_that_a_pop_leased_is_back_when_its_caller_has_left(broker: Broker) -> None:
+async def test_all_that_a_pop_leased_is_back_when_its_caller_has_left(broker: EmbeddedEngine) -> None:
     popping = asyncio.create_task(broker.pop(ask.Pop("t", "g", max_messages=COUNT), 0))
     await asyncio.sleep(0)
     popping.cancel()
@@ -54,7 +54,7 @@ async def test_all_that_a_pop_leased_is_back_when_its_caller_has_left(broker: Br
 
 
 @pytest.mark.parametrize("turns", range(1, 8))
-async def test_all_entries_of_a_change_are_done_when_its_caller_has_left(broker: Broker, turns: int) -> None:
+async def test_all_entries_of_a_change_are_done_when_its_caller_has_left(broker: EmbeddedEngine, turns: int) -> None:
     """Whenever it leaves: before the first commit, after it, or in between two of them."""
     popped = deliveries(await broker.execute(ask.Pop("t", "g", max_messages=COUNT, invisible_ms=MINUTE)))
     command = ask.ChangeInvisibleTime("g", tuple(ask.Change(row.handle, "release") for row in popped))
@@ -71,7 +71,7 @@ async def test_all_entries_of_a_change_are_done_when_its_caller_has_left(broker:
 @pytest.mark.parametrize("at", range(4))
 @pytest.mark.parametrize("answered", [False, True])
 async def test_messages_are_sent_back_once_when_their_caller_leaves(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, at: int, answered: bool
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch, at: int, answered: bool
 ) -> None:
     """A pulled message has no handle that would refuse a second time.
 
@@ -98,7 +98,7 @@ async def test_messages_are_sent_back_once_when_their_caller_leaves(
     assert (await numbers(broker)).retry == COUNT
 
 
-async def test_queue_locks_go_with_their_topic_when_the_caller_of_the_deletion_has_left(broker: Broker) -> None:
+async def test_queue_locks_go_with_their_topic_when_the_caller_of_the_deletion_has_left(broker: EmbeddedEngine) -> None:
     await broker.execute(ask.CreateTopic("locked", 2, False, HOUR))
     assert await broker.lock_queues("locked", "g", "client", (0, 1)) == [0, 1]
     deleting = asyncio.create_task(broker.execute(ask.DeleteTopic("locked")))

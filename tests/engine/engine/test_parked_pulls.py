@@ -14,7 +14,7 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.loop import long_poll as lots
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
 from popmq_server.embedded.rules.pulling import pull as pulls
 from popmq_server.embedded.store.keys import CQ_KEY
@@ -34,9 +34,9 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
+async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[EmbeddedEngine]:
     """A whole engine with topic t of two queues and group g that pulls it, judged when it has stopped."""
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
     await broker.execute(ask.CreateTopic("t", 2, False, KEEP_MS_MAX))
     await broker.execute(group("g", 3))
     await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
@@ -48,12 +48,14 @@ async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
     assert broken == []
 
 
-def held(broker: Broker, offset: int = 0, queue: int = 0, wait_ms: int = MINUTE, **asked: Any) -> asyncio.Task[Any]:
+def held(
+    broker: EmbeddedEngine, offset: int = 0, queue: int = 0, wait_ms: int = MINUTE, **asked: Any
+) -> asyncio.Task[Any]:
     asked = {"topic": "t", "group": "g", **asked}
     return asyncio.ensure_future(broker.pull(ask.Pull(queue=queue, offset=offset, **asked), wait_ms))
 
 
-async def parked(broker: Broker, count: int, *pulls: asyncio.Task[Any]) -> None:
+async def parked(broker: EmbeddedEngine, count: int, *pulls: asyncio.Task[Any]) -> None:
     """Until this number of Pulls is parked: the writer answers them on its own thread. None of `pulls` may be over."""
     async with asyncio.timeout(LOST_S):
         while broker.pulls.waiters.count != count:
@@ -61,7 +63,7 @@ async def parked(broker: Broker, count: int, *pulls: asyncio.Task[Any]) -> None:
             await turns()
 
 
-async def sent(broker: Broker, *bodies: str) -> ask.Sent:
+async def sent(broker: EmbeddedEngine, *bodies: str) -> ask.Sent:
     """The first request goes to queue 0, the second to queue 1, and so on."""
     answer: ask.Sent = await broker.execute(sending(*bodies))
     return answer
@@ -70,7 +72,7 @@ async def sent(broker: Broker, *bodies: str) -> ask.Sent:
 class Looks:
     """Counts the Pulls that reach the writer."""
 
-    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         execute = broker.pulls._execute
 
@@ -86,7 +88,7 @@ class Looks:
 
 @pytest.mark.mechanism("S4.06")
 @pytest.mark.slow
-async def test_a_pull_of_an_empty_queue_is_parked_and_woken_by_its_first_message(broker: Broker) -> None:
+async def test_a_pull_of_an_empty_queue_is_parked_and_woken_by_its_first_message(broker: EmbeddedEngine) -> None:
     task = held(broker)
     await parked(broker, 1, task)
     await sent(broker, "a", "b")
@@ -95,7 +97,7 @@ async def test_a_pull_of_an_empty_queue_is_parked_and_woken_by_its_first_message
 
 
 @pytest.mark.mechanism("S4.06")
-async def test_a_pull_at_the_end_is_parked_and_woken_by_the_next_message(broker: Broker) -> None:
+async def test_a_pull_at_the_end_is_parked_and_woken_by_the_next_message(broker: EmbeddedEngine) -> None:
     await sent(broker, "a")
     task = held(broker, 1)
     await parked(broker, 1, task)
@@ -106,7 +108,7 @@ async def test_a_pull_at_the_end_is_parked_and_woken_by_the_next_message(broker:
 
 @pytest.mark.mechanism("S4.13")
 async def test_a_message_wakes_all_pulls_parked_on_its_queue_and_no_others(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = Looks(broker, monkeypatch)
     here = [held(broker, queue=0) for _ in range(3)]
@@ -126,7 +128,7 @@ async def test_a_message_wakes_all_pulls_parked_on_its_queue_and_no_others(
     [(0, 0, "FOUND"), (2, 0, "OFFSET_OVERFLOW_BADLY"), (0, 7, "NO_MATCHED_LOGIC_QUEUE"), (3, 1, "NO_MESSAGE_IN_QUEUE")],
 )
 async def test_a_pull_that_need_not_wait_is_answered_at_once(
-    broker: Broker, offset: int, queue: int, status: str
+    broker: EmbeddedEngine, offset: int, queue: int, status: str
 ) -> None:
     await sent(broker, "a")
     async with asyncio.timeout(LOST_S):
@@ -134,7 +136,7 @@ async def test_a_pull_that_need_not_wait_is_answered_at_once(
 
 
 @pytest.mark.slow
-async def test_an_offset_below_the_first_is_corrected_at_once(broker: Broker, clock: FakeClock) -> None:
+async def test_an_offset_below_the_first_is_corrected_at_once(broker: EmbeddedEngine, clock: FakeClock) -> None:
     await broker.execute(ask.UpdateTopic("t", 0, (True, HOUR)))
     await sent(broker, "a")
     await asyncio.to_thread(clock.advance, HOUR + MINUTE)
@@ -144,7 +146,7 @@ async def test_an_offset_below_the_first_is_corrected_at_once(broker: Broker, cl
 
 
 @pytest.mark.mechanism("S2.40")
-async def test_a_pull_at_the_end_without_a_wait_is_answered_at_once(broker: Broker) -> None:
+async def test_a_pull_at_the_end_without_a_wait_is_answered_at_once(broker: EmbeddedEngine) -> None:
     assert (await held(broker, wait_ms=0)).status == "NO_MESSAGE_IN_QUEUE"
 
 
@@ -153,7 +155,7 @@ async def test_a_pull_at_the_end_without_a_wait_is_answered_at_once(broker: Brok
 
 @pytest.mark.mechanism("S0.21")
 @pytest.mark.slow
-async def test_a_wait_ends_at_its_time_and_not_before(broker: Broker, clock: FakeClock) -> None:
+async def test_a_wait_ends_at_its_time_and_not_before(broker: EmbeddedEngine, clock: FakeClock) -> None:
     await sent(broker, "a")
     tasks = [held(broker, 1, wait_ms=wait_ms) for wait_ms in (5 * SECOND, 20 * SECOND)]
     await parked(broker, 2)
@@ -168,7 +170,7 @@ async def test_a_wait_ends_at_its_time_and_not_before(broker: Broker, clock: Fak
     assert (await tasks[1]).status == "OFFSET_OVERFLOW_ONE"
 
 
-async def test_a_wake_without_messages_does_not_prolong_the_wait(broker: Broker, clock: FakeClock) -> None:
+async def test_a_wake_without_messages_does_not_prolong_the_wait(broker: EmbeddedEngine, clock: FakeClock) -> None:
     """One hold for each request: its deadline is its own, however often it looks."""
     task = held(broker, filter=("tag", "x"), group="", wait_ms=10 * SECOND)
     await parked(broker, 1)
@@ -182,7 +184,7 @@ async def test_a_wake_without_messages_does_not_prolong_the_wait(broker: Broker,
     assert (found.status, found.next_offset) == ("NO_MATCHED_MESSAGE", 1)
 
 
-async def test_a_deleted_topic_ends_the_wait_with_its_reason(broker: Broker) -> None:
+async def test_a_deleted_topic_ends_the_wait_with_its_reason(broker: EmbeddedEngine) -> None:
     tasks = [held(broker, queue=0), held(broker, queue=1), held(broker, topic=RETRY)]
     await parked(broker, 3)
     await broker.execute(ask.DeleteTopic("t"))
@@ -192,14 +194,14 @@ async def test_a_deleted_topic_ends_the_wait_with_its_reason(broker: Broker) -> 
 
 
 @pytest.mark.slow
-async def test_a_stop_answers_parked_pulls(broker: Broker) -> None:
+async def test_a_stop_answers_parked_pulls(broker: EmbeddedEngine) -> None:
     task = held(broker)
     await parked(broker, 1)
     broker.close_waits()
     assert (await task).status == "NO_MESSAGE_IN_QUEUE"
 
 
-async def test_a_cancelled_pull_leaves_its_place(broker: Broker) -> None:
+async def test_a_cancelled_pull_leaves_its_place(broker: EmbeddedEngine) -> None:
     task = held(broker)
     await parked(broker, 1)
     task.cancel()
@@ -207,7 +209,7 @@ async def test_a_cancelled_pull_leaves_its_place(broker: Broker) -> None:
     assert broker.pulls.waiters.count == 0
 
 
-async def test_the_number_of_parked_pulls_is_limited(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_parked_pulls_is_limited(broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lots, "WAITERS_PER_KEY_MAX", 1)
     task = held(broker)
     await parked(broker, 1)
@@ -226,7 +228,7 @@ async def test_the_number_of_parked_pulls_is_limited(broker: Broker, monkeypatch
 
 @pytest.mark.slow
 async def test_a_sparse_filter_is_searched_on_while_there_is_more_and_waits_only_at_the_end(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1 match in 100,000 is found without waiting a poll period; here 1 in 100, 10 a look."""
     monkeypatch.setattr(pulls, "SCAN_UNITS_MAX", 10)
@@ -243,7 +245,7 @@ async def test_a_sparse_filter_is_searched_on_while_there_is_more_and_waits_only
 
 
 async def test_a_pull_with_a_sparse_filter_and_no_wait_gets_one_look(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulls, "SCAN_UNITS_MAX", 10)
     await broker.execute(ask.Send("t", tuple(message(f"b{number}", tag="b") for number in range(99))))
@@ -252,7 +254,7 @@ async def test_a_pull_with_a_sparse_filter_and_no_wait_gets_one_look(
 
 
 @pytest.mark.usefixtures("a_chunk_a_commit")
-async def test_a_hole_is_stepped_over_while_the_request_waits(broker: Broker, clock: FakeClock) -> None:
+async def test_a_hole_is_stepped_over_while_the_request_waits(broker: EmbeddedEngine, clock: FakeClock) -> None:
     for number in range(4):
         await sent(broker, f"m{number}")  # m0 and m2 in queue 0
     key = CQ_KEY.pack(broker._core.state.ids["t", "t"], 0, 0)
@@ -269,7 +271,7 @@ async def test_a_hole_is_stepped_over_while_the_request_waits(broker: Broker, cl
 
 @pytest.mark.mechanism("S2.42")
 @pytest.mark.slow
-async def test_the_offset_that_a_pull_carries_is_committed_once_when_it_arrives(broker: Broker) -> None:
+async def test_the_offset_that_a_pull_carries_is_committed_once_when_it_arrives(broker: EmbeddedEngine) -> None:
     """The offset is not committed again when the pull is woken, which would undo later commits."""
     await sent(broker, "a", "b", "c")
     task = held(broker, 3, commit_offset=1)
@@ -285,7 +287,7 @@ async def test_the_offset_that_a_pull_carries_is_committed_once_when_it_arrives(
 
 @pytest.mark.slow
 async def test_many_entries_that_a_pull_of_a_retry_topic_commits_are_all_done_when_it_is_answered(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("popmq_server.embedded.rules.pulling.offsets.ENTRIES_MAX", 2)
     await sent(broker, *"abcde")
@@ -300,7 +302,7 @@ async def test_many_entries_that_a_pull_of_a_retry_topic_commits_are_all_done_wh
 
 
 async def test_a_pull_of_a_retry_topic_is_woken_by_what_comes_into_it_and_by_no_send(
-    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = Looks(broker, monkeypatch)
     await sent(broker, "a", "b")
@@ -324,7 +326,7 @@ async def test_a_pull_of_a_retry_topic_is_woken_by_what_comes_into_it_and_by_no_
 
 @pytest.mark.slow
 async def test_a_switch_to_pop_ends_every_parked_pull_of_the_group_and_no_others(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No ended pull gets a message sent afterwards: a pop gets it."""
     await broker.execute(group("h", 3))
@@ -364,7 +366,7 @@ async def test_a_message_between_the_look_and_the_parking_is_not_missed(clock: F
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-async def test_readers_of_all_queues_miss_nothing_and_wait_for_nothing(broker: Broker, seed: int) -> None:
+async def test_readers_of_all_queues_miss_nothing_and_wait_for_nothing(broker: EmbeddedEngine, seed: int) -> None:
     """The fake clock stands still, so that only a wake ends a wait."""
     chance, messages = random.Random(seed), 1500
 
@@ -388,7 +390,7 @@ async def test_readers_of_all_queues_miss_nothing_and_wait_for_nothing(broker: B
         assert got == [f"m{number}" for number in range(queue, messages, 2)]
 
 
-async def test_a_switch_to_pull_refuses_parked_pops(broker: Broker) -> None:
+async def test_a_switch_to_pull_refuses_parked_pops(broker: EmbeddedEngine) -> None:
     """Every parked pop, though a commit otherwise wakes one."""
     await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "POP"))
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE)) for _ in range(5)]
@@ -400,7 +402,7 @@ async def test_a_switch_to_pull_refuses_parked_pops(broker: Broker) -> None:
     assert Counter(getattr(one, "code", "") for one in told) == {"WRONG_CONSUME_MODE": 5}
 
 
-async def test_a_switch_to_pop_lets_pops_get_messages_that_were_sent_back(broker: Broker) -> None:
+async def test_a_switch_to_pop_lets_pops_get_messages_that_were_sent_back(broker: EmbeddedEngine) -> None:
     await sent(broker, "a")
     await broker.execute(ask.UpdateOffsets("t", "g", {0: 1}))
     await broker.execute(ask.SendBack("t", "g", (ask.SentBack(0, 0, delay_ms=0),)))

@@ -13,7 +13,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.loop import in_pieces, parked_pulls
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
@@ -24,9 +24,9 @@ from tests.engine.traffic.traffic import group
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedEngine]:
     """A whole engine with topic t of one queue and group g that pulls it."""
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
     await broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
     await broker.execute(group("g", 3))
     await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
@@ -34,12 +34,12 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     await broker.close()
 
 
-async def sent(broker: Broker, *bodies: str) -> ask.Sent:
+async def sent(broker: EmbeddedEngine, *bodies: str) -> ask.Sent:
     answer: ask.Sent = await broker.execute(sending(*bodies))
     return answer
 
 
-def pieces(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[ask.Pull]:
+def pieces(broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> list[ask.Pull]:
     """The Pulls that reach the writer, as they come."""
     seen, execute = list[ask.Pull](), broker.pulls._execute
 
@@ -52,7 +52,7 @@ def pieces(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[ask.Pull]:
 
 
 async def test_commands_of_others_run_between_the_pieces_of_a_bulk_pull(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that reads 4 MiB takes the writer for milliseconds, and everybody waits for a commit."""
     monkeypatch.setattr(parked_pulls, "PIECE_MESSAGES", 2)
@@ -78,7 +78,7 @@ async def in_order(*tasks: asyncio.Task[Any]) -> AsyncIterator[asyncio.Task[Any]
 @pytest.mark.parametrize("piece", [1, 2, 3, 100])
 @pytest.mark.parametrize("piece_bytes", [1, 100, 250, 10_000])
 async def test_pieces_answer_as_one_read(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, piece: int, piece_bytes: int
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch, piece: int, piece_bytes: int
 ) -> None:
     bodies = [letter * size for letter, size in zip("abcdefghij", [1, 300, 2, 90, 1, 1, 400, 1, 50, 3], strict=True)]
     await sent(broker, *bodies)
@@ -104,7 +104,7 @@ async def test_pieces_answer_as_one_read(
 
 
 async def test_a_pull_returns_what_it_has_when_its_quota_ends_between_two_pieces(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parked_pulls, "PIECE_MESSAGES", 2)
     await sent(broker, *"abcdefgh")
@@ -121,7 +121,9 @@ async def test_a_pull_returns_what_it_has_when_its_quota_ends_between_two_pieces
     assert (texts(pulled), pulled.next_offset) == ([*"abcd"], 4)
 
 
-async def test_a_page_that_is_browsed_in_pieces_is_the_same(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_is_browsed_in_pieces_is_the_same(
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await sent(broker, *[letter * size for letter, size in zip("abcdef", [1, 300, 2, 90, 1, 1], strict=True)])
     asked = [queries.Browse("t", 0, 1, most, size) for most in (1, 3, 9) for size in (1, 150, 400, 9999)]
     whole = [await broker.execute(query) for query in asked]

@@ -16,12 +16,12 @@ from popmq_server.contract.commands import (
     queries,
 )
 from popmq_server.embedded.loop import producers
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.loop.producers import (
     CHECKS_QUEUED_BYTES_MAX,
     CHECKS_QUEUED_MAX,
+    CheckStream,
     Producers,
-    Stream,
 )
 from popmq_server.embedded.rules.sending.transaction import CHECK_EVERY_MS, FIRST_CHECK_MS
 from popmq_server.errors import Refused, unavailable
@@ -41,8 +41,8 @@ class WakeKey(Producers):
     def _count(self) -> None:
         self.changes += 1
 
-    def open(self, name: str, *topics: str) -> Stream:
-        stream = Stream(name, frozenset(topics or ("t",)), 7)
+    def open(self, name: str, *topics: str) -> CheckStream:
+        stream = CheckStream(name, frozenset(topics or ("t",)), 7)
         self.join(stream)
         return stream
 
@@ -56,7 +56,7 @@ def check(number: int, topic: str = "t", size: int = 1) -> Check:
     return Check(str(number), topic, 1, b"x" * size)
 
 
-async def taken(stream: Stream, count: int) -> list[int]:
+async def taken(stream: CheckStream, count: int) -> list[int]:
     checks = [await asyncio.wait_for(stream.next(), 5) for _ in range(count)]
     return [int(check.transaction) for check in checks if check is not None]
 
@@ -139,7 +139,7 @@ async def test_a_lot_that_is_closed_ends_its_streams_and_takes_no_more(lot: Wake
 
 async def test_a_hello_that_was_refused_does_not_hide_what_others_listen_to(tmp_path: Path) -> None:
     """While it was under way another stream got room again for the very same topics: the writer must hear of it."""
-    broker = Broker(Options(tmp_path / "data", sync="none"), FakeClock(), Metrics())
+    broker = EmbeddedEngine(Options(tmp_path / "data", sync="none"), FakeClock(), Metrics())
     for name in ("t", "n"):
         await broker.execute(CreateTopic(name, 1, False, 60_000, "TRANSACTION"))
     stream = await broker.join("a", ("t", "n"))
@@ -165,7 +165,7 @@ def test_checks_queued_for_a_stream_are_limited() -> None:
 # ── A number is sent once ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def asked_again(broker: Broker, clock: FakeClock, ms: int) -> None:
+async def asked_again(broker: EmbeddedEngine, clock: FakeClock, ms: int) -> None:
     """Moves the clock; the check-backs of the writer have come to the streams."""
     await asyncio.to_thread(clock.advance, ms)
     await broker.ask(queries.Topics())
@@ -175,7 +175,7 @@ async def asked_again(broker: Broker, clock: FakeClock, ms: int) -> None:
 async def test_a_check_that_is_not_counted_yet_is_not_told_again_with_its_number(tmp_path: Path, streams: int) -> None:
     """It was taken to be written; before it is counted the writer asks about the same half message once more."""
     clock = FakeClock()
-    broker = Broker(Options(tmp_path / "data", sync="none"), clock, Metrics())
+    broker = EmbeddedEngine(Options(tmp_path / "data", sync="none"), clock, Metrics())
     await broker.execute(CreateTopic("t", 1, False, 60_000, "TRANSACTION"))
     await broker.execute(Send("t", (message("half")._replace(extra=Extra(transaction=True)),)))
     open_streams = [await broker.join(name, ("t",)) for name in "ab"[:streams]]

@@ -9,7 +9,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer.core import Core
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
@@ -24,8 +24,8 @@ def transaction(topic_id: int) -> str:
     return transaction_text(TransactionId(topic_id, 1, 2))
 
 
-async def broker_with(folder: Path, topics: int) -> Broker:
-    broker = Broker(Options(folder, max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+async def broker_with(folder: Path, topics: int) -> EmbeddedEngine:
+    broker = EmbeddedEngine(Options(folder, max_size=1 << 28, sync="none"), FakeClock(), Metrics())
     for number in range(topics):
         await broker.execute(ask.CreateTopic(f"t{number}", 1, False, KEEP_MS_MAX))
     return broker

@@ -15,7 +15,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands.numbers import CommitNumbers
 from popmq_server.embedded.loop import long_poll as lots
-from popmq_server.embedded.loop.broker import LOOK_MS, Broker
+from popmq_server.embedded.loop.broker import LOOK_MS, EmbeddedEngine
 from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
@@ -164,9 +164,9 @@ async def test_places_are_limited_and_a_full_lot_leaves_no_trace(
 
 
 @pytest.fixture
-async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
+async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[EmbeddedEngine]:
     """A whole engine, judged when it has stopped."""
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
     await broker.execute(ask.CreateTopic("t", 2, False, KEEP_MS_MAX))
     await broker.execute(group("g", 3))
     yield broker
@@ -177,7 +177,7 @@ async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
     assert broken == []
 
 
-async def all_parked(broker: Broker, count: int) -> None:
+async def all_parked(broker: EmbeddedEngine, count: int) -> None:
     """Until so many Pops are parked: the writer answers them on its own thread, in its own time."""
     async with asyncio.timeout(LOST_S):
         while broker.waiters.count != count:
@@ -185,7 +185,7 @@ async def all_parked(broker: Broker, count: int) -> None:
 
 
 async def test_a_look_that_is_cut_short_goes_on_until_its_time_is_over_and_then_hands_its_wake_on(
-    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With `wait_ms` 0 that time is LOOK_MS. The rest is looked at by the next waiter."""
     looks: list[int] = []
@@ -204,7 +204,7 @@ async def test_a_look_that_is_cut_short_goes_on_until_its_time_is_over_and_then_
 
 
 async def test_a_look_that_is_cancelled_hands_its_wake_on(
-    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(command: ask.Pop) -> Leased:
         await asyncio.get_running_loop().create_future()
@@ -238,7 +238,7 @@ class Got(list[tuple[str, int]]):
 class Consumer:
     """Pops a few at a time and acks. One that is impatient sometimes cancels a pop, and comes back when it likes."""
 
-    def __init__(self, broker: Broker, chance: random.Random, got: Got, messages: int, patient: bool) -> None:
+    def __init__(self, broker: EmbeddedEngine, chance: random.Random, got: Got, messages: int, patient: bool) -> None:
         self.broker = broker
         self.chance = chance
         self.got = got
@@ -277,7 +277,7 @@ class Consumer:
 @pytest.mark.mechanism("I.17")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-async def test_thousands_of_parked_pops_and_sends_lose_no_wake(broker: Broker, seed: int) -> None:
+async def test_thousands_of_parked_pops_and_sends_lose_no_wake(broker: EmbeddedEngine, seed: int) -> None:
     """The fake clock stands still, so that only a wake ends a wait. No later message wakes anybody for one before it:
     it is sent when those before it were got. Before every second one all others are parked, so nobody comes upon it.
     """
@@ -300,7 +300,7 @@ async def test_thousands_of_parked_pops_and_sends_lose_no_wake(broker: Broker, s
 
 
 @pytest.mark.mechanism("S1.42")
-async def test_a_burst_wakes_as_many_as_it_feeds(broker: Broker) -> None:
+async def test_a_burst_wakes_as_many_as_it_feeds(broker: EmbeddedEngine) -> None:
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g", max_messages=1), MINUTE)) for _ in range(10)]
     await all_parked(broker, 10)
     await broker.execute(sending(*"abcdefg"))
@@ -312,7 +312,7 @@ async def test_a_burst_wakes_as_many_as_it_feeds(broker: Broker) -> None:
 
 
 @pytest.mark.mechanism("D.54")
-async def test_a_parked_pop_gets_messages_of_a_lease_at_its_deadline(broker: Broker, clock: FakeClock) -> None:
+async def test_a_parked_pop_gets_messages_of_a_lease_at_its_deadline(broker: EmbeddedEngine, clock: FakeClock) -> None:
     await broker.execute(sending("a"))
     await broker.pop(ask.Pop("t", "g", invisible_ms=10 * SECOND), 0)
     waiting = asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE))
@@ -327,7 +327,7 @@ async def test_a_parked_pop_gets_messages_of_a_lease_at_its_deadline(broker: Bro
 
 @pytest.mark.mechanism("S4.18")
 async def test_the_writer_commits_on_while_the_loop_has_not_answered_yet(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The event loop delivers answers and wakes. It is blocked here, and the writer does not wait for it."""
     committed, count = threading.Semaphore(0), broker.metrics.committed
@@ -345,7 +345,7 @@ async def test_the_writer_commits_on_while_the_loop_has_not_answered_yet(
 
 
 async def test_a_refused_waiter_does_not_keep_the_wake_from_the_others(
-    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that is all but full refuses pops. Whoever parks meanwhile is refused, not left to wait."""
     await broker.execute(sending("a"))

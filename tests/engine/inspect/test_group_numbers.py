@@ -12,7 +12,7 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.rules.pulling import offsets
 from popmq_server.embedded.state import events
 from popmq_server.embedded.state.events import Event
@@ -82,7 +82,7 @@ async def test_the_least_committed_offset_covers_all_groups_however_many_pieces_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offsets, "POSITIONS_MAX", 1)
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
     await broker.execute(ask.CreateTopic("t", 1, False, DAY))
     for text in ("a", "b", "c"):
         await broker.execute(sending(text))

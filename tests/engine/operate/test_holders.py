@@ -27,9 +27,9 @@ def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def next_piece(rig: Rig, command: Any) -> tuple[Any, Any]:
-    """(answer, None), or (the command's Walk, the command to continue with)."""
+    """(answer, None), or (the command's HolderSearch, the command to continue with)."""
     answer = rig.do(command)
-    walk = answer if isinstance(answer, ask.Walk) else getattr(answer, "walk", None)
+    walk = answer if isinstance(answer, ask.HolderSearch) else getattr(answer, "walk", None)
     return (answer, None) if walk is None else (walk, command._replace(walk=walk))
 
 
@@ -125,9 +125,9 @@ def test_why_reports_a_lease_that_changes_during_the_search_in_its_final_state(r
     told = {}
     for name, meanwhile in (("a", lambda: rig.ack(rows[-1:])), ("b", lambda: rig.pop(1, client_id="late"))):
         walk, rest = next_piece(rig, question(rig, name))
-        assert isinstance(walk, ask.Walk)
+        assert isinstance(walk, ask.HolderSearch)
         walk, rest = next_piece(rig, rest)
-        assert isinstance(walk, ask.Walk)
+        assert isinstance(walk, ask.HolderSearch)
         meanwhile()
         told[name] = pieces(rig, rest)[0][0].groups[0]
     assert (told["a"].state, told["b"].state) == ("acked", "leased")
@@ -156,7 +156,7 @@ def test_a_message_that_is_leased_during_the_search_is_not_redriven_as_well(rig:
     rig.settle()
     assert bodies(rig.pop(1, topic="f")) == ["a1"]
     walk, rest = next_piece(rig, ask.RedrivePiece("g"))
-    assert isinstance(walk, ask.Walk)
+    assert isinstance(walk, ask.HolderSearch)
     assert bodies(rig.pop(topic="f")) == ["b1", "c1"], "leased while redrive searches"
     assert pieces(rig, rest)[0].topics == {"f": 2}
     assert rig.read("bare") == [], "both messages come anyway, no copy was needed"

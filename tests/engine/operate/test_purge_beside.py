@@ -11,7 +11,7 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.rules.operate import purge
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
@@ -84,8 +84,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
+async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[EmbeddedEngine]:
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
     await broker.execute(ask.CreateTopic("t", 1, False, KEEP, "DELAY", pop_messages_per_s=1))
     await broker.execute(group("g", 3))
     yield broker
@@ -96,7 +96,7 @@ async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
     assert broken == []
 
 
-async def settled(broker: Broker, lots: int) -> None:
+async def settled(broker: EmbeddedEngine, lots: int) -> None:
     async with asyncio.timeout(LOST_S):
         while (
             broker.waiters.count + broker.watchers.count + broker.quota_waiters.count + broker.pulls.waiters.count
@@ -105,7 +105,9 @@ async def settled(broker: Broker, lots: int) -> None:
             await broker.ask(queries.Store())
 
 
-async def test_parked_pops_wait_on_through_a_purge_and_get_the_next_message(broker: Broker, clock: FakeClock) -> None:
+async def test_parked_pops_wait_on_through_a_purge_and_get_the_next_message(
+    broker: EmbeddedEngine, clock: FakeClock
+) -> None:
     await broker.execute(sending("a", "b"))
     await broker.pop(ask.Pop("t", "g"), 0)  # takes the token of this second: the next ones wait for one
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g", queues=named), HOUR)) for named in ((), (0,))]

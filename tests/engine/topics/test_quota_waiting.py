@@ -13,7 +13,7 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer import batch, core, handlers
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
@@ -31,9 +31,9 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+async def broker(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedEngine]:
     """A whole engine, judged when it has stopped; its topic gives 2 messages a second."""
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
     await broker.execute(ask.CreateTopic("t", 2, False, KEEP, pop_messages_per_s=2))
     await broker.execute(group("g", 3))
     await broker.pop(ask.Pop("t", "g"), 0)
@@ -71,7 +71,7 @@ async def until(condition: Any) -> None:
             await turn()
 
 
-async def quiet(broker: Broker) -> None:
+async def quiet(broker: EmbeddedEngine) -> None:
     """Waits until no call is under way: woken pops have run, and a query after them was answered; several times,
     since answers may wake further pops.
     """
@@ -81,12 +81,12 @@ async def quiet(broker: Broker) -> None:
         await broker.ask(queries.Store())
 
 
-async def later(broker: Broker, clock: FakeClock, ms: int) -> None:
+async def later(broker: EmbeddedEngine, clock: FakeClock, ms: int) -> None:
     clock.advance(ms)
     await quiet(broker)
 
 
-def waiting(broker: Broker, wait_ms: int = MINUTE, messages: int = 1, **asked: Any) -> asyncio.Task[ask.Popped]:
+def waiting(broker: EmbeddedEngine, wait_ms: int = MINUTE, messages: int = 1, **asked: Any) -> asyncio.Task[ask.Popped]:
     return asyncio.ensure_future(broker.pop(ask.Pop("t", "g", max_messages=messages, **asked), wait_ms))
 
 
@@ -95,7 +95,7 @@ def body(task: asyncio.Task[ask.Popped]) -> str:
 
 
 async def test_a_pop_without_a_wait_is_refused_and_one_that_waits_gets_its_token_to_the_millisecond(
-    broker: Broker, clock: FakeClock, looks: list[int]
+    broker: EmbeddedEngine, clock: FakeClock, looks: list[int]
 ) -> None:
     await broker.execute(sending(*"abcd"))
     await broker.pop(ask.Pop("t", "g"), 0)
@@ -113,7 +113,7 @@ async def test_a_pop_without_a_wait_is_refused_and_one_that_waits_gets_its_token
 
 
 @pytest.mark.slow
-async def test_sends_do_not_wake_pops_that_wait_for_quota(broker: Broker, looks: list[int]) -> None:
+async def test_sends_do_not_wake_pops_that_wait_for_quota(broker: EmbeddedEngine, looks: list[int]) -> None:
     await broker.execute(sending(*"abcd"))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker), waiting(broker, queues=(0,))]
@@ -129,7 +129,7 @@ async def test_sends_do_not_wake_pops_that_wait_for_quota(broker: Broker, looks:
 
 @pytest.mark.slow
 async def test_pops_that_wait_for_quota_are_served_in_order_one_for_each_token(
-    broker: Broker, clock: FakeClock, looks: list[int]
+    broker: EmbeddedEngine, clock: FakeClock, looks: list[int]
 ) -> None:
     await broker.execute(sending(*numbered("m", 100)))
     await broker.pop(ask.Pop("t", "g"), 0)
@@ -146,7 +146,7 @@ async def test_pops_that_wait_for_quota_are_served_in_order_one_for_each_token(
         task.cancel()
 
 
-async def test_tokens_that_came_together_are_all_given_out(broker: Broker, clock: FakeClock) -> None:
+async def test_tokens_that_came_together_are_all_given_out(broker: EmbeddedEngine, clock: FakeClock) -> None:
     await broker.execute(sending(*numbered("m", 10)))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker) for _ in range(5)]
@@ -158,7 +158,7 @@ async def test_tokens_that_came_together_are_all_given_out(broker: Broker, clock
 
 
 async def test_a_pop_that_waits_for_quota_waits_for_messages_once_the_last_one_is_taken(
-    broker: Broker, clock: FakeClock
+    broker: EmbeddedEngine, clock: FakeClock
 ) -> None:
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
@@ -174,7 +174,7 @@ async def test_a_pop_that_waits_for_quota_waits_for_messages_once_the_last_one_i
 
 
 async def test_a_wait_that_ends_without_a_token_is_refused_with_the_time_that_is_left(
-    broker: Broker, clock: FakeClock
+    broker: EmbeddedEngine, clock: FakeClock
 ) -> None:
     await broker.execute(ask.UpdateTopic("t", 0, None, (("pop_messages_per_s", 1),)))
     await broker.execute(sending("a", "b"))
@@ -191,7 +191,7 @@ async def test_a_wait_that_ends_without_a_token_is_refused_with_the_time_that_is
 
 @pytest.mark.slow
 async def test_a_wait_at_the_in_flight_limit_ends_refused_or_with_what_an_ack_makes_room_for(
-    broker: Broker, clock: FakeClock
+    broker: EmbeddedEngine, clock: FakeClock
 ) -> None:
     await broker.execute(ask.UpdateTopic("t", 1024, None, (("pop_messages_per_s", 0),)))
     settings = group("g", 3)._asdict() | {"in_flight_max": 1}
@@ -214,7 +214,7 @@ async def test_a_wait_at_the_in_flight_limit_ends_refused_or_with_what_an_ack_ma
 
 
 async def test_a_token_that_comes_while_the_answer_is_on_its_way_is_not_waited_for(
-    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
@@ -230,7 +230,7 @@ async def test_a_token_that_comes_while_the_answer_is_on_its_way_is_not_waited_f
         assert bodies(deliveries(await broker.pop(ask.Pop("t", "g"), MINUTE))) == ["c"]
 
 
-async def test_a_changed_quota_wakes_all_pops_that_wait_for_it(broker: Broker) -> None:
+async def test_a_changed_quota_wakes_all_pops_that_wait_for_it(broker: EmbeddedEngine) -> None:
     await broker.execute(sending(*numbered("m", 20)))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker) for _ in range(10)]
@@ -240,7 +240,7 @@ async def test_a_changed_quota_wakes_all_pops_that_wait_for_it(broker: Broker) -
     assert sorted(map(body, tasks)) == sorted(f"m{number}" for number in range(2, 12))
 
 
-async def test_a_pop_that_waits_for_quota_is_refused_at_once_on_a_switch_to_pull(broker: Broker) -> None:
+async def test_a_pop_that_waits_for_quota_is_refused_at_once_on_a_switch_to_pull(broker: EmbeddedEngine) -> None:
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker), waiting(broker)]
@@ -251,7 +251,7 @@ async def test_a_pop_that_waits_for_quota_is_refused_at_once_on_a_switch_to_pull
 
 
 async def test_a_pop_that_waits_for_quota_is_refused_when_its_topic_is_deleted(
-    broker: Broker, clock: FakeClock
+    broker: EmbeddedEngine, clock: FakeClock
 ) -> None:
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
@@ -263,7 +263,7 @@ async def test_a_pop_that_waits_for_quota_is_refused_when_its_topic_is_deleted(
 
 
 @pytest.mark.slow
-async def test_a_waiter_that_leaves_when_its_token_comes_hands_it_on(broker: Broker, clock: FakeClock) -> None:
+async def test_a_waiter_that_leaves_when_its_token_comes_hands_it_on(broker: EmbeddedEngine, clock: FakeClock) -> None:
     await broker.execute(sending(*numbered("m", 40)))
     await broker.pop(ask.Pop("t", "g"), 0)
     chance, left = random.Random(5), 0
@@ -285,7 +285,7 @@ async def test_a_waiter_that_leaves_when_its_token_comes_hands_it_on(broker: Bro
 
 @pytest.mark.slow
 async def test_parked_pops_under_a_quota_do_not_delay_an_ack(
-    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedEngine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An ack that comes with a thousand woken Pops is in the first commit."""
     await broker.execute(sending(*numbered("m", 10)))

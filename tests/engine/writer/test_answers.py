@@ -13,7 +13,7 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer import batch, coalescing
 from popmq_server.embedded.writer.batch import NEXT_BATCH
 from popmq_server.monitoring.metrics import Metrics
@@ -128,8 +128,8 @@ def test_the_bound_is_that_of_the_group_also_where_its_commands_commit_apart(fil
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedEngine]:
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
     await broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
     await broker.execute(group("g", 3))
     yield broker
@@ -137,7 +137,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 @pytest.mark.slow
-async def test_simultaneous_pops_of_large_messages_are_answered_in_order(broker: Broker) -> None:
+async def test_simultaneous_pops_of_large_messages_are_answered_in_order(broker: EmbeddedEngine) -> None:
     """No pop gets an empty answer while there are messages, and no client has to ask again."""
     for number in range(COUNT):
         await broker.execute(large(number))
@@ -146,7 +146,7 @@ async def test_simultaneous_pops_of_large_messages_are_answered_in_order(broker:
     assert [answer.rows[0][3] for answer in popped] == list(range(COUNT))
 
 
-async def test_postponed_pulls_keep_their_wake(broker: Broker) -> None:
+async def test_postponed_pulls_keep_their_wake(broker: EmbeddedEngine) -> None:
     """One message wakes all Pops that wait for its queue, and one commit batch has no room for all answers."""
     held = [asyncio.ensure_future(broker.pull(ask.Pull("t", "", 0, 0), MINUTE)) for _ in range(COUNT)]
     async with asyncio.timeout(LOST_S):
@@ -158,7 +158,7 @@ async def test_postponed_pulls_keep_their_wake(broker: Broker) -> None:
 
 
 @pytest.mark.slow
-async def test_a_broker_that_stops_answers_postponed_requests(broker: Broker) -> None:
+async def test_a_broker_that_stops_answers_postponed_requests(broker: EmbeddedEngine) -> None:
     for number in range(COUNT):
         await broker.execute(large(number))
     asked = [asyncio.ensure_future(broker.execute(ask.PeekPiece("t", "g", 1, 3 * MIB))) for _ in range(COUNT)]

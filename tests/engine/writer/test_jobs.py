@@ -13,7 +13,7 @@ from popmq_server.embedded.rules.operate import purge
 from popmq_server.embedded.state import jobs
 from popmq_server.embedded.state.jobs import RETRY_MS, Job, Skipped
 from popmq_server.values.ids import GroupId, TopicId
-from popmq_server.values.records import Sweep
+from popmq_server.values.records import SweepWork
 from tests.engine.faults import failing_put
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies
 
@@ -59,9 +59,9 @@ def test_a_purge_or_a_sweep_that_always_raises_does_not_stop_retention(
     assert rig.read("purge") == []
 
 
-def odd_sweep() -> Sweep:
+def odd_sweep() -> SweepWork:
     """A sweep of what is not there: it has one step, which forgets it."""
-    return Sweep(looked_at=1, to_retry=True)
+    return SweepWork(looked_at=1, to_retry=True)
 
 
 def test_a_deleted_topic_that_cannot_be_removed_does_not_delay_the_removal_of_others(

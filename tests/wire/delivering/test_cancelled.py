@@ -17,7 +17,7 @@ from popmq_server.contract.commands import (
     Pop,
     Send,
 )
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer.batch import Committed
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
@@ -95,20 +95,20 @@ async def test_a_pop_cancelled_in_the_moment_of_its_answer_is_released(
 
     Without a wire, since no client can hit that turn on purpose.
     """
-    broker = Broker(Options(folder, sync="none"), clock, Metrics())
+    broker = EmbeddedEngine(Options(folder, sync="none"), clock, Metrics())
     await broker.execute(CreateTopic(TOPIC, 1, False, 60_000))
     await broker.execute(CreateGroup(GROUP, 17, (0,), 60_000, 0, "EARLIEST", 0, False))
     await broker.execute(Send(TOPIC, (outgoing(b"a"),)))
-    answer, call = Broker._answer, asyncio.ensure_future(broker.pop(Pop(TOPIC, GROUP), 0))
+    answer, call = EmbeddedEngine._answer, asyncio.ensure_future(broker.pop(Pop(TOPIC, GROUP), 0))
 
-    def answer_and_leave(self: Broker, tickets: list[Any], committed: Committed) -> None:
+    def answer_and_leave(self: EmbeddedEngine, tickets: list[Any], committed: Committed) -> None:
         answer(self, tickets, committed)
         call.cancel()
 
-    monkeypatch.setattr(Broker, "_answer", answer_and_leave)
+    monkeypatch.setattr(EmbeddedEngine, "_answer", answer_and_leave)
     with pytest.raises(asyncio.CancelledError):
         await call
-    monkeypatch.setattr(Broker, "_answer", answer)
+    monkeypatch.setattr(EmbeddedEngine, "_answer", answer)
     again = await broker.pop(Pop(TOPIC, GROUP), 0)
     await broker.close()
     assert [row[4] for row in again.rows] == [1], "one message, and again its first attempt"

@@ -10,7 +10,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
@@ -230,16 +230,16 @@ def test_a_message_between_the_look_and_the_parking_is_not_missed(
     shop: Stubs, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Pop finds nothing; before it has parked, a Send is committed, which finds no parked Pop to wake."""
-    answer, held = Broker._answer, []
+    answer, held = EmbeddedEngine._answer, []
 
-    def answer_two_at_once(self: Broker, *group: object) -> None:
+    def answer_two_at_once(self: EmbeddedEngine, *group: object) -> None:
         held.append(group)
         if len(held) == 2:
             for each in held:
                 answer(self, *each)  # type: ignore[arg-type]
-            monkeypatch.setattr(Broker, "_answer", answer)
+            monkeypatch.setattr(EmbeddedEngine, "_answer", answer)
 
-    monkeypatch.setattr(Broker, "_answer", answer_two_at_once)
+    monkeypatch.setattr(EmbeddedEngine, "_answer", answer_two_at_once)
     with gate.closed():
         call = shop.pop_later()
         gate.wait_for(1)
@@ -358,13 +358,13 @@ def test_a_pop_that_finds_nothing_while_the_broker_stops_does_not_park(
     broker: EmbeddedBroker, shop: Stubs, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be cut off at the end of the drain, and hold it up until then."""
-    stopping, close_waits = threading.Event(), Broker.close_waits
+    stopping, close_waits = threading.Event(), EmbeddedEngine.close_waits
 
-    def close_and_tell(self: Broker) -> None:
+    def close_and_tell(self: EmbeddedEngine) -> None:
         close_waits(self)
         stopping.set()
 
-    monkeypatch.setattr(Broker, "close_waits", close_and_tell)
+    monkeypatch.setattr(EmbeddedEngine, "close_waits", close_and_tell)
     stopper = threading.Thread(target=broker.stop)
     with gate.closed():
         call = shop.pop_later()

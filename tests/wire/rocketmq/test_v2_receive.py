@@ -12,7 +12,7 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.clock import FakeClock
-from popmq_server.embedded.loop.broker import Broker
+from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.protocols.rocketmq.messages import PROPERTIES_BYTES_MAX
 from popmq_server.protocols.rocketmq.receiving import ReceiveService
 from tests.wire.gate import Gate
@@ -121,15 +121,15 @@ def test_a_named_queue_is_respected_where_queues_are_shared_but_not_of_node_clie
 
 def test_a_receive_asks_the_engine_once(shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    execute = Broker.execute
+    execute = EmbeddedEngine.execute
 
-    def noted(broker: Broker, command: Any) -> Any:
+    def noted(broker: EmbeddedEngine, command: Any) -> Any:
         asked.append(type(command).__name__)
         return execute(broker, command)
 
     v2.send(message())
     v2.receive()
-    monkeypatch.setattr(Broker, "execute", noted)
+    monkeypatch.setattr(EmbeddedEngine, "execute", noted)
     v2.receive(queue=0)
     assert asked == ["Pop"]
 

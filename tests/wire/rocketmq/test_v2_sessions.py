@@ -12,7 +12,7 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.clock import FakeClock
 from popmq_server.contract.commands import Check
-from popmq_server.embedded.loop.producers import Stream
+from popmq_server.embedded.loop.producers import CheckStream
 from popmq_server.protocols.rocketmq.call import Outlet
 from popmq_server.protocols.rocketmq.clients import Client, Clients
 from tests.wire.rocketmq.v2 import CLIENT, V2, Telemetry, message, resource
@@ -191,20 +191,20 @@ class Asking:
     """An engine with one check for each producer that joins."""
 
     def __init__(self) -> None:
-        self.left: list[Stream] = []
+        self.left: list[CheckStream] = []
         self.counted: list[Check] = []
         self._checks = [Check("t" * 32, TOPIC, 1, native.Message(body=b"half").SerializeToString())]
 
-    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
-        return Stream(client, frozenset(topics), 0)
+    async def join(self, client: str, topics: tuple[str, ...]) -> CheckStream:
+        return CheckStream(client, frozenset(topics), 0)
 
-    async def next_check(self, stream: Stream) -> Check | None:
+    async def next_check(self, stream: CheckStream) -> Check | None:
         return self._checks.pop() if self._checks else None
 
     def checked(self, check: Check) -> None:
         self.counted.append(check)
 
-    def leave(self, stream: Stream) -> None:
+    def leave(self, stream: CheckStream) -> None:
         self.left.append(stream)
 
 

@@ -17,7 +17,7 @@ from popmq_server.contract.commands import (
     EndTransaction,
     Place,
 )
-from popmq_server.embedded.loop.producers import Stream
+from popmq_server.embedded.loop.producers import CheckStream
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
@@ -276,16 +276,16 @@ class Recorder:
     """An engine that only remembers what was ended."""
 
     def __init__(self) -> None:
-        self.stream = Stream("c", frozenset((DEALS,)), 0)
+        self.stream = CheckStream("c", frozenset((DEALS,)), 0)
         self.ended: list[str] = []
 
-    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
+    async def join(self, client: str, topics: tuple[str, ...]) -> CheckStream:
         return self.stream
 
-    def leave(self, stream: Stream) -> None:
+    def leave(self, stream: CheckStream) -> None:
         stream.end()
 
-    async def next_check(self, stream: Stream) -> Any:
+    async def next_check(self, stream: CheckStream) -> Any:
         return await stream.next()
 
     async def execute(self, command: EndTransaction) -> list[Ended]:

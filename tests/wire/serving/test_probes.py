@@ -72,13 +72,13 @@ def test_a_start_that_reads_the_store_is_healthy_and_not_ready(
 
 
 def test_a_stopping_broker_is_not_ready(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    close, seen = engine.Broker.close_waits, list[Answer]()
+    close, seen = engine.EmbeddedEngine.close_waits, list[Answer]()
 
-    def probe(self: engine.Broker) -> None:
+    def probe(self: engine.EmbeddedEngine) -> None:
         seen.append(get(port, "/readyz"))
         close(self)
 
-    monkeypatch.setattr(engine.Broker, "close_waits", probe)
+    monkeypatch.setattr(engine.EmbeddedEngine, "close_waits", probe)
     with EmbeddedBroker(folder, sync="none", metrics_port=port):
         pass
     assert set(seen) == {(503, "stopping")}
@@ -129,7 +129,7 @@ def test_a_scrape_of_a_broker_that_stops_lacks_the_numbers_of_the_engine_only(
     async def stopping(*_: object) -> None:
         raise unavailable("the broker is stopping")
 
-    monkeypatch.setattr(engine.Broker, "ask", stopping)
+    monkeypatch.setattr(engine.EmbeddedEngine, "ask", stopping)
     without_engine(get(port, "/metrics"))
 
     def closed(question: Coroutine[object, object, object], _: object) -> None:

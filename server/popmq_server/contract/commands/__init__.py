@@ -67,6 +67,7 @@ from popmq_server.contract.commands.owners import (
 from popmq_server.contract.commands.pieces import (
     DiscardPiece,
     FindDeadLetters,
+    HolderSearch,
     LookedUpPiece,
     LookUpPiece,
     MessagePlace,
@@ -77,7 +78,6 @@ from popmq_server.contract.commands.pieces import (
     Spotted,
     Trace,
     Traced,
-    Walk,
     WhyPiece,
 )
 from popmq_server.contract.commands.pulling import (
@@ -151,6 +151,7 @@ __all__ = [
     "Ended",
     "Failure",
     "FindDeadLetters",
+    "HolderSearch",
     "Listen",
     "LiteSynced",
     "LookUp",
@@ -209,7 +210,6 @@ __all__ = [
     "UpdateGroup",
     "UpdateOffsets",
     "UpdateTopic",
-    "Walk",
     "Why",
     "WhyPiece",
     "bytes_of",

@@ -13,7 +13,7 @@ from popmq_server.contract.commands.lanes import LANE_POP, command
 MessagePlace = tuple[int, int, int]
 
 
-class Walk(NamedTuple):
+class HolderSearch(NamedTuple):
     """How far a command has searched for the CheckPoints that hold the messages at some places (holders.py).
 
     `group_id`: only those of this group; 0 = all. `at`: the CheckPoint to continue at; `found`: the ids found so far.
@@ -38,7 +38,7 @@ class RedrivePiece(NamedTuple):
     topic: str = ""
     start: int = 0
     stop: int = 0
-    walk: Walk | None = None
+    walk: HolderSearch | None = None
     reason: str | None = None
 
 
@@ -67,7 +67,7 @@ class RedrivenPiece(NamedTuple):
     done: int
     next: int
     stop: int
-    walk: Walk | None = None
+    walk: HolderSearch | None = None
 
 
 @command(LANE_POP, entries="message_ids")
@@ -160,10 +160,10 @@ class Traced(NamedTuple):
 
 @command(LANE_POP, entries="found")
 class WhyPiece(NamedTuple):
-    """→ list of MessageLife: the histories of the messages that a trace has found; or a Walk: ask again with it."""
+    """→ list of MessageLife: the lives of the messages that a trace found; or the HolderSearch to ask again with."""
 
     message_id: str
     found: tuple[Spotted, ...]
     topic: str = ""
     group: str = ""
-    walk: Walk | None = None
+    walk: HolderSearch | None = None

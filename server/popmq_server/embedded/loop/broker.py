@@ -45,7 +45,7 @@ from popmq_server.contract.commands.numbers import (
 from popmq_server.contract.commands.queries import A, Query
 from popmq_server.contract.commands.sessions import Assignment, Heartbeat
 from popmq_server.contract.commands.store import Piece
-from popmq_server.contract.engine import ProducerStream, Room
+from popmq_server.contract.engine import ProducerStream, RoomForAnswers
 from popmq_server.embedded.loop import in_pieces
 from popmq_server.embedded.loop.backup import backup
 from popmq_server.embedded.loop.consumers import Consumers
@@ -53,7 +53,7 @@ from popmq_server.embedded.loop.hashes import with_hashes
 from popmq_server.embedded.loop.in_pieces import REPEATED, InPieces, any_later
 from popmq_server.embedded.loop.long_poll import Key, Waiters
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
-from popmq_server.embedded.loop.producers import Producers, Stream
+from popmq_server.embedded.loop.producers import CheckStream, Producers
 from popmq_server.embedded.rules.lite import lite_pop
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer.admitted import Admitted
@@ -81,11 +81,17 @@ class Ticket(NamedTuple):
     command: Any
 
 
-class Broker(InPieces):
+class EmbeddedEngine(InPieces):
     """The embedded implementation of Engine (engine.py). Make and use it inside one event loop."""
 
     def __init__(
-        self, options: Options, clock: Clock, metrics: Metrics, *, note_faults: bool = False, room: Room | None = None
+        self,
+        options: Options,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        note_faults: bool = False,
+        room: RoomForAnswers | None = None,
     ) -> None:
         """`room`: of the answers; None: without limits."""
         self._room = room
@@ -312,9 +318,9 @@ class Broker(InPieces):
         full = 0 < rows_max <= len(consumers)
         return consumers, [] if group or full else self.producers.streams()
 
-    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
+    async def join(self, client: str, topics: tuple[str, ...]) -> CheckStream:
         """Registers a live producer that answers checks for these topics, until `leave`."""
-        stream = Stream(client, frozenset(topics), self.clock.now_ms())
+        stream = CheckStream(client, frozenset(topics), self.clock.now_ms())
         self.producers.join(stream)
         self._listened = self.producers.listened()
         try:
@@ -335,7 +341,7 @@ class Broker(InPieces):
 
     def leave(self, stream: ProducerStream) -> None:
         """Unregisters a producer. Also correct for one that `join` failed to register."""
-        self.producers.leave(cast(Stream, stream))
+        self.producers.leave(cast(CheckStream, stream))
 
     def _tell_listened(self) -> None:
         """Sends the writer the topics whose half messages a producer can check now."""
@@ -346,7 +352,7 @@ class Broker(InPieces):
 
     async def next_check(self, stream: ProducerStream) -> Check | None:
         """Returns the next check to write to a producer; None when the stream has ended."""
-        return await self.producers.next_check(cast(Stream, stream))
+        return await self.producers.next_check(cast(CheckStream, stream))
 
     def checked(self, check: Check) -> None:
         """Counts a check that was written to a live producer."""
@@ -431,29 +437,29 @@ def _release_of(command: Pop, popped: Leased) -> ChangeInvisibleTime:
 # ── What follows a command, whether its caller still waits for the answer or has left ─────────────────────────────────
 
 
-def _topic_changed(broker: Broker, done: UpdateTopic | PurgeTopic) -> None:
+def _topic_changed(broker: EmbeddedEngine, done: UpdateTopic | PurgeTopic) -> None:
     """Pops that wait for a quota look again."""
     broker.quota_waiters.look_again(done.name)
 
 
-def _mode_changed(broker: Broker, done: SetConsumeMode) -> None:
+def _mode_changed(broker: EmbeddedEngine, done: SetConsumeMode) -> None:
     broker.quota_waiters.look_again(done.topic)
 
 
-def _filter_changed(broker: Broker, done: SetFilter) -> None:
+def _filter_changed(broker: EmbeddedEngine, done: SetFilter) -> None:
     """Each parked call of the group looks again: one that names the old filter is refused, wherever it is in line."""
     for lot in (broker.waiters, broker.watchers, broker.quota_waiters):
         lot.look_again(done.topic, done.group)
     broker.pulls.waiters.look_again(done.topic)
 
 
-def _topic_deleted(broker: Broker, done: DeleteTopic) -> None:
+def _topic_deleted(broker: EmbeddedEngine, done: DeleteTopic) -> None:
     """A topic that is created again under this name has no queue locks and begins its metrics at zero."""
     broker.consumers.locks.forget(topic=done.name)
     broker.metrics.forget(topic=done.name)
 
 
-def _group_deleted(broker: Broker, done: DeleteGroup) -> None:
+def _group_deleted(broker: EmbeddedEngine, done: DeleteGroup) -> None:
     """The same for a group and its dead letter topic; its clients have to report again."""
     letters = dead_letter_topic(done.name)
     broker.consumers.locks.forget(group=done.name, topic=letters)
@@ -462,7 +468,7 @@ def _group_deleted(broker: Broker, done: DeleteGroup) -> None:
     broker.metrics.forget(topic=letters)
 
 
-AFTERWARDS: dict[type, Callable[[Broker, Any], None]] = {
+AFTERWARDS: dict[type, Callable[[EmbeddedEngine, Any], None]] = {
     UpdateTopic: _topic_changed,
     PurgeTopic: _topic_changed,
     SetConsumeMode: _mode_changed,

@@ -22,6 +22,7 @@ from popmq_server.contract.commands import (
     DiscardPiece,
     Failure,
     FindDeadLetters,
+    HolderSearch,
     LookedUp,
     LookUp,
     LookUpPiece,
@@ -48,7 +49,6 @@ from popmq_server.contract.commands import (
     Sweep,
     Trace,
     UpdateOffsets,
-    Walk,
     Why,
     WhyPiece,
     bytes_of,
@@ -206,7 +206,7 @@ class InPieces(ABC):
             found += answer.found
             piece = piece._replace(at=answer.at) if answer.at is not None else None
         question = WhyPiece(asked.message_id, tuple(found[:SPOTS_MAX]), asked.topic, asked.group)
-        while isinstance(lives := await self.execute(question), Walk):
+        while isinstance(lives := await self.execute(question), HolderSearch):
             question = question._replace(walk=lives)
         return list(lives)
 

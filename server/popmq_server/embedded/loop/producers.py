@@ -1,9 +1,9 @@
-"""Live producers of transactions: one Stream for each open Session, and which Stream gets the check of a half message.
+"""Live producers of transactions: a CheckStream for each open Session, and which one gets the check of a half message.
 
     Session opened, hello ──▶ join        receives checks of its topics, round-robin with the topic's other streams
     stream closed, broken ──▶ leave       at once; checks queued in it were not written, and do not count
 
-    writer ── checks ──▶ hand ──▶ Stream: at most CHECKS_QUEUED_MAX wait ──▶ written to the client ──▶ counted
+    writer ── checks ──▶ hand ──▶ CheckStream: at most CHECKS_QUEUED_MAX wait ──▶ written to the client ──▶ counted
                                      full? the next stream of the topic; all full: the writer stops sending checks
 
 Between being taken for writing and being counted, a check reserves its number. The writer does not know of it yet and
@@ -25,7 +25,7 @@ CHECKS_QUEUED_MAX = 128
 CHECKS_QUEUED_BYTES_MAX = 8 << 20
 
 
-class Stream:
+class CheckStream:
     """One live producer. `next` is for the one who writes to it; all others offer checks or end it."""
 
     def __init__(self, client_id: str, topics: frozenset[str], since_ms: int) -> None:
@@ -88,15 +88,15 @@ class Producers:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._streams: list[Stream] = []
-        self._by_topic: dict[str, deque[Stream]] = {}
+        self._streams: list[CheckStream] = []
+        self._by_topic: dict[str, deque[CheckStream]] = {}
         #: By transaction: the stream in which a check is queued; one that the writer repeats moves to another stream.
-        self._waits: dict[str, Stream] = {}
+        self._waits: dict[str, CheckStream] = {}
         #: By transaction: the number of a check that is not counted yet, and who is writing it (None: it was written).
-        self._uncounted: dict[str, tuple[int, Stream | None]] = {}
+        self._uncounted: dict[str, tuple[int, CheckStream | None]] = {}
         self._closed = False
 
-    def join(self, stream: Stream) -> None:
+    def join(self, stream: CheckStream) -> None:
         """Raises Refused when the broker is stopping."""
         if self._closed:
             raise unavailable("the broker is stopping")
@@ -104,7 +104,7 @@ class Producers:
         for name in stream.topics:
             self._by_topic.setdefault(name, deque()).append(stream)
 
-    def leave(self, stream: Stream) -> None:
+    def leave(self, stream: CheckStream) -> None:
         """Drops a stream and the checks queued in it. Idempotent."""
         stream.end()
         if stream not in self._streams:
@@ -135,7 +135,7 @@ class Producers:
         if any(stream.full for stream in self._streams):
             self._changed()
 
-    def _move(self, transaction: str, stream: Stream) -> None:
+    def _move(self, transaction: str, stream: CheckStream) -> None:
         before = self._waits.get(transaction, stream)
         self._waits[transaction] = stream
         if before is not stream:
@@ -144,8 +144,8 @@ class Producers:
             if full and not before.full:
                 self._changed()
 
-    async def next_check(self, stream: Stream) -> Check | None:
-        """Like `Stream.next`, and reports when the stream has room again.
+    async def next_check(self, stream: CheckStream) -> Check | None:
+        """Like `CheckStream.next`, and reports when the stream has room again.
 
         The check's number stays reserved until it is `counted`, or until its stream ends before it was `written`.
         """

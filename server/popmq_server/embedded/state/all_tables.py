@@ -39,7 +39,7 @@ from popmq_server.values.records import (
     Schedule,
     Stat,
     Subscription,
-    Sweep,
+    SweepWork,
     Token,
     Topic,
     TopicStat,
@@ -78,7 +78,7 @@ class AllTables:
         self.stat: Table[GroupTopic, Stat] = stored(rows.STATS, GROUP, TOPIC)
         self.subscriptions: Table[GroupTopic, Subscription] = stored(rows.SUBSCRIPTIONS, GROUP, TOPIC)
         #: The remaining work of a reset or a switch of the consume mode.
-        self.sweeps: Table[GroupTopic, Sweep] = stored(rows.SWEEPS, GROUP, TOPIC)
+        self.sweeps: Table[GroupTopic, SweepWork] = stored(rows.SWEEPS, GROUP, TOPIC)
         self.topic_stat: Table[int, TopicStat] = stored(rows.TOPIC_STATS, TOPIC)
         self.ck = CheckPoints()
         self.leases = Leases(self.ck)

@@ -38,7 +38,7 @@ from popmq_server.values.records import (
     Schedule,
     Stat,
     Subscription,
-    Sweep,
+    SweepWork,
     Token,
     Topic,
     TopicStat,
@@ -89,9 +89,9 @@ def _group(_: int, fields: dict[str, Any]) -> Group:
     return Group(**_OLDER_GROUP | fields | {"delays_ms": tuple(fields["delays_ms"])})
 
 
-def _sweep(_: GroupTopic, fields: dict[str, Any]) -> Sweep:
+def _sweep(_: GroupTopic, fields: dict[str, Any]) -> SweepWork:
     voids = (Void(ck_id, rseq, *map(tuple, offsets)) for ck_id, rseq, *offsets in fields["voids"])
-    return Sweep(**fields | {"voids": tuple(voids)})
+    return SweepWork(**fields | {"voids": tuple(voids)})
 
 
 def _owner_fields(owner: Owner) -> dict[str, Any]:
@@ -129,7 +129,7 @@ PURGES = packed_keys("purge", ID, str.encode, _text)
 POSITIONS = packed("poff", POFF_KEY, U64.pack, u64)
 STATS = packed("stat", STAT_KEY, *numbers(Stat))
 SUBSCRIPTIONS = json_rows("sub", Subscription, PAIR)
-SWEEPS = json_rows("sweep", Sweep, PAIR, made=_sweep)
+SWEEPS = json_rows("sweep", SweepWork, PAIR, made=_sweep)
 TOPIC_STATS = packed_keys("tstat", ID, *numbers(TopicStat))
 TOKENS = json_rows("tok", Token, _TOKEN)
 SCHEDULES = json_rows("cron", Schedule, Key(str.encode, lambda raw: bytes(raw).decode()))

@@ -58,12 +58,12 @@ from popmq_server.values.records import (
     Lites,
     Owner,
     Schedule,
-    Sweep,
+    SweepWork,
     Topic,
     TopicStat,
 )
 
-_NO_SWEEP = Sweep()
+_NO_SWEEP = SweepWork()
 
 
 def first_occurrence(schedules: Iterable[Schedule]) -> int:

@@ -44,7 +44,7 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         ("request numbers", Requests()),
         ("ended transactions", Stateless(transaction.forget)),
         ("stages", stages.Tidying()),
-        ("unique ids", unique.Sweeping()),
+        ("unique ids", unique.ForgettingIds()),
         ("lite topics", lite_topics.Upkeep()),
         ("clock of schedules", Stateless(occurrences.turn)),
         ("clock of the machine", ClockWatch()),

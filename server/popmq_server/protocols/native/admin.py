@@ -7,7 +7,7 @@ from popmq_server.contract import commands
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.filtering import EVERY_MESSAGE
 from popmq_server.contract.commands.numbers import TopicNumbers
-from popmq_server.contract.engine import Core
+from popmq_server.contract.engine import BasicEngine
 from popmq_server.errors import invalid, not_one_of
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
@@ -39,7 +39,7 @@ class AdminService:
     This service validates settings; the engine compares them with what exists. Changes are committed when it answers.
     """
 
-    def __init__(self, engine: Core, native: NativeService, metrics: Metrics, rates: Rates) -> None:
+    def __init__(self, engine: BasicEngine, native: NativeService, metrics: Metrics, rates: Rates) -> None:
         self._engine = engine
         self._native = native
         self._metrics = metrics

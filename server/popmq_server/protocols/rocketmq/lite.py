@@ -24,7 +24,7 @@ from popmq_server.contract.commands import (
     Popped,
     SyncLite,
 )
-from popmq_server.contract.engine import Core
+from popmq_server.contract.engine import BasicEngine
 from popmq_server.errors import Refused
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import Call
@@ -48,7 +48,7 @@ TOPICS_MAX = 10_000
 class LiteService:
     """The engine stores the subscriptions; this service only remembers which topics are LITE."""
 
-    def __init__(self, engine: Core, clients: Clients) -> None:
+    def __init__(self, engine: BasicEngine, clients: Clients) -> None:
         self._engine = engine
         self._clients = clients
         self._topics: set[str] = set()

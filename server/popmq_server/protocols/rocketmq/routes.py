@@ -16,7 +16,7 @@ from itertools import accumulate
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.contract.commands import queries
-from popmq_server.contract.engine import Core
+from popmq_server.contract.engine import BasicEngine
 from popmq_server.protocols.rocketmq.call import Call
 from popmq_server.protocols.rocketmq.messages import TYPE_NUMBERS
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
@@ -37,7 +37,7 @@ ANY_QUEUE = -1
 class RouteService:
     """`advertise` sets the broker's address, for clients that do not send the endpoints they used."""
 
-    def __init__(self, engine: Core) -> None:
+    def __init__(self, engine: BasicEngine) -> None:
         self._engine = engine
         self._advertised = pb.Endpoints()
 

@@ -27,7 +27,7 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.sessions import Heartbeat
-from popmq_server.contract.engine import Core
+from popmq_server.contract.engine import BasicEngine
 from popmq_server.errors import Refused
 from popmq_server.protocols.access import access_keys, request_size
 from popmq_server.protocols.access.open_streams import OpenStream, OpenStreams
@@ -61,7 +61,7 @@ _CONSUMERS = frozenset(
 class TelemetryService:
     """One call of `Telemetry` per stream; it lasts as long as the stream."""
 
-    def __init__(self, engine: Core, clients: Clients, streams: OpenStreams) -> None:
+    def __init__(self, engine: BasicEngine, clients: Clients, streams: OpenStreams) -> None:
         self._engine = engine
         self._clients = clients
         self._streams = streams

@@ -23,9 +23,9 @@ from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import CheckPoint, members_of
 from popmq_server.embedded.store.keys import U32
 from popmq_server.values.ids import GroupTopic
-from popmq_server.values.records import Sweep
+from popmq_server.values.records import SweepWork
 
-_NONE = Sweep()
+_NONE = SweepWork()
 
 
 def of_checkpoint(state: State, ck: CheckPoint) -> int:

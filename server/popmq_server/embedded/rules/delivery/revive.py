@@ -66,7 +66,7 @@ log = logging.getLogger("popmq.lease")
 AHEAD_MS_MAX = 86_400_000 + 1000
 
 
-class Damaged(Exception):
+class NoSuchLease(Exception):
     """An entry of `due` belongs to no lease."""
 
 
@@ -239,11 +239,11 @@ class Reviving(Job):
 
 
 def _mend(tx: Tx, entry: _Due) -> None:
-    """Gives a damaged entry the deadline of its lease, and reports it. Raises Damaged if there is no such lease."""
+    """Gives a damaged entry the deadline of its lease, and reports it. Raises NoSuchLease if there is no such lease."""
     damage = f"the entry {entry.key.hex()} of 'due' has a deadline that no lease has: the data file is damaged"
     due_ms = tx.state.leases.due_ms(entry.lease)
     if due_ms is None:
-        raise Damaged(f"{damage}; stop the broker and run `popmq check`")
+        raise NoSuchLease(f"{damage}; stop the broker and run `popmq check`")
     tx.kv.move("due", entry.key, DUE_KEY.pack(due_ms, *entry.lease))
     group_id, topic_id = tx.state.ck.pair(entry.lease[0])
     group, topic = tx.state.groups.get(group_id), tx.state.topics.get(topic_id)

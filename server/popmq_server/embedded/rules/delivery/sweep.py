@@ -39,7 +39,7 @@ from popmq_server.embedded.store.keys import (
     U32,
 )
 from popmq_server.values.ids import GroupTopic
-from popmq_server.values.records import Held, Sweep, Void
+from popmq_server.values.records import Held, SweepWork, Void
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def void(tx: Tx, where: GroupTopic, bounds: tuple[int, ...], stays: tuple[int, .
     state, stat = tx.state, tx.state.stat[where]
     if not (stat.retry or stat.waiting or any(state.held.get(where, Held()))):
         return
-    now, sweep = state.counters[""], state.sweeps.get(where, Sweep())
+    now, sweep = state.counters[""], state.sweeps.get(where, SweepWork())
     clear = sweep.clear_lines or stat.waiting > 0
     state.walked.pop(where)
     noted = (*sweep.voids, Void(now.ck_id, now.rseq, bounds, stays))
@@ -131,27 +131,27 @@ def step(tx: Tx, where: GroupTopic) -> bool:
         tx.state.sweeps.pop(where)
         return False
     left = _Piece(tx, where, sweep).run()
-    if left == Sweep():
+    if left == SweepWork():
         tx.state.sweeps.pop(where)
         tx.state.void_begins.pop(where, None)
         tx.state.walked.pop(where)
         tx.wake(*where)
     else:
         tx.state.sweeps[where] = left
-    return left != Sweep()
+    return left != SweepWork()
 
 
 class _Piece:
     """One piece. Each method does as much as `left` allows, and returns whether its kind of work is finished."""
 
-    def __init__(self, tx: Tx, where: GroupTopic, sweep: Sweep) -> None:
+    def __init__(self, tx: Tx, where: GroupTopic, sweep: SweepWork) -> None:
         self.tx = tx
         self.where = where
         self.sweep = sweep
         self.left = SWEEP_MAX
         self.looked_at = sweep.looked_at
 
-    def run(self) -> Sweep:
+    def run(self) -> SweepWork:
         """Does the piece, void messages first, since they must not be moved; returns the remaining work."""
         sweep = self.sweep
         if sweep.clear_lines and self.clear_waiting():

@@ -13,9 +13,9 @@ reads its dead letter topic or the request names that topic, unless it was redri
 from typing import NamedTuple
 
 from popmq_server.contract.commands import (
+    HolderSearch,
     MessagePlace,
     Spotted,
-    Walk,
     WhyPiece,
 )
 from popmq_server.contract.commands.inspection import GroupLife, MessageLife
@@ -78,8 +78,8 @@ class Seen(NamedTuple):
     dead_letters: list[DeadLetter]
 
 
-def lives(tx: Tx, command: WhyPiece) -> list[MessageLife] | Walk:
-    """All messages of the id, newest first, or the Walk of the unfinished search for their CheckPoints.
+def lives(tx: Tx, command: WhyPiece) -> list[MessageLife] | HolderSearch:
+    """All messages of the id, newest first, or the HolderSearch of the unfinished search for their CheckPoints.
 
     Raises Refused MESSAGE_NOT_FOUND when there is no message.
     """
@@ -108,7 +108,7 @@ def _seen(tx: Tx, command: WhyPiece) -> Seen:
     return Seen(log, [dead_letter for found in log if (dead_letter := _dead_letter(tx, found)) is not None])
 
 
-def _walk(tx: Tx, command: WhyPiece, seen: Seen) -> Walk:
+def _walk(tx: Tx, command: WhyPiece, seen: Seen) -> HolderSearch:
     """The search for the CheckPoints that hold these messages; already done if none can.
 
     It has all places, since a CheckPoint for any of them may be created before the last piece.
@@ -119,8 +119,8 @@ def _walk(tx: Tx, command: WhyPiece, seen: Seen) -> Walk:
             places.add((topic.topic_id, *_place(dead_letter)[1:]))
     group = tx.group(command.group) if command.group else None
     if not any(_may_hold(tx, group, topic_id) for topic_id in {place[0] for place in places}):
-        return Walk(frozenset(), at=DONE)
-    return Walk(frozenset(places), group.group_id if group else 0)
+        return HolderSearch(frozenset(), at=DONE)
+    return HolderSearch(frozenset(places), group.group_id if group else 0)
 
 
 def _may_hold(tx: Tx, group: Group | None, topic_id: int) -> bool:

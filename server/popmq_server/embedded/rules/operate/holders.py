@@ -1,9 +1,9 @@
 """Holders: the CheckPoints that hold messages at known places, found by a walk over all CheckPoints, piece by piece.
 
 No table maps a message to the CheckPoints that hold it, and only `why` and `redrive` ask. A million leases take seconds
-to visit, so a command visits those of one piece and answers with a Walk; the caller repeats the command with it:
+to visit, so a command visits those of one piece and answers with a HolderSearch; the caller repeats it with that:
 
-    Walk(places, at=0) ──step──▶ Walk(places, at=ck_id, found) ──step──▶ … ──step──▶ is_done ──▶ the command acts
+    HolderSearch(places, at=0) ──step──▶ HolderSearch(places, at=ck_id, found) ──▶ … ──▶ is_done ──▶ the command acts
 
 The last piece acts in the same transaction, and its view is consistent: a CheckPoint never changes, those that were
 created meanwhile have higher ids, so the walk has reached them, and `held` leaves out those that ended.
@@ -13,7 +13,7 @@ import bisect
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server.contract.commands import MessagePlace, Walk
+from popmq_server.contract.commands import HolderSearch, MessagePlace
 from popmq_server.embedded.state.checkpoints import DONE
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import CheckPoint, Run
@@ -31,12 +31,12 @@ class Held(NamedTuple):
     bit: int
 
 
-def is_done(walk: Walk) -> bool:
+def is_done(walk: HolderSearch) -> bool:
     """Whether the walk has visited all CheckPoints."""
     return walk.at == DONE
 
 
-def step(tx: Tx, walk: Walk) -> Walk:
+def step(tx: Tx, walk: HolderSearch) -> HolderSearch:
     """Visits the CheckPoints of one piece."""
     offsets, found, left = _offsets(walk), list(walk.found), DECODED_MAX
     topics = {topic_id for topic_id, _ in offsets}
@@ -54,7 +54,7 @@ def step(tx: Tx, walk: Walk) -> Walk:
     return walk._replace(at=after, found=tuple(found))
 
 
-def held(tx: Tx, walk: Walk) -> Iterator[tuple[MessagePlace, Held]]:
+def held(tx: Tx, walk: HolderSearch) -> Iterator[tuple[MessagePlace, Held]]:
     """Each message at a place of the walk, in each CheckPoint that holds it and still exists."""
     offsets = _offsets(walk)
     for ck_id in walk.found:
@@ -62,7 +62,7 @@ def held(tx: Tx, walk: Walk) -> Iterator[tuple[MessagePlace, Held]]:
             yield from _members(ck, offsets)
 
 
-def _offsets(walk: Walk) -> dict[tuple[int, int], list[int]]:
+def _offsets(walk: HolderSearch) -> dict[tuple[int, int], list[int]]:
     """The wanted offsets by topic and queue, ascending."""
     found: dict[tuple[int, int], list[int]] = {}
     for topic_id, queue, offset in sorted(walk.places):

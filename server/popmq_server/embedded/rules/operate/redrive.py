@@ -29,10 +29,10 @@ from popmq_server.contract.commands import (
     DiscardPiece,
     Failure,
     FindDeadLetters,
+    HolderSearch,
     MessagePlace,
     RedrivenPiece,
     RedrivePiece,
-    Walk,
 )
 from popmq_server.embedded.rules.delivery import (
     deadletter,
@@ -60,7 +60,7 @@ from popmq_server.values.outgoing import Outgoing, hash8
 from popmq_server.values.records import (
     Group,
     Subscription,
-    Sweep,
+    SweepWork,
     Topic,
 )
 
@@ -265,13 +265,15 @@ def _lite_origin(tx: Tx, parent: Topic, dead_letter: DeadLetter) -> Topic | Refu
 # ── Delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _walk(tx: Tx, group: Group | None, by_origin: dict[int, list[DeadLetter]], walk: Walk | None) -> Walk:
+def _walk(
+    tx: Tx, group: Group | None, by_origin: dict[int, list[DeadLetter]], walk: HolderSearch | None
+) -> HolderSearch:
     """The walk that tells which of these messages are leased: `walk`, or a new one and its first piece.
 
     A new one has the places of all: more message groups may be locked before its last piece. `walk` has not all of them
     when another redrive was faster, so that this piece reaches farther.
     """
-    known = walk or Walk(frozenset(), at=DONE)
+    known = walk or HolderSearch(frozenset(), at=DONE)
     if group is None:
         return known
     places, locked = set[MessagePlace](), set[MessagePlace]()
@@ -284,10 +286,10 @@ def _walk(tx: Tx, group: Group | None, by_origin: dict[int, list[DeadLetter]], w
             places.add(place)
             if (*where, fifo.message_group_hash(dead_letter.message.data)) in tx.state.locks:
                 locked.add(place)
-    return known if locked <= known.places else holders.step(tx, Walk(frozenset(places), group.group_id))
+    return known if locked <= known.places else holders.step(tx, HolderSearch(frozenset(places), group.group_id))
 
 
-def _deliver(tx: Tx, group: Group, origin: Topic, dead_letters: list[DeadLetter], walk: Walk) -> None:
+def _deliver(tx: Tx, group: Group, origin: Topic, dead_letters: list[DeadLetter], walk: HolderSearch) -> None:
     """Puts the messages in the group's retry topic of the origin, attempts from 0, and reverts the counts as dead."""
     bind(tx, group, origin)
     where = (group.group_id, origin.topic_id)
@@ -310,7 +312,7 @@ def _in_order(tx: Tx, where: GroupTopic, origin: Topic) -> bool:
     """
     if not origin.in_order or tx.state.subscriptions.get(where, Subscription()).pulls:
         return False
-    while (left := tx.state.sweeps.get(where, Sweep())).clear_lines:
+    while (left := tx.state.sweeps.get(where, SweepWork())).clear_lines:
         sweep.step(tx, where)
     return not left.to_lines
 
@@ -341,7 +343,7 @@ def _key(where: GroupTopic, dead_letter: DeadLetter) -> bytes:
     return FWAIT_KEY.pack(*where, fifo.message_group_hash(dead_letter.message.data), dead_letter.origin.offset)
 
 
-def _not_coming(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], walk: Walk) -> list[DeadLetter]:
+def _not_coming(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], walk: HolderSearch) -> list[DeadLetter]:
     """Dead letters, each once, whose message is neither unread (after a reset) nor waiting nor leased."""
     leased = {place for place, one in holders.held(tx, walk) if fifo.undone(tx, one.ck) & one.bit}
     fresh: dict[bytes, DeadLetter] = {}

@@ -27,7 +27,7 @@ from popmq_server.values.ids import GroupTopic
 from popmq_server.values.records import (
     Held,
     Subscription,
-    Sweep,
+    SweepWork,
     Terms,
 )
 
@@ -64,14 +64,14 @@ def _to_pull(tx: Tx, where: GroupTopic) -> None:
 
     Retry entries that a switch to POP has not yet moved to their message groups stay there.
     """
-    left = tx.state.sweeps.get(where, Sweep())
+    left = tx.state.sweeps.get(where, SweepWork())
     tx.state.sweeps[where] = left._replace(to_retry=True, to_lines=False)
     tx.state.walked.pop(where)
 
 
 def _to_pop(tx: Tx, where: GroupTopic, queues: int, in_order: bool) -> None:
     """Voids entries of messages that are not committed: the queue delivers those anyway."""
-    left = tx.state.sweeps.get(where, Sweep())
+    left = tx.state.sweeps.get(where, SweepWork())
     if left.to_retry:
         tx.state.sweeps[where] = left._replace(to_retry=False)
     retries, held = tx.state.stat[where].retry, tx.state.held.get(where, Held())

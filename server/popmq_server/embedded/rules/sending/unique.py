@@ -130,7 +130,7 @@ def forget(tx: Tx, topic: Topic, message_id: str, name: str) -> None:
             tx.kv.delete("uid", key)
 
 
-class Sweeping:
+class ForgettingIds:
     """Removes outdated ids of all topics. A job of housekeeping.py."""
 
     def __init__(self) -> None:

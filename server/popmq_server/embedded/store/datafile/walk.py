@@ -57,7 +57,7 @@ Entry = tuple[Page, Node]
 Bounds = tuple[bytes, bytes | None]
 
 
-class Damaged(Exception):
+class DamagedPage(Exception):
     """A page differs from what the page above it says. `sentence` says where."""
 
     def __init__(self, sentence: str) -> None:
@@ -144,7 +144,7 @@ def rescue(handle: int, page_bytes: int, only: str = "") -> Iterator[tuple[str, 
             else:
                 try:
                     yield name, found[1].key, walk.value(*found)
-                except Damaged as damaged:
+                except DamagedPage as damaged:
                     yield f"database {name!r}: {damaged.sentence}"
 
 
@@ -156,7 +156,7 @@ def _each(name: str, found: Iterator[Entry | str], visit: Callable[[Page, Node],
             continue
         try:
             visit(*entry)
-        except Damaged as damaged:
+        except DamagedPage as damaged:
             yield f"{name}: {damaged.sentence}"
         except struct.error:
             yield f"{name}: an entry of page {entry[0].number} is cut off"
@@ -167,7 +167,7 @@ def _each(name: str, found: Iterator[Entry | str], visit: Callable[[Page, Node],
 def _database(page: Page, node: Node) -> tuple[str, Root]:
     """(name, root) of a database."""
     if not node.is_root or node.size != ROOT_BYTES:
-        raise Damaged(f"the main table has an entry {node.key!r} that is not a database")
+        raise DamagedPage(f"the main table has an entry {node.key!r} that is not a database")
     return node.key.decode(errors="replace"), root_of(page, node)
 
 
@@ -222,7 +222,7 @@ class _Walk:
         leaf, below = levels == 1, list[Node]()
         try:
             page, is_mended = self._mended(number, LEAF if leaf else BRANCH)
-        except Damaged as damaged:
+        except DamagedPage as damaged:
             yield damaged.sentence
             return
         if is_mended:
@@ -252,7 +252,7 @@ class _Walk:
                     yield f"corrected the size of an entry of page {page.number}"
                     node = sized
                 counts["longs"] += self._long(node) if leaf else 0
-            except Damaged as damaged:
+            except DamagedPage as damaged:
                 yield damaged.sentence
             except struct.error:
                 yield f"an entry of page {page.number} does not lie in it"
@@ -263,7 +263,7 @@ class _Walk:
             yield f"the entries of page {page.number} take {taken:,} bytes, not {self.page_bytes - page.upper:,}"
 
     def _mended(self, number: int, kind: int) -> tuple[Page, bool]:
-        """Reads a page of a tree, once; whether it was damaged, and is corrected. Raises Damaged."""
+        """Reads a page of a tree, once; whether it was damaged, and is corrected. Raises DamagedPage."""
         page = self._read(number)
         if self.mends > 0 and not is_sound(page, number, kind, self.page_bytes):
             self.mends -= 1
@@ -272,30 +272,30 @@ class _Walk:
         return self._of_tree(page, number, kind), False
 
     def _of_tree(self, page: Page, number: int, kind: int) -> Page:
-        """The page, if its head is right. Raises Damaged."""
+        """The page, if its head is right. Raises DamagedPage."""
         if page.number != number or page.flags != kind:
-            raise Damaged(f"page {number} is not a page of this tree")
+            raise DamagedPage(f"page {number} is not a page of this tree")
         sound = HEAD < page.lower <= page.upper <= self.page_bytes and not page.lower % 2
         if not sound or page.upper != min(places(page)):
-            raise Damaged(f"the head of page {number} is damaged")
+            raise DamagedPage(f"the head of page {number} is damaged")
         return page
 
     def _read(self, number: int) -> Page:
-        """Reads a page that was not used before. Raises Damaged."""
+        """Reads a page that was not used before. Raises DamagedPage."""
         self._take(number)
         try:
             return read_page(self.handle, self.page_bytes, number)
         except struct.error:
-            raise Damaged(f"page {number} lies beyond the end of the file") from None
+            raise DamagedPage(f"page {number} lies beyond the end of the file") from None
         except OSError as error:
-            raise Damaged(f"the disk cannot read page {number}: {error.strerror}") from None
+            raise DamagedPage(f"the disk cannot read page {number}: {error.strerror}") from None
 
     def _take(self, number: int, count: int = 1) -> None:
-        """Marks pages as used. Raises Damaged."""
+        """Marks pages as used. Raises DamagedPage."""
         if not _METAS <= number <= len(self.used) - count:
-            raise Damaged(f"page {number} is named, and does not exist")
+            raise DamagedPage(f"page {number} is named, and does not exist")
         if any(self.used[number : number + count]):
-            raise Damaged(f"page {number} is used twice")
+            raise DamagedPage(f"page {number} is used twice")
         self.used[number : number + count] = b"\1" * count
 
     def _sized(self, node: Node) -> Node:
@@ -313,12 +313,12 @@ class _Walk:
         return (HEAD + size + self.page_bytes - 1) // self.page_bytes
 
     def _long(self, node: Node) -> int:
-        """How many long pages the value of a leaf's node has. Raises Damaged."""
+        """How many long pages the value of a leaf's node has. Raises DamagedPage."""
         if node.is_odd or (node.is_root and node.size != ROOT_BYTES):
-            raise Damaged(f"the entry {node.key.hex()} is of an unknown kind")
+            raise DamagedPage(f"the entry {node.key.hex()} is of an unknown kind")
         if node.page is None:
             if node.stop > self.page_bytes:
-                raise Damaged(f"an entry has {node.size} bytes, more than its page")
+                raise DamagedPage(f"an entry has {node.size} bytes, more than its page")
             return 0
         page = self._read(node.page)
         # A shorter value that replaced a long one keeps its pages.
@@ -326,19 +326,19 @@ class _Walk:
         longs = page.longs
         if page.number != node.page or page.flags != LONG or longs < needed:
             if not self.mends or (page.number ^ node.page).bit_count() + (page.flags ^ LONG).bit_count() > 1:
-                raise Damaged(f"page {node.page} does not begin a value of {node.size} bytes")
+                raise DamagedPage(f"page {node.page} does not begin a value of {node.size} bytes")
             longs = needed  # its value has a checksum, or its records have
         self._take(node.page + 1, longs - 1)
         return longs
 
     def value(self, page: Page, node: Node) -> bytes:
-        """The bytes of a value. Raises Damaged."""
+        """The bytes of a value. Raises DamagedPage."""
         if node.page is None:
             return page.raw[node.start : node.stop]
         try:
             return os.pread(self.handle, node.size, node.page * self.page_bytes + HEAD)
         except OSError as error:
-            raise Damaged(f"the disk cannot read the value of {node.key.hex()}: {error.strerror}") from None
+            raise DamagedPage(f"the disk cannot read the value of {node.key.hex()}: {error.strerror}") from None
 
     def unreadable(self) -> Iterator[str]:
         """Reads all pages that are used, in large pieces: LMDB's read of a bad sector would end the process."""
@@ -362,13 +362,13 @@ class _Walk:
         pieces = self._pieces(page, node)
         count = next(pieces, 0)
         if node.size != NUMBER.size * (count + 1):
-            raise Damaged(
+            raise DamagedPage(
                 f"the list of commit {NUMBER.unpack(node.key)[0]} says {count:,} pages, it has {node.size:,} bytes"
             )
         before = self.last_page + 1
         for number in pieces:
             if not _METAS <= number < before:
-                raise Damaged(f"page {number} is out of order in the list of commit {NUMBER.unpack(node.key)[0]}")
+                raise DamagedPage(f"page {number} is out of order in the list of commit {NUMBER.unpack(node.key)[0]}")
             before = number
             yield number
 
