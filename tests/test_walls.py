@@ -221,7 +221,7 @@ def past_the_seam(path: str, tree: ast.AST) -> Iterator[str]:
 #: Where else the server waits in real time: a timer that wakes the look at the clock, and limits on what never comes.
 TIMERS = {
     "server/popmq_server/embedded/loop/long_poll.py": "its timer only calls `tick`, which asks the clock",
-    "server/popmq_server/embedded/loop/backup.py": "a copy that nobody reads holds pages of the store",
+    "server/popmq_server/embedded/loop/backup_stream.py": "a copy that nobody reads holds pages of the store",
     "server/popmq_server/protocols/rocketmq/clients.py": "an answer that a client owes",
     "server/popmq_server/process/console_process.py": "the end of another process",
     "server/popmq_server/line_writer.py": "a reader of the log that is slow at the end of the process",

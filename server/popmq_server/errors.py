@@ -7,7 +7,7 @@
     │   └── Later             a marker: the broker runs the entry again in the next commit; no caller sees it
     ├── Declined            a refusal with a code of apache.rocketmq.v2 (protocols/rocketmq/status.py)
     ├── StartError          the broker cannot start: one sentence with the cure, exit code 78 (EX_CONFIG)
-    │   └── UnreadableRow     a row of the store cannot be read: `popmq check` (store/rows.py, datafile/checksums.py)
+    │   └── UnreadableRow     a row cannot be read: `popmq check` (store/row_formats.py, datafile/checksums.py)
     └── CommitFailed        a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
 
     internal, always caught     defined in              becomes

@@ -3,14 +3,14 @@
 import os
 
 import popmq
-from popmq_spark.options import Broker
+from popmq_spark.options import BrokerOptions
 
 #: Spark keeps an executor's Python process for many tasks, and the connection with it. The key holds the process id
 #: because those processes are forked: a connection must not be used on both sides of a fork.
-_clients: dict[tuple[int, Broker, float], popmq.Client] = {}
+_clients: dict[tuple[int, BrokerOptions, float], popmq.Client] = {}
 
 
-def client_of(broker: Broker, patience: float) -> popmq.Client:
+def client_of(broker: BrokerOptions, patience: float) -> popmq.Client:
     """This process's client of a broker, which stays connected for later tasks."""
     key = os.getpid(), broker, patience
     if key not in _clients:
@@ -18,7 +18,7 @@ def client_of(broker: Broker, patience: float) -> popmq.Client:
     return _clients[key]
 
 
-def connect(broker: Broker, patience: float) -> popmq.Client:
+def connect(broker: BrokerOptions, patience: float) -> popmq.Client:
     """A client whose calls are retried for `patience` seconds, because a failed call ends a task or the query."""
     return popmq.Client(
         broker.endpoint,

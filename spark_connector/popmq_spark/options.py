@@ -287,7 +287,7 @@ ELSEWHERE = KAFKA | {
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerOptions:
     """How driver and tasks reach the broker: it travels with tasks, never with an offset. The secret is not shown."""
 
     endpoint: str
@@ -320,9 +320,9 @@ class Connecting:
     client_key: str = ""
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> BrokerOptions:
         """How to reach the broker."""
-        return Broker(**{each.name: getattr(self, each.name) for each in fields(Broker)})
+        return BrokerOptions(**{each.name: getattr(self, each.name) for each in fields(BrokerOptions)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

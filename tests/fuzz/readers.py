@@ -18,7 +18,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded.store import checkpoint, history_rows
 from popmq_server.embedded.store.datafile.walk import check_free_list, faults, rescue
 from popmq_server.embedded.store.keys import HIST_KEY, NEVER, U32
-from popmq_server.embedded.store.rows import RowReader
+from popmq_server.embedded.store.row_formats import RowReader
 from popmq_server.errors import StartError
 from popmq_server.values import fields, message, outgoing
 from popmq_server.values.ids import GroupId, TopicId
@@ -124,7 +124,7 @@ def _sound_rows() -> list[list[bytes]]:
         message_groups=(bytes(8),),
         part=1,
     )
-    row = history_rows.Row(2, 0, 3, 1, 0, 1, 5, 6, 7, 3, "client", "reason", 1)
+    row = history_rows.HistoryRow(2, 0, 3, 1, 0, 1, 5, 6, 7, 3, "client", "reason", 1)
     kept: dict[bytes, bytes] = {}
 
     class Kv:

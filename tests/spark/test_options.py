@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from popmq_spark.offsets.offsets_options import OffsetsOptions
-from popmq_spark.options import OPTIONS, Broker, Connecting, OptionError, Options
+from popmq_spark.options import OPTIONS, BrokerOptions, Connecting, OptionError, Options
 from popmq_spark.writing.write_options import WriteOptions
 
 REQUIRED = {"endpoint": "127.0.0.1:8081", "topic": "orders", "group": "spark"}
@@ -113,7 +113,7 @@ def test_what_reaches_the_broker_may_come_from_the_environment(parser: Parse, mo
     monkeypatch.setenv("POPMQ_TLS_CA", "/etc/ca.pem")
     monkeypatch.setenv("POPMQ_CLIENT_CERT", "/etc/cert.pem")
     monkeypatch.setenv("POPMQ_CLIENT_KEY", "/etc/key.pem")
-    assert parser({"topic": "orders"}).broker == Broker(
+    assert parser({"topic": "orders"}).broker == BrokerOptions(
         endpoint="queue.example:8082",
         tls=True,
         tls_ca="/etc/ca.pem",
@@ -126,7 +126,7 @@ def test_what_reaches_the_broker_may_come_from_the_environment(parser: Parse, mo
 def test_an_option_counts_before_its_variable(parser: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POPMQ_ENDPOINT", "queue.example:8082")
     monkeypatch.setenv("POPMQ_TLS", "1")
-    assert parser({"topic": "orders", "endpoint": "other:1", "tls": "false"}).broker == Broker("other:1")
+    assert parser({"topic": "orders", "endpoint": "other:1", "tls": "false"}).broker == BrokerOptions("other:1")
 
 
 @EVERY_PARSER
@@ -135,7 +135,7 @@ def test_the_secret_of_the_environment_does_not_travel_with_the_options(
 ) -> None:
     monkeypatch.setenv("POPMQ_ACCESS_KEY", "billing")
     monkeypatch.setenv("POPMQ_SECRET", "hidden")
-    assert parser({"topic": "orders", "endpoint": "other:1"}).broker == Broker("other:1")
+    assert parser({"topic": "orders", "endpoint": "other:1"}).broker == BrokerOptions("other:1")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from popmq_http2.server.call import Call, Method
 from popmq_http2.server.connection import Connection
 from popmq_http2.server.listening import Listening
 from popmq_http2.server.streams import expire
-from popmq_http2.server.turns import Turns
+from popmq_http2.server.turns import AddressTurns
 from popmq_http2.status import QUOTED_MAX, Aborted, Code
 from popmq_http2.transports import ReceiveBuffer
 
@@ -79,7 +79,7 @@ class Server:
         self.buffered = Buffered()
         self.received = ReceiveBuffer()
         self.addresses = Addresses(self.limits)
-        self.turns = Turns()
+        self.turns = AddressTurns()
         self._find = find
         self.check = check
         self._deadlines: Deadlines[Call] = Deadlines(expire)

@@ -47,7 +47,7 @@ from popmq_http2.request import Head, HeadReader, Malformed, check_trailers
 from popmq_http2.server.arrivals import Arrival, Arrivals
 from popmq_http2.server.call import Call, Running
 from popmq_http2.server.outlet import Outlet
-from popmq_http2.server.turns import Turns
+from popmq_http2.server.turns import AddressTurns
 from popmq_http2.status import Aborted, Code
 
 log = logging.getLogger("popmq_http2")
@@ -71,7 +71,7 @@ class ServerOfStreams(Protocol):
 
     limits: Limits
     buffered: Buffered
-    turns: Turns
+    turns: AddressTurns
     check: Callable[[Call], None] | None
 
     def relieve(self) -> None:

@@ -19,7 +19,7 @@ from popmq_http2.budget import Budget
 CALLS_AT_ONCE = 500
 
 
-class Turns:
+class AddressTurns:
     """What is left of this turn, and who is in line for the next, by address. Make it inside the event loop.
 
     A turn begins anew only after it was used up: so the calls of quiet times add up, which costs one of 500 a turn, and

@@ -52,7 +52,7 @@ _TOPIC_GAUGES = {
 _LIMITS = frozenset({"RATE_LIMITED", "IN_FLIGHT_LIMIT", "STORAGE_FULL"})
 
 
-class Seen(NamedTuple):
+class Scrape(NamedTuple):
     """The numbers of the engine for one scrape. `began_ms`: when it began to serve. `wall_ms`: the wall clock."""
 
     now_ms: int
@@ -186,7 +186,7 @@ class Metrics:
         """Counts refusals by a limit of a topic or group; such a refusal proves that the names exist."""
         return _Limits(self.limited, group, topic)
 
-    def watch(self, ask: Callable[[], Seen | None], parked: Callable[[], float]) -> None:
+    def watch(self, ask: Callable[[], Scrape | None], parked: Callable[[], float]) -> None:
         """Registers the sources of the numbers that are read at each scrape. `ask`: None if the engine is too slow."""
         self.waiters.set_function(parked)
         self.registry.register(_Asked(lambda: _families(ask())))
@@ -246,7 +246,7 @@ class _Asked:
         return self._ask()
 
 
-def _families(seen: Seen | None) -> Iterator[Metric]:
+def _families(seen: Scrape | None) -> Iterator[Metric]:
     """The engine's numbers, if it answered: a scrape has the others in any case."""
     text = "Whether the engine answered; if it did not, groups, topics, store and schedules are missing"
     yield GaugeMetricFamily("popmq_engine_answers", text, value=seen is not None)
@@ -314,7 +314,7 @@ def _key_families(keys: list[KeyNumbers]) -> Iterator[Metric]:
     yield from (connections, in_flight, calls, limited)
 
 
-def _topic_families(seen: Seen) -> Iterator[Metric]:
+def _topic_families(seen: Scrape) -> Iterator[Metric]:
     """A gauge family for each number of a topic; dead-letter topics are reported with their groups."""
     for name, text in _TOPIC_GAUGES.items():
         family = GaugeMetricFamily(f"popmq_topic_{name}", text, labels=("topic",))
@@ -324,7 +324,7 @@ def _topic_families(seen: Seen) -> Iterator[Metric]:
         yield family
 
 
-def _group_families(seen: Seen) -> Iterator[Metric]:
+def _group_families(seen: Scrape) -> Iterator[Metric]:
     """A gauge family for each number of a group, labelled by group and topic."""
     labels = ("group", "topic")
     kinds = {CounterMetricFamily: _COUNTERS, GaugeMetricFamily: _GAUGES}

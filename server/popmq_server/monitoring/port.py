@@ -26,14 +26,14 @@ PLACE_S = 1.0
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-class Health(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """An answer to a probe. `said`: one line for the people who read it."""
 
     good: bool
     said: str
 
 
-Probe = Callable[[], Health]
+Probe = Callable[[], ProbeAnswer]
 
 
 class _Handler(WSGIRequestHandler):
@@ -114,7 +114,7 @@ class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
         if path == "/metrics":
             return self._metrics(environ, start)
         probe = self._probes.get(path)
-        health = probe() if probe else Health(False, f"there are /metrics, {', '.join(self._probes)}")
+        health = probe() if probe else ProbeAnswer(False, f"there are /metrics, {', '.join(self._probes)}")
         status = "404 Not Found" if probe is None else "200 OK" if health.good else "503 Service Unavailable"
         start(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
         return [f"{health.said}\n".encode()]

@@ -18,8 +18,8 @@ from popmq_server.embedded.store.datafile.history_file import HistoryFile
 from popmq_server.embedded.store.formats import FORMAT
 from popmq_server.errors import Refused, StartError
 from popmq_server.monitoring.history_format import is_history
-from popmq_server.monitoring.metrics import Metrics, Seen
-from popmq_server.monitoring.port import Health, MonitoringPort
+from popmq_server.monitoring.metrics import Metrics, Scrape
+from popmq_server.monitoring.port import MonitoringPort, ProbeAnswer
 from popmq_server.monitoring.sampling import Sampler
 from popmq_server.options import DRAIN_S, Options, Unnamed
 from popmq_server.protocols.access.known_keys import Keys
@@ -151,14 +151,14 @@ class Serving:
         """From here on a scrape also has the engine's numbers."""
         broker, began_ms = self.broker, self._clock.now_ms()
 
-        async def look() -> Seen:
+        async def look() -> Scrape:
             topics = await broker.ask(queries.Topics())
             groups = await broker.ask(queries.Groups())
             producers = len(broker.producers.streams())
             schedules = (await broker.ask(queries.Store())).schedules
             store = await broker.store_numbers()
             now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
-            return Seen(now_ms, wall_ms, began_ms, topics, groups, producers, store, schedules)
+            return Scrape(now_ms, wall_ms, began_ms, topics, groups, producers, store, schedules)
 
         self._metrics.watch(
             lambda: self._seen(look()),
@@ -178,7 +178,7 @@ class Serving:
         sampler.start()
         self._closing.push_async_callback(sampler.stop)
 
-    def _seen(self, question: Coroutine[Any, Any, Seen]) -> Seen | None:
+    def _seen(self, question: Coroutine[Any, Any, Scrape]) -> Scrape | None:
         """None while the engine does not answer in time, and while the broker stops."""
         try:
             return self._run(question)
@@ -205,31 +205,31 @@ class Serving:
             return refused.code == "BUSY"
         return True
 
-    def _healthy(self) -> Health:
+    def _healthy(self) -> ProbeAnswer:
         """Whether a restart would not help. A start is healthy: it may read the store for minutes."""
         if self._phase == "starting":
-            return Health(True, "starting")
+            return ProbeAnswer(True, "starting")
         if self.broker.failed.done():
-            return Health(False, "a commit failed; the process ends")
+            return ProbeAnswer(False, "a commit failed; the process ends")
         return self._answers(pause(0), "the event loop")
 
-    def _ready(self) -> Health:
+    def _ready(self) -> ProbeAnswer:
         """Whether clients are served. A full store is ready too: the acks that make room have to reach it."""
         if self._phase != "serving":
-            return Health(False, self._phase)
+            return ProbeAnswer(False, self._phase)
         return self._answers(self.broker.ask(queries.Store()), "the writer")
 
-    def _answers(self, question: Coroutine[Any, Any, Any], what: str) -> Health:
+    def _answers(self, question: Coroutine[Any, Any, Any], what: str) -> ProbeAnswer:
         try:
             self._run(question)
         except TimeoutError:
-            return Health(False, f"{what} has not answered for {ANSWER_S:g} s")
+            return ProbeAnswer(False, f"{what} has not answered for {ANSWER_S:g} s")
         except Refused as refused:
-            return Health(refused.code == "BUSY", refused.message)
+            return ProbeAnswer(refused.code == "BUSY", refused.message)
         except RuntimeError as error:
             question.close()
-            return Health(False, f"{what} has ended: {error}")
-        return Health(True, "ok")
+            return ProbeAnswer(False, f"{what} has ended: {error}")
+        return ProbeAnswer(True, "ok")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -15,7 +15,7 @@ from popmq_server.protocols.access import access_keys
 from popmq_server.protocols.native import requests
 from popmq_server.protocols.native.requests import read
 from popmq_server.protocols.rocketmq.clients import Clients
-from popmq_server.protocols.rocketmq.messages import Row, delivered
+from popmq_server.protocols.rocketmq.messages import DeliveredRow, delivered
 from popmq_server.protocols.rocketmq.names import resource_of
 from popmq_server.values.message import check_range, check_text
 
@@ -49,7 +49,7 @@ class ClientCallsService:
                 field="offset",
                 action=f"find its place by its id or a key: popmq message {topic} --id ID",
             )
-        message = delivered(Row(*page.rows[0])._replace(attempt=1), resource_of(topic), "NORMAL")
+        message = delivered(DeliveredRow(*page.rows[0])._replace(attempt=1), resource_of(topic), "NORMAL")
         code, text = await self._clients.verify(client_id, topic, message)
         return pb.VerifyMessageResponse(code=code, text=text)
 

@@ -16,7 +16,7 @@ from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.refusals import refuse
 
 
-class Health(health.aio.HealthServicer):
+class HealthService(health.aio.HealthServicer):
     """Answers any key."""
 
     def __init__(self, streams: OpenStreams, metrics: Metrics) -> None:

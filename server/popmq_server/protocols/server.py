@@ -49,7 +49,7 @@ from popmq_server.protocols.native.pulling import PullingService
 from popmq_server.protocols.native.sinks import StagingService
 from popmq_server.protocols.probes import (
     REFLECTION_V1,
-    Health,
+    HealthService,
     Reflection,
     handlers_v1,
     reflection_v1,
@@ -60,7 +60,7 @@ from popmq_server.protocols.traffic import Traffic
 from popmq_server.protocols.transport import PythonTransport, tls_context
 
 if TYPE_CHECKING:
-    from popmq_server.protocols.access.certificate import Certificate, Pair
+    from popmq_server.protocols.access.certificate import Certificate, CertificatePair
 
 log = logging.getLogger("popmq.api")
 
@@ -111,7 +111,7 @@ class Server:
         whole = limited(engine)
         served: Engine = Guarded(whole, keys) if keys else whole
         self._streams = OpenStreams(keys)
-        self._health = Health(self._streams, metrics)
+        self._health = HealthService(self._streams, metrics)
         self._running, self._started = 0, False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -142,7 +142,11 @@ class Server:
         self._server.add_generic_rpc_handlers((self._rocketmq.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
-        names += [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME, REFLECTION_V1]
+        names += [
+            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+            reflection.SERVICE_NAME,
+            REFLECTION_V1,
+        ]
         # Same as reflection.enable_server_reflection, which checks the class of the server.
         described = Reflection(self._streams, metrics, names, _described())
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, self._server)
@@ -362,7 +366,7 @@ def _described() -> DescriptorPool:
     return pool
 
 
-def _configuration(pair: "Pair") -> Any:
+def _configuration(pair: "CertificatePair") -> Any:
     return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)], pair.client_ca or None)
 
 

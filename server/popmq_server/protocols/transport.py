@@ -26,7 +26,7 @@ from popmq_server.ports import opened
 from popmq_server.protocols.refusals import ending
 
 if TYPE_CHECKING:
-    from popmq_server.protocols.access.certificate import Certificate, Pair
+    from popmq_server.protocols.access.certificate import Certificate, CertificatePair
 
 _ALPN = ["h2"]
 
@@ -196,7 +196,7 @@ def tls_context(certificate: "Certificate", client_required: bool) -> ssl.SSLCon
     return listening
 
 
-def _context(pair: "Pair", client_required: bool) -> ssl.SSLContext:
+def _context(pair: "CertificatePair", client_required: bool) -> ssl.SSLContext:
     """Loads a pair. Python reads certificates from files only: these have mode 600, and are deleted at once."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(_ALPN)

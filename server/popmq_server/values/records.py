@@ -1,7 +1,7 @@
 """Records: topics, groups, owners, tokens, and their counters.
 
 All records are immutable. The tables of state.py hold them, so an aborted commit can undo each change; the store has
-them as JSON or packed numbers (rows.py).
+them as JSON or packed numbers (row_formats.py).
 """
 
 from typing import NamedTuple
@@ -181,7 +181,7 @@ class Stat(NamedTuple):
     waiting: int = 0  # FIFO: entries of `fwait`
 
 
-class Held(NamedTuple):
+class HeldNumbers(NamedTuple):
     """Numbers of messages of a group in a topic under leases; they follow from `ck` and `due`."""
 
     ordinary: int = 0

@@ -17,7 +17,7 @@ import popmq
 from popmq_spark.clients import client_of
 from popmq_spark.columns import fields_of, to_batches
 from popmq_spark.lease.plan import Plan, Slice
-from popmq_spark.options import Broker, Options
+from popmq_spark.options import BrokerOptions, Options
 from popmq_spark.queue_ends import DataLoss, lose
 
 _log = logging.getLogger("popmq_spark")
@@ -31,7 +31,7 @@ class LeaseLoss(RuntimeError):
 class Part(InputPartition):
     """The data that `read` needs. Spark pickles it into the task."""
 
-    broker: Broker
+    broker: BrokerOptions
     group: str
     owner: str
     generation: int

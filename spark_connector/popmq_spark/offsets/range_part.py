@@ -15,7 +15,7 @@ import popmq
 from popmq.pull import PulledColumns
 from popmq_spark.clients import client_of
 from popmq_spark.columns import fields_of, to_batches
-from popmq_spark.options import Broker
+from popmq_spark.options import BrokerOptions
 from popmq_spark.queue_ends import lose
 from popmq_spark.ranges import Span
 
@@ -31,7 +31,7 @@ _SHORTER = ("OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY", "NO_MESSAGE_IN_QUEUE
 class RangePart(InputPartition):
     """The data that `read` needs. Spark pickles it into the task."""
 
-    broker: Broker
+    broker: BrokerOptions
     spans: tuple[Span, ...]  # read one after the other
     tag: str | None  # of the plan, not of the options: a batch is read again through its own filter
     sql: str | None

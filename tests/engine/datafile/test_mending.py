@@ -11,7 +11,7 @@ import pytest
 from popmq_server.embedded.fsck.repair import repair_folder
 from popmq_server.embedded.store.datafile.layout import (
     LEAF,
-    Page,
+    FilePage,
     places,
     read_page,
 )
@@ -22,7 +22,7 @@ from tests.engine.traffic.data_files import PAGE, Image, database, first_leaf, m
 
 #: Byte and bit in a page, by what they belong to. A node begins with the size of its value [4], its kind [2], and the
 #: size of its key [2].
-WRONG: dict[str, Callable[[Page], tuple[int, int]]] = {
+WRONG: dict[str, Callable[[FilePage], tuple[int, int]]] = {
     "the number": lambda page: (0, 3),
     "the kind": lambda page: (10, 0),
     "a flag that no page on a disk has": lambda page: (11, 6),
@@ -36,7 +36,7 @@ WRONG: dict[str, Callable[[Page], tuple[int, int]]] = {
 }
 
 
-def leaf_of(name: str, handle: int) -> Page:
+def leaf_of(name: str, handle: int) -> FilePage:
     if name == "the main table":
         return read_page(handle, PAGE, meta_of(handle).main.page)
     return first_leaf(handle, database(handle, name.encode())[0])
@@ -86,4 +86,6 @@ def test_a_page_with_two_wrong_bits_is_not_guessed(tmp_path: Path) -> None:
     wrong = bytearray(page.raw)
     struct.pack_into("=H", wrong, one + 6, 9)
     struct.pack_into("=H", wrong, two + 6, 77)
-    assert mended(Page(page.number, page.flags, page.lower, page.upper, bytes(wrong)), page.number, LEAF, PAGE) is None
+    assert (
+        mended(FilePage(page.number, page.flags, page.lower, page.upper, bytes(wrong)), page.number, LEAF, PAGE) is None
+    )

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.rules.delivery import history, revive
-from popmq_server.embedded.rules.delivery.history import (
+from popmq_server.embedded.rules.delivery import lease_history, revive
+from popmq_server.embedded.rules.delivery.lease_history import (
     ACKED,
     DEAD,
     EXPIRED,
@@ -36,11 +36,11 @@ class Row(NamedTuple):
     reason: str
 
 
-def told(rig: Rig) -> list[history_rows.Row]:
+def told(rig: Rig) -> list[history_rows.HistoryRow]:
     return [row for _, row in placed(rig)]
 
 
-def placed(rig: Rig) -> list[tuple[int, history_rows.Row]]:
+def placed(rig: Rig) -> list[tuple[int, history_rows.HistoryRow]]:
     """(queue, row), by queue and offset."""
     found = [(HIST_KEY.unpack(key)[1], row) for key, value in rig.read("hist") for row in history_rows.read(key, value)]
     return sorted(found, key=lambda pair: (pair[0], pair[1].first, pair[1].ck_id, pair[1].sub))
@@ -229,7 +229,7 @@ def test_the_history_of_an_owners_message_has_no_deadline(rig: Rig) -> None:
 def test_rows_of_an_older_store_are_read_as_they_are(rig: Rig) -> None:
     head = struct.pack(">IBQQQH", 7, RELEASED, 1, 2, 3, 9)
     rows = history_rows.read(HIST_KEY.pack(1, 2, 40, 5, 6), head + b"\x01\x01" + b"client\0why")
-    assert rows == [history_rows.Row(7, 40, 9, 5, 6, RELEASED, 1, 2, 3, 0x101, "client", "why")]
+    assert rows == [history_rows.HistoryRow(7, 40, 9, 5, 6, RELEASED, 1, 2, 3, 0x101, "client", "why")]
 
 
 def test_the_rows_of_a_message_are_found_from_its_place(rig: Rig) -> None:
@@ -241,5 +241,5 @@ def test_the_rows_of_a_message_are_found_from_its_place(rig: Rig) -> None:
     topic_id = rig.core.state.ids[("t", "t")]
     with rig.reading() as kv:
         for offset, first in ((0, 0), (4095, 0), (4096, 4096)):
-            assert [row.first for row in history.rows(kv, topic_id, 0, offset)] == [first]
-        assert list(history.rows(kv, topic_id, 0, 4097)) == []
+            assert [row.first for row in lease_history.rows(kv, topic_id, 0, offset)] == [first]
+        assert list(lease_history.rows(kv, topic_id, 0, 4097)) == []

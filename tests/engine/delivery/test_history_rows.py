@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from popmq_server.embedded.rules.delivery import history
-from popmq_server.embedded.rules.delivery.history import ACKED
+from popmq_server.embedded.rules.delivery import lease_history
+from popmq_server.embedded.rules.delivery.lease_history import ACKED
 from popmq_server.embedded.store import history_rows
-from popmq_server.embedded.store.history_rows import BLOCK_BYTES_MAX, SPAN_MAX, Row
+from popmq_server.embedded.store.history_rows import BLOCK_BYTES_MAX, SPAN_MAX, HistoryRow
 from popmq_server.embedded.store.keys import HIST_KEY
 from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, numbered
@@ -23,22 +23,22 @@ def stored_bytes(rig: Rig) -> int:
         return rig.store.used_pages(kv) * rig.store.page_bytes
 
 
-def told(rig: Rig, offset: int, queue: int = 0, topic: str = "t") -> list[Row]:
+def told(rig: Rig, offset: int, queue: int = 0, topic: str = "t") -> list[HistoryRow]:
     topic_id = rig.core.state.ids[("t", topic)]
     with rig.reading() as kv:
-        return history.rows(kv, topic_id, queue, offset)
+        return lease_history.rows(kv, topic_id, queue, offset)
 
 
-def add(rig: Rig, queue: int, row: Row) -> None:
+def add(rig: Rig, queue: int, row: HistoryRow) -> None:
     topic_id = rig.core.state.ids[("t", "t")]
     rig.write(lambda kv: history_rows.add(kv, topic_id, queue, row))
 
 
-def drawn(chance: random.Random) -> Row:
+def drawn(chance: random.Random) -> HistoryRow:
     """Any row that the engine could write, and some that it would not."""
     length = chance.choice([1, 1, 1, 5, 32, 4096])
     time = 1_700_000_000_000 + chance.randrange(10**9)
-    return Row(
+    return HistoryRow(
         chance.choice([1, 200, 70_000]),
         chance.randrange(2 * SPAN_MAX),
         length,
@@ -88,7 +88,7 @@ def test_a_block_ends_with_its_bytes_and_with_its_span(rig: Rig) -> None:
     assert len(blocks) < 5
     assert all(len(value) <= BLOCK_BYTES_MAX for _, value in blocks)
     for offset in (400, 400 + SPAN_MAX, 401 + SPAN_MAX):
-        add(rig, 0, Row(1, offset, 1, 1, 0, ACKED, 0, 0, 5, 1, "", ""))
+        add(rig, 0, HistoryRow(1, offset, 1, 1, 0, ACKED, 0, 0, 5, 1, "", ""))
     begins = [HIST_KEY.unpack(key)[2] for key, _ in rig.read("hist")]
     assert begins[0] == 0
     assert begins[-1] in (400 + SPAN_MAX, 401 + SPAN_MAX)
@@ -102,7 +102,7 @@ def test_a_block_ends_with_its_bytes_and_with_its_span(rig: Rig) -> None:
 def test_rows_are_read_as_they_were_written_for_each_of_their_messages(rig: Rig, seed: int) -> None:
     rig.topic()
     chance, topic_id = random.Random(seed), rig.core.state.ids[("t", "t")]
-    put: dict[tuple[int, int, int], Row] = {}
+    put: dict[tuple[int, int, int], HistoryRow] = {}
 
     def fill(kv: Transaction) -> None:
         for _ in range(80):
@@ -118,7 +118,7 @@ def test_rows_are_read_as_they_were_written_for_each_of_their_messages(rig: Rig,
 def test_a_row_that_is_written_again_counts_as_it_was_written_last(rig: Rig) -> None:
     rig.topic()
     for reason in ("first", "last"):
-        add(rig, 0, Row(1, 0, 1, 7, 0, ACKED, 0, 0, 5, 0, "c", reason))
+        add(rig, 0, HistoryRow(1, 0, 1, 7, 0, ACKED, 0, 0, 5, 0, "c", reason))
     assert [row.reason for row in told(rig, 0)] == ["last"]
 
 

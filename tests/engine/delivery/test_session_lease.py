@@ -9,7 +9,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.rules.delivery import history, session_lease
+from popmq_server.embedded.rules.delivery import lease_history, session_lease
 from popmq_server.embedded.state import session_ids
 from popmq_server.embedded.store import checkpoint
 from popmq_server.embedded.store.table import Table
@@ -230,7 +230,7 @@ def test_the_history_has_rows_for_both_leases_of_a_split_batch(rig: Rig) -> None
     rig.ack([last])
     topic_id = rig.core.state.ids[("t", "t")]
     with rig.reading() as kv:
-        rows = {(row.ck_id, row.sub) for offset in range(2) for row in history.rows(kv, topic_id, 0, offset)}
+        rows = {(row.ck_id, row.sub) for offset in range(2) for row in lease_history.rows(kv, topic_id, 0, offset)}
     assert len(rows) == 2  # of the batch, and of the one that had a time of its own
 
 

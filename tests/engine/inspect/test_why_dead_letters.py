@@ -6,7 +6,7 @@ from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.rules.delivery import history
+from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.store import history_rows
 from popmq_server.values.message import Extra
 from tests.engine.dead_letters import DEAD, died, piece
@@ -18,13 +18,13 @@ from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message
 
 def test_a_discard_has_a_row_of_history_that_older_releases_can_read(rig: Rig) -> None:
     rig.pair()
-    died(rig, "a", reason=history.DISCARDED_REASON)
+    died(rig, "a", reason=lease_history.DISCARDED_REASON)
     rig.do(ask.DiscardPiece("g"))
     assert story(rig) == ["sent", "popped", "rejected", "dead", "discarded"]
     rows = [row for key, value in rig.read("hist") for row in history_rows.read(key, value)]
     assert [(row.how, row.reason) for row in rows] == [
-        (history.REJECTED, history.DISCARDED_REASON),
-        (history.DEAD, history.DISCARDED_REASON),
+        (lease_history.REJECTED, lease_history.DISCARDED_REASON),
+        (lease_history.DEAD, lease_history.DISCARDED_REASON),
     ]
 
 
@@ -32,7 +32,7 @@ def test_a_dead_letter_with_the_reason_of_a_discard_was_not_discarded(rig: Rig) 
     rig.topic()
     rig.group(max_attempts=1)
     rig.send("a")
-    rig.release(rig.pop(), reason=history.DISCARDED_REASON)
+    rig.release(rig.pop(), reason=lease_history.DISCARDED_REASON)
     assert story(rig)[-1] == "dead"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.rules.lite.lite_topics import Upkeep
+from popmq_server.embedded.rules.lite.lite_topics import IdleLiteTopics
 from popmq_server.embedded.rules.operate import purge
 from popmq_server.embedded.writer.housekeeping import Purging
 from tests.engine.lites import create, lite_rig, lites, pop, send, sending, sync, wait
@@ -286,7 +286,7 @@ def test_a_piece_that_looks_for_idle_lite_topics_costs_the_same_however_many_gro
     monkeypatch.setattr("popmq_server.embedded.rules.lite.lite_topics.LOOKS_MAX", 100)
     monkeypatch.setattr("popmq_server.embedded.rules.lite.lite_topics.GROUPS_PER_LOOK", 1)
     monkeypatch.setattr("popmq_server.embedded.rules.lite.lite_topics.WATCHED_MAX", 100)
-    counted = calls_of_pieces(monkeypatch, Upkeep)
+    counted = calls_of_pieces(monkeypatch, IdleLiteTopics)
 
     def largest(groups: int) -> int:
         """The most calls of a piece, while no client watches the lite topics and all messages are done."""

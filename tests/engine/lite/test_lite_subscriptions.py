@@ -218,7 +218,7 @@ def test_subscriptions_that_end_together_are_dropped_in_pieces_that_do_not_grow(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lite_topics, "WATCHED_MAX", 100)
-    counted = calls_of_pieces(monkeypatch, lite_topics.Upkeep)
+    counted = calls_of_pieces(monkeypatch, lite_topics.IdleLiteTopics)
 
     def largest(clients: int) -> int:
         rig = make_rig(str(clients))

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.rules.delivery import history
+from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.rules.retention import chunks as chunks_of_the_log
 from popmq_server.embedded.rules.retention import retention
 from popmq_server.embedded.state.tx import Tx
@@ -364,7 +364,7 @@ def test_a_held_chunk_keeps_its_history_while_later_ones_go(rig: Rig) -> None:
     assert chunks(rig) == 1
     topic_id = rig.core.state.ids[("t", "t")]
     with rig.reading() as kv:
-        assert "kept" in {row.reason for row in history.rows(kv, topic_id, 0, 0)}
+        assert "kept" in {row.reason for row in lease_history.rows(kv, topic_id, 0, 0)}
 
 
 def test_request_numbers_are_forgotten_by_housekeeping(rig: Rig) -> None:

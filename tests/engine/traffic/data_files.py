@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from popmq_server.embedded.store.datafile.layout import (
+    FilePage,
     Meta,
-    Page,
     Root,
     newest,
     nodes,
@@ -82,7 +82,7 @@ def database(handle: int, name: bytes) -> tuple[Root, int]:
     return root_of(main, node), main.number * PAGE + node.start
 
 
-def first_leaf(handle: int, root: Root) -> Page:
+def first_leaf(handle: int, root: Root) -> FilePage:
     page = read_page(handle, PAGE, root.page)
     while page.flags & 1:
         page = read_page(handle, PAGE, next(nodes(page)).page or 0)

@@ -17,7 +17,7 @@ from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
 from popmq_server.protocols import authentication
 from popmq_server.protocols.access import known_keys
-from popmq_server.protocols.access.key_limits import KeyLimits, Use
+from popmq_server.protocols.access.key_limits import KeyLimits, KeyUse
 from tests.wire.access.signing import SignedStubs, secret_of, signed
 from tests.wire.parked import Parked
 from tests.wire.rocketmq.v2 import V2, message
@@ -213,7 +213,7 @@ def test_a_scrape_has_the_use_of_each_key(limited: Limited) -> None:
 
 
 def test_answers_that_are_not_taken_count_as_bytes_in_flight() -> None:
-    use, limits = Use("a"), KeyLimits(bytes_in_flight=100)
+    use, limits = KeyUse("a"), KeyLimits(bytes_in_flight=100)
     use.begins(limits, 10)
     use.bytes_in_flight += 90
     with pytest.raises(Refused, match="100 bytes in flight"):
@@ -233,7 +233,7 @@ def test_an_invalid_limit_is_refused_with_its_key(tmp_path: Path, line: str) -> 
 
 
 def test_answers_of_a_key_are_bounded_as_soon_as_they_are_read() -> None:
-    use, limits = Use("greedy"), KeyLimits(bytes_in_flight=100)
+    use, limits = KeyUse("greedy"), KeyLimits(bytes_in_flight=100)
     use.reads(limits, 150)  # one answer may have any size
     with pytest.raises(Refused) as refused:
         use.reads(limits, 1)

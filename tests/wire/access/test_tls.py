@@ -27,7 +27,7 @@ from popmq_server.protocols.access.certificate import (
     DEVELOPMENT_CERT,
     DEVELOPMENT_KEY,
     Certificate,
-    Pair,
+    CertificatePair,
     development,
 )
 from tests.wire.stubs import CALL_S, Stubs
@@ -68,13 +68,13 @@ def shown(port: int) -> tuple[str, str | None]:
         return ssl.DER_cert_to_PEM_cert(raw), secure.selected_alpn_protocol()
 
 
-def made(folder: Path) -> Pair:
+def made(folder: Path) -> CertificatePair:
     """Another certificate for this machine."""
     folder.mkdir(exist_ok=True)
     return development(folder, ("127.0.0.1",), FakeClock()).pair
 
 
-def put(pair: Pair, cert: Path, key: Path) -> None:
+def put(pair: CertificatePair, cert: Path, key: Path) -> None:
     """Replaces both files, as tools that renew certificates do."""
     for path, content in ((cert, pair.chain), (key, pair.key)):
         draft = path.with_suffix(".new")

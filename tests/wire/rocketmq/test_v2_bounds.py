@@ -15,7 +15,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.errors import Refused
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.rocketmq import clients as registry
-from popmq_server.protocols.rocketmq.call import Call, Outlet
+from popmq_server.protocols.rocketmq.call import RocketmqCall, TelemetryStream
 from popmq_server.protocols.rocketmq.clients import Clients
 from popmq_server.protocols.rocketmq.status import Declined
 from popmq_server.protocols.rocketmq.telemetry import TelemetryService
@@ -43,9 +43,9 @@ def test_remembered_clients_are_bounded_and_the_longest_silent_ones_are_dropped_
         clock = FakeClock()
         clients = Clients(engine, clock)
         for number in range(100):
-            client = clients.heard(Call(str(number), "JAVA", "", lambda: None))
+            client = clients.heard(RocketmqCall(str(number), "JAVA", "", lambda: None))
             if not number:
-                await clients.attach(client, Outlet(lambda _: None))
+                await clients.attach(client, TelemetryStream(lambda _: None))
             clock.advance(1)
         return {client.client_id for client in clients._clients.values()}
 
@@ -61,12 +61,12 @@ def test_the_length_of_a_client_id_is_bounded(shop: Stubs, v2: V2) -> None:
 
 
 def test_a_client_id_has_no_control_characters(shop: Stubs, v2: V2) -> None:
-    """Call.check sees what a transport lets through: not each one refuses them."""
+    """RocketmqCall.check sees what a transport lets through: not each one refuses them."""
     for name in ("a\x1b[2J", "a\nb", "a\x7f"):
         with pytest.raises(Declined) as declined:
-            Call(name, "JAVA", "", lambda: None).check()
+            RocketmqCall(name, "JAVA", "", lambda: None).check()
         assert declined.value.code == pb.BAD_REQUEST
-    Call("höst-1@4711@0@8x2", "JAVA", "", lambda: None).check()
+    RocketmqCall("höst-1@4711@0@8x2", "JAVA", "", lambda: None).check()
 
 
 def test_settings_name_a_bounded_number_of_topics(shop: Stubs, v2: V2) -> None:
@@ -122,7 +122,7 @@ def test_a_client_that_was_forgotten_names_no_topics(monkeypatch: pytest.MonkeyP
     async def scenario() -> None:
         engine: Any = Silent()
         clients = Clients(engine, FakeClock())
-        client = clients.heard(Call("c", "JAVA", "", lambda: None))
+        client = clients.heard(RocketmqCall("c", "JAVA", "", lambda: None))
         clients.reads(client, GROUP, frozenset({"a", "b"}))
         await clients.produces(client, "c")
         assert clients._names.total() == 3
@@ -185,14 +185,14 @@ def test_a_broker_that_is_busy_agrees_to_no_settings() -> None:
         engine: Any = Busy()
         clients = Clients(engine, FakeClock())
         service, heard = TelemetryService(engine, clients, OpenStreams(None)), list[bytes]()
-        call = Call("c", "PYTHON", "", lambda: None)
+        call = RocketmqCall("c", "PYTHON", "", lambda: None)
 
         async def write(raw: bytes) -> None:
             heard.append(raw)
 
         settings = pb.Settings(subscription=pb.Subscription(group=resource(GROUP)))
         raw = rpc.TelemetryCommand(settings=settings).SerializeToString()
-        assert not await service._take(raw, call, clients.heard(call), Outlet(write))
+        assert not await service._take(raw, call, clients.heard(call), TelemetryStream(write))
         return rpc.TelemetryCommand.FromString(heard[0]).status
 
     assert asyncio.run(scenario()).code == pb.TOO_MANY_REQUESTS

@@ -26,10 +26,10 @@ from popmq_server.embedded.fsck.check import check_folder
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
-from popmq_server.protocols.rocketmq.call import Call
+from popmq_server.protocols.rocketmq.call import RocketmqCall
 from popmq_server.protocols.rocketmq.clients import Clients
 from popmq_server.protocols.rocketmq.receiving import ReceiveService
-from popmq_server.protocols.rocketmq.remembered import Held
+from popmq_server.protocols.rocketmq.remembered import NewestHandles
 from popmq_server.protocols.traffic import Traffic
 from tests.wire.gate import Gate
 from tests.wire.gone import Gone
@@ -197,12 +197,12 @@ class Shares(NamedTuple):
     share_number: int
 
 
-def receiving(desk: Desk, call: Call, renews: bool = True) -> AsyncGenerator[Any, None]:
+def receiving(desk: Desk, call: RocketmqCall, renews: bool = True) -> AsyncGenerator[Any, None]:
     """The elements of a ReceiveMessage that is answered by a desk."""
     engine: Any = desk
     clock, metrics = FakeClock(), Metrics()
     traffic = Traffic(clock, metrics, Rates(clock))
-    service = ReceiveService(engine, Clients(engine, clock), Held(), clock, traffic, metrics)
+    service = ReceiveService(engine, Clients(engine, clock), NewestHandles(), clock, traffic, metrics)
     request = rpc.ReceiveMessageRequest(
         group=resource(GROUP), message_queue=pb.MessageQueue(topic=resource(TOPIC)), auto_renew=renews
     )
@@ -231,7 +231,7 @@ def test_a_receive_stream_that_breaks_releases_its_messages(
 
     async def scenario() -> list[Any]:
         desk = Desk()
-        stream = receiving(desk, Call("c", "JAVA", "", lambda: None), renews)
+        stream = receiving(desk, RocketmqCall("c", "JAVA", "", lambda: None), renews)
         for _ in range(read):
             await anext(stream)
         await stream.aclose()
@@ -259,7 +259,7 @@ def test_a_lost_delivery_is_released_in_the_name_of_its_caller() -> None:
 
         async def call() -> None:
             said.set("the caller")
-            async for _ in receiving(desk, Call("c", "JAVA", "", lambda: None, watching.append)):
+            async for _ in receiving(desk, RocketmqCall("c", "JAVA", "", lambda: None, watching.append)):
                 pass
 
         await asyncio.create_task(call())

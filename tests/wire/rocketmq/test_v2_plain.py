@@ -11,12 +11,12 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.contract.commands import NewMessage
 from popmq_server.errors import BrokerError
 from popmq_server.protocols.rocketmq import acking, messages, sending
-from popmq_server.protocols.rocketmq.call import Call
+from popmq_server.protocols.rocketmq.call import RocketmqCall
 from popmq_server.protocols.rocketmq.status import OK
 from popmq_server.values.message import length_prefixed
 from tests.engine.work import calls
 
-CALL = Call("c", "GO", "", lambda: None)
+CALL = RocketmqCall("c", "GO", "", lambda: None)
 
 
 def drawn(chance: random.Random) -> pb.Message:
@@ -99,7 +99,7 @@ def test_a_plain_message_is_delivered_with_the_bytes_of_the_long_way(seed: int) 
         row = (sent, chance.choice([1, 1_700_000_000_000, 1_700_000_000_123]), *where, handle)
         kind = chance.choice(["NORMAL", "DELAY", "PRIORITY"])
         got = messages.response(row, length_prefixed([handle])[0], topic.SerializeToString(), kind)
-        message = messages.delivered(messages.Row(*row[:5], handle.decode()), topic, kind)
+        message = messages.delivered(messages.DeliveredRow(*row[:5], handle.decode()), topic, kind)
         if got is not None:
             assert got == rpc.ReceiveMessageResponse(message=message).SerializeToString()
             short += 1

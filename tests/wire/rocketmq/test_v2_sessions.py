@@ -13,7 +13,7 @@ from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.clock import FakeClock
 from popmq_server.contract.commands import Check
 from popmq_server.embedded.loop.producers import CheckStream
-from popmq_server.protocols.rocketmq.call import Outlet
+from popmq_server.protocols.rocketmq.call import TelemetryStream
 from popmq_server.protocols.rocketmq.clients import Client, Clients
 from tests.wire.rocketmq.v2 import CLIENT, V2, Telemetry, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
@@ -216,8 +216,8 @@ def test_a_stream_that_is_broken_does_not_keep_the_others_from_being_asked(whole
         engine, pipe = Asking(), Pipe(broken=not whole)
         clients = Clients(cast("Any", engine), FakeClock())
         client = Client("c")
-        await clients.attach(client, Outlet(pipe.write))
-        client.outlets.append(Outlet(Pipe(broken=True).write))
+        await clients.attach(client, TelemetryStream(pipe.write))
+        client.outlets.append(TelemetryStream(Pipe(broken=True).write))
         await clients.produces(client, TOPIC)
         for _ in range(10):
             await asyncio.sleep(0)

@@ -18,7 +18,7 @@ from popmq import errors
 from popmq._calls.backup import Backup
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded.fsck.check import check_folder
-from popmq_server.embedded.loop import backup as backups
+from popmq_server.embedded.loop import backup_stream as backups
 from popmq_server.embedded.store.backup import Copy
 from popmq_server.embedded.store.lmdb import DiskFault, MapFull
 from popmq_server.embedded.store.store import Store

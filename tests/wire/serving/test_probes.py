@@ -18,7 +18,7 @@ from popmq_server.embedded.writer.writer import Writer
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import StartError, unavailable
 from popmq_server.monitoring import port as monitoring
-from popmq_server.monitoring.port import Health, MonitoringPort
+from popmq_server.monitoring.port import MonitoringPort, ProbeAnswer
 from popmq_server.options import HOST
 from popmq_server.ports import opened
 from popmq_server.process import serving
@@ -169,7 +169,7 @@ def test_a_host_that_is_not_here_is_a_start_error_with_the_cure(folder: Path, po
 
 def test_probes_are_answered_beside_connections_that_send_nothing(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr(monitoring, "CONNECTIONS_MAX", 2)
-    served = MonitoringPort(opened([HOST], port)[0], lambda *_: [], {"/healthz": lambda: Health(True, "ok")})
+    served = MonitoringPort(opened([HOST], port)[0], lambda *_: [], {"/healthz": lambda: ProbeAnswer(True, "ok")})
     try:
         idle = [socket.create_connection((HOST, port), timeout=CALL_S) for _ in range(6)]
         assert get(port, "/healthz") == (200, "ok")

@@ -41,7 +41,7 @@ from popmq_server.embedded.store.keys import (
     U64,
 )
 from popmq_server.embedded.store.lmdb import Transaction
-from popmq_server.embedded.store.rows import RowReader
+from popmq_server.embedded.store.row_formats import RowReader
 from popmq_server.embedded.store.store import ReadOnlyStore, reading
 from popmq_server.errors import StartError
 from popmq_server.values.fields import LITE_TOPIC, MESSAGE_GROUP, text

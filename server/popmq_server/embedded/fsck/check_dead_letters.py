@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from popmq_server.embedded.fsck import check_rows
-from popmq_server.embedded.rules.delivery import deadletter, history
+from popmq_server.embedded.rules.delivery import deadletter, lease_history
 from popmq_server.embedded.rules.topics.index import WIDE_HEAD, WIDE_NAME
 from popmq_server.embedded.rules.topics.log import Log, entries, is_readable
 from popmq_server.embedded.rules.topics.topic import IDX_HEAD, IDX_RANGE
@@ -82,14 +82,14 @@ def _check_redriven(kv: Transaction, state: State) -> Iterator[str]:
     """
     for topic_id, queue, row in check_rows.history_rows_of(kv):
         where, offset = (GroupId(row.group_id), TopicId(topic_id)), row.first
-        if row.how != history.REDRIVEN or not _tells_all(state, where):
+        if row.how != lease_history.REDRIVEN or not _tells_all(state, where):
             continue
         if not entries(kv, topic_id, queue, offset, 1):  # its chunk is gone, and perhaps the later rows
             continue
         begun = kv.get("begin", POFF_KEY.pack(*where, queue))
         if begun is not None and U64.unpack(begun)[0] > offset:
             continue
-        others = [one for one in history.rows(kv, topic_id, queue, offset) if one.group_id == row.group_id]
+        others = [one for one in lease_history.rows(kv, topic_id, queue, offset) if one.group_id == row.group_id]
         later = any((one.ck_id, one.sub) != (row.ck_id, row.sub) and one.ended_ms >= row.ended_ms for one in others)
         unread = offset >= state.poff.get((*where, queue), 0) and is_readable(kv, topic_id, queue, offset)
         if not later and not unread and (queue, offset) not in _held(kv, state, where):

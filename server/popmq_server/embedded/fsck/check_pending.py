@@ -137,7 +137,7 @@ def check_stages(kv: Transaction, state: State) -> Iterator[str]:
     yield from _check_blocks(kv, messages, size)
     used: Counter[int] = Counter()
     for _, raw in kv.scan("staged"):
-        one = stages.Staged(*stages.STAGED.unpack_from(raw))
+        one = stages.StageRow(*stages.STAGED.unpack_from(raw))
         used[one.number] += 1
         found = messages[one.number], size[one.number]
         if found != (one.messages, one.bytes):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from popmq_server.embedded.store import history_rows
 from popmq_server.embedded.store.datafile.checksums import corrected, is_usable
-from popmq_server.embedded.store.history_rows import Row
+from popmq_server.embedded.store.history_rows import HistoryRow
 from popmq_server.embedded.store.keys import DATABASES, HIST_KEY
 from popmq_server.embedded.store.lmdb import Transaction
 
@@ -40,7 +40,7 @@ def _sentence(name: str, key: bytes, found: tuple[bytes, bytes] | None) -> str:
     return f"{row}: one bit is wrong in {where}; `popmq check --repair` corrects the file"
 
 
-def history_rows_of(kv: Transaction) -> Iterator[tuple[int, int, Row]]:
+def history_rows_of(kv: Transaction) -> Iterator[tuple[int, int, HistoryRow]]:
     """(T, Q, row) of every row that can be read."""
     for key, value in kv.scan("hist"):
         topic_id, queue, *_ = HIST_KEY.unpack(key)

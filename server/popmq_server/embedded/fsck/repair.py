@@ -47,7 +47,7 @@ from popmq_server.embedded.store.keys import (
     U64,
 )
 from popmq_server.embedded.store.lmdb import DiskFault, MapFull, Transaction, refused_by_system
-from popmq_server.embedded.store.rows import RowReader
+from popmq_server.embedded.store.row_formats import RowReader
 from popmq_server.embedded.store.store import FORMAT_ROW, Store, reading
 from popmq_server.errors import CommitFailed, StartError, UnreadableRow
 from popmq_server.values.limits import (

@@ -117,8 +117,10 @@ class Aside:
 
 def _piece(
     kv: Transaction, scope: Scope, at: int | None, messages_max: int, bytes_max: int, some: bool
-) -> search.Found:
-    return search.Search(kv, scope, messages_max, bytes_max, some).run(search.begin(kv, scope) if at is None else at)
+) -> search.FoundPiece:
+    return search.SearchPiece(kv, scope, messages_max, bytes_max, some).run(
+        search.begin(kv, scope) if at is None else at
+    )
 
 
 def _position(token: str, scope: Scope) -> int | None:

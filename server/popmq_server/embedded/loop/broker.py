@@ -47,7 +47,7 @@ from popmq_server.contract.commands.sessions import Assignment, Heartbeat
 from popmq_server.contract.commands.store import Piece
 from popmq_server.contract.engine import ProducerStream, RoomForAnswers
 from popmq_server.embedded.loop import in_pieces
-from popmq_server.embedded.loop.backup import backup
+from popmq_server.embedded.loop.backup_stream import backup
 from popmq_server.embedded.loop.consumers import Consumers
 from popmq_server.embedded.loop.hashes import with_hashes
 from popmq_server.embedded.loop.in_pieces import REPEATED, InPieces, any_later

@@ -32,7 +32,7 @@ from popmq_server.values.outgoing import hash8
 from popmq_server.values.records import (
     Counters,
     Group,
-    Held,
+    HeldNumbers,
     Lites,
     OpenChunk,
     Owner,
@@ -93,7 +93,7 @@ class AllTables:
     def _declare_leases(self, tables: Tables) -> None:
         """Declares the tables that follow from CheckPoints and leases: lease_sums.py."""
         derived = tables.derived
-        self.held: Table[GroupTopic, Held] = derived(GROUP, TOPIC)
+        self.held: Table[GroupTopic, HeldNumbers] = derived(GROUP, TOPIC)
         #: Messages leased by ordinary pops, for the limit.
         self.in_flight: Table[GroupQueue, int] = derived(GROUP, TOPIC, QUEUE)
         #: Owner → messages under its lease; its messages in the retry topic, tied to their CheckPoint.

@@ -30,7 +30,7 @@ from popmq_server.embedded.store.checkpoint import (
 from popmq_server.embedded.store.keys import SUB_OWNER, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.values.ids import GroupId, MessageGroup, TopicId
-from popmq_server.values.records import RETRY_QUEUE, Held
+from popmq_server.values.records import RETRY_QUEUE, HeldNumbers
 
 K = TypeVar("K")
 Sum = defaultdict[K, int]
@@ -57,14 +57,14 @@ _NO_ATTEMPT = b'["",'
 _FIRST, _SECOND = operator.itemgetter(0), operator.itemgetter(1)
 
 
-def shifted(held: Held, kind: int, owner_id: int, count: int) -> Held:
+def shifted(held: HeldNumbers, kind: int, owner_id: int, count: int) -> HeldNumbers:
     """`held` plus `count` (may be negative) members of a CheckPoint."""
     ordinary, owned, backoff = held
     if owner_id:
-        return Held(ordinary, owned + count, backoff)
+        return HeldNumbers(ordinary, owned + count, backoff)
     if kind == BACKOFF:
-        return Held(ordinary, owned, backoff + count)
-    return Held(ordinary + count, owned, backoff)
+        return HeldNumbers(ordinary, owned, backoff + count)
+    return HeldNumbers(ordinary + count, owned, backoff)
 
 
 def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:
@@ -190,7 +190,7 @@ class _Sums:
         for (group_id, topic_id, kind, owner_id, queue), count in self.held.items():
             for where in ((group_id, topic_id), (group_id, state.parent_of(topic_id))):
                 if where[1]:
-                    state.held.load(where, shifted(state.held.get(where, Held()), kind, owner_id, count))
+                    state.held.load(where, shifted(state.held.get(where, HeldNumbers()), kind, owner_id, count))
             if owner_id:
                 state.owned.load(owner_id, state.owned.get(owner_id, 0) + count)
             elif kind != BACKOFF:

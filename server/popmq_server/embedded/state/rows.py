@@ -13,12 +13,12 @@ from popmq_server.embedded.store.keys import (
     U64,
 )
 from popmq_server.embedded.store.lmdb import Transaction
-from popmq_server.embedded.store.rows import (
+from popmq_server.embedded.store.row_formats import (
     ID,
     PAIR,
-    Key,
+    KeyFormat,
+    RowFormat,
     RowReader,
-    Rows,
     json_rows,
     numbers,
     packed,
@@ -64,11 +64,13 @@ def _text(raw: bytes | memoryview) -> str:
 
 
 #: Names by kind. Those of lite topics have their parent's id, so they are not found once that is deleted.
-_NAME = Key(lambda key: (key[0] + key[1]).encode(), lambda raw: (chr(raw[0]), raw[1:].decode()))
-_LITE = Key(lambda key: LITE_NAME + U32.pack(key[0]) + key[1].encode(), lambda raw: (u32(raw[1:5]), raw[5:].decode()))
+_NAME = KeyFormat(lambda key: (key[0] + key[1]).encode(), lambda raw: (chr(raw[0]), raw[1:].decode()))
+_LITE = KeyFormat(
+    lambda key: LITE_NAME + U32.pack(key[0]) + key[1].encode(), lambda raw: (u32(raw[1:5]), raw[5:].decode())
+)
 LITE_NAMES = packed_keys("name", _LITE, U32.pack, u32, LITE_NAME)
-_TOKEN = Key(lambda key: STAT_KEY.pack(key[0], key[1]) + key[2], lambda raw: (*STAT_KEY.unpack(raw[:8]), raw[8:]))
-_OWNER = Key(lambda key: U32.pack(key[0]) + key[1], lambda raw: (u32(raw[:4]), raw[4:]))
+_TOKEN = KeyFormat(lambda key: STAT_KEY.pack(key[0], key[1]) + key[2], lambda raw: (*STAT_KEY.unpack(raw[:8]), raw[8:]))
+_OWNER = KeyFormat(lambda key: U32.pack(key[0]) + key[1], lambda raw: (u32(raw[:4]), raw[4:]))
 
 
 def _read_names(reader: RowReader) -> Iterator[tuple[tuple[str, str], int]]:
@@ -77,12 +79,12 @@ def _read_names(reader: RowReader) -> Iterator[tuple[tuple[str, str], int]]:
             yield _NAME.unpack(raw), u32(value)
 
 
-NAMES = Rows(packed_keys("name", _NAME, U32.pack, u32).store, _read_names)
+NAMES = RowFormat(packed_keys("name", _NAME, U32.pack, u32).store, _read_names)
 
 
-def ends(store: StoreChange) -> Rows:
+def ends(store: StoreChange) -> RowFormat:
     """The ends of the queues. `State` loads both, by topic."""
-    return Rows(store, lambda _: iter(()))
+    return RowFormat(store, lambda _: iter(()))
 
 
 def _group(_: int, fields: dict[str, Any]) -> Group:
@@ -132,5 +134,5 @@ SUBSCRIPTIONS = json_rows("sub", Subscription, PAIR)
 SWEEPS = json_rows("sweep", SweepWork, PAIR, made=_sweep)
 TOPIC_STATS = packed_keys("tstat", ID, *numbers(TopicStat))
 TOKENS = json_rows("tok", Token, _TOKEN)
-SCHEDULES = json_rows("cron", Schedule, Key(str.encode, lambda raw: bytes(raw).decode()))
-COUNTERS = Rows(_store_counters, _read_counters)
+SCHEDULES = json_rows("cron", Schedule, KeyFormat(str.encode, lambda raw: bytes(raw).decode()))
+COUNTERS = RowFormat(_store_counters, _read_counters)

@@ -37,7 +37,7 @@ from popmq_server.embedded.store.keys import (
     U64,
 )
 from popmq_server.embedded.store.lmdb import Transaction
-from popmq_server.embedded.store.rows import RowReader
+from popmq_server.embedded.store.row_formats import RowReader
 from popmq_server.embedded.store.table import Undo
 from popmq_server.embedded.store.tables import (
     GROUP,

@@ -45,7 +45,7 @@ from popmq_server.values.records import (
     IN_FLIGHT_MAX,
     Counters,
     Group,
-    Held,
+    HeldNumbers,
     Lites,
     Stat,
     Topic,
@@ -93,7 +93,7 @@ class Tx:
         self.coming: dict[int, int] = {}
         #: Message bytes in the answers of this batch: batch.py.
         self.answered = 0
-        #: The dead letters that the commands of this transaction may still write (deadletter.Budget).
+        #: The dead letters that the commands of this transaction may still write (deadletter.DeadLetterBudget).
         self.dead_budget: Any = None
         #: (group name or None for all groups, topic name or lite_watch.wake_key) that Pops have to look at again.
         self.woken: set[tuple[str | None, str]] = set()
@@ -223,10 +223,10 @@ class Tx:
         These are held, clients, owned, in_flight, locks and pins. No other place updates them, so they agree.
         """
         state, where, moved = self.state, (ck.group_id, ck.topic_id), sign * bits.bit_count()
-        state.held[where] = shifted(state.held.get(where, Held()), ck.kind, ck.owner_id, moved)
+        state.held[where] = shifted(state.held.get(where, HeldNumbers()), ck.kind, ck.owner_id, moved)
         if parent := state.parent_of(ck.topic_id):
             above = (ck.group_id, parent)
-            state.held[above] = shifted(state.held.get(above, Held()), ck.kind, ck.owner_id, moved)
+            state.held[above] = shifted(state.held.get(above, HeldNumbers()), ck.kind, ck.owner_id, moved)
         if ck.kind != BACKOFF:
             self._count_client((ck.group_id, ck.client), moved)
         if ck.owner_id:

@@ -6,8 +6,8 @@ wrote the store can still open it.
 
 A new number is needed if an older release would misread the data of a newer one. It is **not** needed for
 
-    a new field of a JSON row           rows.py keeps fields that it does not know; missing ones get defaults
-    a new counter after the others      a missing one is zero (rows.py:numbers)
+    a new field of a JSON row           row_formats.py keeps fields that it does not know; missing ones get defaults
+    a new counter after the others      a missing one is zero (row_formats.py:numbers)
     a new database that an older release may ignore without being wrong
 
 Tables with many rows are never rewritten when a store is opened. So each value whose layout may change has a layout

@@ -48,7 +48,7 @@ _HAS_SUB, _HAS_POP, _HAS_DUE, _HAS_RENEWALS, _HAS_BACK = 0x08, 0x10, 0x20, 0x40,
 _NONE_DONE, _ALL_DONE, _SOME_DONE = 0, 1, 2
 
 
-class Row(NamedTuple):
+class HistoryRow(NamedTuple):
     """One row. `done`: a bit for each of `length` offsets from `first` on; the others ended by `how`.
 
     `popped_ms` 0: the message was under no lease. `due_ms`: the lease's last deadline, 0 when its owner had it.
@@ -78,7 +78,7 @@ class Row(NamedTuple):
         return self.first + self.length
 
 
-def add(kv: Transaction, topic_id: int, queue: int, row: Row) -> None:
+def add(kv: Transaction, topic_id: int, queue: int, row: HistoryRow) -> None:
     """Appends a row to the block at or before its offset, or begins a new block with it."""
     key = HIST_KEY.pack(topic_id, queue, row.first, row.ck_id, row.sub)
     last = HIST_KEY.pack(topic_id, queue, row.first, (1 << 64) - 1, (1 << 16) - 1)
@@ -102,7 +102,7 @@ def _opened(raw: bytes) -> bytes:
     return body
 
 
-def _longer(key: bytes, block: bytes, row: Row) -> bytes:
+def _longer(key: bytes, block: bytes, row: HistoryRow) -> bytes:
     """Appends a row to a block without its checksum; returns the block with one."""
     span, base_ms, size = _HEAD.unpack_from(block)
     _, _, first, ck_id, _ = HIST_KEY.unpack(key)
@@ -120,7 +120,7 @@ def _longer(key: bytes, block: bytes, row: Row) -> bytes:
     return _CHECK.pack(_BLOCK, zlib.crc32(body)) + body
 
 
-def _pack(row: Row, first: int, ck_id: int, base_ms: int, texts: list[int]) -> bytes:
+def _pack(row: HistoryRow, first: int, ck_id: int, base_ms: int, texts: list[int]) -> bytes:
     """Encodes a row for a block whose first row has this offset, CheckPoint and time."""
     flags, more = row.how, list[int]()
     if row.sub:
@@ -173,12 +173,12 @@ def stop_of(key: bytes, raw: memoryview | bytes) -> int:
     return first + int(_HEAD.unpack_from(raw, _CHECK.size)[0])
 
 
-def read(key: bytes, raw: memoryview | bytes) -> list[Row]:
+def read(key: bytes, raw: memoryview | bytes) -> list[HistoryRow]:
     """The rows of a stored value, in the order in which they were added. Raises ValueError when it is damaged."""
     return [_old_row(key, raw)] if raw[0] == 0 else list(_rows(key, _opened(bytes(raw))))
 
 
-def _readable(key: bytes, raw: memoryview) -> list[Row]:
+def _readable(key: bytes, raw: memoryview) -> list[HistoryRow]:
     """The rows of a stored value; none of a damaged one, so that callers still get the rows of other values."""
     try:
         return read(key, raw)
@@ -186,7 +186,7 @@ def _readable(key: bytes, raw: memoryview) -> list[Row]:
         return []
 
 
-def _rows(key: bytes, raw: bytes) -> Iterator[Row]:
+def _rows(key: bytes, raw: bytes) -> Iterator[HistoryRow]:
     _, base_ms, size = _HEAD.unpack_from(raw)
     _, _, first, ck_id, _ = HIST_KEY.unpack(key)
     at = _HEAD.size + size
@@ -204,7 +204,7 @@ def _rows(key: bytes, raw: bytes) -> Iterator[Row]:
         back_ms = ended_ms + _unsigned(numbers.next()) if flags & _HAS_BACK else 0
         done = numbers.done(length)
         head = group_id, first + place, length, ck, sub, flags & _HOW, popped_ms, due_ms, ended_ms, done
-        yield Row(*head, texts[client], texts[reason], attempt, renewals, renewed_ms, back_ms)
+        yield HistoryRow(*head, texts[client], texts[reason], attempt, renewals, renewed_ms, back_ms)
 
 
 class _Numbers:
@@ -244,7 +244,7 @@ def _texts(raw: bytes) -> list[str]:
     return found
 
 
-def _old_row(key: bytes, raw: memoryview | bytes) -> Row:
+def _old_row(key: bytes, raw: memoryview | bytes) -> HistoryRow:
     _, _, first, ck_id, sub = HIST_KEY.unpack(key)
     group_id, how, popped_ms, due_ms, ended_ms, count = _OLD_HEAD.unpack_from(raw)
     more, start = (0, 0, 0, 0), _OLD_HEAD.size
@@ -254,10 +254,10 @@ def _old_row(key: bytes, raw: memoryview | bytes) -> Row:
     done = int.from_bytes(raw[start:stop], "little")
     client, _, reason = bytes(raw[stop:]).decode().partition("\0")
     head = group_id, first, count, ck_id, sub, how & ~_OLD_HAS_MORE, popped_ms, due_ms, ended_ms, done
-    return Row(*head, client, reason, *more)
+    return HistoryRow(*head, client, reason, *more)
 
 
-def of_message(kv: Transaction, topic_id: int, queue: int, offset: int, reach: int, rows_max: int) -> list[Row]:
+def of_message(kv: Transaction, topic_id: int, queue: int, offset: int, reach: int, rows_max: int) -> list[HistoryRow]:
     """The rows that cover a message; `reach`: how many offsets a row covers at most.
 
     Scans the blocks that begin at most `reach` + SPAN_MAX before the message and decodes those that reach it. Of rows
@@ -265,7 +265,7 @@ def of_message(kv: Transaction, topic_id: int, queue: int, offset: int, reach: i
     """
     start = HIST_KEY.pack(topic_id, queue, max(0, offset - reach - SPAN_MAX), 0, 0)
     stop = HIST_KEY.pack(topic_id, queue, offset + 1, 0, 0)
-    found: dict[tuple[int, int, int], Row] = {}
+    found: dict[tuple[int, int, int], HistoryRow] = {}
     seen = 0
     for key, value in itertools.takewhile(lambda pair: pair[0] < stop, kv.scan("hist", stop[:6], start)):
         if seen >= rows_max:

@@ -18,7 +18,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from popmq_server.embedded.store.rows import RowReader, Rows
+from popmq_server.embedded.store.row_formats import RowFormat, RowReader
 from popmq_server.embedded.store.table import Changes, Table
 
 
@@ -40,7 +40,7 @@ MESSAGE_GROUP, OWNER, OTHER = Role.MESSAGE_GROUP, Role.OWNER, Role.OTHER
 class _Declared(NamedTuple):
     table: Table[Any, Any] | dict[Any, Any]
     roles: tuple[Role, ...]
-    rows: Rows | None = None
+    rows: RowFormat | None = None
     transient: bool = False
 
 
@@ -51,7 +51,7 @@ class Tables:
         self._declared: list[_Declared] = []
         self.changes = Changes()
 
-    def stored(self, rows: Rows, *roles: Role) -> Table[Any, Any]:
+    def stored(self, rows: RowFormat, *roles: Role) -> Table[Any, Any]:
         """A table with rows in the store."""
         return self._declare(Table(rows.store), roles, rows)
 
@@ -74,7 +74,7 @@ class Tables:
         self._declare(table, ())
 
     def _declare(
-        self, table: Table[Any, Any], roles: tuple[Role, ...], rows: Rows | None = None, transient: bool = False
+        self, table: Table[Any, Any], roles: tuple[Role, ...], rows: RowFormat | None = None, transient: bool = False
     ) -> Table[Any, Any]:
         table.changes = self.changes
         self._declared.append(_Declared(table, roles, rows, transient))

@@ -45,7 +45,7 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         ("ended transactions", Stateless(transaction.forget)),
         ("stages", stages.Tidying()),
         ("unique ids", unique.ForgettingIds()),
-        ("lite topics", lite_topics.Upkeep()),
+        ("lite topics", lite_topics.IdleLiteTopics()),
         ("clock of schedules", Stateless(occurrences.turn)),
         ("clock of the machine", ClockWatch()),
         ("sizes of topics", size_limit.Watching()),

@@ -17,7 +17,7 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from popmq_server.errors import Refused
-from popmq_server.protocols.access.key_limits import NO_LIMITS, KeyLimits, Use
+from popmq_server.protocols.access.key_limits import NO_LIMITS, KeyLimits, KeyUse
 from popmq_server.protocols.access.proofs import Claim, Secret
 from popmq_server.values.reach import EVERYWHERE, Reach, matches
 
@@ -118,7 +118,7 @@ class Key:
         self.expires_ms = expires_ms
         self.limits = limits
         self.certificates = frozenset(certificates)
-        self.use = Use(name)
+        self.use = KeyUse(name)
         #: What it may receive.
         self.reach: Reach = tuple((one.topic, one.group) for one in self.grants if one.permission in ("receive", "*"))
         self._secrets = tuple(secrets)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq_server.protocols.access.access_keys import CALLER, Key
-from popmq_server.protocols.access.key_limits import Use
+from popmq_server.protocols.access.key_limits import KeyUse
 
 #: Adds the bytes of an answer to what a call has in flight.
 Answered = Callable[[int], None]
@@ -44,7 +44,7 @@ class _Bytes:
 
     def __init__(self, context: Any, key: Key, size: int) -> None:
         self._key = key
-        self._use: Use = key.use
+        self._use: KeyUse = key.use
         self._use.begins(key.limits, size)
         self._size = size
         #: Bytes that were read, and those of them that no written answer has taken the place of.

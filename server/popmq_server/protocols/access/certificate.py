@@ -43,7 +43,7 @@ _COMMON_NAME, _COMMON_NAME_MAX = "PopMQ development", 64
 _DNS_NAME_MAX = 253
 
 
-class Pair(NamedTuple):
+class CertificatePair(NamedTuple):
     """A certificate chain and its private key, and the authorities of clients' certificates, "" for none; as PEM.
 
     Never logged: the key is a secret.
@@ -95,7 +95,7 @@ class Certificate:
                 left / timedelta(hours=1),
             )
 
-    def current(self) -> Pair:
+    def current(self) -> CertificatePair:
         """The pair for a new connection: another object after the files were replaced by a valid pair.
 
         Files are replaced one by one: an unusable pair is read again when one of its files changes.
@@ -156,10 +156,10 @@ def development(
     return Certificate(cert, key, clock, client_ca)
 
 
-def _read(cert: pathlib.Path, key: pathlib.Path, client_ca: pathlib.Path | None = None) -> Pair:
+def _read(cert: pathlib.Path, key: pathlib.Path, client_ca: pathlib.Path | None = None) -> CertificatePair:
     """Reads the files and checks that the pair matches. Raises one of FAULTS."""
     # The broker serves the bytes checked here: it does not read the files again.
-    pair = Pair(cert.read_bytes(), key.read_bytes(), client_ca.read_bytes() if client_ca else b"")
+    pair = CertificatePair(cert.read_bytes(), key.read_bytes(), client_ca.read_bytes() if client_ca else b"")
     served = x509.load_pem_x509_certificates(pair.chain)[0]
     if serialization.load_pem_private_key(pair.key, None).public_key() != served.public_key():
         raise ValueError("the key is of another certificate")

@@ -48,7 +48,7 @@ class KeyLimited(Refused):
         self.message = f"{self._what}; retry after {self.retry_after_ms} ms"
 
 
-class Use:
+class KeyUse:
     """What a key uses at this moment, and how often it was refused, by limit. For the event loop's thread."""
 
     __slots__ = (

@@ -1,6 +1,6 @@
 """The clients that popped, pulled or sent lately, also those without a session: what each call leaves behind.
 
-    Pop, Pull, Send, and those of apache.rocketmq.v2 ──▶ `began` ──▶ a Use of (connection, key, client id, what, names)
+    Pop, Pull, Send, also of apache.rocketmq.v2 ──▶ `began` ──▶ a CallCount of (connection, key, client id, what, names)
     ListSessions ──▶ `listed` ──▶ the uses as rows: one for each client and group, and one for what it sent
 
 A call costs one look-up, so everything else is done where rows are listed. Send and Pull of popmq.v1 name no client:
@@ -38,7 +38,7 @@ class Name(NamedTuple):
     topic: str
 
 
-class Use:
+class CallCount:
     """How often a client did one thing, and when last."""
 
     __slots__ = ("calls", "last_ms", "name")
@@ -63,7 +63,7 @@ class Caller:
     pulls: int = 0
     sends: int = 0
 
-    def add(self, use: Use) -> None:
+    def add(self, use: CallCount) -> None:
         """Counts a use."""
         self.topics.add(use.name.topic)
         self.last_ms = max(self.last_ms, use.last_ms)
@@ -75,9 +75,9 @@ class RecentCalls:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._uses: dict[tuple[str, str, str, What, str, str], Use] = {}
+        self._uses: dict[tuple[str, str, str, What, str, str], CallCount] = {}
 
-    def began(self, what: What, group: str, topic: str, client_id: str = "") -> Use:
+    def began(self, what: What, group: str, topic: str, client_id: str = "") -> CallCount:
         """Counts a call, before it waits for messages. A refused one is taken back: its names may not exist."""
         call, key = logs.CALL.get(), CALLER.get()
         peer, whose = call.peer() if call is not None else "", key.name if isinstance(key, Key) else ""
@@ -87,16 +87,16 @@ class RecentCalls:
         use.last_ms = self._clock.now_ms()
         return use
 
-    def refused(self, use: Use) -> None:
+    def refused(self, use: CallCount) -> None:
         """Takes a call back."""
         use.calls -= 1
         if use.calls <= 0:
             self._uses.pop(use.name, None)
 
-    def _added(self, name: Name) -> Use:
+    def _added(self, name: Name) -> CallCount:
         if len(self._uses) >= USES_MAX:
             self._forget()
-        use = self._uses[name] = Use(name)
+        use = self._uses[name] = CallCount(name)
         return use
 
     def _forget(self) -> None:
@@ -129,7 +129,7 @@ class RecentCalls:
         return list(rows.values())
 
 
-def _clients(uses: Iterable[Use]) -> dict[tuple[str, str], str]:
+def _clients(uses: Iterable[CallCount]) -> dict[tuple[str, str], str]:
     """The client id of each connection and key, where the calls name exactly one: a proxy has many clients on one."""
     found: dict[tuple[str, str], str] = {}
     for use in uses:

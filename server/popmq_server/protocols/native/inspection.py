@@ -18,7 +18,7 @@ from popmq_server.contract.commands.inspection import DeadLetterReasons, Message
 from popmq_server.errors import invalid, not_one_of
 from popmq_server.protocols import validation
 from popmq_server.protocols.native import pages, requests, responses
-from popmq_server.protocols.native.native import Service
+from popmq_server.protocols.native.native import NativeServicer
 from popmq_server.protocols.native.requests import INT64_MAX, POP_BYTES, POP_MESSAGES, read
 from popmq_server.protocols.refusals import error_info
 from popmq_server.protocols.validation import ENTRIES_MAX
@@ -34,7 +34,7 @@ from popmq_server.values.message import (
 SEARCH_BYTES_MAX = 256
 
 
-class InspectionService(Service):
+class InspectionService(NativeServicer):
     """`native` counts requests and messages."""
 
     async def Peek(self, raw: bytes) -> bytes:

@@ -203,7 +203,7 @@ def _owner(name: str) -> str:
     return check_text(name, "owner", requests.OWNER_BYTES_MAX, required=True)
 
 
-class Service:
+class NativeServicer:
     """What the services beside NativeService share with it: the engine and the counters."""
 
     def __init__(self, engine: Engine, traffic: Traffic, metrics: Metrics) -> None:

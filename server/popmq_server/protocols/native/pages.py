@@ -35,14 +35,14 @@ class Sized(Paged, Protocol):
     def page_size(self) -> int: ...
 
 
-class Page(TypedDict):
+class PageFields(TypedDict):
     """The fields of a Listing."""
 
     rows_max: int
     after: str
 
 
-def asked(request: Sized) -> Page:
+def asked(request: Sized) -> PageFields:
     """The page that a request asks for; without a size it asks for everything. Raises Refused."""
     return {"rows_max": check_range(request.page_size, "page_size", 0, ENTRIES_MAX), "after": begin(request)}
 

@@ -33,7 +33,7 @@ from popmq_server.protocols.native import (
     requests,
     responses,
 )
-from popmq_server.protocols.native.native import Service
+from popmq_server.protocols.native.native import NativeServicer
 from popmq_server.protocols.native.requests import INT64_MAX, MAX_ATTEMPTS_MAX, read
 from popmq_server.values import limits
 from popmq_server.values.message import (
@@ -51,7 +51,7 @@ ATTEMPTS_MAX = 10_000
 HELD_AT_ONCE = 2000
 
 
-class PullingService(Service):
+class PullingService(NativeServicer):
     """`native` counts requests and messages."""
 
     # ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,13 +11,13 @@ from popmq_server.contract.commands import (
 )
 from popmq_server.errors import Refused
 from popmq_server.protocols.native import requests
-from popmq_server.protocols.native.native import Service
+from popmq_server.protocols.native.native import NativeServicer
 from popmq_server.protocols.native.requests import read
 from popmq_server.protocols.refusals import entry_info
 from popmq_server.values.message import check_range, check_text
 
 
-class StagingService(Service):
+class StagingService(NativeServicer):
     """Stages messages, commits batches of them, and drops what is not committed."""
 
     async def Stage(self, raw: bytes) -> Message:

@@ -30,10 +30,10 @@ from popmq_server.contract.engine import Engine
 from popmq_server.errors import Refused, lapsed
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.rocketmq import leases
-from popmq_server.protocols.rocketmq.call import Call
-from popmq_server.protocols.rocketmq.clients import Client, Clients, Service
+from popmq_server.protocols.rocketmq.call import RocketmqCall
+from popmq_server.protocols.rocketmq.clients import Client, Clients, RocketmqServicer
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
-from popmq_server.protocols.rocketmq.remembered import Finished, Held
+from popmq_server.protocols.rocketmq.remembered import FinishedHandles, NewestHandles
 from popmq_server.protocols.rocketmq.status import (
     OK,
     OK_ENCODED,
@@ -49,15 +49,17 @@ _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
 NO_DELAY_MS = 10_000
 
 
-class AckService(Service):
+class AckService(RocketmqServicer):
     """`held`: handles delivered to clients that do not send handles."""
 
-    def __init__(self, engine: Engine, clients: Clients, held: Held, traffic: Traffic, metrics: Metrics) -> None:
+    def __init__(
+        self, engine: Engine, clients: Clients, held: NewestHandles, traffic: Traffic, metrics: Metrics
+    ) -> None:
         super().__init__(engine, clients, traffic, metrics)
         self._held = held
-        self._finished = Finished()
+        self._finished = FinishedHandles()
 
-    async def AckMessage(self, request: rpc.AckMessageRequest, call: Call) -> rpc.AckMessageResponse | bytes:
+    async def AckMessage(self, request: rpc.AckMessageRequest, call: RocketmqCall) -> rpc.AckMessageResponse | bytes:
         """Acks each entry; returns one result per entry, in order."""
         topic, group = _names(request, call)
         if not 0 < len(request.entries) <= ENTRIES_MAX:
@@ -84,7 +86,7 @@ class AckService(Service):
         alike = len({status.code for status in statuses}) == 1
         return rpc.AckMessageResponse(status=statuses[0] if alike else _MIXED, entries=entries)
 
-    def _status(self, text: str, group: str, result: Refused | None, call: Call) -> pb.Status:
+    def _status(self, text: str, group: str, result: Refused | None, call: RocketmqCall) -> pb.Status:
         if result is None or (result.code == "HANDLE_LAPSED" and self._finished.has(text, group)):
             return OK
         self._metrics.refusals.labels(result.code).inc()
@@ -96,7 +98,7 @@ class AckService(Service):
             self._traffic.moved("Ack", group, topic, done)
 
     async def ChangeInvisibleDuration(
-        self, request: rpc.ChangeInvisibleDurationRequest, call: Call
+        self, request: rpc.ChangeInvisibleDurationRequest, call: RocketmqCall
     ) -> rpc.ChangeInvisibleDurationResponse:
         """The lease ends invisible_duration from now; 0 releases the message. Returns the handle from now on."""
         client = self._clients.heard(call)
@@ -116,7 +118,7 @@ class AckService(Service):
         return rpc.ChangeInvisibleDurationResponse(status=OK, receipt_handle=renewed or request.receipt_handle)
 
     async def ForwardMessageToDeadLetterQueue(
-        self, request: rpc.ForwardMessageToDeadLetterQueueRequest, call: Call
+        self, request: rpc.ForwardMessageToDeadLetterQueueRequest, call: RocketmqCall
     ) -> rpc.ForwardMessageToDeadLetterQueueResponse:
         """Moves a message to the dead letter topic because the client gave up. OK also for a repeat."""
         topic, group = _names(request, call)
@@ -130,7 +132,7 @@ class AckService(Service):
                 raise
         return rpc.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
-    async def _held_by(self, call: Call, group: str, message_id: str) -> str:
+    async def _held_by(self, call: RocketmqCall, group: str, message_id: str) -> str:
         """The handle of a message that a client names only by its id; "" if it holds no such message.
 
         After a restart only the store knows it.
@@ -165,7 +167,7 @@ class AckService(Service):
         await self._engine.ask(queries.Topics(topic))
 
 
-def _names(request: object, call: Call) -> tuple[str, str]:
+def _names(request: object, call: RocketmqCall) -> tuple[str, str]:
     """(topic, group) of a request that has both."""
     return (
         topic_name(request.topic, call.namespace),  # type: ignore[attr-defined]  # requests share no base class
@@ -194,7 +196,7 @@ def _acked(entries: Iterable[rpc.AckMessageEntry], texts: list[str]) -> bytes:
     return b"".join(parts)
 
 
-def _changed(handle: str, invisible_ms: int, call: Call, client: Client) -> Change:
+def _changed(handle: str, invisible_ms: int, call: RocketmqCall, client: Client) -> Change:
     """Node's push consumers send 0, or doubles of its first delay, when they mean the group's backoff; taken
     literally, 0 would let them retry at once, forever.
     """

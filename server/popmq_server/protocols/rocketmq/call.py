@@ -22,7 +22,7 @@ CLIENT_ID_CHARACTERS_MAX = 512
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class Call(NamedTuple):
+class RocketmqCall(NamedTuple):
     """Header values are opaque texts, "" when absent.
 
     `language`: JAVA, GO, PYTHON, RUST, DOTNET, CPP, HTTP (that is Node). `remaining_s`: seconds until the client's
@@ -52,18 +52,18 @@ class Call(NamedTuple):
             raise Declined(pb.BAD_REQUEST, "the header x-mq-client-id has a control character in it")
 
 
-def call_of(context: Any) -> Call:
+def call_of(context: Any) -> RocketmqCall:
     """Reads the headers of a call."""
     said = dict(context.invocation_metadata() or ()).get
     client_id, language, namespace = said("x-mq-client-id", ""), said("x-mq-language", ""), said("x-mq-namespace", "")
-    return Call(client_id, language, namespace, context.time_remaining)
+    return RocketmqCall(client_id, language, namespace, context.time_remaining)
 
 
 #: Pauses before each repeat of an answer with settings, in seconds.
 REPEATS_S = (0.3, 1.0)
 
 
-class Outlet:
+class TelemetryStream:
     """One Telemetry stream: sends commands to its client, one at a time. `key`: the access key that opened it."""
 
     def __init__(self, write: Callable[[bytes], Any], key: Key | None = None) -> None:

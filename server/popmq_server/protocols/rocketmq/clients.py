@@ -28,8 +28,8 @@ from popmq_server.protocols.access import access_keys
 from popmq_server.protocols.access.access_keys import Need
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.rocketmq import leases
-from popmq_server.protocols.rocketmq.call import Call, Outlet
-from popmq_server.protocols.rocketmq.messages import Row, delivered
+from popmq_server.protocols.rocketmq.call import RocketmqCall, TelemetryStream
+from popmq_server.protocols.rocketmq.messages import DeliveredRow, delivered
 from popmq_server.protocols.rocketmq.names import resource_of
 from popmq_server.protocols.traffic import Traffic
 
@@ -67,7 +67,7 @@ class Client:
         self.timeout_ms = 0  # of its calls, 0 = unknown
         self.group = ""  # of a consumer, in the engine's form
         self.topics: frozenset[str] = frozenset()  # that it reads
-        self.outlets: list[Outlet] = []
+        self.outlets: list[TelemetryStream] = []
         self.is_lite = False  # it has subscribed to lite topics
         self.renews = False  # it receives with auto_renew: a push consumer
         self.polls: set[asyncio.Task[Any]] = set()  # its receives that wait
@@ -94,7 +94,7 @@ class Clients:
         self.closed = asyncio.Event()
         self._held = 0
 
-    def heard(self, call: Call) -> Client:
+    def heard(self, call: RocketmqCall) -> Client:
         """Records that the client is alive, and renews its session leases."""
         now_ms = self._clock.now_ms()
         name = _named(call.client_id)
@@ -194,20 +194,20 @@ class Clients:
 
     # ── Streams ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def attach(self, client: Client, outlet: Outlet) -> None:
+    async def attach(self, client: Client, outlet: TelemetryStream) -> None:
         """Registers an open Telemetry stream."""
         client.outlets.append(outlet)
         for topic in sorted(client.produces):
             await self._answer_for(client, topic)
 
-    def detach(self, client: Client, outlet: Outlet) -> None:
+    def detach(self, client: Client, outlet: TelemetryStream) -> None:
         """Removes an ended stream. Without a stream the client gets no checks."""
         outlet.close()
         client.outlets.remove(outlet)
         if not client.outlets:
             self._stop_answering(client)
 
-    def _outlets(self, client: Client, need: Need = ANY_KEY) -> list[Outlet]:
+    def _outlets(self, client: Client, need: Need = ANY_KEY) -> list[TelemetryStream]:
         """The streams that may get a command: a key may have been removed, or replaced, since it opened its stream."""
         keys = self._keys
         return [
@@ -242,7 +242,7 @@ class Clients:
         finally:
             del self._questions[nonce]
 
-    def _asked(self, client_id: str, topic: str) -> tuple[Client, list[Outlet]]:
+    def _asked(self, client_id: str, topic: str) -> tuple[Client, list[TelemetryStream]]:
         """The client with this id, and its streams. Clients of different access keys may have the same id; those that
         may not receive the topic are left out.
         """
@@ -337,7 +337,7 @@ def _named(client_id: str) -> tuple[str, str]:
     return key.name if key else "", client_id
 
 
-async def _tell(client: Client, command: rpc.TelemetryCommand, outlets: list[Outlet]) -> None:
+async def _tell(client: Client, command: rpc.TelemetryCommand, outlets: list[TelemetryStream]) -> None:
     """Sends a command on the newest stream that takes it. Raises Refused UNAVAILABLE when none does.
 
     After a reconnect a dead stream may exist next to a live one, and the dead one may be the newer.
@@ -354,13 +354,13 @@ async def _tell(client: Client, command: rpc.TelemetryCommand, outlets: list[Out
 
 def _check(check: Check, now_ms: int) -> rpc.TelemetryCommand:
     """The check, with the whole message: clients read it as one that they receive."""
-    row = Row(check.data, now_ms, 0, 0, 1)
+    row = DeliveredRow(check.data, now_ms, 0, 0, 1)
     message = delivered(row, resource_of(check.topic), "TRANSACTION")
     command = rpc.RecoverOrphanedTransactionCommand(message=message, transaction_id=check.transaction)
     return rpc.TelemetryCommand(recover_orphaned_transaction_command=command)
 
 
-class Service:
+class RocketmqServicer:
     """What services share: the engine, the clients, and `native`, which counts for both protocols."""
 
     def __init__(self, engine: Engine, clients: Clients, traffic: Traffic, metrics: Metrics) -> None:

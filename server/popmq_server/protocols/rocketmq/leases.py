@@ -54,7 +54,7 @@ class Renewals:
             task.exception()  # the broker is busy, or stops: the client's next call tries again
 
 
-class Delivery(NamedTuple):
+class SessionAnswer(NamedTuple):
     """An answer with messages under a session lease."""
 
     attempt: Hashable
@@ -72,15 +72,15 @@ class Deliveries:
         self._numbers = 0
         self._latest: dict[Hashable, int] = {}
 
-    def begin(self, command: Pop) -> Delivery:
+    def begin(self, command: Pop) -> SessionAnswer:
         """Messages were popped for a client."""
         self._numbers += 1
         named = command.client_id, command.group, command.topic, command.attempt_id
-        delivery = Delivery(named if command.attempt_id else self._numbers, self._numbers)
+        delivery = SessionAnswer(named if command.attempt_id else self._numbers, self._numbers)
         self._latest[delivery.attempt] = delivery.number
         return delivery
 
-    def end(self, delivery: Delivery) -> bool:
+    def end(self, delivery: SessionAnswer) -> bool:
         """It has arrived, or failed. False if that was known, or its attempt was repeated."""
         if self._latest.get(delivery.attempt) != delivery.number:
             return False

@@ -27,7 +27,7 @@ from popmq_server.contract.commands import (
 from popmq_server.contract.engine import BasicEngine
 from popmq_server.errors import Refused
 from popmq_server.protocols.rocketmq import leases
-from popmq_server.protocols.rocketmq.call import Call
+from popmq_server.protocols.rocketmq.call import RocketmqCall
 from popmq_server.protocols.rocketmq.clients import Clients
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
 from popmq_server.protocols.rocketmq.status import OK, Declined, not_one_of
@@ -55,7 +55,7 @@ class LiteService:
         self._telling: set[asyncio.Future[None]] = set()
 
     async def SyncLiteSubscription(
-        self, request: rpc.SyncLiteSubscriptionRequest, call: Call
+        self, request: rpc.SyncLiteSubscriptionRequest, call: RocketmqCall
     ) -> rpc.SyncLiteSubscriptionResponse:
         """Changes the set of lite topics that a client pops."""
         client = self._clients.heard(call)

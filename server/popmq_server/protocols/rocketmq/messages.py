@@ -69,7 +69,7 @@ _TYPES = {
 TYPE_NUMBERS = {name: number for number, name in _TYPES.items()}
 
 
-class Row(NamedTuple):
+class DeliveredRow(NamedTuple):
     """A message as the engine delivers it; without a lease `handle` is ""."""
 
     data: bytes
@@ -314,7 +314,7 @@ def _timestamp(field: bytes, time_ms: int) -> bytes:
     return field + varint(len(raw)) + raw
 
 
-def delivered(row: Row, topic: pb.Resource, topic_type: str) -> pb.Message:
+def delivered(row: DeliveredRow, topic: pb.Resource, topic_type: str) -> pb.Message:
     """A stored message in this protocol's format. `topic_type`: the type of the topic that it was read from."""
     stored = native.Message.FromString(row.data)
     system = pb.SystemProperties(

@@ -32,9 +32,9 @@ from popmq_server.contract.commands import (
 from popmq_server.contract.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
-from popmq_server.protocols.rocketmq.call import Call
-from popmq_server.protocols.rocketmq.clients import Clients, Service
-from popmq_server.protocols.rocketmq.messages import Row, delivered, time_ms
+from popmq_server.protocols.rocketmq.call import RocketmqCall
+from popmq_server.protocols.rocketmq.clients import Clients, RocketmqServicer
+from popmq_server.protocols.rocketmq.messages import DeliveredRow, delivered, time_ms
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
 from popmq_server.protocols.rocketmq.receiving import (
     BYTES_MAX,
@@ -53,7 +53,7 @@ _ILLEGAL = frozenset({"OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"})
 _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 
 
-class PullService(Service):
+class PullService(RocketmqServicer):
     """The calls of pull consumers."""
 
     def __init__(self, engine: Engine, clients: Clients, traffic: Traffic, metrics: Metrics) -> None:
@@ -61,7 +61,7 @@ class PullService(Service):
         self._begun: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def PullMessage(
-        self, request: rpc.PullMessageRequest, call: Call
+        self, request: rpc.PullMessageRequest, call: RocketmqCall
     ) -> AsyncGenerator[rpc.PullMessageResponse, None]:
         """Streams the status, then the messages, then the next offset."""
         command = _pull(request, call)
@@ -79,10 +79,10 @@ class PullService(Service):
         if pulled.rows:
             kind = await self._type(command.topic)
             for row in pulled.rows:
-                yield rpc.PullMessageResponse(message=delivered(Row(*row), request.message_queue.topic, kind))
+                yield rpc.PullMessageResponse(message=delivered(DeliveredRow(*row), request.message_queue.topic, kind))
         yield rpc.PullMessageResponse(next_offset=pulled.next_offset)
 
-    async def UpdateOffset(self, request: rpc.UpdateOffsetRequest, call: Call) -> rpc.UpdateOffsetResponse:
+    async def UpdateOffset(self, request: rpc.UpdateOffsetRequest, call: RocketmqCall) -> rpc.UpdateOffsetResponse:
         """Commits the group's offset of a queue, backward too, as in the reference."""
         topic, group, queue = _names(request, call)
         if request.offset < 0:
@@ -102,7 +102,7 @@ class PullService(Service):
         self._traffic.moved("UpdateOffsets", command.group, command.topic, moved)
         self._traffic.served("UpdateOffsets", command.group, command.topic)
 
-    async def GetOffset(self, request: rpc.GetOffsetRequest, call: Call) -> rpc.GetOffsetResponse:
+    async def GetOffset(self, request: rpc.GetOffsetRequest, call: RocketmqCall) -> rpc.GetOffsetResponse:
         """Returns the committed offset."""
         topic, group, queue = _names(request, call)
         row = await self._queue(topic, group, queue)
@@ -110,7 +110,7 @@ class PullService(Service):
             raise Declined(pb.OFFSET_NOT_FOUND, f"group {group} has no position in topic {topic} yet")
         return rpc.GetOffsetResponse(status=OK, offset=row.committed)
 
-    async def QueryOffset(self, request: rpc.QueryOffsetRequest, call: Call) -> rpc.QueryOffsetResponse:
+    async def QueryOffset(self, request: rpc.QueryOffsetRequest, call: RocketmqCall) -> rpc.QueryOffsetResponse:
         """Where a queue begins or ends, or the first message stored at or after a time."""
         topic, queue = topic_name(request.message_queue.topic, call.namespace), _number(request.message_queue)
         policy, since_ms = request.query_offset_policy, None
@@ -189,7 +189,7 @@ def _judged(pulled: Pulled, command: Pull) -> pb.Status:
     return OK if pulled.rows else _NOTHING
 
 
-def _pull(request: rpc.PullMessageRequest, call: Call) -> Pull:
+def _pull(request: rpc.PullMessageRequest, call: RocketmqCall) -> Pull:
     topic, group, queue = _names(request, call)
     if request.offset < 0:
         raise Declined(pb.ILLEGAL_OFFSET, f"the offset is {request.offset}")
@@ -206,7 +206,7 @@ def _pull(request: rpc.PullMessageRequest, call: Call) -> Pull:
 
 
 def _names(
-    request: rpc.PullMessageRequest | rpc.UpdateOffsetRequest | rpc.GetOffsetRequest, call: Call
+    request: rpc.PullMessageRequest | rpc.UpdateOffsetRequest | rpc.GetOffsetRequest, call: RocketmqCall
 ) -> tuple[str, str, int]:
     """(topic, group, queue) of a request."""
     topic = topic_name(request.message_queue.topic, call.namespace)

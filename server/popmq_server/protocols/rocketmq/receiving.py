@@ -51,12 +51,12 @@ from popmq_server.contract.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.rocketmq import leases
-from popmq_server.protocols.rocketmq.call import Call
-from popmq_server.protocols.rocketmq.clients import Client, Clients, Service
+from popmq_server.protocols.rocketmq.call import RocketmqCall
+from popmq_server.protocols.rocketmq.clients import Client, Clients, RocketmqServicer
 from popmq_server.protocols.rocketmq.lite import LiteService
-from popmq_server.protocols.rocketmq.messages import Row, delivered, response
+from popmq_server.protocols.rocketmq.messages import DeliveredRow, delivered, response
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
-from popmq_server.protocols.rocketmq.remembered import Filters, Held
+from popmq_server.protocols.rocketmq.remembered import Filters, NewestHandles
 from popmq_server.protocols.rocketmq.status import OK, Declined
 from popmq_server.protocols.traffic import Traffic
 from popmq_server.protocols.validation import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN, check_filter
@@ -83,7 +83,7 @@ _TRIED, _GONE = "the client disconnected while it read the message", "the client
 _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 
 
-class ReceiveService(Service):
+class ReceiveService(RocketmqServicer):
     """One generator per stream. service.py writes what it yields, and closes it however the stream ends.
 
     `held`: handles delivered to clients that do not send handles.
@@ -93,7 +93,7 @@ class ReceiveService(Service):
         self,
         engine: Engine,
         clients: Clients,
-        held: Held,
+        held: NewestHandles,
         clock: Clock,
         traffic: Traffic,
         metrics: Metrics,
@@ -108,7 +108,7 @@ class ReceiveService(Service):
         self._releasing: set[asyncio.Future[Any]] = set()
 
     async def ReceiveMessage(
-        self, request: rpc.ReceiveMessageRequest, call: Call
+        self, request: rpc.ReceiveMessageRequest, call: RocketmqCall
     ) -> AsyncGenerator[rpc.ReceiveMessageResponse | bytes, None]:
         """Streams the status, then the messages, then the time.
 
@@ -164,7 +164,7 @@ class ReceiveService(Service):
         finally:
             client.polls.discard(task)
 
-    def _pop(self, request: rpc.ReceiveMessageRequest, call: Call) -> Pop:
+    def _pop(self, request: rpc.ReceiveMessageRequest, call: RocketmqCall) -> Pop:
         """The Pop for a request. Raises Declined for what the protocol does not allow."""
         topic = topic_name(request.message_queue.topic, call.namespace)
         group = group_name(request.group, call.namespace)
@@ -190,7 +190,7 @@ class ReceiveService(Service):
     def _message(
         self,
         request: rpc.ReceiveMessageRequest,
-        call: Call,
+        call: RocketmqCall,
         command: Pop,
         topic_type: str,
         row: PoppedRow,
@@ -205,13 +205,13 @@ class ReceiveService(Service):
             return answer
         data, stored_ms, queue, offset, attempt, raw_handle = row
         text = raw_handle.decode()
-        message = delivered(Row(data, stored_ms, queue, offset, attempt, text), topic, topic_type)
+        message = delivered(DeliveredRow(data, stored_ms, queue, offset, attempt, text), topic, topic_type)
         if held:
             self._held.add(command.client_id, command.group, message.system_properties.message_id, text)
         return rpc.ReceiveMessageResponse(message=message)
 
     def _release_unwritten(
-        self, command: Pop, popped: Popped, written: int, begun: int, delivery: leases.Delivery | None
+        self, command: Pop, popped: Popped, written: int, begun: int, delivery: leases.SessionAnswer | None
     ) -> None:
         """Releases what the client did not get. A message being written may have arrived, or be why the client left:
         its attempt counts. A lease with a time of its own goes on for those before it.
@@ -222,7 +222,7 @@ class ReceiveService(Service):
         before = () if delivery is None else handles[:written]
         self._release(command, tried=handles[written:begun], paused=before, unread=handles[begun:])
 
-    def _follow(self, command: Pop, popped: Popped, delivery: leases.Delivery, call: Call) -> None:
+    def _follow(self, command: Pop, popped: Popped, delivery: leases.SessionAnswer, call: RocketmqCall) -> None:
         """Releases the messages of an answer that was written and does not arrive."""
         if call.on_arrival is None:
             self._deliveries.end(delivery)
@@ -233,7 +233,7 @@ class ReceiveService(Service):
         call.on_arrival(lambda arrival: caller.run(self._followed, command, handles, largest, delivery, arrival))
 
     def _followed(
-        self, command: Pop, handles: list[str], largest: int, delivery: leases.Delivery, arrival: Arrival
+        self, command: Pop, handles: list[str], largest: int, delivery: leases.SessionAnswer, arrival: Arrival
     ) -> None:
         if not self._deliveries.end(delivery) or arrival is Arrival.ARRIVED:
             return
@@ -300,7 +300,7 @@ def _invisible_ms(asked: Duration) -> int:
     return invisible_ms
 
 
-def wait_ms(request: Any, call: Call, client: Client) -> int:
+def wait_ms(request: Any, call: RocketmqCall, client: Client) -> int:
     """How long to wait, in ms. A near deadline shortens the wait and is never an error.
 
     The reference refuses a deadline that leaves less than 5 s, so its clients cannot wait for a second or two.

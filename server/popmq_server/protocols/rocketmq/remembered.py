@@ -1,9 +1,9 @@
 """In-memory records of deliveries, for repeated calls. Bounded, and lost at a restart.
 
-    Finished   handles whose message was acked or dead-lettered: the engine answers HANDLE_LAPSED for these and for
-               expired leases alike, but a client that repeats a call whose answer it lost did nothing wrong
-    Held       the handle by message id, for the one client that sends no handle; the engine finds it too, slowly
-    Filters    the filter that a group used last
+    FinishedHandles  handles whose message was acked or dead-lettered: the engine answers HANDLE_LAPSED for these and
+                     for expired leases alike, but a client that repeats a call whose answer it lost did nothing wrong
+    NewestHandles    the handle by message id, for the one client that sends no handle; the engine finds it, too, slowly
+    Filters          the filter that a group used last
 
 Clients repeat within seconds, and some ten thousand handles are minutes' worth. A forgotten handle is answered with
 INVALID_RECEIPT_HANDLE, which ends the repeats as well.
@@ -23,7 +23,7 @@ FILTERS_MAX = 10_000
 FILTERS_MS = 60_000
 
 
-class Finished:
+class FinishedHandles:
     """Handles of finished messages, each with the group that finished it."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Finished:
         return self._groups.get(handle) == group
 
 
-class Held:
+class NewestHandles:
     """The newest handle of a message, by holder, group and message id."""
 
     def __init__(self) -> None:

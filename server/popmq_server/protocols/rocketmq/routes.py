@@ -17,7 +17,7 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.contract.commands import queries
 from popmq_server.contract.engine import BasicEngine
-from popmq_server.protocols.rocketmq.call import Call
+from popmq_server.protocols.rocketmq.call import RocketmqCall
 from popmq_server.protocols.rocketmq.messages import TYPE_NUMBERS
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
 from popmq_server.protocols.rocketmq.status import OK, Declined
@@ -53,14 +53,16 @@ class RouteService:
                 scheme, host = pb.DOMAIN_NAME, socket.gethostname()
         self._advertised = pb.Endpoints(scheme=scheme, addresses=[pb.Address(host=host, port=port)])
 
-    async def QueryRoute(self, request: rpc.QueryRouteRequest, call: Call) -> rpc.QueryRouteResponse:
+    async def QueryRoute(self, request: rpc.QueryRouteRequest, call: RocketmqCall) -> rpc.QueryRouteResponse:
         """One entry per queue, in order, always the same."""
         endpoints = self._endpoints(request.endpoints)
         topic = await self._topic(topic_name(request.topic, call.namespace))
         queues = [_queue(request.topic, number, topic, endpoints) for number in range(topic.queues)]
         return rpc.QueryRouteResponse(status=OK, message_queues=queues)
 
-    async def QueryAssignment(self, request: rpc.QueryAssignmentRequest, call: Call) -> rpc.QueryAssignmentResponse:
+    async def QueryAssignment(
+        self, request: rpc.QueryAssignmentRequest, call: RocketmqCall
+    ) -> rpc.QueryAssignmentResponse:
         """Assigns the whole topic to every consumer: the broker delivers each message to one of them.
 
         Where queues are shared, by the group or by SetConsumeMode, a consumer that sends heartbeats gets queues of its
@@ -75,7 +77,7 @@ class RouteService:
         ]
         return rpc.QueryAssignmentResponse(status=OK, assignments=[pb.Assignment(message_queue=one) for one in queues])
 
-    async def _assigned(self, topic: Topic, group: str, call: Call) -> tuple[int, ...]:
+    async def _assigned(self, topic: Topic, group: str, call: RocketmqCall) -> tuple[int, ...]:
         """Queue numbers; ReceiveMessage uses them only where a share number is set.
 
         In a group that pulls, a client without a heartbeat yet gets no queues: all belong to other clients.

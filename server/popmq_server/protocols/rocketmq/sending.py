@@ -27,8 +27,8 @@ from popmq_server.contract.commands import (
 from popmq_server.errors import Refused
 from popmq_server.protocols import validation
 from popmq_server.protocols.rocketmq import messages
-from popmq_server.protocols.rocketmq.call import Call
-from popmq_server.protocols.rocketmq.clients import Service
+from popmq_server.protocols.rocketmq.call import RocketmqCall
+from popmq_server.protocols.rocketmq.clients import RocketmqServicer
 from popmq_server.protocols.rocketmq.names import topic_name
 from popmq_server.protocols.rocketmq.status import (
     OK,
@@ -42,10 +42,10 @@ _OK_FIELD = b"\x0a" + OK_ENCODED
 _TYPES = {kind: frozenset((kind,)) for kind in messages.TYPE_NUMBERS}
 
 
-class SendService(Service):
+class SendService(RocketmqServicer):
     """The calls of producers."""
 
-    async def SendMessage(self, request: rpc.SendMessageRequest, call: Call) -> Message | bytes:
+    async def SendMessage(self, request: rpc.SendMessageRequest, call: RocketmqCall) -> Message | bytes:
         """Stores all messages, or refuses the request as a whole if one is invalid or not of the topic's type."""
         command = _send(request, call)
         if "TRANSACTION" in command.types:
@@ -67,12 +67,12 @@ class SendService(Service):
         )
         return rpc.SendMessageResponse(status=status, entries=entries)
 
-    def _count(self, command: Send, stored: int, size: int, call: Call) -> None:
+    def _count(self, command: Send, stored: int, size: int, call: RocketmqCall) -> None:
         self._traffic.served("Send", "", command.topic)
         self._traffic.recent.began("sends", "", command.topic, call.client_id)
         self._traffic.moved("Send", "", command.topic, stored, size)
 
-    async def RecallMessage(self, request: rpc.RecallMessageRequest, call: Call) -> rpc.RecallMessageResponse:
+    async def RecallMessage(self, request: rpc.RecallMessageRequest, call: RocketmqCall) -> rpc.RecallMessageResponse:
         """OK means that the message will never be delivered."""
         name = topic_name(request.topic, call.namespace)
         rows = await self._engine.ask(queries.Topics(name))
@@ -81,7 +81,9 @@ class SendService(Service):
         message_id = await self._engine.execute(Recall(name, request.recall_handle))
         return rpc.RecallMessageResponse(status=OK, message_id=message_id)
 
-    async def EndTransaction(self, request: rpc.EndTransactionRequest, call: Call) -> rpc.EndTransactionResponse:
+    async def EndTransaction(
+        self, request: rpc.EndTransactionRequest, call: RocketmqCall
+    ) -> rpc.EndTransactionResponse:
         """Commits or rolls back. An unspecified resolution changes nothing: the broker checks back later."""
         topic_name(request.topic, call.namespace)
         if request.resolution == pb.TRANSACTION_RESOLUTION_UNSPECIFIED:
@@ -93,7 +95,7 @@ class SendService(Service):
         return rpc.EndTransactionResponse(status=OK)
 
 
-def _send(request: rpc.SendMessageRequest, call: Call) -> Send:
+def _send(request: rpc.SendMessageRequest, call: RocketmqCall) -> Send:
     """Raises Declined for the first invalid message."""
     given = request.messages
     if not given:
@@ -127,7 +129,7 @@ def _stored(outgoing: tuple[NewMessage, ...], first: int) -> bytes:
     return b"".join(parts)
 
 
-def _entry(message: NewMessage, place: Place | Refused, call: Call) -> rpc.SendResultEntry:
+def _entry(message: NewMessage, place: Place | Refused, call: RocketmqCall) -> rpc.SendResultEntry:
     if isinstance(place, Refused):
         return rpc.SendResultEntry(status=status_of(place, call.language), message_id=message.message_id)
     return rpc.SendResultEntry(

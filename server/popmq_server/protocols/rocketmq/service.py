@@ -32,12 +32,12 @@ from popmq_server.protocols.access.admission import admit
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.rocketmq.acking import AckService
-from popmq_server.protocols.rocketmq.call import Call, call_of
+from popmq_server.protocols.rocketmq.call import RocketmqCall, call_of
 from popmq_server.protocols.rocketmq.clients import Clients
 from popmq_server.protocols.rocketmq.lite import LiteService
 from popmq_server.protocols.rocketmq.pulling import PullService
 from popmq_server.protocols.rocketmq.receiving import ReceiveService
-from popmq_server.protocols.rocketmq.remembered import Held
+from popmq_server.protocols.rocketmq.remembered import NewestHandles
 from popmq_server.protocols.rocketmq.routes import RouteService
 from popmq_server.protocols.rocketmq.sending import SendService
 from popmq_server.protocols.rocketmq.status import Declined, status_of
@@ -51,8 +51,8 @@ SERVICE = rpc.DESCRIPTOR.services_by_name["MessagingService"]
 _PREFIX = "v2."
 
 #: An answer as bytes is encoded already; of a unary call its status is OK, of a stream it is a message.
-Unary = Callable[[Any, Call], Awaitable[Message | bytes]]
-Streaming = Callable[[Any, Call], AsyncGenerator[Message | bytes, None]]
+Unary = Callable[[Any, RocketmqCall], Awaitable[Message | bytes]]
+Streaming = Callable[[Any, RocketmqCall], AsyncGenerator[Message | bytes, None]]
 
 
 class RocketmqService:
@@ -78,7 +78,7 @@ class RocketmqService:
         self._audited = audited
         self.clients = Clients(engine, clock, keys)
         self.routes = RouteService(engine)
-        held, lite = Held(), LiteService(engine, self.clients)
+        held, lite = NewestHandles(), LiteService(engine, self.clients)
         self._parts: tuple[Any, ...] = (
             self.routes,
             SendService(engine, self.clients, traffic, metrics),
@@ -181,7 +181,7 @@ class RocketmqService:
 
         return handle
 
-    def _failed(self, name: str, error: Exception, call: Call) -> pb.Status:
+    def _failed(self, name: str, error: Exception, call: RocketmqCall) -> pb.Status:
         """The status for an exception of a part; logs bugs."""
         if isinstance(error, Refused):
             self._metrics.refusals.labels(error.code).inc()

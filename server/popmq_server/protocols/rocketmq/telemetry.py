@@ -33,7 +33,7 @@ from popmq_server.protocols.access import access_keys, request_size
 from popmq_server.protocols.access.open_streams import OpenStream, OpenStreams
 from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.rocketmq import leases
-from popmq_server.protocols.rocketmq.call import Call, Outlet, call_of
+from popmq_server.protocols.rocketmq.call import RocketmqCall, TelemetryStream, call_of
 from popmq_server.protocols.rocketmq.clients import TOPICS_MAX, Client, Clients
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
 from popmq_server.protocols.rocketmq.status import OK, Declined, status_of
@@ -82,9 +82,9 @@ class TelemetryService:
         except Refused as refused:  # the key has ended: an answer might wait until the client takes others
             await refuse(context, refused)
 
-    async def _serve(self, stream: OpenStream, requests: AsyncIterator[bytes], call: Call) -> None:
+    async def _serve(self, stream: OpenStream, requests: AsyncIterator[bytes], call: RocketmqCall) -> None:
         """Serves a client until its stream ends, or the broker stops."""
-        client, outlet = self._clients.heard(call), Outlet(stream.write, access_keys.caller())
+        client, outlet = self._clients.heard(call), TelemetryStream(stream.write, access_keys.caller())
         reading = asyncio.ensure_future(self._listen(requests, call, client, outlet))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # a client that has gone
         closing = asyncio.ensure_future(self._clients.closed.wait())
@@ -96,7 +96,9 @@ class TelemetryService:
             closing.cancel()
             self._clients.detach(client, outlet)
 
-    async def _listen(self, requests: AsyncIterator[bytes], call: Call, client: Client, outlet: Outlet) -> None:
+    async def _listen(
+        self, requests: AsyncIterator[bytes], call: RocketmqCall, client: Client, outlet: TelemetryStream
+    ) -> None:
         """Reads until the client ends the stream, has gone, or its first settings are refused.
 
         Go waits for settings without limit while the stream is open; ending the stream makes its start fail.
@@ -106,7 +108,7 @@ class TelemetryService:
             if not await self._take(raw, call, client, outlet):
                 return
 
-    async def _take(self, raw: bytes, call: Call, client: Client, outlet: Outlet) -> bool:
+    async def _take(self, raw: bytes, call: RocketmqCall, client: Client, outlet: TelemetryStream) -> bool:
         """Processes one command. False when the client has no agreed settings afterwards."""
         try:
             command = _read(raw)
@@ -133,7 +135,7 @@ class TelemetryService:
 
     # ── Settings ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _agree(self, asked: pb.Settings, call: Call, client: Client) -> pb.Settings:
+    async def _agree(self, asked: pb.Settings, call: RocketmqCall, client: Client) -> pb.Settings:
         """The client's settings, with the broker's decisions written over them."""
         _check_properties(asked)
         if max(len(asked.publishing.topics), len(asked.subscription.subscriptions)) > TOPICS_MAX:
@@ -157,7 +159,7 @@ class TelemetryService:
         client.type = asked.client_type
         return agreed
 
-    async def _merge_consumer(self, agreed: pb.Settings, call: Call, client: Client) -> None:
+    async def _merge_consumer(self, agreed: pb.Settings, call: RocketmqCall, client: Client) -> None:
         subscription = agreed.subscription
         name = group_name(subscription.group, call.namespace)
         topics = frozenset(topic_name(entry.topic, call.namespace) for entry in subscription.subscriptions)
@@ -174,7 +176,7 @@ class TelemetryService:
         subscription.max_lite_topic_size = LITE_TOPIC_SIZE
         self._merge_backoff(agreed.backoff_policy, group, call)
 
-    def _merge_backoff(self, policy: pb.RetryPolicy, group: Group | None, call: Call) -> None:
+    def _merge_backoff(self, policy: pb.RetryPolicy, group: Group | None, call: RocketmqCall) -> None:
         """Whole seconds, at least 1: one client reads nothing finer. To Node the number of milliseconds as seconds:
         its ordered push consumers wait that long before they try again by themselves, and with less they give up.
         """
@@ -215,7 +217,7 @@ class TelemetryService:
 
     # ── Life cycle ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def Heartbeat(self, request: rpc.HeartbeatRequest, call: Call) -> rpc.HeartbeatResponse:
+    async def Heartbeat(self, request: rpc.HeartbeatRequest, call: RocketmqCall) -> rpc.HeartbeatResponse:
         """Accepts unknown clients too: after a restart of the broker all clients are unknown.
 
         Java 5.0.3 sends no type: then that of its settings counts, as in the reference.
@@ -235,7 +237,7 @@ class TelemetryService:
         return rpc.HeartbeatResponse(status=OK)
 
     async def NotifyClientTermination(
-        self, request: rpc.NotifyClientTerminationRequest, call: Call
+        self, request: rpc.NotifyClientTerminationRequest, call: RocketmqCall
     ) -> rpc.NotifyClientTerminationResponse:
         """OK for an unknown client too, so that it need not call again."""
         client = self._clients.forget(call.client_id)

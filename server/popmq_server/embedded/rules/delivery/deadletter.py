@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.contract.commands import Position
-from popmq_server.embedded.rules.delivery import history
+from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.rules.topics import quarantine
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.rules.topics.topic import append
@@ -60,7 +60,7 @@ class Origin(NamedTuple):
 
 
 def dead_letter(
-    tx: Tx, ck: CheckPoint, bits: int, reason: str, lease: Lease | None = None, how: int = history.DEAD
+    tx: Tx, ck: CheckPoint, bits: int, reason: str, lease: Lease | None = None, how: int = lease_history.DEAD
 ) -> None:
     """Moves members, already out of their lease, to the dead letter topic of their group.
 
@@ -84,10 +84,10 @@ def dead_letter(
     if found:
         append(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
         tx.count((ck.group_id, ck.topic_id), dead=len(found))
-    history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
+    lease_history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
 
 
-class Budget:
+class DeadLetterBudget:
     """The dead letters that one piece may write: bounded in number, in bytes and by the room of the store.
 
     A dead letter has all bytes of its message, so a bound of members alone would allow gigabytes.
@@ -126,11 +126,11 @@ class Budget:
         return self._tx.room.refusal() if self.no_room else Later()
 
 
-def budget(tx: Tx) -> Budget:
+def budget(tx: Tx) -> DeadLetterBudget:
     """The budget that all commands of a transaction share."""
     if tx.dead_budget is None:
-        tx.dead_budget = Budget(tx)
-    shared: Budget = tx.dead_budget
+        tx.dead_budget = DeadLetterBudget(tx)
+    shared: DeadLetterBudget = tx.dead_budget
     return shared
 
 

@@ -27,8 +27,8 @@ from popmq_server.contract.commands import (
 from popmq_server.embedded.rules.delivery import (
     deadletter,
     fifo,
-    history,
     invalidated,
+    lease_history,
 )
 from popmq_server.embedded.rules.delivery.retry import exhausted, go_back, leave
 from popmq_server.embedded.state.space import MOVE, entries_bytes
@@ -54,7 +54,7 @@ from popmq_server.values.records import Group
 MOVES_MAX, _MOVES = 500, {"extend": 0, "release": 1, "reject": 2}
 
 
-class Found(NamedTuple):
+class FoundMember(NamedTuple):
     """An undone member and its part of the CheckPoint's lease."""
 
     ck: CheckPoint
@@ -62,7 +62,7 @@ class Found(NamedTuple):
     bit: int
 
 
-def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
+def find(tx: Tx, group: Group, handle: Handle, field: str) -> FoundMember:
     """The member that a handle names, or Refused.
 
     Order of the checks: the CheckPoint is finished; the handle is not of this broker; not of this group; the topic is
@@ -82,9 +82,9 @@ def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
         raise lapsed(field)
     whole = tx.state.leases.get((ck.ck_id, 0))
     if whole is not None and whole.undone & ~whole.released & bit:
-        return Found(ck, 0, bit)
+        return FoundMember(ck, 0, bit)
     if (ck.ck_id, handle.member + 1) in tx.state.leases:
-        return Found(ck, handle.member + 1, bit)
+        return FoundMember(ck, handle.member + 1, bit)
     raise lapsed(field)
 
 
@@ -201,7 +201,7 @@ def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
     if left or ck.owner_id:
         tx.set_lease(ck, sub, part._replace(undone=left))
     else:
-        history.write(tx, ck, part._replace(undone=0), sub, history.ACKED)
+        lease_history.write(tx, ck, part._replace(undone=0), sub, lease_history.ACKED)
         tx.set_lease(ck, sub, None)
 
 
@@ -216,7 +216,7 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
         raise group_not_found(command.group)
     results: list[tuple[int, bool] | Refused] = []
     moves, begun, put_off = 0, set[bytes](), set[bytes]()
-    wanted: dict[tuple[object, ...], tuple[Change, list[tuple[int, Found]]]] = {}
+    wanted: dict[tuple[object, ...], tuple[Change, list[tuple[int, FoundMember]]]] = {}
     seen: set[tuple[int, int]] = set()
     for index, entry in enumerate(command.changes):
         results.append((0, False))
@@ -261,7 +261,11 @@ def _waits(tx: Tx, handle: Handle, cost: int, begun: set[bytes], put_off: set[by
 
 
 def _apply(
-    tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
+    tx: Tx,
+    group: Group,
+    entry: Change,
+    founds: list[tuple[int, FoundMember]],
+    results: list[tuple[int, bool] | Refused],
 ) -> None:
     """Applies one kind of change to members of one part of one CheckPoint and fills in their results.
 
@@ -282,7 +286,7 @@ def _apply(
     elif entry.kind == "reject":
         part = tx.state.leases[(ck.ck_id, sub)]
         leave(tx, ck, sub, bits)
-        deadletter.dead_letter(tx, ck, bits, entry.reason, part, history.REJECTED)
+        deadletter.dead_letter(tx, ck, bits, entry.reason, part, lease_history.REJECTED)
         outcome = {index: (tx.now_ms, True) for index, _ in founds}
     else:
         outcome = _release(tx, group, entry, ck, sub, bits, founds)
@@ -291,8 +295,12 @@ def _apply(
 
 
 def _with_room(
-    tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
-) -> list[tuple[int, Found]]:
+    tx: Tx,
+    group: Group,
+    entry: Change,
+    founds: list[tuple[int, FoundMember]],
+    results: list[tuple[int, bool] | Refused],
+) -> list[tuple[int, FoundMember]]:
     """The members that may leave their lease now, by room and dead letter budget; refuses the others.
 
     When the head of a released message group must become a dead letter but may not yet, the message group stays.
@@ -316,7 +324,7 @@ def _with_room(
     ordered = ck.message_groups if entry.kind != "reject" else ()
     locked = {ordered[member] for member in members_of(staying)} if ordered else set()
     refused = budget.refusal()
-    going: list[tuple[int, Found]] = []
+    going: list[tuple[int, FoundMember]] = []
     for index, found in founds:
         if found.bit & staying or (locked and ordered[found.bit.bit_length() - 1] in locked):
             results[index] = refused
@@ -340,13 +348,13 @@ def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> i
         tx.set_lease(ck, member + 1, renewed._replace(undone=1 << member))
     left = part.undone & ~bits
     if not left and part.undone != ck.all_bits:
-        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)  # of members done before
+        lease_history.write(tx, ck, part._replace(undone=bits), sub, lease_history.ACKED)  # of members done before
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
     return due_ms
 
 
 def _release(
-    tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
+    tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, FoundMember]]
 ) -> dict[int, tuple[int, bool]]:
     """Moves members without an attempt left to the dead letter topic, the others to backoff or the retry topic."""
     if ck.message_groups:
@@ -366,7 +374,7 @@ def _release(
         outcome[index] = (tx.now_ms + delay_ms, False)
     for delay_ms, chosen in by_delay.items():
         back_ms = tx.now_ms + delay_ms if delay_ms else 0
-        history.write_members(tx, ck, chosen, part, history.RELEASED, entry.reason, back_ms)
+        lease_history.write_members(tx, ck, chosen, part, lease_history.RELEASED, entry.reason, back_ms)
         go_back(tx, ck, chosen, delay_ms, entry.reason, uncounted=entry.uncounted)
     return outcome
 
@@ -377,8 +385,8 @@ def _delay_ms(group: Group, entry: Change, ck: CheckPoint, bit: int) -> int:
 
 
 def _still_held(
-    tx: Tx, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
-) -> list[tuple[int, Found]]:
+    tx: Tx, founds: list[tuple[int, FoundMember]], results: list[tuple[int, bool] | Refused]
+) -> list[tuple[int, FoundMember]]:
     """The members that earlier entries of the request did not release with their message group; the others lapsed."""
     held = []
     for index, found in founds:
@@ -391,7 +399,7 @@ def _still_held(
 
 
 def _release_in_order(
-    tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
+    tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, FoundMember]]
 ) -> dict[int, tuple[int, bool]]:
     """FIFO: the first member of each message group failed; the later ones in the lease wait again, uncounted.
 
@@ -410,8 +418,8 @@ def _release_in_order(
     reason = entry.reason or "no attempts left"
     if dead:
         deadletter.dead_letter(tx, ck, dead, reason, lease)
-    history.write_members(tx, ck, stopped, lease, history.RELEASED, entry.reason)
-    history.write_members(tx, ck, later, lease, history.RELEASED, fifo.FOLLOWER)
+    lease_history.write_members(tx, ck, stopped, lease, lease_history.RELEASED, entry.reason)
+    lease_history.write_members(tx, ck, later, lease, lease_history.RELEASED, fifo.FOLLOWER)
     fifo.put_back(tx, ck, later, fifo.FOLLOWER, 0)
     fifo.put_back(tx, ck, stopped, reason, stopped, stopped=stopped)
     outcome = {index: (tx.now_ms, bool(found.bit & dead)) for index, found in founds}
@@ -419,6 +427,6 @@ def _release_in_order(
         if found.bit & failed & ~(dead | stopped):
             delay_ms = _delay_ms(group, entry, ck, found.bit)
             back_ms = go_back(tx, ck, found.bit, delay_ms, entry.reason, uncounted=entry.uncounted)
-            history.write_members(tx, ck, found.bit, lease, history.RELEASED, entry.reason, back_ms)
+            lease_history.write_members(tx, ck, found.bit, lease, lease_history.RELEASED, entry.reason, back_ms)
             outcome[index] = (back_ms, False)
     return outcome

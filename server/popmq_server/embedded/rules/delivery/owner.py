@@ -33,7 +33,7 @@ from popmq_server.contract.commands import (
     ReleaseOwner,
     RenewOwner,
 )
-from popmq_server.embedded.rules.delivery import fifo, history
+from popmq_server.embedded.rules.delivery import fifo, lease_history
 from popmq_server.embedded.rules.delivery.retry import to_retry
 from popmq_server.embedded.rules.delivery.subscription import bind, refuse_lite
 from popmq_server.embedded.rules.topics import consumer_groups
@@ -240,7 +240,7 @@ def _finish(tx: Tx, token: Token) -> tuple[int, int]:
     _take_back(tx, ck, part)
     tx.hold(ck, part.undone & ~part.released, -1)
     tx.count((ck.group_id, ck.topic_id), acked=part.undone.bit_count())
-    history.write(tx, ck, part._replace(undone=part.torn), 0, history.ACKED)
+    lease_history.write(tx, ck, part._replace(undone=part.torn), 0, lease_history.ACKED)
     tx.set_lease(ck, 0, None)
     return part.undone.bit_count(), part.torn.bit_count()
 

@@ -8,7 +8,7 @@
 The caller has made dead letters of the members that are `exhausted`.
 """
 
-from popmq_server.embedded.rules.delivery import fifo, history
+from popmq_server.embedded.rules.delivery import fifo, lease_history
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.state.space import MOVE, entries_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -36,7 +36,7 @@ def leave(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
     part = tx.state.leases[(ck.ck_id, sub)]
     left = part.undone & ~bits
     if not left and not sub and part.undone != ck.all_bits:
-        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)
+        lease_history.write(tx, ck, part._replace(undone=bits), sub, lease_history.ACKED)
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
 
 

@@ -25,8 +25,8 @@ from typing import NamedTuple
 from popmq_server.embedded.rules.delivery import (
     deadletter,
     fifo,
-    history,
     invalidated,
+    lease_history,
     owner,
     session_lease,
     sweep,
@@ -51,7 +51,7 @@ from popmq_server.embedded.store.checkpoint import (
 )
 from popmq_server.embedded.store.keys import DUE_KEY, NEVER, SUB_OWNER
 from popmq_server.embedded.store.lmdb import Transaction
-from popmq_server.embedded.store.rows import RowReader
+from popmq_server.embedded.store.row_formats import RowReader
 from popmq_server.errors import StartError
 from popmq_server.values.records import Group
 
@@ -174,7 +174,7 @@ class Reviving(Job):
             self._skipped.go_back()
         left, budget, held_up = (
             self.at_most(REVIVE_MEMBERS_MAX),
-            deadletter.Budget(tx, self.at_most(deadletter.DEAD_LETTER_BYTES_MAX)),
+            deadletter.DeadLetterBudget(tx, self.at_most(deadletter.DEAD_LETTER_BYTES_MAX)),
             False,
         )
         for each in self._due(tx, self.at_most(REVIVE_LEASES_MAX)):
@@ -282,7 +282,7 @@ def put_off(tx: Tx, key: tuple[int, int], due_ms: int) -> bool:
     return True
 
 
-def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, budget: deadletter.Budget) -> int:
+def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, budget: deadletter.DeadLetterBudget) -> int:
     """Ends one due lease, an owner's or a part of a CheckPoint's; returns the number of moved members."""
     if sub == SUB_OWNER:
         return owner.lapse(tx, ck_id, members_max)
@@ -301,7 +301,7 @@ class Fate(NamedTuple):
     stopped: int  # FIFO: they stop their message group
 
 
-def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budget: deadletter.Budget) -> int:
+def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budget: deadletter.DeadLetterBudget) -> int:
     """Ends the lease of a part: moves at most `members_max` of its undone members on; returns their number.
 
     Members whose dead letters exceed `budget` stay under the lease until the next piece, or until there is
@@ -343,7 +343,7 @@ def _pull_back(tx: Tx, ck: CheckPoint, own: int, dead: int, most: int) -> int:
     for sub, part in fifo.parts(tx, ck):
         if leaving := part.undone & later:
             leave(tx, ck, sub, leaving)
-            history.write_members(tx, ck, leaving, part, history.RELEASED, fifo.FOLLOWER)
+            lease_history.write_members(tx, ck, leaving, part, lease_history.RELEASED, fifo.FOLLOWER)
     fifo.put_back(tx, ck, later, fifo.FOLLOWER, 0)
     return later.bit_count()
 
@@ -378,9 +378,9 @@ def _leave(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int) -> None:
     left = part.undone & ~bits
     tx.hold(ck, bits, -1)
     if left and ck.kind != BACKOFF:
-        history.write_members(tx, ck, bits, part, history.EXPIRED, "")
+        lease_history.write_members(tx, ck, bits, part, lease_history.EXPIRED, "")
     elif ck.kind != BACKOFF:
-        history.write(tx, ck, part, sub, history.EXPIRED)
+        lease_history.write(tx, ck, part, sub, lease_history.EXPIRED)
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
 
 

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from popmq_server.embedded.rules.delivery import fifo, history, invalidated
+from popmq_server.embedded.rules.delivery import fifo, invalidated, lease_history
 from popmq_server.embedded.rules.delivery.fifo import Waiting
 from popmq_server.embedded.rules.delivery.pick import unpin_retry
 from popmq_server.embedded.rules.delivery.retry import to_retry
@@ -39,7 +39,7 @@ from popmq_server.embedded.store.keys import (
     U32,
 )
 from popmq_server.values.ids import GroupTopic
-from popmq_server.values.records import Held, SweepWork, Void
+from popmq_server.values.records import HeldNumbers, SweepWork, Void
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def void(tx: Tx, where: GroupTopic, bounds: tuple[int, ...], stays: tuple[int, .
     these offsets on, messages that no queue has any more are kept (records.Void).
     """
     state, stat = tx.state, tx.state.stat[where]
-    if not (stat.retry or stat.waiting or any(state.held.get(where, Held()))):
+    if not (stat.retry or stat.waiting or any(state.held.get(where, HeldNumbers()))):
         return
     now, sweep = state.counters[""], state.sweeps.get(where, SweepWork())
     clear = sweep.clear_lines or stat.waiting > 0
@@ -89,7 +89,7 @@ def _keep(tx: Tx, ck: CheckPoint, bits: int) -> int:
 def _tell_dropped(tx: Tx, where: GroupTopic, places: list[tuple[int, int]]) -> None:
     """Writes history rows in topics with redriven messages: nothing else records that the group lost those."""
     if places and next(tx.kv.scan_keys("bare", U32.pack(where[1])), None) is not None:
-        history.note(tx, where, places, history.RELEASED, MOVED)
+        lease_history.note(tx, where, places, lease_history.RELEASED, MOVED)
 
 
 def _disown(tx: Tx, ck: CheckPoint, bits: int) -> int:
@@ -114,9 +114,9 @@ def drop_members(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> int:
     kept = _keep(tx, ck, bits)
     left = part.undone & ~bits
     if left and ck.kind != BACKOFF:
-        history.write_members(tx, ck, bits, part, history.RELEASED, MOVED)
+        lease_history.write_members(tx, ck, bits, part, lease_history.RELEASED, MOVED)
     elif ck.kind != BACKOFF:
-        history.write(tx, ck, part, sub, history.RELEASED, MOVED)
+        lease_history.write(tx, ck, part, sub, lease_history.RELEASED, MOVED)
     tx.count((ck.group_id, ck.topic_id), start=(bits & ~kept).bit_count())
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
     return bits.bit_count()
@@ -182,7 +182,7 @@ class _Piece:
         state = self.tx.state
         if state.walked.get(self.where, 0) == DONE:
             return True
-        held = any(state.held.get(self.where, Held()))
+        held = any(state.held.get(self.where, HeldNumbers()))
         if not held and not any(key[:2] == self.where for key in state.tokens):
             state.walked[self.where] = DONE
         return state.walked.get(self.where, 0) == DONE
@@ -251,7 +251,7 @@ class _Piece:
             else:
                 self.tx.hold(ck, bits, -1)
                 if ck.kind != BACKOFF:
-                    history.write(self.tx, ck, part, sub, history.RELEASED, SWITCHED)
+                    lease_history.write(self.tx, ck, part, sub, lease_history.RELEASED, SWITCHED)
                 self.tx.set_lease(ck, sub, None)
             if bits:
                 to_retry(self.tx, ck, bits, ck.reason or SWITCHED)

@@ -16,18 +16,20 @@ PIECE_LETTERS = 200
 PIECE_BYTES = 1 << 20
 
 
-class Counted(NamedTuple):
+class ReasonsPiece(NamedTuple):
     """The answer of a piece. `at`: the offset to go on at."""
 
     looked_at: int
     at: int
 
 
-def count(kv: Transaction, topic_id: int, at: int, stop: int, origin: str, sums: dict[str, ReasonNumbers]) -> Counted:
+def count(
+    kv: Transaction, topic_id: int, at: int, stop: int, origin: str, sums: dict[str, ReasonNumbers]
+) -> ReasonsPiece:
     """Adds dead letters from an offset on to the sums, of one origin; "" = all."""
     units = entries(kv, topic_id, 0, at, min(PIECE_LETTERS, stop - at))
     if not units:
-        return Counted(0, over_hole(kv, topic_id, 0, at, stop))
+        return ReasonsPiece(0, over_hole(kv, topic_id, 0, at, stop))
     log, looked_at, left = Log(kv), 0, PIECE_BYTES
     for offset, position, size in units:
         if left <= 0:
@@ -40,7 +42,7 @@ def count(kv: Transaction, topic_id: int, at: int, stop: int, origin: str, sums:
         opened = deadletter.opened(read[1]) if read else None
         if opened is not None and origin in ("", opened[1].topic):
             _add(sums, opened[1], offset)
-    return Counted(looked_at, at)
+    return ReasonsPiece(looked_at, at)
 
 
 def _add(sums: dict[str, ReasonNumbers], origin: deadletter.Origin, offset: int) -> None:

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from popmq_server.contract.commands.inspection import Event
 from popmq_server.embedded.rules.delivery import fifo, invalidated, subscription
-from popmq_server.embedded.rules.inspect.timeline import DeadLetter, part_of
-from popmq_server.embedded.rules.operate.holders import Held
+from popmq_server.embedded.rules.inspect.timeline import TracedDeadLetter, part_of
+from popmq_server.embedded.rules.operate.holders import HeldMessage
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import BACKOFF
 from popmq_server.embedded.store.keys import (
@@ -73,7 +73,12 @@ Standing = tuple[str, str]
 
 
 def standing(
-    tx: Tx, subject: Subject, held: list[Held], dead_letters: list[DeadLetter], events: list[Event], looks: list[int]
+    tx: Tx,
+    subject: Subject,
+    held: list[HeldMessage],
+    dead_letters: list[TracedDeadLetter],
+    events: list[Event],
+    looks: list[int],
 ) -> Standing:
     """The state and its sentence. `looks`: retry entries that may still be read, for all groups together."""
     last = next((event.what for event in reversed(events) if event.what != "sent"), "")
@@ -87,7 +92,7 @@ def standing(
     )
 
 
-def _held(tx: Tx, subject: Subject, held: list[Held]) -> Standing | None:
+def _held(tx: Tx, subject: Subject, held: list[HeldMessage]) -> Standing | None:
     """leased or backoff, if a CheckPoint holds the message."""
     for one in held:
         part = part_of(tx, one)
@@ -173,7 +178,7 @@ def _retry(tx: Tx, subject: Subject, last: str, looks: list[int]) -> Standing | 
     return None
 
 
-def _dead(tx: Tx, subject: Subject, dead_letters: list[DeadLetter]) -> Standing | None:
+def _dead(tx: Tx, subject: Subject, dead_letters: list[TracedDeadLetter]) -> Standing | None:
     """dead, if the message has a dead letter that was not redriven."""
     name = dead_letter_topic(subject.group.name)
     for dead_letter in dead_letters:

@@ -20,7 +20,7 @@ from popmq_server.values.records import Group, Topic
 LOOKS_MAX = 2000
 
 
-class Budget:
+class StepsLeft:
     """Steps that are left of a piece."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def groups(tx: Tx, after: str) -> Iterator[Group]:
             yield group
 
 
-class Pair(NamedTuple):
+class NamedPair(NamedTuple):
     """A group and a topic that it has named. `after`: where a list continues after the pair."""
 
     group: Group
@@ -62,7 +62,7 @@ class Pair(NamedTuple):
     after: str
 
 
-def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Pair | str]:
+def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[NamedPair | str]:
     """The pairs of a topic and a group, or of all with an empty name; by topic.
 
     With both names it is that pair, also when the group has not named the topic yet. Steps that find nothing yield the
@@ -73,7 +73,7 @@ def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Pair
         group, topic = retry_topic(tx, topic_name)
         has_named = (group.group_id, topic.topic_id) in tx.state.stat
         if group_name == group.name or (has_named and not group_name):
-            yield Pair(group, topic, "")
+            yield NamedPair(group, topic, "")
         return
     named_topic, named_group = tx.topic(topic_name), tx.group(group_name)
     if topic_name and named_topic is None:
@@ -113,13 +113,15 @@ class _Place(NamedTuple):
         return f"{self.group_id} {self.topic}"
 
 
-def _pairs_of(tx: Tx, topic: Topic, named: Group | None, last_id: int, alone: bool = False) -> Iterator[Pair | str]:
+def _pairs_of(
+    tx: Tx, topic: Topic, named: Group | None, last_id: int, alone: bool = False
+) -> Iterator[NamedPair | str]:
     """The pairs of one topic whose group has an id greater than `last_id`. `alone`: of no other topic."""
     readers = tx.state.topic_groups.get(topic.topic_id, ())
     if named is not None:
         if (alone or named.group_id in readers) and named.group_id > last_id:
-            yield Pair(named, topic, _Place(topic.name, named.group_id).text)
+            yield NamedPair(named, topic, _Place(topic.name, named.group_id).text)
         return
     for group_id in sorted(readers) if not last_id else sorted(filter(last_id.__lt__, readers)):
         group, after = tx.state.groups.get(group_id), _Place(topic.name, group_id).text
-        yield after if group is None else Pair(group, topic, after)
+        yield after if group is None else NamedPair(group, topic, after)

@@ -59,7 +59,7 @@ class Scope(NamedTuple):
     until_ms: int = 0
 
 
-class Found(NamedTuple):
+class FoundPiece(NamedTuple):
     """The answer of a piece. `at`: where the next one goes on, or END. `full`: the page has no room for more."""
 
     rows: list[ReadRow]
@@ -91,7 +91,7 @@ def begin(kv: Transaction, scope: Scope) -> int:
     return 0 if chunk is None else int(TOPIC_AT.unpack(chunk[0])[1])
 
 
-class Search:
+class SearchPiece:
     """A piece of a search: what was found, and the bounds that are left. `some`: the page has messages already."""
 
     def __init__(self, kv: Transaction, scope: Scope, messages_max: int, bytes_max: int, some: bool) -> None:
@@ -105,7 +105,7 @@ class Search:
         self._looked_at = 0
         self._records_left = PIECE_RECORDS
 
-    def run(self, at: int) -> Found:
+    def run(self, at: int) -> FoundPiece:
         """Searches from a position on: below it if the newest come first."""
         scope, left = self._scope, PIECE_BYTES
         for number, chunk in enumerate(_chunks(self._kv, scope, at)):
@@ -123,8 +123,8 @@ class Search:
             at = chunk.position if scope.newest else chunk.position + chunk.bytes
         return self._found(END)
 
-    def _found(self, at: int, full: bool = False) -> Found:
-        return Found(self._rows, self._looked_at, at, full)
+    def _found(self, at: int, full: bool = False) -> FoundPiece:
+        return FoundPiece(self._rows, self._looked_at, at, full)
 
     def _chunk(self, chunk: _Chunk, at: int) -> tuple[int, bool]:
         """Looks at each message of a chunk; (where to go on, whether the page is full)."""

@@ -43,7 +43,7 @@ from popmq_server.values.message import RECORD, RETRY_PREFIX, dead_letter_topic
 from popmq_server.values.reach import EVERYWHERE, Reach, covers
 from popmq_server.values.records import (
     Group,
-    Held,
+    HeldNumbers,
     Lites,
     Owner,
     Stat,
@@ -65,7 +65,7 @@ def groups(tx: Tx, query: queries.Groups) -> Rows[GroupNumbers]:
 
     With both names it is one row, of zeros until the group names the topic.
     """
-    found, budget = Rows[GroupNumbers](), names.Budget()
+    found, budget = Rows[GroupNumbers](), names.StepsLeft()
     for pair in names.pairs(tx, query.topic, query.group, query.after):
         if isinstance(pair, str):
             if not budget.take():
@@ -78,7 +78,7 @@ def groups(tx: Tx, query: queries.Groups) -> Rows[GroupNumbers]:
     return found
 
 
-def _row_cost(tx: Tx, pair: names.Pair) -> int:
+def _row_cost(tx: Tx, pair: names.NamedPair) -> int:
     """The steps of one row of numbers: it reads the oldest of the retries and of the waiting messages."""
     stat = tx.state.stat.get((pair.group.group_id, pair.topic.topic_id), Stat())
     return GROUP_ROW_COST + pair.topic.queues + min(stat.retry, OLDEST_RETRIES) + min(stat.waiting, OLDEST_RETRIES)
@@ -86,7 +86,7 @@ def _row_cost(tx: Tx, pair: names.Pair) -> int:
 
 def _group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
     state, where = tx.state, (group.group_id, topic.topic_id)
-    stat, held = state.stat[where], state.held.get(where, Held())
+    stat, held = state.stat[where], state.held.get(where, HeldNumbers())
     subscription, read_ms = state.subscriptions.get(where, Subscription()), state.last_read.get(where, 0)
     return GroupNumbers(
         group=group.name,
@@ -169,7 +169,7 @@ def topics(tx: Tx, query: queries.Topics) -> Rows[TopicNumbers]:
     one = tx.topic(name) if name else None
     if one is not None:
         return Rows([_topic_numbers(tx.state, one)])
-    found, budget = Rows[TopicNumbers](), names.Budget()
+    found, budget = Rows[TopicNumbers](), names.StepsLeft()
     for topic in names.topics(tx, query.after):
         found.append(_topic_numbers(tx.state, topic))
         if not budget.take(TOPIC_ROW_COST + topic.queues) or len(found) == query.rows_max:
@@ -231,9 +231,9 @@ def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:
 
 def subscriptions(tx: Tx, query: queries.Subscriptions) -> Rows[tuple[str, Subscription]]:
     """(topic name, subscription) of each topic that a group has named, sorted by name."""
-    found, budget = Rows[tuple[str, Subscription]](), names.Budget()
+    found, budget = Rows[tuple[str, Subscription]](), names.StepsLeft()
     for pair in names.pairs(tx, "", query.group, query.after):
-        if isinstance(pair, names.Pair):
+        if isinstance(pair, names.NamedPair):
             where = (pair.group.group_id, pair.topic.topic_id)
             found.append((pair.topic.name, tx.state.subscriptions.get(where, Subscription())))
         if not budget.take():
@@ -249,7 +249,7 @@ def group_settings(tx: Tx, query: queries.GroupSettings) -> Rows[Group]:
     one = tx.group(name) if name else None
     if one is not None:
         return Rows([one])
-    found, budget = Rows[Group](), names.Budget()
+    found, budget = Rows[Group](), names.StepsLeft()
     for group in names.groups(tx, query.after):
         found.append(group)
         if not budget.take() or len(found) == query.rows_max:
@@ -353,7 +353,7 @@ def owners(tx: Tx, query: queries.Owners) -> Rows[OwnerNumbers]:
     _must_exist(tx, "", query.group)
     named = tx.group(query.group) if query.group else None
     prefix = U32.pack(named.group_id) if named else b""
-    found, budget = Rows[OwnerNumbers](), names.Budget()
+    found, budget = Rows[OwnerNumbers](), names.StepsLeft()
     for key in tx.kv.scan_keys("own", prefix, place_of(query.after)):
         owner = tx.state.owners.get((U32.unpack_from(key)[0], key[U32.size :]))
         group = tx.state.groups.get(owner.group_id) if owner else None

@@ -11,16 +11,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from popmq_server.contract.commands.inspection import Event
-from popmq_server.embedded.rules.delivery import history
+from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.rules.delivery.deadletter import Origin
-from popmq_server.embedded.rules.operate.holders import Held
+from popmq_server.embedded.rules.operate.holders import HeldMessage
 from popmq_server.embedded.rules.topics.index import Spot
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import BACKOFF, Lease
-from popmq_server.embedded.store.history_rows import Row
+from popmq_server.embedded.store.history_rows import HistoryRow
 
 
-class DeadLetter(NamedTuple):
+class TracedDeadLetter(NamedTuple):
     """A dead letter of a message: its place, its origin, and when it was redriven (0: it was not)."""
 
     topic_id: int
@@ -30,11 +30,16 @@ class DeadLetter(NamedTuple):
 
 
 def events_of(
-    tx: Tx, offset: int, stored_ms: int, rows: Iterable[Row], held: Iterable[Held], dead_letters: Iterable[DeadLetter]
+    tx: Tx,
+    offset: int,
+    stored_ms: int,
+    rows: Iterable[HistoryRow],
+    held: Iterable[HeldMessage],
+    dead_letters: Iterable[TracedDeadLetter],
 ) -> list[Event]:
     """The events of a message in one group, oldest first; events without a time come last."""
     found = [Event(stored_ms, "sent")] if stored_ms else []
-    by_lease: dict[int, list[Row]] = {}
+    by_lease: dict[int, list[HistoryRow]] = {}
     for row in rows:
         by_lease.setdefault(row.ck_id, []).append(row)
     for alike in by_lease.values():
@@ -46,7 +51,7 @@ def events_of(
     return sorted(found, key=lambda event: event.time_ms or tx.now_ms)
 
 
-def _of_lease(rows: list[Row], offset: int) -> list[Event]:
+def _of_lease(rows: list[HistoryRow], offset: int) -> list[Event]:
     """The events of a lease that ended for the message."""
     own = next((row for row in rows if row.sub), None)
     batch = next((row for row in rows if not row.sub), None)
@@ -55,18 +60,18 @@ def _of_lease(rows: list[Row], offset: int) -> list[Event]:
         done = bool(batch.done >> offset - batch.first & 1)
         if done and own is None:
             found.append(Event(batch.ended_ms, "acked", batch.client))
-        elif batch.how == history.EXPIRED and not done:
+        elif batch.how == lease_history.EXPIRED and not done:
             found.append(Event(batch.ended_ms, "expired", batch.client))
-        elif own is None and batch.how != history.ACKED:
+        elif own is None and batch.how != lease_history.ACKED:
             found.append(_ended(batch))
     if own is not None:
-        if own.how == history.REJECTED:
+        if own.how == lease_history.REJECTED:
             found.append(Event(own.ended_ms, "rejected", own.client, reason=own.reason))
         found.append(_ended(own))
     return found
 
 
-def _popped_row(row: Row) -> list[Event]:
+def _popped_row(row: HistoryRow) -> list[Event]:
     if not row.popped_ms:
         return []
     return _popped(row.popped_ms, row.client, row.due_ms, row.attempt, row.renewals, row.renewed_ms)
@@ -81,14 +86,14 @@ def _popped(popped_ms: int, client: str, due_ms: int, attempt: int, renewals: in
     return [Event(popped_ms, "popped", client, 0, attempt), renewed]
 
 
-def _ended(row: Row) -> Event:
-    if history.is_discard(row):
+def _ended(row: HistoryRow) -> Event:
+    if lease_history.is_discard(row):
         return Event(row.ended_ms, "discarded")
-    what = "dead" if row.how == history.REJECTED else history.HOW_NAMES[row.how]
+    what = "dead" if row.how == lease_history.REJECTED else lease_history.HOW_NAMES[row.how]
     return Event(row.ended_ms, what, row.client, row.back_ms, row.attempt, row.reason)
 
 
-def _of_living(tx: Tx, held: Held, rows: list[Row]) -> list[Event]:
+def _of_living(tx: Tx, held: HeldMessage, rows: list[HistoryRow]) -> list[Event]:
     """The events of a current lease; none for a member that left it (to backoff, for example): it has its own row."""
     ck = held.ck
     if ck.kind == BACKOFF or any(row.sub for row in rows):
@@ -102,7 +107,7 @@ def _of_living(tx: Tx, held: Held, rows: list[Row]) -> list[Event]:
     return found
 
 
-def part_of(tx: Tx, held: Held) -> Lease | None:
+def part_of(tx: Tx, held: HeldMessage) -> Lease | None:
     """The part of a lease under which a member is undone; None when it is done or has left."""
     ck_id, member = held.ck.ck_id, held.bit.bit_length() - 1
     for sub in (0, member + 1):
@@ -112,7 +117,7 @@ def part_of(tx: Tx, held: Held) -> Lease | None:
     return None
 
 
-def _of_dead_letter(dead_letter: DeadLetter, known: list[Event]) -> list[Event]:
+def _of_dead_letter(dead_letter: TracedDeadLetter, known: list[Event]) -> list[Event]:
     """The events of a dead letter that no row has any more: retention drops rows with the chunk of the message."""
     origin, found = dead_letter.origin, list[Event]()
     if not any(event.what == "dead" and event.time_ms == origin.dead_ms for event in known):

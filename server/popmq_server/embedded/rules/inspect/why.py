@@ -19,12 +19,12 @@ from popmq_server.contract.commands import (
     WhyPiece,
 )
 from popmq_server.contract.commands.inspection import GroupLife, MessageLife
-from popmq_server.embedded.rules.delivery import deadletter, history
+from popmq_server.embedded.rules.delivery import deadletter, lease_history
 from popmq_server.embedded.rules.inspect.message_status import RETRIES_MAX, Subject, standing
-from popmq_server.embedded.rules.inspect.timeline import DeadLetter, events_of
+from popmq_server.embedded.rules.inspect.timeline import TracedDeadLetter, events_of
 from popmq_server.embedded.rules.inspect.trace import DELAYED, LOG
 from popmq_server.embedded.rules.operate import holders
-from popmq_server.embedded.rules.operate.holders import Held
+from popmq_server.embedded.rules.operate.holders import HeldMessage
 from popmq_server.embedded.rules.sending import delay, transaction
 from popmq_server.embedded.rules.topics import index
 from popmq_server.embedded.rules.topics.index import Spot
@@ -52,7 +52,7 @@ LIVES_MAX = 100
 READ_BYTES_MAX = 32 << 20
 
 #: By place, the CheckPoints that hold the message there.
-Holding = dict[MessagePlace, list[Held]]
+Holding = dict[MessagePlace, list[HeldMessage]]
 
 
 class Stored(NamedTuple):
@@ -71,11 +71,11 @@ class Stored(NamedTuple):
         return self.topic.name, self.spot.queue, self.spot.offset
 
 
-class Seen(NamedTuple):
+class FoundInLog(NamedTuple):
     """The messages that the trace has found in the log, and the dead letters among them."""
 
     log: list[Stored]
-    dead_letters: list[DeadLetter]
+    dead_letters: list[TracedDeadLetter]
 
 
 def lives(tx: Tx, command: WhyPiece) -> list[MessageLife] | HolderSearch:
@@ -97,7 +97,7 @@ def lives(tx: Tx, command: WhyPiece) -> list[MessageLife] | HolderSearch:
     return _lives(tx, command, seen or _seen(tx, command), held)
 
 
-def _seen(tx: Tx, command: WhyPiece) -> Seen:
+def _seen(tx: Tx, command: WhyPiece) -> FoundInLog:
     log, left = list[Stored](), READ_BYTES_MAX
     for spotted in command.found:
         if spotted.stage == LOG and left > 0:
@@ -105,10 +105,10 @@ def _seen(tx: Tx, command: WhyPiece) -> Seen:
             left -= spot.size if spot is not None else 0
             if spot is not None and (found := _stored(tx, command, spotted.topic_id, spot)) is not None:
                 log.append(found)
-    return Seen(log, [dead_letter for found in log if (dead_letter := _dead_letter(tx, found)) is not None])
+    return FoundInLog(log, [dead_letter for found in log if (dead_letter := _dead_letter(tx, found)) is not None])
 
 
-def _walk(tx: Tx, command: WhyPiece, seen: Seen) -> HolderSearch:
+def _walk(tx: Tx, command: WhyPiece, seen: FoundInLog) -> HolderSearch:
     """The search for the CheckPoints that hold these messages; already done if none can.
 
     It has all places, since a CheckPoint for any of them may be created before the last piece.
@@ -132,7 +132,7 @@ def _may_hold(tx: Tx, group: Group | None, topic_id: int) -> bool:
     )
 
 
-def _lives(tx: Tx, command: WhyPiece, seen: Seen, held: Holding) -> list[MessageLife]:
+def _lives(tx: Tx, command: WhyPiece, seen: FoundInLog, held: Holding) -> list[MessageLife]:
     log, dead_letters = seen
     own = [found for found in log[:LIVES_MAX] if _has_life(tx, command, found)]
     looks = [RETRIES_MAX]
@@ -191,13 +191,13 @@ def _has_life(tx: Tx, command: WhyPiece, stored: Stored) -> bool:
 # ── Dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _dead_letter(tx: Tx, stored: Stored) -> DeadLetter | None:
+def _dead_letter(tx: Tx, stored: Stored) -> TracedDeadLetter | None:
     """A stored message as a dead letter, with its origin; None if it is not a dead letter."""
     data = _read(tx, stored.topic.topic_id, stored.spot) if stored.topic.is_dead_letter and stored.readable else None
     opened = deadletter.opened(data) if data is not None else None
     if opened is None:
         return None
-    return DeadLetter(stored.topic.topic_id, stored.spot, opened[1], _gone_ms(tx, stored))
+    return TracedDeadLetter(stored.topic.topic_id, stored.spot, opened[1], _gone_ms(tx, stored))
 
 
 def _gone_ms(tx: Tx, stored: Stored) -> int:
@@ -206,25 +206,25 @@ def _gone_ms(tx: Tx, stored: Stored) -> int:
     return 0 if raw is None else int(U64.unpack(raw)[0])
 
 
-def _place(dead_letter: DeadLetter) -> tuple[str, int, int]:
+def _place(dead_letter: TracedDeadLetter) -> tuple[str, int, int]:
     """The place of the original message of a dead letter."""
     return dead_letter.origin.topic, dead_letter.origin.queue, dead_letter.origin.offset
 
 
-def _is_of(dead_letter: DeadLetter, stored: Stored) -> bool:
+def _is_of(dead_letter: TracedDeadLetter, stored: Stored) -> bool:
     """Whether a dead letter is of this message, not of one at the same place before the topic was created again."""
     return _place(dead_letter) == stored.place and dead_letter.origin.dead_ms >= stored.topic.created_ms
 
 
-def _group_of(tx: Tx, dead_letter: DeadLetter) -> Group | None:
+def _group_of(tx: Tx, dead_letter: TracedDeadLetter) -> Group | None:
     return tx.group(tx.state.topics[dead_letter.topic_id].name.removeprefix(DEAD_LETTER_PREFIX))
 
 
 def _lives_of_dead_letters(
-    tx: Tx, command: WhyPiece, dead_letters: list[DeadLetter], held: Holding
+    tx: Tx, command: WhyPiece, dead_letters: list[TracedDeadLetter], held: Holding
 ) -> list[MessageLife]:
     """Messages that are gone themselves and known only from dead letters, one for each original place."""
-    by_place: dict[tuple[str, int, int], list[DeadLetter]] = {}
+    by_place: dict[tuple[str, int, int], list[TracedDeadLetter]] = {}
     for dead_letter in dead_letters:
         if command.topic in ("", dead_letter.origin.topic):
             by_place.setdefault(_place(dead_letter), []).append(dead_letter)
@@ -233,7 +233,7 @@ def _lives_of_dead_letters(
         topic = tx.topic(name)
         if topic is not None and topic.created_ms > min(dead_letter.origin.dead_ms for dead_letter in alike):
             topic = None
-        by_group: dict[int, list[DeadLetter]] = {}
+        by_group: dict[int, list[TracedDeadLetter]] = {}
         for dead_letter in alike:
             if (group := _group_of(tx, dead_letter)) is not None:
                 by_group.setdefault(group.group_id, []).append(dead_letter)
@@ -253,7 +253,7 @@ def _group_of_dead_letters(
     topic: Topic | None,
     queue: int,
     offset: int,
-    dead_letters: list[DeadLetter],
+    dead_letters: list[TracedDeadLetter],
     holding: Holding,
 ) -> GroupLife:
     """The state for a group as far as dead letters tell it; the message is gone, and perhaps its topic."""
@@ -261,7 +261,7 @@ def _group_of_dead_letters(
         state = "dropped" if all(dead_letter.gone_ms for dead_letter in dead_letters) else "dead"
         why = f"its topic {dead_letters[0].origin.topic!r} was deleted, only its dead letter is left"
         return GroupLife(group.name, state, why, events_of(tx, offset, 0, (), (), dead_letters))
-    rows = [row for row in history.rows(tx.kv, topic.topic_id, queue, offset) if row.group_id == group.group_id]
+    rows = [row for row in lease_history.rows(tx.kv, topic.topic_id, queue, offset) if row.group_id == group.group_id]
     held = [one for one in holding.get((topic.topic_id, queue, offset), ()) if one.ck.group_id == group.group_id]
     events = events_of(tx, offset, 0, rows, held, dead_letters)
     data = _read(tx, dead_letters[0].topic_id, dead_letters[0].spot)
@@ -277,13 +277,13 @@ def _life(
     tx: Tx,
     command: WhyPiece,
     stored: Stored,
-    dead_letters: list[DeadLetter],
+    dead_letters: list[TracedDeadLetter],
     held: Holding,
     looks: list[int],
 ) -> MessageLife:
     """The state of a message for each group that reads its topic, or for the requested group."""
     topic, spot = stored.topic, stored.spot
-    rows = history.rows(tx.kv, topic.topic_id, spot.queue, spot.offset)
+    rows = lease_history.rows(tx.kv, topic.topic_id, spot.queue, spot.offset)
     own = [dead_letter for dead_letter in dead_letters if _is_of(dead_letter, stored)]
     data = _read(tx, topic.topic_id, spot)
     groups = []

@@ -39,7 +39,7 @@ from popmq_server.values.ids import TopicId, checked
 from popmq_server.values.limits import LITE_TOPICS_DEFAULT, LITE_TTL_MS_DEFAULT
 from popmq_server.values.records import (
     Group,
-    Held,
+    HeldNumbers,
     Lites,
     Stat,
     Topic,
@@ -125,7 +125,7 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
     return made
 
 
-class Upkeep:
+class IdleLiteTopics:
     """Finds and removes idle lite topics, once a tick. A job of housekeeping.py.
 
     It scans their names in the store, so neither a piece nor a round builds a list of all of them.
@@ -196,7 +196,7 @@ def is_needed(tx: Tx, topic: Topic) -> bool:
     for group_id in state.topic_groups.get(topic_id, ()):
         where = (group_id, topic_id)
         stat = state.stat.get(where, Stat())
-        if any(state.held.get(where, Held())):  # also of a deleted group, until its leases are removed
+        if any(state.held.get(where, HeldNumbers())):  # also of a deleted group, until its leases are removed
             return True
         if group_id not in state.groups:
             continue

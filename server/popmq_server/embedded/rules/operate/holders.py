@@ -23,7 +23,7 @@ from popmq_server.values.ids import GroupId, TopicId
 DECODED_MAX = 2000
 
 
-class Held(NamedTuple):
+class HeldMessage(NamedTuple):
     """A message as a member of an existing CheckPoint, done or not."""
 
     ck: CheckPoint
@@ -54,7 +54,7 @@ def step(tx: Tx, walk: HolderSearch) -> HolderSearch:
     return walk._replace(at=after, found=tuple(found))
 
 
-def held(tx: Tx, walk: HolderSearch) -> Iterator[tuple[MessagePlace, Held]]:
+def held(tx: Tx, walk: HolderSearch) -> Iterator[tuple[MessagePlace, HeldMessage]]:
     """Each message at a place of the walk, in each CheckPoint that holds it and still exists."""
     offsets = _offsets(walk)
     for ck_id in walk.found:
@@ -70,7 +70,7 @@ def _offsets(walk: HolderSearch) -> dict[tuple[int, int], list[int]]:
     return found
 
 
-def _members(ck: CheckPoint, wanted: dict[tuple[int, int], list[int]]) -> Iterator[tuple[MessagePlace, Held]]:
+def _members(ck: CheckPoint, wanted: dict[tuple[int, int], list[int]]) -> Iterator[tuple[MessagePlace, HeldMessage]]:
     """The members of a CheckPoint at wanted places."""
     start = 0
     for run in ck.runs:
@@ -78,5 +78,5 @@ def _members(ck: CheckPoint, wanted: dict[tuple[int, int], list[int]]) -> Iterat
         for offset in offsets[bisect.bisect_left(offsets, run.first) :] if offsets else ():
             if offset >= run.first + run.length:
                 break
-            yield (ck.topic_id, run.queue, offset), Held(ck, run, 1 << start + offset - run.first)
+            yield (ck.topic_id, run.queue, offset), HeldMessage(ck, run, 1 << start + offset - run.first)
         start += run.length

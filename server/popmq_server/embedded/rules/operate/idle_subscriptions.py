@@ -30,7 +30,7 @@ from popmq_server.values.ids import GroupTopic, TopicId
 from popmq_server.values.records import (
     RETRY_QUEUE,
     Group,
-    Held,
+    HeldNumbers,
     Stat,
     Subscription,
     Topic,
@@ -75,7 +75,7 @@ def attend(tx: Tx, command: Attend) -> None:
 def in_use(tx: Tx, where: GroupTopic) -> bool:
     """Whether a subscription has leases, retries, backoffs, waiting messages or a sweep."""
     stat = tx.state.stat.get(where, Stat())
-    return bool(stat.retry or stat.waiting or any(tx.state.held.get(where, Held())) or where in tx.state.sweeps)
+    return bool(stat.retry or stat.waiting or any(tx.state.held.get(where, HeldNumbers())) or where in tx.state.sweeps)
 
 
 class Expiry:

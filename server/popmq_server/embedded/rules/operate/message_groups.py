@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from popmq_server.contract.commands import ResumeMessageGroup, queries
 from popmq_server.contract.commands.numbers import MessageGroupNumbers, Rows
-from popmq_server.embedded.rules.delivery import deadletter, fifo, history
+from popmq_server.embedded.rules.delivery import deadletter, fifo, lease_history
 from popmq_server.embedded.rules.delivery.fifo import Waiting
 from popmq_server.embedded.rules.delivery.subscription import resolve
 from popmq_server.embedded.rules.lite import lite_topics
@@ -220,4 +220,4 @@ def _dead_letter(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     run = Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
     chunk = Log(tx.kv).chunk_of(entry.position)
     dead = tx.new_checkpoint(where, FIFO, 1, (run,), ((0, chunk),))
-    deadletter.dead_letter(tx, dead, 1, entry.reason, history.NO_LEASE)
+    deadletter.dead_letter(tx, dead, 1, entry.reason, lease_history.NO_LEASE)

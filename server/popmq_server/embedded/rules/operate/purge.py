@@ -38,7 +38,7 @@ from popmq_server.embedded.store.keys import STAT_KEY, U32
 from popmq_server.errors import topic_not_found
 from popmq_server.values.ids import GroupId, TopicId, checked
 from popmq_server.values.records import (
-    Held,
+    HeldNumbers,
     Lites,
     Topic,
     TopicStat,
@@ -226,7 +226,7 @@ def _may_hold(tx: Tx, entity_id: int, kind: str) -> bool:
         pairs = [(GroupId(group_id), TopicId(topic_id)) for group_id, topic_id in map(STAT_KEY.unpack_from, rows)]
     if len(pairs) >= PAIRS_MAX or any(state.owner_count.get(group_id) for group_id, _ in pairs):
         return True
-    return any(any(state.held.get(pair, Held())) for pair in pairs)
+    return any(any(state.held.get(pair, HeldNumbers())) for pair in pairs)
 
 
 def _entities(tx: Tx, pair: tuple[int, ...], kind: str) -> tuple[int, ...]:

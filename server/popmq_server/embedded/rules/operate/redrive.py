@@ -37,7 +37,7 @@ from popmq_server.contract.commands import (
 from popmq_server.embedded.rules.delivery import (
     deadletter,
     fifo,
-    history,
+    lease_history,
     sweep,
 )
 from popmq_server.embedded.rules.delivery.deadletter import Origin
@@ -301,7 +301,7 @@ def _deliver(tx: Tx, group: Group, origin: Topic, dead_letters: list[DeadLetter]
         _put_waiting(tx, where, fresh, places)
     else:
         _to_retry(tx, where, fresh, places)
-    history.note(tx, where, [dead_letter.origin[1:3] for dead_letter in dead_letters], history.REDRIVEN)
+    lease_history.note(tx, where, [dead_letter.origin[1:3] for dead_letter in dead_letters], lease_history.REDRIVEN)
     tx.wake(*where)
 
 
@@ -429,4 +429,6 @@ def _note(tx: Tx, group: Group, origins: list[Origin]) -> None:
         if (group.group_id, topic.topic_id) in tx.state.stat:
             places.setdefault(topic, []).append((origin.queue, origin.offset))
     for topic, some in places.items():
-        history.note(tx, (group.group_id, topic.topic_id), some, history.DEAD, history.DISCARDED_REASON)
+        lease_history.note(
+            tx, (group.group_id, topic.topic_id), some, lease_history.DEAD, lease_history.DISCARDED_REASON
+        )

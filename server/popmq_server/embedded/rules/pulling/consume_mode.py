@@ -25,7 +25,7 @@ from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import group_not_found, invalid, topic_not_found
 from popmq_server.values.ids import GroupTopic
 from popmq_server.values.records import (
-    Held,
+    HeldNumbers,
     Subscription,
     SweepWork,
     Terms,
@@ -74,7 +74,7 @@ def _to_pop(tx: Tx, where: GroupTopic, queues: int, in_order: bool) -> None:
     left = tx.state.sweeps.get(where, SweepWork())
     if left.to_retry:
         tx.state.sweeps[where] = left._replace(to_retry=False)
-    retries, held = tx.state.stat[where].retry, tx.state.held.get(where, Held())
+    retries, held = tx.state.stat[where].retry, tx.state.held.get(where, HeldNumbers())
     if retries or held.backoff:
         sweep.void(tx, where, tuple(tx.state.poff.get((*where, queue), 0) for queue in range(queues)))
     if retries and in_order:

@@ -20,8 +20,8 @@ from popmq_server.contract.commands import SendBack, SentBack
 from popmq_server.embedded.rules.delivery import (
     deadletter,
     fifo,
-    history,
     invalidated,
+    lease_history,
 )
 from popmq_server.embedded.rules.delivery.pick import RetryEntry, take_retry_entry
 from popmq_server.embedded.rules.delivery.retry import to_retry
@@ -42,7 +42,7 @@ NO_ATTEMPTS = "no attempts left"
 SENT_BACK_MAX = 300
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     """A message that exists: its place as a run of one, its message group, and its entry if it is a retry."""
 
     run: Run
@@ -60,7 +60,7 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
     expect_mode(tx, group, topic, "PULL")
     tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
     results: list[tuple[int, bool] | Refused] = []
-    alike: dict[tuple[int, str, bool], list[Found]] = {}
+    alike: dict[tuple[int, str, bool], list[FoundMessage]] = {}
     seen: set[bytes] = set()
     budget = deadletter.budget(tx)
     for index, message in enumerate(command.messages):
@@ -89,7 +89,7 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
     return results
 
 
-def _counted(found: Found, message: SentBack) -> Found:
+def _counted(found: FoundMessage, message: SentBack) -> FoundMessage:
     """Uses the consumer's number of attempts if it is larger."""
     return found._replace(run=found.run._replace(attempts=max(found.run.attempts, message.attempts)))
 
@@ -106,7 +106,7 @@ def _gone(field: str, why: str) -> Refused:
     return Refused("MESSAGE_NOT_FOUND", why, field=field, action="drop the message: there is nothing to send back")
 
 
-def _find(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> Found:
+def _find(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> FoundMessage:
     """The message at exactly this place; Refused if there is none, or it cannot be read."""
     found = _find_retry(tx, group, topic, message, field) if message.retry else _find_queued(tx, topic, message, field)
     read = Log(tx.kv).fetch(topic.topic_id, found.run.position, found.run.size)
@@ -115,7 +115,7 @@ def _find(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> 
     return found._replace(message_group=fifo.message_group_hash(read[1]) if topic.in_order else b"")
 
 
-def _find_queued(tx: Tx, topic: Topic, message: SentBack, field: str) -> Found:
+def _find_queued(tx: Tx, topic: Topic, message: SentBack, field: str) -> FoundMessage:
     """Finds a message by queue and offset; the pull was its first attempt."""
     if message.queue >= topic.queues:
         raise no_queue(topic.name, topic.queues, message.queue, f"{field}.queue")
@@ -124,10 +124,10 @@ def _find_queued(tx: Tx, topic: Topic, message: SentBack, field: str) -> Found:
     if not units:
         raise _gone(f"{field}.offset", f"queue {message.queue} of topic {topic.name!r} has offsets {least}–{most - 1}")
     _, position, size = units[0]
-    return Found(Run(message.queue, message.offset, 1, 1, position, size, tx.now_ms), b"", None)
+    return FoundMessage(Run(message.queue, message.offset, 1, 1, position, size, tx.now_ms), b"", None)
 
 
-def _find_retry(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> Found:
+def _find_retry(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> FoundMessage:
     """Finds a message by the number of its entry in the retry topic."""
     if message.queue:
         raise no_queue(f"{RETRY_PREFIX}{group.name}+{topic.name}", 1, message.queue, f"{field}.queue")
@@ -138,11 +138,11 @@ def _find_retry(tx: Tx, group: Group, topic: Topic, message: SentBack, field: st
         raise _gone(f"{field}.offset", f"entry {message.offset} is not in the retry topic")
     entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
     run = Run(entry.queue, entry.offset, 1, entry.attempts + 1, entry.position, entry.size, entry.first_pop_ms)
-    return Found(run, b"", entry)
+    return FoundMessage(run, b"", entry)
 
 
 def _leave(
-    tx: Tx, group: Group, topic: Topic, founds: list[Found], client: str, delay_ms: int, reason: str, dead: bool
+    tx: Tx, group: Group, topic: Topic, founds: list[FoundMessage], client: str, delay_ms: int, reason: str, dead: bool
 ) -> None:
     """Moves messages with the same outcome as members of one CheckPoint, which is stored only for a delay."""
     where = (group.group_id, topic.topic_id)
@@ -153,17 +153,19 @@ def _leave(
         else:
             tx.count(where, start=-1)
     if dead:
-        deadletter.dead_letter(tx, ck, ck.all_bits, reason, history.NO_LEASE)
+        deadletter.dead_letter(tx, ck, ck.all_bits, reason, lease_history.NO_LEASE)
         return
     back_ms = tx.now_ms + delay_ms if delay_ms else 0
-    history.write_members(tx, ck, ck.all_bits, history.NO_LEASE, history.SENT_BACK, reason, back_ms)
+    lease_history.write_members(tx, ck, ck.all_bits, lease_history.NO_LEASE, lease_history.SENT_BACK, reason, back_ms)
     if delay_ms:
         tx.new_lease(ck, tx.now_ms + delay_ms)
     else:
         to_retry(tx, ck, ck.all_bits, reason)
 
 
-def _checkpoint(tx: Tx, where: GroupTopic, founds: list[Found], client: str, reason: str, in_order: bool) -> CheckPoint:
+def _checkpoint(
+    tx: Tx, where: GroupTopic, founds: list[FoundMessage], client: str, reason: str, in_order: bool
+) -> CheckPoint:
     """A CheckPoint of kind backoff; no client has a handle on it."""
     log = Log(tx.kv)
     chunks: list[tuple[int, int]] = []

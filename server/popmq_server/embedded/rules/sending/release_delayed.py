@@ -93,14 +93,14 @@ class ReleasingDelayed(Job):
         self._skipped[self._tried[0][0]].lacks_pages(self._tried[0], now_ms)
 
 
-class _Due(NamedTuple):
+class _DueMessage(NamedTuple):
     """One entry of `sched`, copied: later puts move the bytes that a scan returned."""
 
     key: bytes
     raw: bytes
 
 
-def _release(tx: Tx, due: list[_Due]) -> list[int]:
+def _release(tx: Tx, due: list[_DueMessage]) -> list[int]:
     """Moves due messages to their queues, each topic's in order of due time; returns the lateness of each in ms."""
     late_ms: list[int] = []
     gone: Counter[int] = Counter()
@@ -124,12 +124,12 @@ def _release(tx: Tx, due: list[_Due]) -> list[int]:
     return late_ms
 
 
-def _due(tx: Tx, skipped: dict[int, Skipped], messages_max: int, bytes_max: int) -> list[_Due]:
+def _due(tx: Tx, skipped: dict[int, Skipped], messages_max: int, bytes_max: int) -> list[_DueMessage]:
     """Due entries from the start of each clock, soonest first, within the limits of one piece and the free room.
 
     Checks the room for twice their size: each is stored a second time.
     """
-    found: list[_Due] = []
+    found: list[_DueMessage] = []
     size = 0
     entries = (_due_by(tx, clock, each.start) for clock, each in skipped.items())
     for key, value in heapq.merge(*entries, key=delay.by_due):
@@ -137,7 +137,7 @@ def _due(tx: Tx, skipped: dict[int, Skipped], messages_max: int, bytes_max: int)
         size += MESSAGE_BYTES
         if len(found) == messages_max or (found and size > bytes_max) or not tx.room.has(GROW, 2 * size):
             break
-        found.append(_Due(key, bytes(value)))
+        found.append(_DueMessage(key, bytes(value)))
     return found
 
 

@@ -81,7 +81,7 @@ _ENTRY = struct.Struct(">QI")
 _NONE = Extra()
 
 
-class Staged(NamedTuple):
+class StageRow(NamedTuple):
     """One stage; `messages` and `bytes` are those of all its pieces."""
 
     number: int
@@ -136,7 +136,7 @@ def _has(tx: Tx, number: int, piece: int) -> bool:
     return tx.kv.get("stage", STAGE_KEY.pack(number, piece, 0)) is not None
 
 
-def _store(tx: Tx, topic: Topic, command: Stage, existing: Staged | None, messages: list[Outgoing]) -> None:
+def _store(tx: Tx, topic: Topic, command: Stage, existing: StageRow | None, messages: list[Outgoing]) -> None:
     """Writes the blocks of a piece, and the row of its stage. Raises Refused without having written."""
     quotas.check_send(tx, topic, tuple(messages))
     size_limit.make(tx, topic, tuple(messages))
@@ -145,7 +145,7 @@ def _store(tx: Tx, topic: Topic, command: Stage, existing: Staged | None, messag
     size_limit.stored(tx, topic, messages)
     if topic.send_messages_per_s or topic.send_bytes_per_s:
         quotas.sent(tx, topic, messages)
-    before = existing or Staged(tx.next("stage_id"), topic.topic_id, command.batch, 0, 0, 0)
+    before = existing or StageRow(tx.next("stage_id"), topic.topic_id, command.batch, 0, 0, 0)
     for index, raw in enumerate(blocks):
         tx.kv.put("stage", STAGE_KEY.pack(before.number, command.piece, index), raw)
     after = before._replace(
@@ -238,7 +238,7 @@ def _check_origin(tx: Tx, command: CommitBatch, last: int) -> None:
         )
 
 
-def _find_whole(tx: Tx, command: CommitBatch, place: int) -> Staged:
+def _find_whole(tx: Tx, command: CommitBatch, place: int) -> StageRow:
     """A stage of the commit. Raises Refused if messages of it are missing."""
     name = command.stages[place]
     found, topic = find(tx, _key(command.sink, name.stage_id)), tx.topic(name.topic)
@@ -279,7 +279,7 @@ def _drop_others(tx: Tx, command: CommitBatch, kept: set[bytes]) -> None:
             _hand_over(tx, key, one, publish=False)
 
 
-def _hand_over(tx: Tx, key: bytes, one: Staged, *, publish: bool) -> None:
+def _hand_over(tx: Tx, key: bytes, one: StageRow, *, publish: bool) -> None:
     """Moves a stage to the list of the publishing job, which works in the order of the commits."""
     tx.kv.delete("staged", key)
     tx.kv.put("publish", PUBLISH_KEY.pack(tx.next("stage_id")), PUBLISH.pack(one.number, one.topic_id, publish))
@@ -289,14 +289,14 @@ def _key(sink: str, stage_id: str) -> bytes:
     return hash16(sink) + hash16(stage_id)
 
 
-def find(tx: Tx, key: bytes) -> Staged | None:
+def find(tx: Tx, key: bytes) -> StageRow | None:
     """A stage whose batch is not committed."""
     raw = tx.kv.get("staged", key)
     return None if raw is None else _read(raw)
 
 
-def _read(raw: bytes | memoryview) -> Staged:
-    return Staged(*STAGED.unpack_from(raw))
+def _read(raw: bytes | memoryview) -> StageRow:
+    return StageRow(*STAGED.unpack_from(raw))
 
 
 # ── Access keys ──────────────────────────────────────────────────────────────────────────────────────────────────────

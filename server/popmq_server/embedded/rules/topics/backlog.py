@@ -8,7 +8,7 @@ import itertools
 from popmq_server.embedded.state.state import State
 from popmq_server.values.ids import GroupId, TopicId
 from popmq_server.values.records import (
-    Held,
+    HeldNumbers,
     Lites,
     Topic,
     TopicStat,
@@ -59,6 +59,6 @@ def greatest_backlog(state: State, topic_id: int = 0) -> str:
         stat, group, topic = state.stat.get(where), state.groups.get(where[0]), state.topics.get(where[1])
         if stat is None or group is None or topic is None:
             continue
-        count = ready(state, where[0], topic) + stat.retry + stat.waiting + sum(state.held.get(where, Held()))
+        count = ready(state, where[0], topic) + stat.retry + stat.waiting + sum(state.held.get(where, HeldNumbers()))
         best = max(best, (count, f"group {group.name!r} has {count} messages of topic {topic.name!r} to do"))
     return best[1]

@@ -59,7 +59,7 @@ IDX_RANGE = struct.Struct(">HQI")
 NAME_BYTES = 12
 
 
-class Staged(NamedTuple):
+class PlacedMessages(NamedTuple):
     """Messages of one request, with their place in a queue. `bytes`: of their records."""
 
     queue: int
@@ -68,10 +68,10 @@ class Staged(NamedTuple):
     bytes: int
 
 
-def staged(queue: int, first: int, messages: tuple[Outgoing, ...]) -> Staged:
+def staged(queue: int, first: int, messages: tuple[Outgoing, ...]) -> PlacedMessages:
     """Messages with the size of their records."""
     size = sum(map(len, [message.data for message in messages]))
-    return Staged(queue, first, messages, size + RECORD_HEAD_BYTES * len(messages))
+    return PlacedMessages(queue, first, messages, size + RECORD_HEAD_BYTES * len(messages))
 
 
 def rotate(tx: Tx, topic: Topic, requests: int = 1) -> int:
@@ -130,9 +130,9 @@ def written(tx: Tx, topic_id: TopicId, queue: int) -> int:
     return min(firsts, default=tx.state.queue_max.get((topic_id, queue), 0))
 
 
-def _chunks(requests: list[Staged]) -> Iterator[tuple[list[Staged], int]]:
+def _chunks(requests: list[PlacedMessages]) -> Iterator[tuple[list[PlacedMessages], int]]:
     """Splits the staged messages of one topic into (piece, bytes) of at most CHUNK_BYTES_MAX and BLOCK_ENTRIES_MAX."""
-    piece: list[Staged] = []
+    piece: list[PlacedMessages] = []
     size = count = 0
     for request in requests:
         queue, first, messages, whole = request
@@ -153,7 +153,7 @@ def _chunks(requests: list[Staged]) -> Iterator[tuple[list[Staged], int]]:
     yield piece, size
 
 
-def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged], size: int) -> None:
+def _write_chunk(tx: Tx, topic_id: int, requests: list[PlacedMessages], size: int) -> None:
     """Writes one log value, one consume-queue value per queue, one index block; or appends to those of the open chunk.
 
     It assigns positions in the order of staging, so messages of one request are adjacent. One loop builds

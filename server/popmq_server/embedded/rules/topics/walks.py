@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U32
 from popmq_server.embedded.store.lmdb import Transaction
-from popmq_server.embedded.store.rows import RowReader
+from popmq_server.embedded.store.row_formats import RowReader
 from popmq_server.errors import UnreadableRow
 from popmq_server.values.records import Topic
 

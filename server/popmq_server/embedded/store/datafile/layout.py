@@ -108,7 +108,7 @@ class Node(NamedTuple):
         return (self.start - place + in_page + 1) // 2 * 2
 
 
-class Page(NamedTuple):
+class FilePage(NamedTuple):
     """The head of a page, and its bytes."""
 
     number: int
@@ -124,28 +124,28 @@ class Page(NamedTuple):
         return count
 
 
-def read_page(handle: int, page_bytes: int, number: int) -> Page:
+def read_page(handle: int, page_bytes: int, number: int) -> FilePage:
     """One page. Raises struct.error beyond the end of the file."""
     return page_of(os.pread(handle, page_bytes, number * page_bytes))
 
 
-def page_of(raw: bytes) -> Page:
+def page_of(raw: bytes) -> FilePage:
     """A page of these bytes. Raises struct.error if they are too few."""
     found, _, flags, lower, upper = _PAGE.unpack_from(raw)
-    return Page(found, flags, lower, upper, raw)
+    return FilePage(found, flags, lower, upper, raw)
 
 
-def places(page: Page) -> tuple[int, ...]:
+def places(page: FilePage) -> tuple[int, ...]:
     """Where the nodes of a branch or leaf page begin."""
     return struct.unpack_from(f"={(page.lower - HEAD) // 2}H", page.raw, HEAD)
 
 
-def nodes(page: Page) -> Iterator[Node]:
+def nodes(page: FilePage) -> Iterator[Node]:
     """All nodes of a branch or leaf page. Raises struct.error as `node_at` does."""
     return (node_at(page, place) for place in places(page))
 
 
-def node_at(page: Page, place: int) -> Node:
+def node_at(page: FilePage, place: int) -> Node:
     """One node. Raises struct.error if its head lies outside of the page."""
     low, high, flags, key_bytes = _NODE.unpack_from(page.raw, place)
     begin = place + _NODE.size
@@ -158,7 +158,7 @@ def node_at(page: Page, place: int) -> Node:
     return Node(key, start, start + size, below, bool(flags & _IS_ROOT), bool(flags & ~(_ON_LONG | _IS_ROOT)))
 
 
-def root_of(page: Page, node: Node) -> Root:
+def root_of(page: FilePage, node: Node) -> Root:
     """The root that a node of the main table has as its value."""
     return Root(*_ROOT.unpack_from(page.raw, node.start)[2:])
 

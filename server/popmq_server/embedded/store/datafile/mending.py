@@ -13,15 +13,15 @@ from popmq_server.embedded.store.datafile.layout import (
     HEAD,
     NODE_HEAD,
     ROOT_BYTES,
+    FilePage,
     Node,
-    Page,
     node_at,
     page_of,
     places,
 )
 
 
-def is_sound(page: Page, number: int, kind: int, page_bytes: int) -> bool:
+def is_sound(page: FilePage, number: int, kind: int, page_bytes: int) -> bool:
     """Whether a branch or leaf page may be used as it is: its head, and nodes that fill it in ascending order."""
     if page.number != number or page.flags != kind or page.lower % 2:
         return False
@@ -51,12 +51,12 @@ def _is_database(node: Node) -> bool:
     return node.size == ROOT_BYTES and node.key.isalpha()
 
 
-def mended(page: Page, number: int, kind: int, page_bytes: int) -> Page | None:
+def mended(page: FilePage, number: int, kind: int, page_bytes: int) -> FilePage | None:
     """The page with one bit turned back, if it is sound then and no other bit does the same; else None.
 
     It tries the bits of all heads: up to a second for each page.
     """
-    found: list[Page] = []
+    found: list[FilePage] = []
     for at in _bytes_of_heads(page, page_bytes):
         for bit in range(8):
             raw = bytearray(page.raw)
@@ -70,13 +70,13 @@ def mended(page: Page, number: int, kind: int, page_bytes: int) -> Page | None:
     return found[0] if len(found) == 1 else None
 
 
-def _whole_rows(page: Page) -> int:
+def _whole_rows(page: FilePage) -> int:
     """How many rows of a leaf match their checksum."""
     rows = [node_at(page, place) for place in places(page)]
     return sum(is_whole(row.key, page.raw[row.start : row.stop]) for row in rows if row.page is None)
 
 
-def _bytes_of_heads(page: Page, page_bytes: int) -> list[int]:
+def _bytes_of_heads(page: FilePage, page_bytes: int) -> list[int]:
     """The bytes of the page's head, of the places, and of the heads of the nodes there."""
     stop = max(HEAD, min(page.lower, page_bytes))
     listed = places(page._replace(lower=stop))

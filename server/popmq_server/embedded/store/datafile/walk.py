@@ -29,9 +29,9 @@ from popmq_server.embedded.store.datafile.layout import (
     NO_PAGE,
     NUMBER,
     ROOT_BYTES,
+    FilePage,
     Meta,
     Node,
-    Page,
     Root,
     newest,
     node_at,
@@ -52,7 +52,7 @@ _READ_BYTES = 1 << 20
 
 
 #: An entry of a leaf page.
-Entry = tuple[Page, Node]
+Entry = tuple[FilePage, Node]
 #: The least key, and one that is greater than all keys.
 Bounds = tuple[bytes, bytes | None]
 
@@ -100,7 +100,7 @@ def check_free_list(handle: int, page_bytes: int) -> str:
     databases: list[tuple[str, Root]] = []
     left = FREE_CHECKED_AT_START
 
-    def count(page: Page, node: Node) -> None:
+    def count(page: FilePage, node: Node) -> None:
         nonlocal left
         left -= sum(1 for _ in walk.freed(page, node)) if left > 0 else 0
 
@@ -148,7 +148,7 @@ def rescue(handle: int, page_bytes: int, only: str = "") -> Iterator[tuple[str, 
                     yield f"database {name!r}: {damaged.sentence}"
 
 
-def _each(name: str, found: Iterator[Entry | str], visit: Callable[[Page, Node], None]) -> Iterator[str]:
+def _each(name: str, found: Iterator[Entry | str], visit: Callable[[FilePage, Node], None]) -> Iterator[str]:
     """Visits the entries of a tree; returns its faults."""
     for entry in found:
         if isinstance(entry, str):
@@ -164,7 +164,7 @@ def _each(name: str, found: Iterator[Entry | str], visit: Callable[[Page, Node],
             yield f"{name}: the disk cannot read an entry of page {entry[0].number}: {error.strerror}"
 
 
-def _database(page: Page, node: Node) -> tuple[str, Root]:
+def _database(page: FilePage, node: Node) -> tuple[str, Root]:
     """(name, root) of a database."""
     if not node.is_root or node.size != ROOT_BYTES:
         raise DamagedPage(f"the main table has an entry {node.key!r} that is not a database")
@@ -242,7 +242,7 @@ class _Walk:
             beyond = order(below[index + 1].key) if index + 1 < len(below) else bounds[1]
             yield from self._below(node.page or 0, levels - 1, counts, order, (least, beyond))
 
-    def _nodes(self, page: Page, leaf: bool, counts: Counter[str]) -> Iterator[Node | str]:
+    def _nodes(self, page: FilePage, leaf: bool, counts: Counter[str]) -> Iterator[Node | str]:
         """The nodes of a page; counts the long pages of its values."""
         taken = 0
         for place in places(page):
@@ -262,7 +262,7 @@ class _Walk:
         if taken != self.page_bytes - page.upper:
             yield f"the entries of page {page.number} take {taken:,} bytes, not {self.page_bytes - page.upper:,}"
 
-    def _mended(self, number: int, kind: int) -> tuple[Page, bool]:
+    def _mended(self, number: int, kind: int) -> tuple[FilePage, bool]:
         """Reads a page of a tree, once; whether it was damaged, and is corrected. Raises DamagedPage."""
         page = self._read(number)
         if self.mends > 0 and not is_sound(page, number, kind, self.page_bytes):
@@ -271,7 +271,7 @@ class _Walk:
                 return found, True
         return self._of_tree(page, number, kind), False
 
-    def _of_tree(self, page: Page, number: int, kind: int) -> Page:
+    def _of_tree(self, page: FilePage, number: int, kind: int) -> FilePage:
         """The page, if its head is right. Raises DamagedPage."""
         if page.number != number or page.flags != kind:
             raise DamagedPage(f"page {number} is not a page of this tree")
@@ -280,7 +280,7 @@ class _Walk:
             raise DamagedPage(f"the head of page {number} is damaged")
         return page
 
-    def _read(self, number: int) -> Page:
+    def _read(self, number: int) -> FilePage:
         """Reads a page that was not used before. Raises DamagedPage."""
         self._take(number)
         try:
@@ -331,7 +331,7 @@ class _Walk:
         self._take(node.page + 1, longs - 1)
         return longs
 
-    def value(self, page: Page, node: Node) -> bytes:
+    def value(self, page: FilePage, node: Node) -> bytes:
         """The bytes of a value. Raises DamagedPage."""
         if node.page is None:
             return page.raw[node.start : node.stop]
@@ -357,7 +357,7 @@ class _Walk:
             return error.strerror or "error"
         return ""
 
-    def freed(self, page: Page, node: Node) -> Iterator[int]:
+    def freed(self, page: FilePage, node: Node) -> Iterator[int]:
         """The page numbers in one entry of the free list: it has their count, then the greatest first."""
         pieces = self._pieces(page, node)
         count = next(pieces, 0)
@@ -372,7 +372,7 @@ class _Walk:
             before = number
             yield number
 
-    def _pieces(self, page: Page, node: Node) -> Iterator[int]:
+    def _pieces(self, page: FilePage, node: Node) -> Iterator[int]:
         """The numbers in a value, in pieces of bounded size. It may be shorter than its node says."""
         if node.page is None:
             yield from _numbers(page.raw[node.start : node.stop])

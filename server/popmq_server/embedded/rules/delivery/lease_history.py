@@ -20,7 +20,7 @@ from popmq_server.embedded.store.checkpoint import (
     Run,
     members_of,
 )
-from popmq_server.embedded.store.history_rows import Row
+from popmq_server.embedded.store.history_rows import HistoryRow
 from popmq_server.embedded.store.keys import NEVER
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.values.ids import GroupTopic
@@ -87,7 +87,7 @@ def _put(
     """
     if not tx.room.take(MOVE, ROW_BYTES + value_bytes(len(reason))):
         return
-    row = Row(
+    row = HistoryRow(
         ck.group_id,
         first,
         count,
@@ -114,15 +114,15 @@ def note(
     """Writes one row for each message at (queue, offset) to which something happened outside a lease."""
     group_id, topic_id = where
     for queue, offset in places:
-        row = Row(group_id, offset, 1, tx.next("ck_id"), 0, how, 0, 0, tx.now_ms, 0, "", reason, back_ms=back_ms)
+        row = HistoryRow(group_id, offset, 1, tx.next("ck_id"), 0, how, 0, 0, tx.now_ms, 0, "", reason, back_ms=back_ms)
         history_rows.add(tx.kv, topic_id, queue, row)
 
 
-def is_discard(row: Row) -> bool:
+def is_discard(row: HistoryRow) -> bool:
     """Whether a row tells that a dead letter was discarded. A row of a message that becomes one has a `sub`."""
     return row.how == DEAD and not row.sub
 
 
-def rows(kv: Transaction, topic_id: int, queue: int, offset: int) -> list[Row]:
+def rows(kv: Transaction, topic_id: int, queue: int, offset: int) -> list[HistoryRow]:
     """The rows that cover a message, in the order of their first offsets."""
     return history_rows.of_message(kv, topic_id, queue, offset, REACH, ROWS_MAX)

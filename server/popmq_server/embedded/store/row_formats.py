@@ -27,7 +27,7 @@ Write = Callable[[Any], bytes]
 Read = Callable[[bytes | memoryview], Any]
 
 
-class Key(NamedTuple):
+class KeyFormat(NamedTuple):
     """The bytes of a key, in both directions."""
 
     pack: Callable[[Any], bytes]
@@ -35,9 +35,9 @@ class Key(NamedTuple):
 
 
 #: A topic's or group's id.
-ID = Key(U32.pack, lambda raw: U32.unpack(raw)[0])
+ID = KeyFormat(U32.pack, lambda raw: U32.unpack(raw)[0])
 #: G, T.
-PAIR = Key(lambda key: STAT_KEY.pack(*key), STAT_KEY.unpack)
+PAIR = KeyFormat(lambda key: STAT_KEY.pack(*key), STAT_KEY.unpack)
 
 
 class RowReader:
@@ -59,14 +59,14 @@ class RowReader:
         return UnreadableRow(*self.at, str(error))
 
 
-class Rows(NamedTuple):
+class RowFormat(NamedTuple):
     """The rows of one table. `store` writes a change; `read` returns all keys and values."""
 
     store: StoreChange
     read: Callable[[RowReader], Iterator[tuple[Any, Any]]]
 
 
-def packed(name: str, key: struct.Struct, write: Write, read: Read) -> Rows:
+def packed(name: str, key: struct.Struct, write: Write, read: Read) -> RowFormat:
     """Rows whose keys are tuples that pack into fixed fields."""
     pack = key.pack
 
@@ -77,10 +77,10 @@ def packed(name: str, key: struct.Struct, write: Write, read: Read) -> Rows:
         else:
             tx.put(name, raw, write(value))
 
-    return Rows(store, lambda reader: ((key.unpack(raw), read(value)) for raw, value in reader.scan(name)))
+    return RowFormat(store, lambda reader: ((key.unpack(raw), read(value)) for raw, value in reader.scan(name)))
 
 
-def packed_keys(name: str, key: Key, write: Write, read: Read, prefix: bytes = b"") -> Rows:
+def packed_keys(name: str, key: KeyFormat, write: Write, read: Read, prefix: bytes = b"") -> RowFormat:
     """Rows with any keys; `read` sees only those that begin with `prefix`."""
 
     def store(tx: Transaction, where: Any, _: Any, value: Any) -> None:
@@ -90,7 +90,7 @@ def packed_keys(name: str, key: Key, write: Write, read: Read, prefix: bytes = b
         else:
             tx.put(name, raw, write(value))
 
-    return Rows(store, lambda reader: ((key.unpack(raw), read(value)) for raw, value in reader.scan(name, prefix)))
+    return RowFormat(store, lambda reader: ((key.unpack(raw), read(value)) for raw, value in reader.scan(name, prefix)))
 
 
 def numbers(record: Any) -> tuple[Write, Read]:
@@ -127,10 +127,10 @@ def without_defaults(value: Any) -> dict[str, Any]:
 def json_rows(
     name: str,
     record: Any,
-    key: Key,
+    key: KeyFormat,
     said: Callable[[Any], dict[str, Any]] = every_field,
     made: Callable[[Any, dict[str, Any]], Any] | None = None,
-) -> Rows:
+) -> RowFormat:
     """Rows of `record`s (NamedTuples); `said` returns the fields to write, `made` a record of a key and its fields."""
     known = frozenset(record._fields)
 
@@ -148,7 +148,7 @@ def json_rows(
             where, fields = key.unpack(raw), _known(record, value)
             yield where, made(where, fields) if made else record(**fields)
 
-    return Rows(store, read)
+    return RowFormat(store, read)
 
 
 def _unknown(stored: memoryview, known: frozenset[str]) -> dict[str, Any]:
