@@ -34,7 +34,7 @@ from scripts.mechanisms import PAGE, rows, tests_of
 
 ROOT = Path(__file__).parent.parent
 #: Where the packages lie in the tree; these come first on the path of a test that runs in a copy.
-ROOMS = ("proto", "http2", "sdk", "server", "spark_connector")
+ROOMS = ("proto", "http2", "remoting", "sdk", "server", "spark_connector")
 #: The parts of the tree that tests need.
 COPIED = (*ROOMS, "tests", "harness", "docs", "scripts", "bench", "demo", "pyproject.toml", "README.md", "Makefile")
 #: Seconds after which a test that hangs has failed, and those that a whole run of tests may take.

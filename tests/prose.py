@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 #: Folders with our own Python code.
 ROOMS = (
     "http2",
+    "remoting",
     "server",
     "sdk",
     "spark_connector",

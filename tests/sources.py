@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 EVERYTHING = (
     "proto",
     "http2",
+    "remoting",
     "server",
     "sdk",
     "spark_connector",

@@ -218,7 +218,9 @@ def test_a_decision_has_a_date_and_a_status_and_a_module_names_it(path: pathlib.
         r"^Date: 20\d\d-\d\d-\d\d\. Status: (accepted|superseded by \[\d{4}\])", path.read_text(), re.MULTILINE
     )
     named = [
-        source for source in sources("http2", "server", "sdk") if f"docs/decisions/{path.name}" in source.read_text()
+        source
+        for source in sources("http2", "remoting", "server", "sdk")
+        if f"docs/decisions/{path.name}" in source.read_text()
     ]
     assert named or "Status: superseded" in path.read_text()
 

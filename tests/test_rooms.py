@@ -29,7 +29,7 @@ def test_exactly_the_modules_that_a_program_writes_are_marked_as_generated() -> 
 
 # Trees in which no folder has more modules than a reader can hold in view; each package of the first has a sentence.
 PACKAGES = (
-    *("server/popmq_server", "http2/popmq_http2", "server/popmq_verify"),
+    *("server/popmq_server", "http2/popmq_http2", "remoting/popmq_remoting", "server/popmq_verify"),
     *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "spark_connector/popmq_spark"),
 )
 ROOMY = (*PACKAGES, "bench", "demo", "harness", "tests")
@@ -77,7 +77,7 @@ def import_graph(folder: str) -> dict[str, set[str]]:
     [
         *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console"),
         *("server/popmq_server", "server/popmq_verify"),
-        *("http2/popmq_http2", "spark_connector/popmq_spark", "bench"),
+        *("http2/popmq_http2", "remoting/popmq_remoting", "spark_connector/popmq_spark", "bench"),
     ],
 )
 def test_no_modules_import_each_other(folder: str) -> None:
@@ -100,6 +100,7 @@ def package_graph(graph: dict[str, set[str]], depth: int) -> dict[str, set[str]]
         ("sdk/popmq_console", 2),
         ("server/popmq_verify", 2),
         ("http2/popmq_http2", 2),
+        ("remoting/popmq_remoting", 2),
         ("bench", 1),
     ],
 )

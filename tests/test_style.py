@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 ROOMS = (
     "server/popmq_server",
     "http2/popmq_http2",
+    "remoting/popmq_remoting",
     "server/popmq_verify",
     "sdk/popmq",
     "sdk/popmq_cli",

@@ -50,6 +50,7 @@ ROOMS = {
     ),
     "popmq_console": Room("sdk", frozenset({"popmq"}), frozenset({"jinja2", "starlette", "uvicorn"})),
     "popmq_http2": Room("http2"),
+    "popmq_remoting": Room("remoting"),
     "popmq_server": Room(
         "server",
         frozenset({"popmq_http2", "popmq_proto"}),
@@ -316,7 +317,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         (private_names, ROOM_FOLDERS + PUBLIC_TESTS),
         (from_test_modules, EVERYTHING),
         (too_long, EVERYTHING),
-        (stoppable, ("sdk/popmq", "http2/popmq_http2", "server/popmq_server")),
+        (stoppable, ("sdk/popmq", "http2/popmq_http2", "remoting/popmq_remoting", "server/popmq_server")),
     ],
     ids=[
         "each room imports only what it may",
@@ -368,6 +369,7 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (strangers, "sdk/popmq_console/app.py", "import popmq_server"),
         (strangers, "server/popmq_server/embedded/rules/delivery/pop.py", "import popmq"),
         (strangers, "spark_connector/popmq_spark/source.py", "from popmq_proto.v1 import popmq_pb2"),
+        (strangers, "remoting/popmq_remoting/connection/link.py", "from popmq_http2.transports import connected"),
         (other_doors, "server/popmq_server/embedded/rules/delivery/pop.py", "import grpc.aio"),
         (other_doors, "server/popmq_server/embedded/rules/delivery/pop.py", "from popmq_proto.v1 import popmq_pb2"),
         (other_doors, "server/popmq_server/embedded/fsck/check.py", "import lmdb"),

@@ -1,0 +1,50 @@
+"""When an address that failed is tried again: after a pause that doubles, by one call at a time.
+
+closed ── failed ──▶ open ── pause over, a call comes ──▶ probing ── succeeded ──▶ closed
+                      ▲                                     │
+                      └────────────── failed ───────────────┘
+"""
+
+from __future__ import annotations
+
+from popmq_remoting.connection.limits import Limits
+
+
+class Breaker:
+    """Time is a parameter."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._pause_s = 0.0
+        self._until_s = 0.0
+        self._probing = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the last attempt was successful."""
+        return self._pause_s == 0.0
+
+    def admits(self, now_s: float) -> bool:
+        """Whether a call may try to connect. When the pause is over, one may, until it is known how it ended."""
+        if self.is_closed:
+            return True
+        if self._probing or now_s < self._until_s:
+            return False
+        self._probing = True
+        return True
+
+    def succeeded(self) -> None:
+        """The server has answered."""
+        self._pause_s = 0.0
+        self._probing = False
+
+    def failed(self, now_s: float) -> None:
+        """It cannot be reached, or does not answer."""
+        limits = self._limits
+        self._pause_s = min(self._pause_s * 2, limits.breaker_most_s) if self._pause_s else limits.breaker_first_s
+        self._until_s = now_s + self._pause_s
+        self._probing = False
+
+    def left_s(self, now_s: float) -> float:
+        """Seconds until a call may try."""
+        return 0.0 if self.is_closed else max(0.0, self._until_s - now_s)

@@ -1,0 +1,189 @@
+"""One connection on asyncio: all requests of an event loop's turn leave with one write.
+
+call ─▶ Multiplexer ─▶ at the end of the turn: one write        buffer_updated ─▶ calls end, requests of the broker run
+
+A link is used until it is lost, or retires: the broker says that it stops. Then its open calls end as they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from popmq_remoting.codes import ResponseCode
+from popmq_remoting.connection.limits import Limits
+from popmq_remoting.connection.multiplexer import Done, Multiplexer
+from popmq_remoting.errors import Late, Malformed, RemotingError, Unreachable
+from popmq_remoting.wire.command import Answer, Command, Request
+
+_log = logging.getLogger("popmq_remoting")
+
+#: What a client answers to a request of a broker; None: the code is not known. Nothing is sent for a oneway request.
+OnRequest = Callable[[Request], Awaitable[Answer | None]]
+
+_UNKNOWN = Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this client does not serve the request")
+_BUSY = Answer(ResponseCode.SYSTEM_BUSY, "this client serves too many requests")
+_FAILED = Answer(ResponseCode.SYSTEM_ERROR, "this client failed to serve the request")
+
+
+class Link(asyncio.BufferedProtocol):
+    """One connection to `address`. `memory`: where reads go; connections of an event loop may share it."""
+
+    def __init__(self, address: str, limits: Limits, memory: memoryview, on_request: OnRequest | None = None) -> None:
+        self._address = address
+        self._limits = limits
+        self._memory = memory
+        self._on_request = on_request
+        self._loop = asyncio.get_running_loop()
+        self._calls = Multiplexer(limits)
+        self._transport: asyncio.Transport | None = None
+        self._scheduled = False
+        self._retiring = False
+        self._answering: set[asyncio.Task[None]] = set()
+        self._cause = ""
+        #: When bytes came last, in seconds of the event loop's clock; and whether any came.
+        self.heard_s = self._loop.time()
+        self.was_heard = False
+        #: Done when the connection is closed.
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether new calls may begin."""
+        return not (self._retiring or self._transport is None or self._transport.is_closing())
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for their answers."""
+        return self._calls.in_flight
+
+    @property
+    def unmatched(self) -> int:
+        """Answers that nobody waited for."""
+        return self._calls.unmatched
+
+    async def call(self, request: Request, until_s: float) -> Answer:
+        """The answer. Raises Late at the deadline, Lost, Busy, Malformed, Unreachable if it is closed already."""
+        if self._transport is None or self._transport.is_closing():
+            raise Unreachable(f"the connection to {self._address} is closed")
+        if self._loop.time() >= until_s:
+            raise Late(f"the deadline was over before {self._address} was asked", maybe_done=False)
+        future: asyncio.Future[Answer] = self._loop.create_future()
+
+        def done(outcome: Answer | RemotingError) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, RemotingError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        opaque = self._calls.send(request, done, self._transport.get_write_buffer_size())
+        timer = self._loop.call_at(until_s, self._late, done)
+        self._flush_soon()
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._calls.forget(opaque)
+            self._close_if_retired()
+
+    def _late(self, done: Done) -> None:
+        done(Late(f"{self._address} did not answer before the deadline", maybe_done=True))
+
+    def send_oneway(self, request: Request) -> None:
+        """Sends a request that is not answered. Raises Malformed, Unreachable."""
+        if self._transport is None or self._transport.is_closing():
+            raise Unreachable(f"the connection to {self._address} is closed")
+        self._calls.send_oneway(request)
+        self._flush_soon()
+
+    def retire(self) -> None:
+        """Takes no new calls; closes when the open ones are over."""
+        self._retiring = True
+        self._close_if_retired()
+
+    def abort(self, cause: str) -> None:
+        """Ends the connection, and its calls with this cause."""
+        self._cause = self._cause or cause
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ── Callbacks of asyncio ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected, and TLS agreed on."""
+        used = transport.get_extra_info("socket")
+        if used is not None:
+            used.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The memory for the next read."""
+        return self._memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handles the frames of a read. One that cannot be read ends the connection: the next cannot be found."""
+        self.heard_s = self._loop.time()
+        self.was_heard = True
+        try:
+            for command in self._calls.feed(bytes(self._memory[:nbytes])):
+                self._serve(command)
+        except Malformed as error:
+            _log.warning("%s sent what is no frame: %s", self._address, error)
+            self.abort(f"it sent what is no frame: {error}")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Ends the calls. The broker may have carried them out, so none is repeated here."""
+        cause = self._cause or (str(error) if error else "closed by the other side")
+        self._calls.fail(f"the connection to {self._address} was lost before the answer: {cause}")
+        for task in list(self._answering):
+            task.cancel()
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    # ── Requests of the broker ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _serve(self, command: Command) -> None:
+        if len(self._answering) >= self._limits.broker_requests:
+            self._respond(command, _BUSY)
+            return
+        task = self._loop.create_task(self._answered(command))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answered(self, command: Command) -> None:
+        answer: Answer | None = None
+        try:
+            if self._on_request is not None:
+                answer = await self._on_request(command.request())
+        except Exception:
+            _log.exception("request %d of %s failed", command.code, self._address)
+            answer = _FAILED
+        self._respond(command, answer or _UNKNOWN)
+
+    def _respond(self, command: Command, answer: Answer) -> None:
+        if not command.is_oneway:
+            self._calls.answer(command, answer)
+            self._flush_soon()
+
+    # ── Writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _flush_soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        raw = self._calls.take()
+        if raw and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(raw)
+
+    def _close_if_retired(self) -> None:
+        if self._retiring and not self._calls.in_flight and not self._answering and self._transport is not None:
+            self._flush()
+            self._transport.close()

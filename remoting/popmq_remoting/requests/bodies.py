@@ -1,0 +1,50 @@
+"""Bodies as JSON: written in the standard form, read as brokers write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from popmq_remoting import loose_json
+from popmq_remoting.errors import Malformed
+from popmq_remoting.wire.command import Answer
+
+_ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def write(value: Mapping[str, Any]) -> bytes:
+    """The body of a request."""
+    return _ENCODE(value).encode()
+
+
+def members(answer: Answer) -> dict[str, Any]:
+    """The object that the body is; an empty body has no members. Raises Malformed."""
+    value = loose_json.loads(answer.body) if answer.body.strip() else {}
+    if not isinstance(value, dict):
+        raise Malformed("the answer's body is no JSON object")
+    return value
+
+
+def table(answer: Answer, name: str) -> dict[str, Any]:
+    """A member of the body that is an object; empty if it is missing. Raises Malformed."""
+    value = members(answer).get(name)
+    if value is not None and not isinstance(value, dict):
+        raise Malformed(f"{name} of the answer is no JSON object")
+    return value or {}
+
+
+def names(answer: Answer, name: str) -> list[str]:
+    """A member of the body that is a list of texts; empty if it is missing. Raises Malformed."""
+    value = members(answer).get(name)
+    if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+        raise Malformed(f"{name} of the answer is no list of texts")
+    return value or []
+
+
+def number(data: Mapping[str, Any], name: str, default: int = 0) -> int:
+    """A member that is a whole number. Raises Malformed."""
+    value = data.get(name, default)
+    if type(value) is not int:
+        raise Malformed(f"{name} of the answer is no whole number")
+    return value

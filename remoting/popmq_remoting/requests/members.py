@@ -1,0 +1,164 @@
+"""Clients as brokers see them: heartbeats, members of groups, locks of queues, and what brokers relay to them.
+
+A member is a connection: a broker keeps one client id for each connection and group. Groups that only produce may share
+a connection; members of a group that shares queues may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from popmq_remoting.codes import RequestCode, ResponseCode
+from popmq_remoting.errors import Malformed
+from popmq_remoting.requests import bodies
+from popmq_remoting.wire.command import Answer, Request, request
+
+
+class Subscription(NamedTuple):
+    """What a member reads."""
+
+    topic: str
+    expression: str = "*"
+    filter_type: str = "TAG"
+
+
+class Membership(NamedTuple):
+    """A group that a client is in. `consume_type`: CONSUME_POP, CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull)."""
+
+    group: str
+    subscriptions: tuple[Subscription, ...] = ()
+    consume_type: str = "CONSUME_PASSIVELY"
+
+
+def heartbeat(client_id: str, producers: Iterable[str] = (), memberships: Iterable[Membership] = ()) -> Request:
+    """Each 30 s to every broker; one that hears none for 120 s forgets the client."""
+    body = {
+        "clientID": client_id,
+        "producerDataSet": [{"groupName": group} for group in producers],
+        "consumerDataSet": [_membership(each) for each in memberships],
+        "heartbeatFingerprint": 0,
+    }
+    return Request(RequestCode.HEART_BEAT, {}, bodies.write(body))
+
+
+def _membership(membership: Membership) -> dict[str, Any]:
+    return {
+        "groupName": membership.group,
+        "consumeType": membership.consume_type,
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+        "subscriptionDataSet": [
+            {
+                "topic": each.topic,
+                "subString": each.expression,
+                "tagsSet": [],
+                "codeSet": [],
+                "subVersion": 0,
+                "expressionType": each.filter_type,
+            }
+            for each in membership.subscriptions
+        ],
+        "unitMode": False,
+    }
+
+
+def unregister(client_id: str, producer: str | None = None, consumer: str | None = None) -> Request:
+    """Takes this connection out of a group."""
+    return request(RequestCode.UNREGISTER_CLIENT, clientID=client_id, producerGroup=producer, consumerGroup=consumer)
+
+
+def member_ids(group: str) -> Request:
+    """Answered by `ids`."""
+    return request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group)
+
+
+def ids(answer: Answer) -> list[str]:
+    """Ids of the members; none if the group has none. Raises Refused, Malformed."""
+    if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
+        return []
+    return bodies.names(answer.expect(), "consumerIdList")
+
+
+def consumers(group: str) -> Request:
+    """Answered by `connections`; 206: none."""
+    return request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group)
+
+
+def producers(group: str) -> Request:
+    """Answered by `connections`; 1: none."""
+    return request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup=group)
+
+
+class Connection(NamedTuple):
+    """A client that a broker knows."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
+def connections(answer: Answer) -> list[Connection]:
+    """None if nobody is there. Raises Refused, Malformed."""
+    if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
+        return []
+    found = bodies.members(answer.expect()).get("connectionSet") or []
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise Malformed("connectionSet of the answer is no list of objects")
+    return [
+        Connection(
+            str(each.get("clientId", "")),
+            str(each.get("clientAddr", "")),
+            str(each.get("language", "")),
+            bodies.number(each, "version"),
+        )
+        for each in found
+    ]
+
+
+def running_info(group: str, client_id: str, with_stack: bool) -> Request:
+    """Relayed to the member, whose answer is the broker's."""
+    return request(
+        RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=group, clientId=client_id, jstackEnable=with_stack
+    )
+
+
+def consume_directly(group: str, client_id: str, topic: str, message_id: str, broker: str) -> Request:
+    """Relayed to the member: it consumes this message now."""
+    return request(
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        consumerGroup=group, clientId=client_id, msgId=message_id, brokerName=broker, topic=topic,
+    )  # fmt: skip
+
+
+class Queue(NamedTuple):
+    """A queue as brokers name it."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+
+def lock_queues(group: str, client_id: str, queues: Iterable[Queue]) -> Request:
+    """For 60 s, in this broker's memory. Answered by `locked`."""
+    return Request(RequestCode.LOCK_BATCH_MQ, {}, _queues(group, client_id, queues))
+
+
+def unlock_queues(group: str, client_id: str, queues: Iterable[Queue]) -> Request:
+    """Gives locks back."""
+    return Request(RequestCode.UNLOCK_BATCH_MQ, {}, _queues(group, client_id, queues))
+
+
+def locked(answer: Answer) -> set[Queue]:
+    """The queues that are locked for the client now. Raises Refused, Malformed."""
+    found = bodies.members(answer.expect()).get("lockOKMQSet") or []
+    try:
+        return {Queue(str(each["topic"]), str(each["brokerName"]), int(each["queueId"])) for each in found}
+    except (KeyError, TypeError, ValueError):
+        raise Malformed("lockOKMQSet of the answer has another form") from None
+
+
+def _queues(group: str, client_id: str, queues: Iterable[Queue]) -> bytes:
+    named = [{"topic": each.topic, "brokerName": each.broker, "queueId": each.queue_id} for each in queues]
+    return bodies.write({"consumerGroup": group, "clientId": client_id, "mqSet": named, "onlyThisBroker": True})

@@ -1,0 +1,106 @@
+"""Topics on one broker: create, read, delete, count; and what the broker says about itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from popmq_remoting.codes import Permission, RequestCode
+from popmq_remoting.errors import Malformed
+from popmq_remoting.names import DEFAULT_TOPIC
+from popmq_remoting.requests import bodies
+from popmq_remoting.wire.command import Answer, Request, request
+
+READ_WRITE = Permission.READ | Permission.WRITE
+
+
+@dataclass(frozen=True)
+class TopicConfig:
+    """A topic of one broker. Brokers refuse attributes that they do not know; `message.type` is one that they do."""
+
+    topic: str
+    read_queues: int
+    write_queues: int
+    permission: Permission = READ_WRITE
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+def create_topic(config: TopicConfig) -> Request:
+    """Creates or changes it; the same once more does nothing. It also changes the type of a topic, unasked."""
+    attributes = ",".join(f"+{name}={value}" for name, value in config.attributes.items())
+    return request(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        topic=config.topic,
+        defaultTopic=DEFAULT_TOPIC,
+        readQueueNums=config.read_queues,
+        writeQueueNums=config.write_queues,
+        perm=int(config.permission),
+        topicFilterType="SINGLE_TAG",
+        topicSysFlag=0,
+        order=False,
+        attributes=attributes or None,
+    )
+
+
+def get_topic(topic: str) -> Request:
+    """Answered by `topic_config`; 17: none. Does not create one."""
+    return request(RequestCode.GET_TOPIC_CONFIG, topic=topic)
+
+
+def topic_config(answer: Answer) -> TopicConfig:
+    """Raises Malformed, Refused."""
+    found = bodies.members(answer.expect())
+    name = found.get("topicName")
+    if not isinstance(name, str):
+        raise Malformed("the topic's settings have no name")
+    attributes = found.get("attributes") or {}
+    if not isinstance(attributes, dict):
+        raise Malformed("the topic's attributes are no JSON object")
+    return TopicConfig(
+        name,
+        bodies.number(found, "readQueueNums"),
+        bodies.number(found, "writeQueueNums"),
+        Permission(bodies.number(found, "perm") & 15),
+        {str(key).removeprefix("+"): str(value) for key, value in attributes.items()},
+    )
+
+
+def delete_topic(topic: str) -> Request:
+    """Deletes it on this broker."""
+    return request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+
+
+def topic_stats(topic: str) -> Request:
+    """Answered by `queue_table(answer)`: minOffset, maxOffset and lastUpdateTimestamp of each queue."""
+    return request(RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
+
+
+def queue_table(answer: Answer) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The offsetTable of 202, 208 and 222 by topic, broker and queue. Raises Malformed, Refused."""
+    found = {}
+    for key, value in bodies.table(answer.expect(), "offsetTable").items():
+        try:
+            queue = json.loads(key)
+            found[str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"])] = value
+        except (ValueError, KeyError, TypeError):
+            raise Malformed(f"{key[:80]!r} is no queue") from None
+    return found
+
+
+def runtime_info() -> Request:
+    """Answered by bodies.table(answer, "table"): brokerVersionDesc, brokerVersion, disk use, rates."""
+    return request(RequestCode.GET_BROKER_RUNTIME_INFO)
+
+
+def broker_config() -> Request:
+    """Answered by `properties_of`: all settings of the broker."""
+    return request(RequestCode.GET_BROKER_CONFIG)
+
+
+def properties_of(answer: Answer) -> dict[str, str]:
+    """The lines `name=value` of the body. Raises Refused."""
+    lines = answer.expect().body.decode("utf-8", "replace").splitlines()
+    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, mark, value in pairs if mark}

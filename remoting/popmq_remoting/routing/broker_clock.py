@@ -1,0 +1,53 @@
+"""A broker's clock, as it is learnt from the times of its pops: the median of the last ten differences.
+
+A pop carries `bornTime`, the broker's time at which it was asked. One that lies more than 500 ms before is answered
+`POLLING_TIMEOUT` at once; one in the future does a pop no harm. So until something is learnt, pops name a time far
+ahead, and the first answer teaches. 0 is never sent: with access control, 5.3.3 refuses every such pop.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Callable
+
+SAMPLES = 10
+#: A sample is as exact as half of the way there and back. Answers that took longer were parked, or say little.
+ROUND_TRIP_MS_MAX = 1_000
+#: Added to the time of pops before anything is learnt: clocks that differ by more need an operator.
+UNLEARNT_MS = 15 * 60_000
+
+
+class BrokerClock:
+    """`now_ms`: our own clock, in ms since 1970."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._ahead_ms: deque[int] = deque(maxlen=SAMPLES)
+
+    @property
+    def is_learnt(self) -> bool:
+        return bool(self._ahead_ms)
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far it is ahead of ours; 0 until learnt."""
+        return int(statistics.median(self._ahead_ms)) if self._ahead_ms else 0
+
+    def learn(self, broker_ms: int, asked_ms: int) -> None:
+        """The broker wrote this time into its answer to a request that we sent at `asked_ms`, by our clock."""
+        now_ms = self._now_ms()
+        if 0 <= now_ms - asked_ms <= ROUND_TRIP_MS_MAX:
+            self._ahead_ms.append(broker_ms - (asked_ms + now_ms) // 2)
+
+    def forget(self) -> None:
+        """The broker was connected anew: it may run on another machine."""
+        self._ahead_ms.clear()
+
+    def now_ms(self) -> int:
+        """Its time now. For the ends of leases, and bornTime of requests that are parked."""
+        return self._now_ms() + self.ahead_ms
+
+    def pop_born_ms(self) -> int:
+        """bornTime of a pop that is not parked."""
+        return self.now_ms() + (0 if self.is_learnt else UNLEARNT_MS)

@@ -1,0 +1,75 @@
+"""Several name servers, which know nothing of each other: each may be down, restarted, or behind.
+
+ask        in turn, beginning with the one that answered last, until one knows
+tell_all   what has to be written to each of them
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from popmq_remoting.codes import ResponseCode
+from popmq_remoting.connection.peer import Peer
+from popmq_remoting.errors import Late, RemotingError, Unreachable
+from popmq_remoting.wire.command import Answer, Request
+
+#: At least so long for one of them, if the deadline allows it.
+_SHARE_S = 0.5
+#: "There is none": another one may know, since a restarted name server knows nothing yet.
+_UNKNOWN = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND)
+
+
+class NameServers:
+    """All of them."""
+
+    def __init__(self, peers: Sequence[Peer]) -> None:
+        self._peers = list(peers)
+        self._first = 0
+
+    async def ask(self, request: Request, until_s: float) -> Answer:
+        """The first answer 0; else that there is none, if one says so; else another code. Raises the last error."""
+        answers: list[Answer] = []
+        error: RemotingError = Unreachable("there are no name servers")
+        for tried in range(len(self._peers)):
+            index = (self._first + tried) % len(self._peers)
+            try:
+                answer = await self._once(self._peers[index], request, until_s, len(self._peers) - tried)
+            except RemotingError as caught:
+                error = caught
+                continue
+            if answer.code == ResponseCode.SUCCESS:
+                self._first = index
+                return answer
+            answers.append(answer)
+        if not answers:
+            raise error
+        return min(answers, key=lambda answer: answer.code not in _UNKNOWN)
+
+    async def tell_all(self, request: Request, until_s: float) -> dict[str, Answer | RemotingError]:
+        """What each of them answered, by address."""
+        outcomes = await asyncio.gather(*(self._told(peer, request, until_s) for peer in self._peers))
+        return {peer.address: outcome for peer, outcome in zip(self._peers, outcomes, strict=True)}
+
+    async def close(self) -> None:
+        """Ends the connections."""
+        await asyncio.gather(*(peer.close() for peer in self._peers))
+
+    async def _once(self, peer: Peer, request: Request, until_s: float, left: int) -> Answer:
+        """An answer within this server's share of the time. The request only reads, so a lost one is repeated."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= until_s:
+            raise Late("no name server answered before the deadline", maybe_done=False)
+        share_s = min(until_s, now_s + max(_SHARE_S, (until_s - now_s) / left))
+        try:
+            return await peer.call(request, share_s)
+        except RemotingError as error:
+            if not error.maybe_done or isinstance(error, Late):
+                raise
+            return await peer.call(request, share_s)
+
+    async def _told(self, peer: Peer, request: Request, until_s: float) -> Answer | RemotingError:
+        try:
+            return await peer.call(request, until_s)
+        except RemotingError as error:
+            return error

@@ -1,0 +1,67 @@
+"""Frames: what separates commands on a connection. Big-endian.
+
+i32   length of all that follows
+i32   encoding of the header (top byte), length of the header (the other three)
+…     header
+…     body: the rest
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from popmq_remoting.errors import Malformed
+from popmq_remoting.wire import header
+from popmq_remoting.wire.command import Command, Fields
+
+#: A whole frame with its first four bytes: what brokers accept, and at most send.
+FRAME_BYTES_MAX = 16 << 20
+
+_LENGTHS = struct.Struct(">II")
+_HEADER_BYTES_MAX = (1 << 24) - 1
+
+
+def write(code: int, opaque: int, flag: int, fields: Fields, body: bytes, remark: str = "") -> bytes:
+    """The frame of a command. Raises Malformed if it is too large."""
+    head = header.write_json(code, opaque, flag, fields, remark)
+    total = 4 + len(head) + len(body)
+    if total + 4 > FRAME_BYTES_MAX or len(head) > _HEADER_BYTES_MAX:
+        raise Malformed(f"a frame of {total + 4} bytes, at most {FRAME_BYTES_MAX}")
+    return b"".join((_LENGTHS.pack(total, len(head)), head, body))
+
+
+class FrameReader:
+    """Finds commands in bytes that arrive in pieces. Holds one frame at most, which grows as its bytes arrive."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a frame has begun and is not complete."""
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> Iterator[Command]:
+        """The commands that are complete with these bytes. Raises Malformed behind those before the damage."""
+        self._rest += data
+        at = 0
+        try:
+            while len(self._rest) - at >= _LENGTHS.size:
+                total, word = _LENGTHS.unpack_from(self._rest, at)
+                head = word & _HEADER_BYTES_MAX
+                if total + 4 > FRAME_BYTES_MAX or head + 4 > total:
+                    raise Malformed(f"a frame of {total} bytes with a header of {head}")
+                end = at + 4 + total
+                if len(self._rest) < end:
+                    return
+                begin, at = at, end
+                yield self._command(word >> 24, begin + 8, begin + 8 + head, end)
+        finally:
+            del self._rest[:at]
+
+    def _command(self, encoding: int, begin: int, middle: int, end: int) -> Command:
+        with memoryview(self._rest) as view:
+            command = header.read(encoding, bytes(view[begin:middle]))
+            command.body = bytes(view[middle:end])
+        return command

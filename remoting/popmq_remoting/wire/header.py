@@ -1,0 +1,126 @@
+"""The header of a command: written as JSON, read as JSON or in the binary form that answers a binary request.
+
+    JSON     {"code":0,"language":"PYTHON","version":479,"opaque":7,"flag":1,"remark":"…","extFields":{"a":"b"}}
+    binary   i16 code, i8 language, i16 version, i32 opaque, i32 flag, i32 n + remark, i32 n + fields
+             fields = repeated i16 n + name, i32 n + value; n = 0 is no text
+
+Writing binary headers would cost more in Python than JSON, whose library is C; and their code is a short, which none
+of the pop requests fits into.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+from popmq_remoting.codes import VERSION, Language
+from popmq_remoting.errors import Malformed
+from popmq_remoting.wire.command import Command, Fields
+
+#: Encodings: the top byte of a header's length.
+JSON, BINARY = 0, 1
+
+_ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_HEAD = struct.Struct(">hbhiii")
+_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
+
+
+def write_json(code: int, opaque: int, flag: int, fields: Fields, remark: str = "") -> bytes:
+    """A JSON header. Values of fields must be texts."""
+    header: dict[str, Any] = {
+        "code": code,
+        "language": Language.PYTHON.name,
+        "version": VERSION,
+        "opaque": opaque,
+        "flag": flag,
+        "extFields": fields if type(fields) is dict else dict(fields),
+    }
+    if remark:
+        header["remark"] = remark
+    return _ENCODE(header).encode()
+
+
+def read(encoding: int, raw: bytes) -> Command:
+    """A command without its body. Raises Malformed."""
+    if encoding == JSON:
+        return _read_json(raw)
+    if encoding == BINARY:
+        return _read_binary(raw)
+    raise Malformed(f"{encoding} is no encoding of a header")
+
+
+def _read_json(raw: bytes) -> Command:
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise Malformed(f"a header that is no JSON: {raw[:40]!r}") from None
+    if not isinstance(header, dict):
+        raise Malformed("a header that is no JSON object")
+    remark, fields = header.get("remark"), header.get("extFields")
+    if remark is not None and not isinstance(remark, str):
+        raise Malformed("the header's remark is no text")
+    return Command(
+        code=_int(header, "code"),
+        opaque=_int(header, "opaque"),
+        flag=_int(header, "flag"),
+        remark=remark or "",
+        fields={} if fields is None else _texts(fields),
+        version=_int(header, "version"),
+    )
+
+
+def _int(header: dict[str, Any], name: str) -> int:
+    value = header.get(name, 0)
+    if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
+        raise Malformed(f"the header's {name} is no 32-bit number")
+    return value
+
+
+def _texts(fields: Any) -> dict[str, str]:
+    """The fields as text. Brokers write texts; what another server writes as a number or truth is read as well."""
+    if not isinstance(fields, dict):
+        raise Malformed("the header's extFields are no JSON object")
+    found = {}
+    for name, value in fields.items():
+        if type(value) is str:
+            found[name] = value
+        elif isinstance(value, bool | int | float):
+            found[name] = json.dumps(value)
+        elif value is not None:
+            raise Malformed(f"the field {name!r} is no text")
+    return found
+
+
+def _read_binary(raw: bytes) -> Command:
+    try:
+        code, _, version, opaque, flag, length = _HEAD.unpack_from(raw)
+        remark, at = _cut(raw, _HEAD.size, length)
+        (length,) = struct.unpack_from(">i", raw, at)
+        fields, at = _cut(raw, at + 4, length)
+        if at != len(raw):
+            raise Malformed("a binary header has bytes behind its fields")
+        return Command(code, opaque, flag, remark.decode(), _binary_fields(fields), version=version, binary=True)
+    except struct.error:
+        raise Malformed("a binary header ends too early") from None
+    except UnicodeDecodeError:
+        raise Malformed("a binary header has text that is no UTF-8") from None
+
+
+def _binary_fields(raw: bytes) -> dict[str, str]:
+    fields, at = {}, 0
+    while at < len(raw):
+        (length,) = struct.unpack_from(">h", raw, at)
+        name, at = _cut(raw, at + 2, length)
+        (length,) = struct.unpack_from(">i", raw, at)
+        value, at = _cut(raw, at + 4, length)
+        fields[name.decode()] = value.decode()
+    return fields
+
+
+def _cut(raw: bytes, at: int, length: int) -> tuple[bytes, int]:
+    """So many bytes, and the place behind them."""
+    end = at + length
+    if length < 0 or end > len(raw):
+        raise Malformed("a length in a binary header leads past its end")
+    return raw[at:end], end
