@@ -123,6 +123,7 @@ def test_a_member_extended_alone_outlives_its_batch(rig: Rig) -> None:
     assert refusals(rig.ack([a, c])) == ["HANDLE_LAPSED"] * 2
 
 
+@pytest.mark.mechanism("S1.11")
 def test_a_lease_can_be_made_shorter(rig: Rig) -> None:
     rig.pair()
     rows = sent_and_popped(rig, "a", "b", invisible_ms=HOUR)
@@ -131,7 +132,7 @@ def test_a_lease_can_be_made_shorter(rig: Rig) -> None:
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 2)]
 
 
-@pytest.mark.mechanism("S1.17", "D.06")
+@pytest.mark.mechanism("S1.17", "D.06", "S1.18")
 @pytest.mark.slow
 def test_a_handle_lives_through_extensions_and_restarts(rig: Rig) -> None:
     rig.pair()
@@ -268,7 +269,7 @@ def test_a_message_after_its_last_attempt_is_one_dead_letter_and_is_not_delivere
     assert (rig.numbers().dead, len(rig.dead())) == (1, 1)
 
 
-@pytest.mark.mechanism("S2.55", "D.53")
+@pytest.mark.mechanism("S2.55", "D.53", "S2.57")
 def test_a_dead_letter_says_where_it_came_from_and_why(rig: Rig) -> None:
     rig.topic("t", queues=2)
     rig.group(max_attempts=2)
@@ -356,16 +357,19 @@ def test_a_retry_of_one_group_is_invisible_to_the_others(rig: Rig) -> None:
     assert [row.attempt for row in rig.pop(group="a")] == [2]
 
 
-def test_an_attempt_id_is_scoped_to_client_and_group(rig: Rig) -> None:
+def test_an_attempt_id_is_scoped_to_client_topic_and_group(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
+    rig.topic("u")
     rig.send("a", "b", "c", "d")
+    rig.send("e", topic="u")
     asked: dict[str, Any] = {"client_id": "c", "attempt_id": "1", "max_messages": 1}
     first = rig.popped(**asked)
     assert rig.popped(**asked).replay
     assert not rig.popped(**asked | {"client_id": "d"}).replay
     assert not rig.popped(**asked | {"attempt_id": "2"}).replay
     assert not rig.popped(group="h", **asked).replay
+    assert not rig.popped(topic="u", **asked).replay
     assert rig.popped(**asked).ck_id == first.ck_id
 
 

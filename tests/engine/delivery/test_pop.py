@@ -19,6 +19,7 @@ def to_retry(rig: Rig, *texts: str) -> None:
     rig.release(rig.pop(len(texts)), delay_ms=0)
 
 
+@pytest.mark.mechanism("S3.05")
 def test_the_messages_of_one_request_stay_together_and_requests_go_round_the_queues(rig: Rig) -> None:
     rig.topic(queues=3)
     sent = [rig.send(f"{number}a", f"{number}b") for number in range(6)]
@@ -38,6 +39,7 @@ def test_the_start_queue_goes_round(rig: Rig) -> None:
     assert all(after == (before + 1) % 3 for before, after in pairwise(firsts))
 
 
+@pytest.mark.mechanism("S1.39")
 def test_named_queues_are_the_only_ones_popped(rig: Rig) -> None:
     rig.topic(queues=4)
     rig.group()

@@ -53,7 +53,7 @@ def test_a_client_counts_for_the_topics_and_the_group_that_it_named(sessions: Se
     assert sessions.clients("b", "t") == []
 
 
-@pytest.mark.mechanism("S3.26")
+@pytest.mark.mechanism("S3.26", "S3.25")
 def test_the_version_changes_with_what_an_assignment_depends_on_and_with_nothing_else(
     sessions: Sessions, clock: FakeClock
 ) -> None:

@@ -17,7 +17,7 @@ def some(*queues: int) -> Assignment:
     return Assignment(True, False, queues)
 
 
-@pytest.mark.mechanism("S1.26", "S1.30", "D.44")
+@pytest.mark.mechanism("S1.26", "S1.30", "D.44", "S1.33")
 @pytest.mark.parametrize(
     ("queues", "clients", "client", "share", "expected"),
     [
@@ -54,7 +54,7 @@ def test_assignments_follow_the_table(queues: int, clients: str, client: str, sh
     assert assign(queues, clients, client, share) == expected
 
 
-@pytest.mark.mechanism("S1.29", "S1.32")
+@pytest.mark.mechanism("S1.29", "S1.32", "S1.31")
 @pytest.mark.parametrize("queues", range(1, 12))
 @pytest.mark.parametrize("count", range(1, 12))
 @pytest.mark.parametrize("share", range(1, 4))

@@ -109,7 +109,7 @@ async def test_a_waiter_cancelled_while_it_waits_leaves_its_place(lot: Waiters, 
     assert second.result()
 
 
-@pytest.mark.mechanism("S4.07")
+@pytest.mark.mechanism("S4.07", "S4.14")
 async def test_a_wait_ends_at_its_deadline_and_not_before(lot: Waiters, clock: FakeClock) -> None:
     clock.subscribe(lot.tick)
     short, long = parked(lot, clock, 5 * SECOND), parked(lot, clock, 6 * SECOND)
@@ -142,7 +142,7 @@ async def test_a_deadline_that_has_passed_does_not_wait(lot: Waiters, clock: Fak
     assert not await lot.park(KEY, lot.generation(KEY), clock.now_ms())
 
 
-@pytest.mark.mechanism("S4.08")
+@pytest.mark.mechanism("S4.08", "S1.43")
 async def test_places_are_limited_and_a_full_lot_leaves_no_trace(
     lot: Waiters, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,7 +274,7 @@ class Consumer:
             self.pop.cancel()
 
 
-@pytest.mark.mechanism("I.17")
+@pytest.mark.mechanism("I.17", "S1.07")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_thousands_of_parked_pops_and_sends_lose_no_wake(broker: EmbeddedEngine, seed: int) -> None:
@@ -299,7 +299,7 @@ async def test_thousands_of_parked_pops_and_sends_lose_no_wake(broker: EmbeddedE
     assert sorted(got) == sorted((f"m{number}", 1) for number in range(messages))
 
 
-@pytest.mark.mechanism("S1.42")
+@pytest.mark.mechanism("S1.42", "S1.02")
 async def test_a_burst_wakes_as_many_as_it_feeds(broker: EmbeddedEngine) -> None:
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g", max_messages=1), MINUTE)) for _ in range(10)]
     await all_parked(broker, 10)

@@ -30,7 +30,6 @@ from tests.engine.traffic.traffic_timing import (
     waiting,
 )
 
-YEAR = 365 * DAY
 FOREVER = (1 << 63) - 1
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.wire.parked import Parked
-from tests.wire.stubs import CALL_S, GROUP, Stubs, bodies, codes, handles, refusal
+from tests.wire.stubs import CALL_S, GROUP, Stubs, bodies, handles, refusal
 
 LEDGER = "ledger"
 
@@ -34,11 +33,6 @@ def message_groups(ledger: Stubs, **fields: Any) -> pb.ListMessageGroupsResponse
     return answer
 
 
-def test_the_type_of_a_topic_is_kept_and_shown(ledger: Stubs) -> None:
-    shown = ledger.admin.GetTopic(pb.GetTopicRequest(name=LEDGER), timeout=CALL_S).topic
-    assert shown.type == pb.FIFO
-
-
 @pytest.mark.slow
 def test_messages_of_one_message_group_come_in_order_and_one_batch_at_a_time(ledger: Stubs) -> None:
     sent = send(ledger, "a1", "b1", "a2")
@@ -48,23 +42,6 @@ def test_messages_of_one_message_group_come_in_order_and_one_batch_at_a_time(led
     assert bodies(ledger.pop(LEDGER)) == [b"b1"]
     ledger.ack(*handles(first))
     assert bodies(ledger.pop(LEDGER)) == [b"a2"]
-
-
-def test_a_message_without_a_message_group_is_refused_by_its_place(ledger: Stubs) -> None:
-    messages = [pb.Message(body=b"a", message_group="a"), pb.Message(body=b"x")]
-    answer = ledger.broker.Send(pb.SendRequest(topic=LEDGER, messages=messages), timeout=CALL_S)
-    assert codes(answer.results) == ["", "INVALID_FIELD"]
-    assert answer.results[1].error.field == "messages[1].message_group"
-    assert bodies(ledger.pop(LEDGER)) == [b"a"]
-
-
-def test_a_parked_pop_is_woken_when_its_message_group_is_free(ledger: Stubs, parked: Parked) -> None:
-    send(ledger, "a1", "a2")
-    first = ledger.pop(LEDGER, max_messages=1)
-    waiting = ledger.pop_later(LEDGER)
-    parked.wait_for(1)
-    ledger.ack(*handles(first))
-    assert bodies(waiting.result()) == [b"a2"]
 
 
 def test_a_stopped_message_group_is_listed_and_goes_on_when_resumed(ledger: Stubs) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.embedded.loop import broker as brokers
 from popmq_server.embedded.rules.delivery import pick
 from tests.wire.parked import Parked
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, bodies, handles, read_refusal, refusal
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, bodies, read_refusal, refusal
 
 RED, BLUE, BIG = pb.Filter(tag="red"), pb.Filter(tag="blue"), pb.Filter(sql92="size > 5")
 SEND_MAX = 4096
@@ -55,26 +54,10 @@ def test_a_pop_by_sql_delivers_messages_for_which_it_is_true(shop: Stubs) -> Non
     assert shop.stats().filtered == 2
 
 
-def test_sql_sees_tag_and_keys(shop: Stubs) -> None:
-    send(shop, pb.Message(body=b"a", tag="red", keys=["k1", "k2"]), pb.Message(body=b"b", tag="red"))
-    wanted = pb.Filter(sql92="TAGS = 'red' AND KEYS CONTAINS 'k2'")
-    assert bodies(shop.pop(filter=wanted)) == [b"a"]
-
-
 def test_a_pop_that_names_no_filter_uses_the_groups_own(shop: Stubs) -> None:
     shop.pop(filter=BLUE)
     send(shop, *tagged("red", "blue"))
     assert bodies(shop.pop(filter=pb.Filter())) == [b"blue1"]
-
-
-def test_another_filter_is_refused_and_changes_nothing(shop: Stubs) -> None:
-    shop.pop(filter=RED)
-    refused = refused_pop(shop, BIG)
-    assert (refused.code, refused.info.field, refused.info.retryable) == ("FILTER_CONFLICT", "filter", False)
-    assert "tag 'red'" in refused.info.message
-    assert "sql92 'size > 5'" in refused.info.message
-    assert "popmq group update" in refused.info.action
-    assert subscriptions(shop) == [pb.Subscription(topic=TOPIC, filter=RED)]
 
 
 @pytest.mark.parametrize(
@@ -154,34 +137,7 @@ def test_a_group_shows_each_topic_that_it_has_named(shop: Stubs) -> None:
     assert subscriptions(shop) == [pb.Subscription(topic="another"), pb.Subscription(topic=TOPIC, filter=BIG)]
 
 
-def test_retries_are_filtered_by_the_new_filter(shop: Stubs) -> None:
-    send(shop, *tagged("red", "blue"))
-    for handle in handles(shop.pop()):
-        shop.change(handle, release=pb.Release(delay_ms=0))
-    set_filter(shop, filter=RED)
-    assert bodies(shop.pop()) == [b"red0"]
-    assert (shop.stats().retry, shop.stats().filtered) == (0, 1)
-
-
-def test_pops_that_wait_with_the_old_filter_are_refused_at_once(shop: Stubs, parked: Parked) -> None:
-    calls = [shop.pop_later(filter=RED) for _ in range(3)]
-    parked.wait_for(3)
-    set_filter(shop, filter=BLUE)
-    for call in calls:
-        assert read_refusal(call.exception(timeout=CALL_S)).code == "FILTER_CONFLICT"
-
-
-@pytest.mark.mechanism("S4.13")
-def test_a_parked_pop_is_not_answered_by_messages_that_do_not_match(shop: Stubs, parked: Parked) -> None:
-    call = shop.pop_later(filter=RED)
-    parked.wait_for(1)
-    send(shop, *tagged("blue"))
-    parked.wait_for(2)
-    send(shop, *tagged("red"))
-    assert bodies(call.result(timeout=CALL_S)) == [b"red0"]
-
-
-@pytest.mark.mechanism("S4.16")
+@pytest.mark.mechanism("S4.16", "S4.13")
 @pytest.mark.slow
 def test_a_parked_pop_is_woken_for_its_whole_filter_and_not_for_its_tag_alone(shop: Stubs, parked: Parked) -> None:
     call = shop.pop_later(filter=pb.Filter(sql92="TAGS = 'red' AND size > 5"))
@@ -200,13 +156,6 @@ def test_numbers_and_browsing_are_not_filtered(shop: Stubs) -> None:
     ready = shop.broker.WaitAvailable(pb.WaitAvailableRequest(topic=TOPIC, group=GROUP), timeout=CALL_S).ready
     page = shop.admin.Browse(pb.BrowseRequest(topic=TOPIC), timeout=CALL_S)
     assert (ready, shop.stats().ready, len(page.deliveries)) == (3, 3, 3)
-
-
-def test_a_token_pops_through_the_groups_filter(shop: Stubs) -> None:
-    generation = shop.attach(topic=TOPIC).generation
-    send(shop, *tagged("red", "blue", "red"))
-    answer = shop.pop(filter=RED, token=pb.Token(owner="query", generation=generation, epoch=1))
-    assert (bodies(answer), answer.sealed.end) == ([b"red0", b"red2"], True)
 
 
 # ── A needle in a haystack ───────────────────────────────────────────────────────────────────────────────────────────
@@ -239,13 +188,6 @@ def test_one_match_in_a_hundred_thousand_is_found_without_waiting(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wait_ms", [0, 60_000])
-def test_sql_finds_one_match_in_many_without_waiting(shop: Stubs, wait_ms: int) -> None:
-    haystack(shop, 3 * pick.REJECTIONS_MAX, NEEDLE)
-    assert bodies(shop.pop(filter=BIG, wait_ms=wait_ms)) == [b"needle"]
-
-
-@pytest.mark.slow
 def test_looking_takes_turns_with_others(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Pop that passes over thousands of messages is many short commands: a Send in between is one commit away."""
     monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 1)
@@ -254,22 +196,6 @@ def test_looking_takes_turns_with_others(shop: Stubs, monkeypatch: pytest.Monkey
     send(shop, *tagged("red"))
     assert not looking.done()
     assert bodies(looking.result(timeout=CALL_S)) == [b"red0"]
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking is over at once, after one small look."""
-    monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 10)
-    monkeypatch.setattr(brokers, "LOOK_MS", 0)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("impatient")
-def test_looking_has_an_end_and_the_next_pop_goes_on_from_there(shop: Stubs) -> None:
-    send(shop, *tagged(*["blue"] * 25, "red"))
-    answers = [shop.pop(filter=RED) for _ in range(3)]
-    assert [bodies(answer) for answer in answers] == [[], [], [b"red25"]]
-    assert [answer.rest for answer in answers] == [16, 6, 0]
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "🐰"])

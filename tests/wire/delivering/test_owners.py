@@ -9,7 +9,6 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.embedded.rules.delivery import token_pop
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
 
@@ -137,27 +136,6 @@ def test_a_token_seals_its_set_and_repeats_it(shop: Stubs, generation: int, cloc
     assert (again.sealed, again.popped_ms) == (first.sealed, first.popped_ms)
 
 
-def test_an_empty_set_is_sealed_too(shop: Stubs, generation: int) -> None:
-    assert seal(shop, generation).sealed == pb.Sealed(end=True)
-    shop.send(b"late")
-    again = seal(shop, generation)
-    assert (bodies(again), again.replay, again.sealed) == ([], True, pb.Sealed(end=True))
-    assert bodies(seal(shop, generation, chunk=1)) == [b"late"]
-
-
-def test_chunks_go_on_until_the_end(shop: Stubs, generation: int) -> None:
-    shop.send(*numbers(5))
-    answers = [seal(shop, generation, chunk=chunk, max_messages=2) for chunk in range(3)]
-    assert [bodies(answer) for answer in answers] == [numbers(2), numbers(2, 2), numbers(1, 4)]
-    assert [answer.sealed.end for answer in answers] == [False, False, True]
-
-
-def test_parts_and_epochs_share_nothing(shop: Stubs, generation: int) -> None:
-    shop.send(*numbers(6))
-    taken = [bodies(seal(shop, generation, epoch, part, max_messages=1)) for epoch in (1, 2) for part in (0, 1, 2)]
-    assert taken == [[body] for body in numbers(6)]
-
-
 def test_a_share_bounds_all_chunks_of_its_part(shop: Stubs, generation: int) -> None:
     shop.send(*numbers(10))
     answers = [seal(shop, generation, chunk=chunk, share=5, max_messages=2) for chunk in range(3)]
@@ -195,52 +173,6 @@ def test_a_position_beyond_the_end_bounds_nothing(shop: Stubs, generation: int) 
     assert bodies(seal(shop, generation, upto=far)) == numbers(3)
 
 
-def test_sealed_messages_are_invisible_to_others_while_leased(shop: Stubs, generation: int, clock: FakeClock) -> None:
-    shop.send(*numbers(2))
-    answer = seal(shop, generation)
-    assert answer.invisible_until_ms == clock.now_ms() + 60_000
-    clock.advance(59_999)
-    assert bodies(shop.pop()) == []
-    clock.advance(1)
-    assert bodies(shop.pop()) == numbers(2)
-
-
-def test_a_token_takes_back_messages_not_popped_by_others_and_counts_the_stolen_ones(
-    shop: Stubs, generation: int, clock: FakeClock
-) -> None:
-    shop.send(*numbers(4))
-    seal(shop, generation)
-    clock.advance(60_000)
-    thief = shop.pop(max_messages=1)
-    assert [delivery.attempt for delivery in thief.deliveries] == [2]
-    again = seal(shop, generation)
-    assert bodies(again) == numbers(3, 1)
-    assert [delivery.attempt for delivery in again.deliveries] == [1, 1, 1]
-    assert again.sealed == pb.Sealed(count=4, end=True, torn_stolen=1)
-    assert bodies(shop.pop()) == []
-
-
-def test_an_exclusive_owner_loses_nothing_when_its_lease_runs_out(stubs: Stubs, clock: FakeClock) -> None:
-    stubs.create_topic(queues=1)
-    stubs.create_group(exclusive_owner=True)
-    stubs.send(*numbers(2))
-    generation = stubs.attach(OWNER).generation
-    seal(stubs, generation)
-    clock.advance(3_600_000)
-    assert bodies(stubs.pop()) == []
-    again = seal(stubs, generation)
-    assert (bodies(again), again.sealed.torn_stolen) == (numbers(2), 0)
-
-
-def test_one_message_of_a_sealed_set_may_be_acked_alone(shop: Stubs, generation: int) -> None:
-    shop.send(*numbers(3))
-    first = seal(shop, generation)
-    assert shop.ack(handles(first)[1]) == [""]
-    again = seal(shop, generation)
-    assert (bodies(again), again.sealed.count) == ([b"000", b"002"], 3)
-    assert ack_up_to(shop, generation, 1).acked == 2
-
-
 # ── RenewOwner, AckUpTo, ReleaseOwner ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -256,19 +188,6 @@ def test_renewing_moves_the_lease_of_everything_at_once(shop: Stubs, generation:
     assert bodies(shop.pop()) == []
     clock.advance(1)
     assert len(bodies(shop.pop())) == 6
-
-
-def test_an_owner_that_comes_back_takes_back_messages_not_popped_by_others(
-    shop: Stubs, generation: int, clock: FakeClock
-) -> None:
-    shop.send(*numbers(4))
-    seal(shop, generation, max_messages=3)
-    clock.advance(60_000)
-    assert shop.stats().retry == 3
-    renew(shop, generation)
-    clock.advance(0)
-    assert shop.stats().retry == 0
-    assert bodies(seal(shop, generation, chunk=1)) == numbers(1, 3), "it never robs itself"
 
 
 def test_ack_up_to_finishes_whole_epochs_and_is_idempotent(shop: Stubs, generation: int) -> None:
@@ -309,44 +228,6 @@ def test_releasing_makes_everything_visible_at_once_and_keeps_the_tokens(
     assert bodies(shop.pop(max_messages=1)) == numbers(1)
     again = seal(shop, generation)
     assert (bodies(again), again.sealed.torn_stolen) == (bodies(sealed)[1:], 1)
-
-
-@pytest.mark.slow
-def test_a_large_owner_is_released_piece_by_piece(shop: Stubs, generation: int, clock: FakeClock) -> None:
-    """More than one transaction's worth: all of it is visible once the clock has been told."""
-    message = pb.Message(body=b"x")
-    for chunk in range(4):
-        shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=[message] * 1_000), timeout=CALL_S)
-        assert len(seal(shop, generation, chunk=chunk, max_messages=1_000).deliveries) == 1_000
-    assert release(shop) == 4_000
-    clock.advance(0)
-    assert shop.stats().retry == 4_000
-    assert sum(len(shop.pop(max_messages=4_096).deliveries) for _ in range(4)) == 4_000
-
-
-@pytest.mark.slow
-def test_an_owner_unseen_for_seven_days_is_dropped(shop: Stubs, generation: int, clock: FakeClock) -> None:
-    shop.send(*numbers(2))
-    seal(shop, generation)
-    clock.advance(60_000)
-    clock.advance(7 * 24 * 3_600_000)
-    assert list(shop.admin.ListOwners(pb.ListOwnersRequest(), timeout=CALL_S).owners) == []
-    request = pb.AckUpToRequest(group=GROUP, owner=OWNER, generation=generation, epoch=1)
-    assert refusal(shop.broker.AckUpTo, request).code == "OWNER_NOT_FOUND"
-    assert bodies(shop.pop()) == numbers(2), "what it held are ordinary retries"
-
-
-def test_an_owner_holds_at_most_a_million_messages(
-    shop: Stubs, generation: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(token_pop, "OWNED_MAX", 3)
-    shop.send(*numbers(5))
-    seal(shop, generation, max_messages=3)
-    token = pb.Token(owner=OWNER, generation=generation, epoch=1, chunk=1)
-    refused = refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, token=token))
-    assert (refused.code, refused.info.retryable) == ("IN_FLIGHT_LIMIT", True)
-    ack_up_to(shop, generation, 1)
-    assert bodies(seal(shop, generation, epoch=2)) == numbers(2, 3)
 
 
 def test_owners_are_listed_with_what_they_hold(shop: Stubs, generation: int, clock: FakeClock) -> None:
@@ -396,12 +277,3 @@ def test_available_counts_unread_and_retry_and_takes_no_lease(stubs: Stubs) -> N
     assert sum(answer.upto.queues.values()) == 5
     assert (answer.stats.ready, answer.stats.retry, answer.stats.backoff, answer.stats.in_flight) == (2, 1, 1, 1)
     assert len(stubs.pop().deliveries) == 3
-
-
-def test_available_fixes_the_start_of_a_group_that_names_the_topic_first(shop: Stubs) -> None:
-    shop.create_group("late", start=pb.StartPosition(**{"from": pb.LATEST}))
-    shop.send(*numbers(2))
-    request = pb.WaitAvailableRequest(topic=TOPIC, group="late")
-    assert shop.broker.WaitAvailable(request, timeout=CALL_S).ready == 0
-    shop.send(*numbers(1, 2))
-    assert bodies(shop.pop(group="late")) == numbers(1, 2)

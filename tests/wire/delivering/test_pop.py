@@ -34,15 +34,6 @@ def test_a_pop_takes_32_messages_by_default_and_up_to_4096_when_asked(shop: Stub
     assert answer.rest == 4196 - 32 - 1 - 4096
 
 
-def test_a_lease_has_the_requested_length_or_that_of_its_group(either_shop: Stubs, clock: FakeClock) -> None:
-    either_shop.create_group("patient", invisible_ms=7_200_000)
-    either_shop.send(*numbers(2))
-    asked = either_shop.pop(max_messages=1, invisible_ms=1_000)
-    assert (asked.popped_ms, asked.invisible_until_ms) == (clock.now_ms(), clock.now_ms() + 1_000)
-    assert either_shop.pop(max_messages=1).invisible_until_ms == clock.now_ms() + 60_000
-    assert either_shop.pop(group="patient").invisible_until_ms == clock.now_ms() + 7_200_000
-
-
 @pytest.mark.mechanism("S1.10", "I.03")
 @pytest.mark.slow
 def test_a_leased_message_is_delivered_to_no_other_client_before_its_deadline(
@@ -55,20 +46,6 @@ def test_a_leased_message_is_delivered_to_no_other_client_before_its_deadline(
     clock.advance(1)
     (again,) = either_shop.pop().deliveries
     assert (again.message.body, again.attempt) == (b"a", 2)
-
-
-@pytest.mark.slow
-def test_groups_do_not_see_each_other(either_shop: Stubs) -> None:
-    either_shop.create_group("audit")
-    either_shop.send(*numbers(3))
-    assert bodies(either_shop.pop()) == bodies(either_shop.pop(group="audit")) == numbers(3)
-
-
-@pytest.mark.slow
-def test_max_bytes_is_a_soft_bound_and_one_message_is_always_allowed(shop: Stubs) -> None:
-    shop.send(b"1" * 1000, b"2" * 1000, b"3" * 1000)
-    assert len(shop.pop(max_bytes=1).deliveries) == 1
-    assert len(shop.pop(max_bytes=100_000).deliveries) == 2
 
 
 @pytest.mark.slow
@@ -90,60 +67,6 @@ def test_an_answer_of_default_size_is_taken_by_stubs_with_their_default_limit(
         stock: Any = rpc.BrokerStub(channel)
         answer = stock.Pop(pb.PopRequest(topic=TOPIC, group=GROUP, max_messages=4096), timeout=CALL_S)
     assert answer.deliveries
-
-
-@pytest.mark.mechanism("S1.39")
-def test_named_queues_are_all_that_is_read(stubs: Stubs) -> None:
-    stubs.create_topic(queues=4)
-    stubs.create_group()
-    for number in range(8):
-        stubs.send(str(number).encode())
-    answer = stubs.pop(queues=[1, 3, 1])
-    assert {delivery.queue for delivery in answer.deliveries} == {1, 3}
-    assert (len(answer.deliveries), answer.rest) == (4, 0)
-    assert len(stubs.pop().deliveries) == 4
-
-
-@pytest.mark.slow
-def test_the_start_rotates_over_the_queues(stubs: Stubs) -> None:
-    stubs.create_topic(queues=4)
-    stubs.create_group()
-    for number in range(40):
-        stubs.send(str(number).encode())
-    first = [stubs.pop(max_messages=1).deliveries[0].queue for _ in range(4)]
-    assert sorted(first) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("start", "expected"),
-    [
-        (pb.StartPosition(**{"from": pb.EARLIEST}), [b"old", b"middle", b"new"]),
-        (pb.StartPosition(**{"from": pb.LATEST}), []),
-        (pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": 1_700_000_001_000}), [b"middle", b"new"]),
-        (pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": 1_700_000_001_001}), [b"new"]),
-    ],
-    ids=["EARLIEST", "LATEST", "TIMESTAMP", "after TIMESTAMP"],
-)
-def test_a_group_starts_where_it_was_set_to_and_reads_on_from_there(
-    shop: Stubs, clock: FakeClock, start: pb.StartPosition, expected: list[bytes]
-) -> None:
-    for body in (b"old", b"middle", b"new"):
-        shop.send(body)
-        clock.advance(1_000)
-    shop.create_group("starter", start=start)
-    assert bodies(shop.pop(group="starter")) == expected
-    shop.send(b"newest")
-    assert bodies(shop.pop(group="starter")) == [b"newest"]
-
-
-def test_a_dead_letter_topic_is_read_as_any_other_topic(shop: Stubs) -> None:
-    shop.create_group("clinic")
-    shop.send(b"a")
-    shop.change(handles(shop.pop())[0], reject=pb.Reject(reason="broken"))
-    (delivery,) = shop.pop(f"%DLQ%{GROUP}", group="clinic").deliveries
-    assert delivery.message.body == b"a"
-    assert delivery.message.dead_letter.reason == "broken"
-    assert shop.ack(delivery.handle, group="clinic") == [""]
 
 
 COLUMNS = ("message_id", "body", "tag", "key", "queue", "offset", "born_ms", "stored_ms", "attempt", "properties")
@@ -248,56 +171,3 @@ def test_a_repeated_attempt_may_ask_for_columns(shop: Stubs) -> None:
     assert columns.replay
     assert read_columns(columns.columns) == as_columns(rows.deliveries)
     assert list(columns.columns.handle) == handles(rows)
-
-
-@pytest.mark.slow
-def test_an_attempt_id_is_scoped_to_client_topic_and_group(shop: Stubs) -> None:
-    shop.create_topic("other", queues=1)
-    shop.create_group("audit")
-    shop.send(*numbers(9))
-    shop.send(b"x", topic="other")
-    assert bodies(attempt(shop)) == numbers(3)
-    assert bodies(attempt(shop, "try-2")) == numbers(3, 3)
-    assert bodies(attempt(shop, client_id="worker-2")) == numbers(3, 6)
-    assert bodies(attempt(shop, topic="other")) == [b"x"]
-    assert bodies(attempt(shop, group="audit")) == numbers(3)
-    assert attempt(shop).replay
-
-
-def test_an_attempt_is_forgotten_with_its_lease(shop: Stubs, clock: FakeClock) -> None:
-    shop.send(*numbers(3))
-    first = attempt(shop, invisible_ms=1_000)
-    clock.advance(1_000)
-    again = attempt(shop)
-    assert not again.replay
-    assert bodies(again) == bodies(first)
-    assert [delivery.attempt for delivery in again.deliveries] == [2, 2, 2]
-
-
-def test_an_attempt_is_forgotten_when_all_of_it_is_done(shop: Stubs) -> None:
-    shop.send(*numbers(6))
-    shop.ack(*handles(attempt(shop)))
-    again = attempt(shop)
-    assert not again.replay
-    assert bodies(again) == numbers(3, 3)
-
-
-def test_an_empty_answer_to_an_attempt_is_not_remembered(shop: Stubs) -> None:
-    assert bodies(attempt(shop)) == []
-    shop.send(*numbers(2))
-    again = attempt(shop)
-    assert not again.replay
-    assert bodies(again) == numbers(2)
-
-
-@pytest.mark.slow
-def test_an_attempt_lives_through_extends(shop: Stubs, clock: FakeClock) -> None:
-    shop.send(*numbers(3))
-    first = attempt(shop, invisible_ms=1_000)
-    for handle in handles(first):
-        shop.change(handle, extend=pb.Extend(invisible_ms=3_600_000))
-    clock.advance(3_000_000)
-    again = attempt(shop)
-    assert again.replay
-    assert sorted(bodies(again)) == numbers(3)
-    assert again.invisible_until_ms == first.popped_ms + 3_600_000

@@ -101,34 +101,6 @@ def test_a_parked_wait_available_is_woken_and_takes_nothing(
     assert bodies(shop.pop()) == [b"held"]
 
 
-def test_an_ack_at_the_in_flight_limit_wakes_a_parked_pop(shop: Stubs, parked: Parked) -> None:
-    """10,000 leased messages a group and queue are the bound for ordinary pops; here 2."""
-    shop.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, in_flight_max=2)))
-    shop.send(b"a", b"b", b"c")
-    first = shop.pop()
-    assert bodies(first) == [b"a", b"b"], "the rest stays until there is room"
-    call = shop.pop_later()
-    parked.wait_for(1)
-    shop.ack(handles(first)[0])
-    assert bodies(call.result()) == [b"c"]
-
-
-@pytest.mark.mechanism("S4.14")
-@pytest.mark.slow
-def test_a_wait_ends_empty_at_its_time_and_not_before(shop: Stubs, clock: FakeClock, parked: Parked) -> None:
-    calls = [shop.pop_later(wait_ms=wait_ms) for wait_ms in (5_000, 60_000)]
-    parked.wait_for(2)
-    clock.advance(4_999)
-    assert not calls[0].done()
-    clock.advance(1)
-    answer = calls[0].result()
-    assert (bodies(answer), answer.invisible_until_ms) == ([], 0)
-    assert not calls[1].done()
-    clock.advance(55_000)
-    assert bodies(calls[1].result()) == []
-    assert shop.stats().waiters == 0
-
-
 @pytest.mark.mechanism("S4.04")
 @pytest.mark.slow
 def test_a_wait_of_a_minute_is_the_longest_and_a_longer_one_is_refused(
@@ -169,45 +141,6 @@ def test_a_pop_without_a_wait_is_answered_at_once(shop: Stubs, parked: Parked) -
     assert shop.broker.WaitAvailable(request, timeout=CALL_S).ready == 0
     with pytest.raises(AssertionError, match="0 of 1 parked"):
         parked.wait_for(1, within_s=0)
-
-
-@pytest.mark.mechanism("S1.02")
-def test_several_waiters_get_one_message_each(shop: Stubs, parked: Parked) -> None:
-    calls = [shop.pop_later(max_messages=1) for _ in range(10)]
-    parked.wait_for(10)
-    shop.send(*(str(number).encode() for number in range(10)))
-    taken = [bodies(call.result()) for call in calls]
-    assert sorted(taken) == [[str(number).encode()] for number in range(10)]
-
-
-@pytest.mark.mechanism("S1.07")
-@pytest.mark.slow
-def test_ten_sends_of_one_serve_ten_waiters(shop: Stubs, parked: Parked) -> None:
-    calls = [shop.pop_later(max_messages=1) for _ in range(10)]
-    parked.wait_for(10)
-    for number in range(10):
-        shop.send(str(number).encode())
-    taken = [body for call in calls for body in bodies(call.result())]
-    assert sorted(taken) == [str(number).encode() for number in range(10)]
-
-
-def test_the_oldest_waiter_is_served_first(shop: Stubs, parked: Parked) -> None:
-    first = shop.pop_later(max_messages=1)
-    parked.wait_for(1)
-    second = shop.pop_later(max_messages=1)
-    parked.wait_for(2)
-    shop.send(b"a")
-    assert bodies(first.result()) == [b"a"]
-    shop.send(b"b")
-    assert bodies(second.result()) == [b"b"]
-
-
-def test_a_message_wakes_one_waiter_of_every_group(shop: Stubs, parked: Parked) -> None:
-    shop.create_group("audit")
-    calls = [shop.pop_later(), shop.pop_later(group="audit")]
-    parked.wait_for(2)
-    shop.send(b"a")
-    assert [bodies(call.result()) for call in calls] == [[b"a"], [b"a"]]
 
 
 @pytest.mark.mechanism("S4.17")
@@ -305,40 +238,6 @@ def test_a_thousand_parked_polls_do_not_delay_an_ack(shop: Stubs, parked: Parked
     assert shop.stats().waiters == 1_000
     shop.send(b"a")
     for call in calls:
-        call.cancel()
-
-
-@pytest.mark.slow
-def test_an_ack_goes_before_a_thousand_pops_that_arrived_earlier(shop: Stubs, gate: Gate) -> None:
-    handle = hold(shop)
-    with gate.closed():
-        first = shop.broker.Ack.future(pb.AckRequest(group=GROUP, handles=["x"]), timeout=CALL_S)
-        gate.wait_for(1)
-        pops = [shop.pop_later(wait_ms=0) for _ in range(1_100)]
-        gate.wait_for(1_101)
-        ack = shop.broker.Ack.future(pb.AckRequest(group=GROUP, handles=[handle]), timeout=CALL_S)
-        gate.wait_for(1_102)
-    assert ack.result() == pb.AckResponse()
-    assert [type(command).__name__ for command in gate.groups[1]][:2] == ["Ack", "Pop"]
-    assert len(gate.groups[1]) == 1_000, "a commit takes a thousand commands; the ack is among the first thousand"
-    for call in (first, *pops):
-        call.result()
-
-
-@pytest.mark.mechanism("S1.43")
-@pytest.mark.slow
-def test_more_than_1024_waits_of_a_group_on_a_topic_are_refused(shop: Stubs, parked: Parked) -> None:
-    calls = [shop.pop_later() for _ in range(1_024)]
-    parked.wait_for(1_024)
-    refused = refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, wait_ms=1))
-    assert (refused.code, refused.status) == ("POLLING_FULL", grpc.StatusCode.RESOURCE_EXHAUSTED)
-    assert refused.info.retryable
-    assert refused.info.retry_after_ms > 0
-    assert bodies(shop.pop(wait_ms=0)) == [], "who does not wait is served"
-    shop.create_group("audit")
-    other = shop.pop_later(group="audit")
-    parked.wait_for(1_026)
-    for call in (*calls, other):
         call.cancel()
 
 

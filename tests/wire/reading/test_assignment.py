@@ -56,32 +56,6 @@ def test_a_client_without_a_session_keeps_what_it_had(shared: Stubs) -> None:
     assert assignment(shared, "stranger") == pb.QueryAssignmentResponse()
 
 
-@pytest.mark.mechanism("S1.31")
-def test_each_queue_is_shared_by_one_more_client_than_the_share_number(shared: Stubs) -> None:
-    for client in "abcd":
-        beat(shared, client)
-    taken = queues_of(shared, *"abcd")
-    assert taken == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7], [0, 1, 6, 7]]
-    assert sorted(queue for queues in taken for queue in queues) == sorted([*range(8)] * 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("clients", "everything"), [("a", True), ("ab", True), ("abc", False)])
-def test_few_clients_pop_everything(shared: Stubs, clients: str, everything: bool) -> None:
-    for client in clients:
-        beat(shared, client)
-    assert assignment(shared, "a").all is everything
-
-
-@pytest.mark.mechanism("S1.33")
-@pytest.mark.slow
-def test_more_clients_than_queues_get_one_each(shared: Stubs) -> None:
-    clients = [f"client-{number:02}" for number in range(20)]
-    for client in clients:
-        beat(shared, client)
-    assert queues_of(shared, *clients) == [[number % 8] for number in range(20)]
-
-
 @pytest.mark.slow
 def test_only_clients_that_read_the_topic_share_it(shared: Stubs) -> None:
     shared.create_topic("other", queues=8)
@@ -91,18 +65,6 @@ def test_only_clients_that_read_the_topic_share_it(shared: Stubs) -> None:
     assert not assignment(shared, "d").known
     assert assignment(shared, "d", topic="other").all
     assert len(queues_of(shared, *"abc")) == 3
-
-
-def test_a_session_ends_after_120_seconds_without_a_heartbeat(shared: Stubs, clock: FakeClock) -> None:
-    for client in "abcd":
-        beat(shared, client)
-    clock.advance(119_999)
-    for client in "abc":
-        beat(shared, client)
-    assert len(queues_of(shared, *"abcd")[0]) == 4
-    clock.advance(1)
-    assert assignment(shared, "d") == pb.QueryAssignmentResponse()
-    assert queues_of(shared, *"abc") == [[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [0, 1, 2, 6, 7]]
 
 
 def test_a_goodbye_ends_a_session_at_once(shared: Stubs) -> None:
@@ -116,33 +78,6 @@ def test_a_goodbye_ends_a_session_at_once(shared: Stubs) -> None:
 
 def test_heartbeats_are_asked_for_well_within_a_session(shared: Stubs) -> None:
     assert 0 < beat(shared, "a").interval_ms * 3 <= 120_000
-
-
-@pytest.mark.mechanism("S3.25")
-def test_the_version_changes_exactly_when_the_assignment_may(shared: Stubs, clock: FakeClock) -> None:
-    for client in "abcd":
-        version = beat(shared, client).assignment_version
-    clock.advance(30_000)
-    for client in "abcd":
-        assert beat(shared, client).assignment_version == version, "nothing changed"
-    versions = [version]
-
-    def changed() -> None:
-        versions.append(beat(shared, "a").assignment_version)
-
-    beat(shared, "e")
-    changed()
-    beat(shared, "e", goodbye=True)
-    assert beat(shared, "a").assignment_version == version, "the same clients again: the same assignment"
-    shared.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=16)), timeout=CALL_S)
-    changed()
-    shared.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, share_number=2)), timeout=CALL_S)
-    changed()
-    clock.advance(100_000)
-    beat(shared, "a")
-    clock.advance(20_000)
-    changed()
-    assert len(set(versions)) == len(versions)
 
 
 def test_sessions_are_counted_by_group(shared: Stubs, clock: FakeClock) -> None:

@@ -10,6 +10,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.values.limits import DELAYS_MS_DEFAULT
 from popmq_server.values.message import TIME_MS_MAX
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, dump, handles, refusal
 
@@ -111,16 +112,6 @@ def test_an_update_changes_what_it_names_and_survives_a_restart(folder: Path, cl
         assert stubs.admin.GetTopic(pb.GetTopicRequest(name=TOPIC), timeout=CALL_S).topic == kept
 
 
-def test_new_queues_are_written_and_read_by_groups_that_were_there(stubs: Stubs) -> None:
-    create_topic(stubs, name=TOPIC, queues=1)
-    create_group(stubs, name=GROUP)
-    stubs.pop()
-    update_topic(stubs, name=TOPIC, queues=3)
-    queues = [stubs.send(str(number).encode())[0].queue for number in range(3)]
-    assert sorted(queues) == [0, 1, 2]
-    assert len(stubs.pop().deliveries) == 3
-
-
 @pytest.mark.slow
 def test_topics_are_listed_by_name_and_dead_letter_topics_when_asked(stubs: Stubs) -> None:
     for name in ("b", "a.c", "a"):
@@ -130,48 +121,17 @@ def test_topics_are_listed_by_name_and_dead_letter_topics_when_asked(stubs: Stub
     assert topic_names(stubs, dead_letter_topics=True) == [f"%DLQ%{GROUP}", "a", "a.c", "b"]
 
 
-@pytest.mark.slow
-def test_a_deleted_topic_is_gone_and_a_new_one_of_its_name_is_new(shop: Stubs, clock: FakeClock) -> None:
-    shop.send(b"a", b"b", b"c")
-    first, second, _ = handles(shop.pop())
-    shop.change(first, release=pb.Release(delay_ms=0))
-    shop.change(second, release=pb.Release(delay_ms=60_000))
-    shop.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
-    assert topic_names(shop) == []
-    request = pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"x")])
-    assert refusal(shop.broker.Send, request).code == "TOPIC_NOT_FOUND"
-    create_topic(shop, name=TOPIC, queues=1)
-    assert bodies(shop.pop()) == []
-    clock.advance(HOUR_MS)
-    assert bodies(shop.pop()) == []
-    assert shop.ack(second) == ["HANDLE_LAPSED"]
-    stats = shop.stats()
-    assert (stats.ready, stats.in_flight, stats.retry, stats.backoff, stats.acked) == (0, 0, 0, 0, 0)
-
-
-@pytest.mark.slow
-def test_a_deleted_topic_gives_its_space_back(shop: Stubs, folder: Path, clock: FakeClock) -> None:
-    empty = {name: len(entries) for name, entries in dump(folder).items()}
-    message = pb.Message(body=b"x" * 1_000)
-    shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=[message] * 4_096), timeout=CALL_S)
-    for handle in handles(shop.pop(max_messages=10)):
-        shop.change(handle, release=pb.Release(delay_ms=0))
-    shop.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
-    clock.advance(60_000)
-    left = {name: len(entries) for name, entries in dump(folder).items()}
-    assert {name for name in left if left[name] > empty[name]} == set()
-
-
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.mechanism("D.60")
+@pytest.mark.mechanism("D.60", "D.52")
 def test_a_group_is_made_with_the_defaults_of_the_contract(stubs: Stubs, clock: FakeClock) -> None:
     made = create_group(stubs, name="g" * 120)
     group = made.group
     assert (group.max_attempts, group.invisible_ms, group.share_number) == (17, 60_000, 0)
     assert (group.exclusive_owner, group.fifo, group.created_ms) == (False, False, clock.now_ms())
     assert group.start == pb.StartPosition(**{"from": pb.EARLIEST})
+    assert group.backoff.delays_ms == list(DELAYS_MS_DEFAULT)
     assert not made.existed
 
 
@@ -241,27 +201,6 @@ def test_groups_are_listed_by_name_and_shown_with_their_numbers(shop: Stubs) -> 
     shop.pop()
     (stats,) = get_group(shop).stats
     assert stats == shop.stats()
-
-
-def test_a_deleted_group_takes_everything_of_its_own_with_it(shop: Stubs, clock: FakeClock) -> None:
-    create_group(shop, name="audit")
-    shop.send(b"a", b"b", b"c", b"d")
-    shop.pop(group="audit", max_messages=1)
-    first, second, third, fourth = handles(shop.pop())
-    shop.change(first, release=pb.Release(delay_ms=0))
-    shop.change(second, release=pb.Release(delay_ms=60_000))
-    shop.change(third, reject=pb.Reject())
-    shop.attach("query")
-    shop.admin.DeleteGroup(pb.DeleteGroupRequest(name=GROUP), timeout=CALL_S)
-    assert topic_names(shop, dead_letter_topics=True) == ["%DLQ%audit", TOPIC]
-    create_group(shop, name=GROUP)
-    assert shop.ack(fourth) == ["HANDLE_LAPSED"]
-    again = shop.pop()
-    assert [delivery.attempt for delivery in again.deliveries] == [1] * 4, "it starts anew"
-    assert shop.admin.ListOwners(pb.ListOwnersRequest(group=GROUP), timeout=CALL_S) == pb.ListOwnersResponse()
-    assert shop.stats().dead == 0
-    clock.advance(30 * 60_000)
-    assert shop.stats(group="audit").retry == 1
 
 
 @pytest.mark.slow

@@ -128,14 +128,6 @@ def test_a_redrive_may_be_limited_to_one_topic(shop: Stubs) -> None:
     assert (shop.stats().dead, bodies(shop.pop())) == (1, [])
 
 
-@pytest.mark.slow
-def test_a_parked_pop_gets_redriven_messages(shop: Stubs) -> None:
-    reject(shop, b"a")
-    waiting = shop.pop_later()
-    redriven(shop)
-    assert bodies(waiting.result()) == [b"a"]
-
-
 # ── LookUp ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -166,12 +158,6 @@ def test_an_answer_that_was_cut_is_gone_on_with_from_its_last_time(shop: Stubs, 
     rest = look_up(shop, key="k", until_ms=first.deliveries[-1].stored_ms)
     assert [each.message.body for each in rest.deliveries] == [b"3", b"2", b"1", b"0"]
     assert not rest.more
-
-
-def test_dead_letters_are_looked_up_too(shop: Stubs) -> None:
-    reject(shop, b"a")
-    (found,) = look_up(shop, topic=DEAD, message_id="a").deliveries
-    assert found.message.dead_letter.reason == "no such account"
 
 
 # ── Why ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -264,15 +250,6 @@ def test_a_retry_topic_is_shown_by_name(shop: Stubs) -> None:
     assert [(each.group, each.topic, each.retry) for each in numbers.groups] == [(GROUP, TOPIC, 2)]
     page = shop.admin.Browse(pb.BrowseRequest(topic=name, offset=queue.min_offset + 1), timeout=CALL_S)
     assert [each.message.body for each in page.deliveries] == [b"b"]
-
-
-@pytest.mark.slow
-def test_retry_topics_are_not_listed_and_dead_letter_topics_are_when_asked_for(shop: Stubs) -> None:
-    """There is one for each group and topic, and each of them is a view: a list of them would be mostly noise."""
-    names = [topic.name for topic in shop.admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S).topics]
-    assert names == [TOPIC]
-    every = shop.admin.ListTopics(pb.ListTopicsRequest(dead_letter_topics=True), timeout=CALL_S).topics
-    assert [topic.name for topic in every] == [DEAD, TOPIC]
 
 
 def test_leases_tell_their_kind(shop: Stubs) -> None:

@@ -14,7 +14,7 @@ from popmq_server.embedded.rules.delivery import sweep
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.parked import Parked
 from tests.wire.producer import Producer
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, codes, handles, read_refusal, refusal
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, codes, handles, refusal
 
 RETRY = f"%RETRY%{GROUP}+{TOPIC}"
 
@@ -135,30 +135,6 @@ def test_a_cancelled_pull_leaves_nothing(feed: Stubs, parked: Parked) -> None:
     assert bodies(pull(feed)) == [b"a"]
 
 
-def test_a_parked_pull_is_refused_when_its_topic_is_deleted(feed: Stubs, parked: Parked) -> None:
-    call = feed.broker.Pull.future(pull_request(wait_ms=60_000), timeout=CALL_S)
-    parked.wait_for(1)
-    feed.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
-    with pytest.raises(grpc.RpcError) as error:
-        call.result()
-    assert read_refusal(error.value).code == "TOPIC_NOT_FOUND"
-
-
-@pytest.mark.slow
-def test_a_reader_without_a_group_is_remembered_nowhere(feed: Stubs) -> None:
-    feed.send(b"a")
-    assert bodies(pull(feed, group="")) == [b"a"]
-    assert pull(feed, group="", filter=pb.Filter(tag="x")).status == pb.NO_MATCHED_MESSAGE
-    shown = feed.admin.GetGroup(pb.GetGroupRequest(name=GROUP), timeout=CALL_S).subscriptions
-    assert [(row.topic, row.mode, row.HasField("filter")) for row in shown] == [(TOPIC, pb.PULL, False)]
-
-
-def test_the_first_filter_of_a_group_that_pulls_is_its_filter(feed: Stubs) -> None:
-    pull(feed, filter=pb.Filter(tag="x || y"))
-    assert refusal(feed.broker.Pull, pull_request(filter=pb.Filter(tag="x"))).code == "FILTER_CONFLICT"
-    assert pull(feed, filter=pb.Filter(tag="y||x")).status == pb.NO_MESSAGE_IN_QUEUE
-
-
 # ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -232,14 +208,6 @@ def test_a_message_sent_back_is_pulled_from_the_retry_topic(feed: Stubs, parked:
     assert (letter.message.dead_letter.reason, letter.message.dead_letter.attempts) == ("broken", 2)
 
 
-def test_entries_that_are_done_are_committed_by_their_numbers(feed: Stubs) -> None:
-    feed.send(b"a", b"b", b"c")
-    send_back(feed, *(pb.SentBack(offset=offset, delay_ms=0) for offset in range(3)))
-    answer = pull(feed, topic=RETRY, max_messages=2)
-    commit(feed, {0: answer.next_offset}, RETRY)
-    assert bodies(pull(feed, topic=RETRY)) == [b"c"]
-
-
 def test_bad_entries_are_refused_one_by_one_with_their_places(feed: Stubs) -> None:
     feed.send(b"a")
     results = send_back(
@@ -278,17 +246,6 @@ def test_a_switch_returns_the_new_mode_and_moves_leased_messages(shop: Stubs) ->
     assert [delivery.attempt for delivery in shop.pop().deliveries] == [2, 2]
 
 
-@pytest.mark.slow
-def test_a_parked_pop_is_refused_on_a_switch_to_pull(shop: Stubs, parked: Parked) -> None:
-    calls = [shop.pop_later(), shop.pop_later(), shop.pop_later(queues=[0])]
-    parked.wait_for(3)
-    switch(shop, pb.PULL)
-    for call in calls:
-        with pytest.raises(grpc.RpcError) as error:
-            call.result()
-        assert read_refusal(error.value).code == "WRONG_CONSUME_MODE"
-
-
 @pytest.mark.parametrize(
     ("strategy", "expected"),
     [
@@ -311,14 +268,6 @@ def test_each_queue_belongs_to_one_client_by_the_strategy_it_names(
     assert {(answer.known, answer.all, answer.mode) for answer in answers} == {(True, False, pb.PULL)}
 
 
-@pytest.mark.slow
-def test_an_unknown_strategy_or_client_keeps_what_it_had(feed: Stubs) -> None:
-    beat(feed, "a")
-    unknown = pb.QueryAssignmentResponse(mode=pb.PULL)
-    assert assignment(feed, "a", strategy="CONFIG") == assignment(feed, "a", strategy="avg") == unknown
-    assert assignment(feed, "b") == unknown
-
-
 def test_the_retry_topic_is_read_by_one_of_the_clients_that_read_the_topic(feed: Stubs) -> None:
     for client in "ab":
         beat(feed, client)
@@ -336,7 +285,7 @@ def test_the_share_number_of_the_topic_wins_over_the_groups(stubs: Stubs) -> Non
     assert list(assignment(stubs, "a").queues) == [0, 1, 2, 3]
 
 
-def test_the_version_changes_with_the_mode_and_the_share_number(feed: Stubs) -> None:
+def test_the_version_changes_with_the_mode_the_share_number_and_the_queues(feed: Stubs) -> None:
     versions = [beat(feed, "a")]
     for mode, share_number in ((pb.POP, 0), (pb.POP, 1), (pb.PULL, 1)):
         switch(feed, mode, share_number=share_number)
@@ -344,6 +293,8 @@ def test_the_version_changes_with_the_mode_and_the_share_number(feed: Stubs) -> 
     assert len(set(versions)) == 4
     switch(feed, pb.PULL)
     assert beat(feed, "a") == versions[0]
+    feed.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=16)), timeout=CALL_S)
+    assert beat(feed, "a") not in versions
 
 
 @pytest.mark.slow
@@ -366,13 +317,6 @@ def test_a_goodbye_frees_the_queues_of_a_client(feed: Stubs) -> None:
     lock(feed, "a", 0, 1)
     beat(feed, "a", goodbye=True)
     assert lock(feed, "b", 0, 1) == [0, 1]
-
-
-def test_a_topic_created_again_has_no_queue_locks(feed: Stubs) -> None:
-    lock(feed, "a", 0)
-    feed.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
-    feed.create_topic(queues=2)
-    assert lock(feed, "b", 0) == [0]
 
 
 def test_sessions_of_all_groups_and_streams_are_listed_together(feed: Stubs, clock: FakeClock) -> None:

@@ -10,7 +10,6 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.values.message import TIME_MS_MAX
-from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes, refusal
 
 LATER = "later"
@@ -80,26 +79,6 @@ def test_the_list_shows_what_delayed_messages_contain(later: Stubs) -> None:
     assert all(row.HasField("preview") for row in listed(later).messages)
 
 
-def test_a_delayed_message_that_fires_wakes_a_parked_pop(later: Stubs, clock: FakeClock, parked: Parked) -> None:
-    send(later, message(b"a", delay_ms=SECOND))
-    call = later.pop_later(LATER)
-    parked.wait_for(1)
-    clock.advance(SECOND)
-    assert bodies(call.result()) == [b"a"]
-
-
-def test_a_step_of_the_machines_clock_makes_nothing_early(later: Stubs, clock: FakeClock) -> None:
-    send(later, message(b"a", deliver_at_ms=clock.now_ms() + SECOND))
-    clock.step_wall(3_600_000)
-    clock.advance(SECOND - 1)
-    assert bodies(later.pop(LATER)) == []
-    clock.step_wall(-7_200_000)
-    clock.advance(7_200_000 - 3_600_000)
-    assert bodies(later.pop(LATER)) == [], "the broker's own clock is there, the machine's is not"
-    clock.advance(1)
-    assert bodies(later.pop(LATER)) == [b"a"]
-
-
 def test_any_time_to_the_year_9999_is_taken_and_lives_through_a_restart(folder: Any, clock: FakeClock) -> None:
     times = [TIME_MS_MAX, TIME_MS_MAX - 1, clock.now_ms() + 100 * YEAR]
     for restarted in (False, True):
@@ -145,17 +124,6 @@ def test_a_recalled_message_is_not_delivered_and_a_second_recall_is_refused(late
     assert bodies(later.pop(LATER)) == [b"b"]
     gone = refusal(later.broker.Recall, pb.RecallRequest(topic=LATER, recall_handle=second.recall_handle))
     assert gone.code == "MESSAGE_NOT_FOUND", "it was delivered"
-
-
-def test_a_repeated_request_gets_the_same_handles(later: Stubs, clock: FakeClock) -> None:
-    numbered: dict[str, Any] = {"producer_id": "p", "request_number": 1}
-    messages = [pb.Message(body=b"a", delay_ms=SECOND), pb.Message(body=b"b", transaction=True), pb.Message(body=b"c")]
-    first = send(later, *messages, **numbered)
-    assert [bool(sent.recall_handle) for sent in first] == [True, False, False]
-    clock.advance(SECOND)
-    again = later.broker.Send(pb.SendRequest(topic=LATER, messages=messages, **numbered), timeout=CALL_S)
-    assert (list(again.results), again.duplicate) == (first, True)
-    assert sorted(bodies(later.pop(LATER))) == [b"a", b"c"]
 
 
 def test_lists_are_soonest_first_by_topic_or_of_all(later: Stubs, clock: FakeClock) -> None:

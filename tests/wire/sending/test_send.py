@@ -17,24 +17,6 @@ def send(stubs: Stubs, *messages: pb.Message, **fields: Any) -> pb.SendResponse:
     return answer
 
 
-@pytest.mark.mechanism("S3.05")
-def test_one_request_goes_to_one_queue_in_order(stubs: Stubs) -> None:
-    stubs.create_topic(queues=8)
-    stubs.create_group()
-    for _ in range(20):
-        sent = [f"{number}".encode() for number in range(7)]
-        results = send(stubs, *(pb.Message(body=body) for body in sent)).results
-        assert len({result.queue for result in results}) == 1
-        assert [result.offset - results[0].offset for result in results] == list(range(7))
-        assert bodies(stubs.pop(max_messages=7)) == sent
-
-
-def test_requests_rotate_over_the_queues(stubs: Stubs) -> None:
-    stubs.create_topic(queues=4)
-    queues = [send(stubs, pb.Message(body=b"x")).results[0].queue for _ in range(8)]
-    assert sorted(queues) == sorted([0, 1, 2, 3] * 2)
-
-
 def test_a_message_is_delivered_as_it_was_sent(either_shop: Stubs, clock: FakeClock) -> None:
     sent = pb.Message(
         message_id="é" * 64,
@@ -167,11 +149,6 @@ def test_a_bad_name_of_a_property_is_refused_as_one(shop: Stubs, name: str, size
     assert result.error.message.startswith(f"the name of a property has {size} bytes, it must have 1–")
 
 
-def test_a_request_of_nothing_but_bad_messages_stores_nothing(either_shop: Stubs) -> None:
-    assert codes(send(either_shop, pb.Message(), pb.Message()).results) == ["INVALID_FIELD"] * 2
-    assert bodies(either_shop.pop()) == []
-
-
 def test_4096_messages_fit_into_a_request_and_4097_do_not(either_shop: Stubs) -> None:
     messages = [pb.Message(body=b"x")] * 4097
     refused = refusal(either_shop.broker.Send, pb.SendRequest(topic=TOPIC, messages=messages))
@@ -192,7 +169,9 @@ def test_sixteen_mebibytes_fit_into_a_request_and_a_byte_more_does_not(either_sh
     assert (refused.code, refused.info.field) == ("INVALID_FIELD", "messages")
 
 
-@pytest.mark.parametrize("topic", [f"%DLQ%{GROUP}", f"%RETRY%{GROUP}+{TOPIC}", "%REVIVE%"])
+@pytest.mark.parametrize(
+    "topic", [f"%DLQ%{GROUP}", f"%RETRY%{GROUP}+{TOPIC}", "%REVIVE%", "TRANS_CHECK_MAX_TIME_TOPIC"]
+)
 def test_the_brokers_own_topics_take_no_messages(shop: Stubs, topic: str) -> None:
     refused = refusal(shop.broker.Send, pb.SendRequest(topic=topic, messages=[pb.Message(body=b"x")]))
     assert (refused.code, refused.info.field) == ("INVALID_FIELD", "topic")
@@ -221,33 +200,6 @@ def test_ids_that_the_broker_makes_for_numbered_requests_differ(either_shop: Stu
         for number in (1, 2)
     ]
     assert len({result.message_id for answer in answers for result in answer.results}) == 12
-
-
-def test_a_request_number_is_remembered_for_ten_minutes(shop: Stubs, clock: FakeClock) -> None:
-    numbered(shop, 1, pb.Message(body=b"x"))
-    clock.advance(600_000)
-    assert numbered(shop, 1, pb.Message(body=b"x")).duplicate
-    clock.advance(1)
-    assert not numbered(shop, 1, pb.Message(body=b"x")).duplicate
-    assert len(bodies(shop.pop())) == 2
-
-
-@pytest.mark.slow
-def test_producers_do_not_share_numbers(either_shop: Stubs) -> None:
-    assert not numbered(either_shop, 1, pb.Message(body=b"x")).duplicate
-    assert not send(either_shop, pb.Message(body=b"x"), producer_id="q", request_number=1).duplicate
-    assert not numbered(either_shop, 2**64 - 1, pb.Message(body=b"x")).duplicate
-
-
-def test_a_number_used_for_something_else_is_refused(shop: Stubs) -> None:
-    shop.create_topic("other")
-    numbered(shop, 1, pb.Message(body=b"x"))
-    for request in (
-        pb.SendRequest(topic="other", messages=[pb.Message(body=b"x")], producer_id="p", request_number=1),
-        pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"x")] * 2, producer_id="p", request_number=1),
-    ):
-        refused = refusal(shop.broker.Send, request)
-        assert (refused.code, refused.info.field) == ("REQUEST_NUMBER_REUSED", "request_number")
 
 
 @pytest.mark.parametrize(("producer_id", "number"), [("p", 0), ("", 1), ("p" * 65, 1), ("é" * 33, 1)])

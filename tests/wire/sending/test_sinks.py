@@ -72,13 +72,6 @@ def test_an_unknown_origin_is_not_compared(shop: Stubs) -> None:
         assert commit(shop, batch=batch, origin=repeat) == (0, True)
 
 
-def test_a_parked_pop_gets_messages_published_by_a_commit(shop: Stubs) -> None:
-    waiting = shop.pop_later(wait_ms=60_000)
-    stage(shop, b"1")
-    commit(shop, ("a", 1))
-    assert bodies(waiting.result()) == [b"1"]
-
-
 def test_a_message_that_is_refused_is_named_and_the_others_are_staged(shop: Stubs) -> None:
     request = staging(b"1", b"", b"3")
     request.messages[2].delay_ms = 1000
@@ -93,16 +86,6 @@ def test_a_missing_id_is_the_same_in_a_repeated_piece(shop: Stubs) -> None:
     commit(shop, ("a", 1))
     (row,) = shop.pop(wait_ms=10_000).deliveries
     assert len(row.message.message_id) == 32
-
-
-def test_a_driver_that_repeats_a_batch_gets_its_new_stages_dropped(shop: Stubs) -> None:
-    stage(shop, b"1", batch=4)
-    commit(shop, ("a", 1), batch=4)
-    stage(shop, b"1", stage_id="b", batch=4)
-    assert commit(shop, ("b", 1), batch=4) == (1, True)
-    dropped = pb.DropStagesRequest(sink=SINK, stages=[pb.StageName(stage_id="b", topic=TOPIC)])
-    assert shop.broker.DropStages(dropped, timeout=CALL_S).dropped == 0
-    assert pop(shop, 1) == [b"1"]
 
 
 def test_a_dropped_stage_cannot_be_committed(shop: Stubs) -> None:

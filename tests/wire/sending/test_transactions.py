@@ -31,7 +31,6 @@ from tests.wire.stubs import CALL_S, Stubs, bodies, check_error, codes, read_ref
 
 SECOND, HOUR = 1_000, 3_600_000
 FIRST_CHECK, NEXT_CHECK = 6 * SECOND, 30 * SECOND
-GIVE_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 
 def send(stubs: Stubs, *texts: bytes, topic: str = DEALS, **fields: Any) -> list[str]:
@@ -84,25 +83,6 @@ def test_a_commit_answers_the_place_and_a_rollback_none(deals: Stubs) -> None:
     popped = deals.pop(DEALS)
     assert bodies(popped) == [b"c", b"b"]
     assert [delivery.message.transaction for delivery in popped.deliveries] == [True, True], "stored byte for byte"
-
-
-def test_a_commit_wakes_a_pop_that_waits(deals: Stubs, parked: Parked) -> None:
-    (half,) = send(deals, b"a")
-    call = deals.pop_later(DEALS)
-    parked.wait_for(1)
-    end(deals, pb.COMMIT, half)
-    assert bodies(call.result()) == [b"a"]
-
-
-def test_a_decision_may_be_repeated_for_an_hour_and_not_be_changed(deals: Stubs, clock: FakeClock) -> None:
-    (half,) = send(deals, b"a")
-    first = end(deals, pb.COMMIT, half)
-    clock.advance(HOUR - 1)
-    assert end(deals, pb.COMMIT, half) == first
-    assert codes(end(deals, pb.ROLLBACK, half)) == ["TRANSACTION_ENDED"]
-    clock.advance(1)
-    assert codes(end(deals, pb.COMMIT, half)) == ["TRANSACTION_NOT_FOUND"]
-    assert bodies(deals.pop(DEALS)) == [b"a"]
 
 
 def test_a_commit_of_a_delayed_half_message_answers_its_recall_handle(deals: Stubs, clock: FakeClock) -> None:
@@ -192,62 +172,6 @@ def test_a_producer_is_asked_after_six_seconds_and_its_answer_ends_the_transacti
     assert codes(end(deals, resolution, half)) == [""]
 
 
-@pytest.mark.slow
-def test_an_undecided_half_message_is_checked_every_thirty_seconds(deals: Stubs, clock: FakeClock) -> None:
-    with Producer(deals, DEALS) as producer:
-        send(deals, b"a")
-        clock.advance(FIRST_CHECK)
-        for number in (1, 2, 3):
-            check = producer.asked()
-            assert check.check == number
-            producer.answer(check, pb.RESOLUTION_UNSPECIFIED)
-            wait_for_checks(deals, number)
-            clock.advance(NEXT_CHECK - 1)
-            assert [half.checks for half in listed(deals)] == [number]
-            clock.advance(1)
-        assert producer.asked().check == 4
-
-
-def test_checks_wait_for_a_producer_and_reach_the_first_one_at_once(deals: Stubs, clock: FakeClock) -> None:
-    (half,) = send(deals, b"a")
-    deals.create_topic("other", type=pb.TRANSACTION)
-    with Producer(deals, "other"):
-        clock.advance(HOUR)
-        assert [row.checks for row in listed(deals)] == [0]
-    with Producer(deals, DEALS) as producer:
-        check = producer.asked()
-    assert (check.transaction_id, check.check) == (half, 1)
-
-
-def test_a_half_message_given_up_after_fifteen_checks_has_its_origin(deals: Stubs, clock: FakeClock) -> None:
-    began = clock.now_ms()
-    with Producer(deals, DEALS) as producer:
-        (half,) = send(deals, b"a")
-        clock.advance(FIRST_CHECK)
-        for number in range(1, 16):
-            assert producer.asked().check == number
-            wait_for_checks(deals, number)
-            clock.advance(NEXT_CHECK)
-    assert listed(deals) == []
-    assert codes(end(deals, pb.COMMIT, half)) == ["TRANSACTION_NOT_FOUND"]
-    (row,) = deals.admin.Browse(pb.BrowseRequest(topic=GIVE_UP), timeout=CALL_S).deliveries
-    letter = row.message.dead_letter
-    assert (row.message.message_id, row.message.body) == ("a", b"a")
-    assert (letter.topic, letter.attempts, letter.first_pop_ms, letter.dead_ms) == (DEALS, 15, began, clock.now_ms())
-    assert "15 checks" in letter.reason
-    with pytest.raises(grpc.RpcError) as error:
-        deals.send(b"x", topic=GIVE_UP)
-    assert read_refusal(error.value).code == "INVALID_FIELD", "only the broker writes to it"
-
-
-def test_the_producers_of_a_topic_are_asked_in_turn(deals: Stubs, clock: FakeClock) -> None:
-    with Producer(deals, DEALS, client_id="a") as first, Producer(deals, DEALS, client_id="b") as second:
-        send(deals, b"1", b"2", b"3", b"4")
-        clock.advance(FIRST_CHECK)
-        asked = [[producer.asked().message.body for _ in range(2)] for producer in (first, second)]
-    assert sorted(asked[0] + asked[1]) == [b"1", b"2", b"3", b"4"]
-
-
 @pytest.mark.parametrize("how", ["vanish", "close"])
 def test_a_stream_that_ended_is_forgotten_at_once(deals: Stubs, clock: FakeClock, left: Parked, how: str) -> None:
     first, second = Producer(deals, DEALS), Producer(deals, DEALS)
@@ -335,15 +259,3 @@ def test_a_stop_ends_open_streams_promptly_and_says_why(
     broker.stop()
     assert stopwatch() - began < 2.0
     assert [producer.refused().code for producer in producers] == ["UNAVAILABLE"] * 5
-
-
-def test_a_restart_asks_again_and_counts_on(folder: Any, clock: FakeClock) -> None:
-    for checks in (0, 1):
-        with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
-            stubs.create_topic(DEALS, type=pb.TRANSACTION, queues=1)
-            with Producer(stubs, DEALS) as producer:
-                if not checks:
-                    send(stubs, b"a")
-                clock.advance(NEXT_CHECK)
-                assert producer.asked().check == checks + 1
-                wait_for_checks(stubs, checks + 1)
