@@ -58,8 +58,8 @@ def figures(folder: Path, seconds: float) -> dict[str, float]:
     """p50 and p99 of the neighbour's sends in ms: alone, beside programs that only count, and beside readers."""
     with BrokerProcess(folder / "data") as broker:
         with popmq.Client(broker.endpoint) as client:
-            client.create_topic(TOPIC, queues=1)
-            client.create_topic("neighbour")
+            client.topics.create(TOPIC, queues=1)
+            client.topics.create("neighbour")
             for _ in range(MESSAGES // 1024):
                 client.send(TOPIC, [bytes(BODY)] * 1024)
         alone = sends_ms(broker.endpoint, seconds)

@@ -94,8 +94,8 @@ async def lasting(broker: BrokerProcess, folder: Path, seconds: float) -> list[S
     samples: list[Sample] = []
     moved = 0
     async with popmq.AsyncClient(broker.endpoint) as client:
-        await client.create_topic("flow", retention=popmq.Retention(keep=KEEP_S))
-        await client.create_group("flow")
+        await client.topics.create("flow", retention=popmq.Retention(keep=KEEP_S))
+        await client.groups.create("flow")
         began = time.monotonic()
 
         async def caller(number: int) -> None:
@@ -113,7 +113,7 @@ async def lasting(broker: BrokerProcess, folder: Path, seconds: float) -> list[S
         async def watch() -> None:
             while time.monotonic() < began + seconds:
                 await asyncio.sleep(SAMPLE_S)
-                (topic,) = (await client.stats(topic="flow")).topics
+                (topic,) = (await client.broker.stats(topic="flow")).topics
                 data = (folder / "popmq.mdb").stat().st_blocks * 512
                 samples.append(Sample(time.monotonic() - began, moved, data, topic.bytes))
 

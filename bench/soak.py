@@ -143,7 +143,7 @@ async def sample(soak: Soak, broker: BrokerProcess) -> None:
         await soak.pause(at + SAMPLE_S)
         slow, soak.slow_ms = sorted(soak.slow_ms), []
         with contextlib.suppress(popmq.PopMQError, OSError):
-            store = (await soak.client.stats()).store
+            store = (await soak.client.broker.stats()).store
             total, now = soak.history.sent.total(), soak.now_s
             if now - at < SAMPLE_S / 2:  # the rest of a part, too short for a rate
                 return
@@ -211,9 +211,9 @@ async def _drive(broker: BrokerProcess, history: History, seconds: float) -> Non
 async def prepare(client: popmq.AsyncClient) -> None:
     """Creates the topics and the groups; the first pop of a group sets where it begins."""
     for topic, kind in TOPICS.items():
-        await client.create_topic(topic, type=kind, queues=2, retention=popmq.Retention(keep=KEEP_S))  # type: ignore[arg-type]  # the keys of TOPICS are types
+        await client.topics.create(topic, type=kind, queues=2, retention=popmq.Retention(keep=KEEP_S))  # type: ignore[arg-type]  # the keys of TOPICS are types
         for group in groups_of(topic):
-            await client.create_group(group)
+            await client.groups.create(group)
             await client.pop(topic, group, max_messages=1)
 
 

@@ -45,8 +45,8 @@ def main(messages: int, seconds: int) -> None:
     ):
         other.make("deep")
         other.make("live")
-        client.create_topic("deep", queues=8)
-        client.create_topic("live", queues=8)
+        client.topics.create("deep", queues=8)
+        client.topics.create("live", queues=8)
         print(f"spark-kafka: {messages:,} messages of {SIZE} bytes into each", flush=True)
         other.fill("deep", messages, SIZE)
         for _ in range(0, messages, 500):

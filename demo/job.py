@@ -66,8 +66,8 @@ class Job:
         self._did("Spark on two cores, no jar: source and sink are Python")
         self._broker = stack.enter_context(BrokerProcess(folder / "broker", own_session=True))
         self._client = stack.enter_context(popmq.Client(self._broker.endpoint, timeouts=TIMEOUTS))
-        self._client.create_topic(TOPIC)
-        self._client.create_topic(delays.SINK, queues=1)
+        self._client.topics.create(TOPIC)
+        self._client.topics.create(delays.SINK, queues=1)
         self._did(f"popmq serve on {self._broker.endpoint}, data in a fresh folder, fsync before every OK")
         self._sent, self._stored = Leg("sent to the broker", total), Leg("in the Spark table", total)
         self._news = "Spark starts its queries"
@@ -100,12 +100,12 @@ class Job:
     def judge(self, chaos: bool) -> bool:
         """Compares the table, the broker and the CSV; prints the result. True when all agree and all kills happened."""
         rows, different, twice = repeated(self._table.counts)
-        carriers, group = repeated(self._table.carriers), self._client.stats(TOPIC, GROUP).groups[0]
+        carriers, group = repeated(self._table.carriers), self._client.broker.stats(TOPIC, GROUP).groups[0]
         cells = repeated(lambda: delays.cells(self._driver.session, self._broker.endpoint))
         names = self._flights.names()
         outcome = Outcome(
             sent=self._sent.total,
-            stored=self._client.stats(topic=TOPIC).topics[0].messages,
+            stored=self._client.broker.stats(topic=TOPIC).topics[0].messages,
             acked=group.acked,
             in_flight=group.in_flight,
             rows=rows,
@@ -145,7 +145,7 @@ class Job:
             raise DemoError(f"nothing moved for {minutes:.0f} minutes: the machine is too busy, or Spark hangs")
         if not all(self._batches):
             return False  # until its query has read something a group is unknown, or has zeros
-        group, windows = (self._client.stats(TOPIC, name).groups[0] for name in (GROUP, delays.GROUP))
+        group, windows = (self._client.broker.stats(TOPIC, name).groups[0] for name in (GROUP, delays.GROUP))
         waiting = group.ready + group.retry + group.backoff
         self._news = (
             f"micro-batch {len(self._batches[0]) + 1}: {waiting:,} wait in the broker, {group.in_flight:,} are leased "

@@ -54,8 +54,8 @@ PAGES = {
 def fill(client: popmq.Client, topics: int, dead_letters: int) -> None:
     """Creates topics, each with a group, and rejects `dead_letters` messages of the first."""
     for number in range(topics):
-        client.create_topic(f"topic-{number}")
-        client.create_group(f"worker-{number}", start="earliest")
+        client.topics.create(f"topic-{number}")
+        client.groups.create(f"worker-{number}", start="earliest")
         client.pop(f"topic-{number}", f"worker-{number}", max_messages=1)
     for first in range(0, dead_letters, BATCH):
         client.send("topic-0", [f"order {number}" for number in range(first, first + BATCH)])
@@ -120,7 +120,7 @@ def redrive_all(client: popmq.Client, address: str) -> float:
         answer = connection.getresponse()
         if answer.status != http.HTTPStatus.SEE_OTHER:
             raise RuntimeError(f"{answer.status}: {answer.read().decode()}")
-    while any(row.dead for row in client.stats().groups if row.group == GROUP):
+    while any(row.dead for row in client.broker.stats().groups if row.group == GROUP):
         time.sleep(0.5)
     return time.monotonic() - began
 

@@ -65,14 +65,14 @@ def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[s
         return
     with BrokerProcess(scratch / "local-spark") as broker, popmq.Client(broker.endpoint) as client:
         for topic in (TOPIC, OUT, SENT):
-            client.create_topic(topic, queues=8)
+            client.topics.create(topic, queues=8)
         say(f"Spark on local[2]: {messages:,} messages")
         send(client, TOPIC, messages)
         best: dict[str, float] = {}
         with driver(scratch / "driver", broker.endpoint, TOPIC, OUT, messages) as spark:
             for number in range(ROUNDS):
                 say(f"Spark on local[2]: round {number + 1} of {ROUNDS}")
-                client.create_group(f"plain-{number}")
+                client.groups.create(f"plain-{number}")
                 found = {
                     "pops": pops(broker.endpoint, f"plain-{number}", messages),
                     "sends": send(client, SENT, messages),

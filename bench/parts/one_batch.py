@@ -28,8 +28,8 @@ LOOK = 100
 def acks_beside_a_batch(client: popmq.Client, rows: int = ROWS) -> tuple[float, float, float]:
     """p99 in milliseconds of acks beside the batch, and of acks before it; seconds of the batch."""
     for topic in ("batch", "acked"):
-        client.create_topic(topic, queues=8)
-    client.create_group("acking")
+        client.topics.create(topic, queues=8)
+    client.groups.create("acking")
     for _ in range(100):
         client.send("acked", [popmq.Message(b"x")] * 1_000)
     writer = multiprocessing.get_context("spawn").Process(target=write, args=(client.endpoint, rows))
@@ -60,7 +60,7 @@ def write(endpoint: str, rows: int) -> None:
 
 
 def _is_there(client: popmq.Client, rows: int) -> bool:
-    return sum(row.max_offset for row in client.query_offsets("batch")) == rows
+    return sum(row.max_offset for row in client.offsets.query("batch")) == rows
 
 
 def _ack(stubs: Stubs) -> float:

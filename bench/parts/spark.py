@@ -44,9 +44,9 @@ SHALLOW, DEEP, SHORT_ROWS, BACKLOG_RATIO = "spark-shallow", "spark-deep", 10_000
 def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[str], None]) -> None:
     """Fills a topic, and reads and writes it in each way."""
     with BrokerProcess(scratch / "spark") as broker, popmq.Client(broker.endpoint) as client:
-        client.create_topic(TOPIC, queues=8)
-        client.create_topic("out", queues=8)
-        client.create_group("plain")
+        client.topics.create(TOPIC, queues=8)
+        client.topics.create("out", queues=8)
+        client.groups.create("plain")
         say("Spark connector: sink")
         sends = _rate(MESSAGES, lambda: _fill(client, TOPIC, [popmq.Message(BODY)] * BATCH, MESSAGES))
         sink = _rate(MESSAGES, lambda: _write(broker.endpoint))
@@ -55,7 +55,7 @@ def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[s
         leased = _rate(MESSAGES, lambda: _stream(broker.endpoint, mode="lease", group="leased"))
         ranges, bare = _with_and_without(broker.endpoint, TOPIC, MESSAGES)
         say("Spark connector: long bodies")
-        client.create_topic(LONG, queues=8)
+        client.topics.create(LONG, queues=8)
         _fill(client, LONG, [popmq.Message(LONG_BODY)] * 64, LONG_MESSAGES)
         long, bare_of_long = _with_and_without(broker.endpoint, LONG, LONG_MESSAGES)
         say(f"Spark connector: a backlog of {effort.backlog:,}")
@@ -133,7 +133,7 @@ def _deep_beside_shallow(client: popmq.Client, endpoint: str, backlog: int) -> d
     The best of five each, in turns.
     """
     for topic, messages in ((SHALLOW, SHORT_ROWS), (DEEP, backlog)):
-        client.create_topic(topic, queues=8)
+        client.topics.create(topic, queues=8)
         _fill(client, topic, [popmq.Message(b"x" * 100)] * 1_000, messages)
 
     def read(topic: str, mode: str, group: str) -> float:

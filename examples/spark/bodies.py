@@ -98,7 +98,7 @@ def fill(client: popmq.Client, count: int = 50) -> None:
     """The same orders in JSON and in Protobuf."""
     made = order_class()
     for topic in (JSON, PROTOBUF, AVRO):
-        client.create_topic(topic, queues=2)
+        client.topics.create(topic, queues=2)
     for order in shop.orders(count):
         client.send(JSON, [json.dumps(order)])
         known = {name: order[name] for name in ("order", "customer", "amount")}

@@ -61,6 +61,6 @@ def copy(spark: "SparkSession", endpoint: str, folder: Path) -> "list[popmq_spar
 if __name__ == "__main__":
     with popmq.Client(shop.endpoint()) as client:
         shop.fill(client)
-        if COPIES not in {topic.name for topic in client.list_topics()}:
-            client.create_topic(COPIES, queues=2)
+        if COPIES not in {topic.name for topic in client.topics.list()}:
+            client.topics.create(COPIES, queues=2)
     print(run(shop.endpoint(), Path("build/examples").resolve(), sys.argv[2] if len(sys.argv) > 2 else "local[2]"))

@@ -3,7 +3,7 @@
     python examples/spark/dead_letters.py [ENDPOINT]
 
 Reads the dead-letter topics of all groups and leases nothing: a look changes no message. Those that are worth another
-try are delivered again by `client.redrive`.
+try are delivered again by `client.dead_letters.redrive`.
 """
 
 from pathlib import Path
@@ -19,9 +19,9 @@ REASONS = ("no such account", "amount is negative", "the bank is closed")
 
 def fail(client: popmq.Client, messages: int = 30) -> None:
     """Rejects the first orders, as a consumer with faults would; does nothing if its group is there."""
-    if GROUP in {group.name for group in client.list_groups()}:
+    if GROUP in {group.name for group in client.groups.list()}:
         return
-    client.create_group(GROUP)
+    client.groups.create(GROUP)
     for number, delivery in enumerate(client.pop(shop.ORDERS, GROUP, messages)):
         client.reject(delivery, reason=REASONS[number % 7 % 3])
 

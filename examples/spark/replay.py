@@ -39,6 +39,6 @@ def run(spark: SparkSession, endpoint: str, day: date) -> int:
 if __name__ == "__main__":
     with popmq.Client(shop.endpoint()) as client:
         shop.fill(client)
-        client.create_topic(REPLAYED)
+        client.topics.create(REPLAYED)
     day = date.fromisoformat(sys.argv[2]) if len(sys.argv) > 2 else datetime.now(UTC).date()
     print(f"{run(shop.session(), shop.endpoint(), day)} orders of {day} are in {REPLAYED}")

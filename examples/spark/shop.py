@@ -47,10 +47,10 @@ def payments(count: int) -> Iterator[dict[str, object]]:
 
 def fill(client: popmq.Client, count: int = 360) -> None:
     """Makes the two topics and sends everything; does nothing if they are there."""
-    if ORDERS in {topic.name for topic in client.list_topics()}:
+    if ORDERS in {topic.name for topic in client.topics.list()}:
         return
     for topic in (ORDERS, PAYMENTS):
-        client.create_topic(topic, queues=2)
+        client.topics.create(topic, queues=2)
     for topic, rows in ((ORDERS, orders(count)), (PAYMENTS, payments(count))):
         messages = [popmq.Message(json.dumps(row), key=str(row["order"])) for row in rows]
         for first in range(0, len(messages), 20):

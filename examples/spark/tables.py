@@ -61,5 +61,5 @@ def execute(spark: SparkSession, url: str, statement: str, unless: str = "") -> 
 if __name__ == "__main__":
     with popmq.Client(shop.endpoint()) as client:
         shop.fill(client)
-        client.create_topic(COPIES)
+        client.topics.create(COPIES)
     run(shop.session(), shop.endpoint(), Path("build/examples")).orderBy("number").show(12)

@@ -3,8 +3,8 @@
     import popmq
 
     with popmq.Client("127.0.0.1:8081") as client:
-        client.create_topic("orders")
-        client.create_group("billing")
+        client.topics.create("orders")
+        client.groups.create("billing")
         client.send("orders", ["one", "two"])
         for delivery in client.consume("orders", "billing"):
             with delivery:  # acked on success, released with backoff on an exception, its lease renewed meanwhile
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from popmq._async.client import AsyncClient
     from popmq._async.consuming.consumer import AsyncConsumer
     from popmq._async.consuming.pull_consumer import AsyncPullConsumer
-    from popmq._async.transactions import AsyncTransaction
+    from popmq._async.transaction import AsyncTransaction
     from popmq._calls.pop_calls import InvisibleTimeResult
     from popmq._sync.client import Client
     from popmq._sync.consuming.consumer import Consumer
     from popmq._sync.consuming.pull_consumer import PullConsumer
-    from popmq._sync.transactions import Transaction
+    from popmq._sync.transaction import Transaction
     from popmq.config import Retry, Timeouts
     from popmq.errors import PopMQError
     from popmq.life import GroupLife, LifeEvent, MessageLife
@@ -104,12 +104,12 @@ _NAMES = {
     "popmq._async.client": "AsyncClient",
     "popmq._async.consuming.consumer": "AsyncConsumer",
     "popmq._async.consuming.pull_consumer": "AsyncPullConsumer",
-    "popmq._async.transactions": "AsyncTransaction",
+    "popmq._async.transaction": "AsyncTransaction",
     "popmq._calls.pop_calls": "InvisibleTimeResult",
     "popmq._sync.client": "Client",
     "popmq._sync.consuming.consumer": "Consumer",
     "popmq._sync.consuming.pull_consumer": "PullConsumer",
-    "popmq._sync.transactions": "Transaction",
+    "popmq._sync.transaction": "Transaction",
     "popmq.config": "Retry Timeouts",
     "popmq.errors": "PopMQError",
     "popmq.life": "GroupLife LifeEvent MessageLife",

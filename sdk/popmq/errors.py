@@ -110,15 +110,15 @@ class NotFound(BadRequest):
 
 
 class TopicNotFound(NotFound):
-    """There is no such topic: `client.create_topic`, or `popmq topic create`."""
+    """There is no such topic: `client.topics.create`, or `popmq topic create`."""
 
 
 class GroupNotFound(NotFound):
-    """There is no such group: `client.create_group`, or `popmq group create`."""
+    """There is no such group: `client.groups.create`, or `popmq group create`."""
 
 
 class OwnerNotFound(NotFound):
-    """There is no such owner in the group: `client.attach_owner`."""
+    """There is no such owner in the group: `client.owners.attach`."""
 
 
 class ClientNotFound(NotFound):
@@ -134,7 +134,7 @@ class TransactionNotFound(NotFound):
 
 
 class ScheduleNotFound(NotFound):
-    """There is no such schedule: `client.list_schedules`, or `popmq schedule list`, gives the names."""
+    """There is no such schedule: `client.schedules.list`, or `popmq schedule list`, gives the names."""
 
 
 class StageNotFound(NotFound):
@@ -146,7 +146,7 @@ class AlreadyExists(BadRequest):
 
 
 class FilterConflict(BadRequest):
-    """The group reads this topic with another filter: pass no filter, or replace it with `client.set_filter`."""
+    """The group reads this topic with another filter: pass no filter, or replace it with `client.groups.set_filter`."""
 
 
 class LiteSubscriptionQuota(BadRequest):
@@ -154,7 +154,7 @@ class LiteSubscriptionQuota(BadRequest):
 
 
 class WrongConsumeMode(BadRequest):
-    """The group pulls this topic and cannot pop it, or the reverse: see `client.set_consume_mode`."""
+    """The group pulls this topic and cannot pop it, or the reverse: see `client.groups.set_consume_mode`."""
 
 
 class Forbidden(BadRequest):

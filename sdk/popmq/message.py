@@ -99,8 +99,8 @@ class SendReceipt:
     message_id: str
     queue: int  # -1: none yet, because it is delayed or a half message
     offset: int  # in its queue; -1: none yet
-    recall_handle: str = ""  # of a delayed message: what `client.recall` takes
-    transaction_id: str = ""  # of a half message: what `client.end_transaction` takes
+    recall_handle: str = ""  # of a delayed message: what `client.messages.recall` takes
+    transaction_id: str = ""  # of a half message: what `client.transactions.end` takes
     duplicate: bool = False  # topics with unique ids: its id was stored before, at this place
 
 

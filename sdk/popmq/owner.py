@@ -25,7 +25,7 @@ class Token:
     """A sealed read by an owner. `share` and `upto` matter at its first pop only."""
 
     owner: str
-    generation: int  # from `attach_owner`
+    generation: int  # from `client.owners.attach`
     epoch: int  # ≥ 1, and greater than the acked epoch
     part: int = 0
     chunk: int = 0  # 0, 1, 2 … until an answer says `end`
@@ -36,7 +36,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What `attach_owner` answers."""
+    """What `client.owners.attach` answers."""
 
     generation: int  # requests of older ones are fenced from now on
     acked_epoch: int  # 0 = none
@@ -45,7 +45,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What `ack_up_to` answers."""
+    """What `client.owners.ack_up_to` answers."""
 
     acked: int  # messages finished by this call; a repeat finishes none
     torn: int  # of the same tokens: popped by other clients after the owner's lease had expired
@@ -53,7 +53,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class OwnerLease:
-    """What `renew_owner` answers."""
+    """What `client.owners.renew` answers."""
 
     tokens: int  # open
     messages: int  # bound and not done
@@ -62,7 +62,7 @@ class OwnerLease:
 
 @dataclass(frozen=True, slots=True)
 class SealedBatch:
-    """What `pop_sealed` answers."""
+    """What `client.owners.pop_sealed` answers."""
 
     columns: Columns
     count: int  # messages sealed at the first pop

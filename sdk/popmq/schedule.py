@@ -32,7 +32,7 @@ class Schedule:
     skipped: int = 0  # occurrences that were missed and not sent
     failed: int = 0  # occurrences that the topic refused
     error: str = ""  # why, of the last of them
-    upcoming_ms: tuple[int, ...] = ()  # the next occurrences that `get_schedule` asked for
+    upcoming_ms: tuple[int, ...] = ()  # the next occurrences that `client.schedules.get` asked for
 
     @property
     def upcoming(self) -> list[datetime]:

@@ -1,7 +1,7 @@
 """Exactly-once sinks: a program that writes numbered batches, and may be killed and repeat any of them.
 
-    refused = client.stage("orders", messages, sink="job-7", batch=12, stage_id=uuid)     in each task, any number
-    client.commit_batch("job-7", 12, [StageName(uuid, "orders", len(messages))])          in the driver, until it is OK
+    refused = client.sinks.stage("orders", messages, sink="job-7", batch=12, stage_id=uuid)     in each task, any number
+    client.sinks.commit("job-7", 12, [StageName(uuid, "orders", len(messages))])          in the driver, until it is OK
 
 What is staged is on the broker's disk and in no queue. The commit of a batch makes all of it visible, once: a batch
 that is not greater than the last one committed is a duplicate. A driver that does not know how its commit ended

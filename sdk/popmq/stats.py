@@ -94,7 +94,7 @@ class StoreStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What `client.stats` answers."""
+    """What `client.broker.stats` answers."""
 
     topics: Sequence[TopicStats]
     groups: Sequence[GroupStats]
@@ -103,7 +103,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """One point of `client.history`: sums over the topics and groups that were asked for, to seven digits.
+    """One point of `client.broker.history`: sums over the topics and groups that were asked for, to seven digits.
 
     Rates are means since the point before. The last three are of the whole broker, and 0 with a topic or group.
     """
@@ -126,7 +126,7 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What `client.history` answers: at most an hour of points, the oldest first, one every `step` seconds.
+    """What `client.broker.history` answers: at most an hour of points, the oldest first, one every `step` seconds.
 
     Two points are further apart if the broker was down in between. `now_ms`: the broker's time. `left_out`: there are
     more topics and groups than the broker keeps the history of, and something that was asked for is beyond.
@@ -140,7 +140,9 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What `client.browse` answers: messages, and where to go on: `next_offset`, with an order `next_page_token`.
+    """What `client.messages.browse` answers: messages, and where to go on.
+
+    That is `next_offset`, with an order `next_page_token`.
 
     `looked_at`: with an order, how many messages this page looked at. The last page has no token.
     """
@@ -163,7 +165,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What `client.look_up` answers, newest first; `more`: ask again until the last one's `stored_ms`."""
+    """What `client.messages.look_up` answers, newest first; `more`: ask again until the last one's `stored_ms`."""
 
     deliveries: Sequence[Delivery]
     more: bool
@@ -183,7 +185,7 @@ class Lease:
     messages: int  # popped
     undone: int
     kind: str  # normal, retry, fifo, backoff
-    lease_id: str = ""  # names it in `end_lease`
+    lease_id: str = ""  # names it in `client.leases.end`
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
-    """What `client.access_keys` answers: all for the right admin, else the caller's own."""
+    """What `client.access_keys.list` answers: all for the right admin, else the caller's own."""
 
     enabled: bool  # False: the broker asks for no keys
     access_keys: Sequence[AccessKey]
@@ -241,7 +243,7 @@ class ClientSession:
     """A client with a session: of a consumer (heartbeats), or of a transaction checker (a stream).
 
     `recent`: one that has neither, and is known from its calls. `pops`, `pulls`, `sends`, `host` and `access_key` are
-    filled in only where `client.sessions` was asked with `recent=True`.
+    filled in only where `client.sessions.list` was asked with `recent=True`.
     """
 
     client_id: str  # of a recent one: empty if none of its calls names it
@@ -268,7 +270,7 @@ class ClientAnswer:
 
 @dataclass(frozen=True, slots=True)
 class QueueOffsets:
-    """What `client.query_offsets` answers for one queue. `max_offset` is the one that the next message gets."""
+    """What `client.offsets.query` answers for one queue. `max_offset` is the one that the next message gets."""
 
     queue: int
     min_offset: int
@@ -294,7 +296,7 @@ class MessageGroupState:
 
 @dataclass(frozen=True, slots=True)
 class MessageGroups:
-    """What `client.list_message_groups` answers; the counts are of all, also of what was not asked for."""
+    """What `client.message_groups.list` answers; the counts are of all, also of what was not asked for."""
 
     message_groups: Sequence[MessageGroupState]
     waiting: int  # messages
@@ -315,7 +317,7 @@ class DelayedMessage:
 
 @dataclass(frozen=True, slots=True)
 class DelayedMessages:
-    """What `client.list_delayed` answers, soonest first; `total` counts also what was not asked for."""
+    """What `client.messages.list_delayed` answers, soonest first; `total` counts also what was not asked for."""
 
     messages: Sequence[DelayedMessage]
     total: int
@@ -337,7 +339,7 @@ class DeadLetterReason:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """What `client.discard` answers: how many dead letters are removed, and which of those named were not there."""
+    """What `client.dead_letters.discard` answers: how many are removed, and which of those named were not there."""
 
     discarded: int
     failures: Sequence["RedriveFailure"]
@@ -345,7 +347,7 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What `client.redrive` answers: how many are delivered again, and which of those named are not."""
+    """What `client.dead_letters.redrive` answers: how many are delivered again, and which of those named are not."""
 
     redriven: int
     failures: Sequence["RedriveFailure"]

@@ -61,7 +61,7 @@ class HalfMessage:
 
 @dataclass(frozen=True, slots=True)
 class HalfMessages:
-    """What `client.list_transactions` answers, in each topic oldest first; `total` counts also what was not asked."""
+    """What `client.transactions.list` answers, in each topic oldest first; `total` counts also what was not asked."""
 
     messages: Sequence[HalfMessage]
     total: int

@@ -114,7 +114,7 @@ class Logins:
         if self.keys_needed is None:
             async with self._connect("", "") as client:
                 try:
-                    await client.stats()
+                    await client.broker.stats()
                     self.keys_needed = False
                 except popmq.errors.Unauthenticated:
                     self.keys_needed = True
@@ -143,7 +143,7 @@ class Logins:
     async def _look_at_rights(self, login: Login) -> None:
         """Asks the broker for the rights of the key. Raises PopMQError."""
         login.rights_s = self._clock()
-        known = await login.client.access_keys()
+        known = await login.client.access_keys.list()
         own = next((one.allow for one in known.access_keys if one.name == known.caller), ())
         login.admin = not known.enabled or not {"admin", "*"}.isdisjoint(own)
         login.sends = not known.enabled or any(right == "*" or right.startswith("send") for right in own)

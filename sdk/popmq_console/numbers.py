@@ -78,7 +78,7 @@ class Numbers:
             stats = self._stats
             if stats is None or time.monotonic() - self._asked_s >= self._good_for_s(stats):
                 asked_s = time.monotonic()
-                stats = self._stats = await self._client.stats()
+                stats = self._stats = await self._client.broker.stats()
                 # Not when the answer came: it is as old as the question. Without an answer the old one stays old.
                 self._asked_s = asked_s
         return stats
@@ -88,7 +88,7 @@ class Numbers:
         now_s, key = time.monotonic(), (topic, group)
         asked_s, history = self._histories.get(key, (0.0, None))
         if history is None or now_s - asked_s >= HISTORY_TIMES * self._every_s:
-            history = await self._client.history(topic, group)
+            history = await self._client.broker.history(topic, group)
             self._histories.pop(key, None)
             self._histories[key] = now_s, history
             if len(self._histories) > HISTORIES_MAX:

@@ -89,7 +89,7 @@ class Redrive:
 
     async def _step(self) -> None:
         """The next piece. Raises PopMQError."""
-        page = await self._client.browse(dead_letter_topic(self.group), 0, self._offset, PIECE)
+        page = await self._client.messages.browse(dead_letter_topic(self.group), 0, self._offset, PIECE)
         if self._end < 0:
             self._end, self.total = page.max_offset, page.max_offset - page.min_offset
         await self._piece([one for one in page.deliveries if one.offset < self._end])
@@ -99,6 +99,6 @@ class Redrive:
     async def _piece(self, deliveries: list[popmq.Delivery]) -> None:
         offsets = [one.offset for one in deliveries if fits(one, self.origin, self.reason)]
         if offsets:
-            done = await self._client.redrive(self.group, offsets)
+            done = await self._client.dead_letters.redrive(self.group, offsets)
             self.redriven += done.redriven
             self.failed += len(done.failures)

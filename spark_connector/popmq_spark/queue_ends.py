@@ -37,7 +37,7 @@ def topics_of(client: popmq.Client, wanted: Topics) -> list[str]:
         return sorted(set(wanted.names))
     return [
         topic.name
-        for topic in client.list_topics(dead_letter_topics=wanted.pattern.pattern.startswith("%DLQ%"))
+        for topic in client.topics.list(dead_letter_topics=wanted.pattern.pattern.startswith("%DLQ%"))
         if wanted.pattern.fullmatch(topic.name) and topic.type != "LITE"
     ]
 
@@ -49,7 +49,7 @@ def is_wanted(topic: str, wanted: Topics) -> bool:
 
 def ends_of(client: popmq.Client, topics: Iterable[str], group: str = "") -> Ends:
     """The ends of every queue. Errors: TopicNotFound, GroupNotFound."""
-    return {topic: {row.queue: row for row in client.query_offsets(topic, group)} for topic in topics}
+    return {topic: {row.queue: row for row in client.offsets.query(topic, group)} for topic in topics}
 
 
 def created_of(ends: Ends) -> dict[str, int]:
@@ -73,7 +73,7 @@ def place_in(client: popmq.Client, place: Place, ends: Ends, otherwise: int = EA
     Raises OptionError for a topic or queue that is not read.
     """
     if isinstance(place, datetime):
-        return {topic: {row.queue: row.at_timestamp for row in client.query_offsets(topic, at=place)} for topic in ends}
+        return {topic: {row.queue: row.at_timestamp for row in client.offsets.query(topic, at=place)} for topic in ends}
     if isinstance(place, str):
         return {
             topic: {queue: row.min_offset if place == "earliest" else row.max_offset for queue, row in queues.items()}

@@ -59,6 +59,6 @@ def broker(popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
 def client(broker: Broker) -> popmq.Client:
     """A client beside the command line, with a topic and a group."""
     client = broker.client()
-    client.create_topic("orders", queues=2)
-    client.create_group("billing", max_attempts=3)
+    client.topics.create("orders", queues=2)
+    client.groups.create("billing", max_attempts=3)
     return client

@@ -31,14 +31,14 @@ def test_no_more_messages_than_asked_for_are_touched(run: Cli, client: popmq.Cli
 
 
 def test_a_program_gets_the_body_and_its_exit_code_settles_the_message(run: Cli, client: popmq.Client) -> None:
-    client.update_group("billing", backoff=[0.0])
+    client.groups.update("billing", backoff=[0.0])
     client.send("orders", [popmq.Message("good", key="k1"), popmq.Message("bad", message_id="m2")])
     program = 'read body; [ "$body" = good ] && [ "$POPMQ_KEY" = k1 ] || { echo "no, $body" >&2; exit 7; }'
     done = run("consume", "orders", "billing", "--max", "2", "--exec", program)
     assert done.code == 0
     assert "message m2, attempt 1: exit code 7: no, bad" in done.err
     assert left(client) == [("bad", 2)]
-    (life,) = client.why("m2")
+    (life,) = client.messages.why("m2")
     assert any(event.reason == "exit code 7: no, bad" for group in life.groups for event in group.events)
 
 
@@ -78,7 +78,7 @@ def test_a_command_has_ended_when_its_shell_has_whatever_it_left_in_the_backgrou
     )
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # raises if it was ended
     assert ("exit code 3: why" in done.err) == (code == 3)
-    (row,) = client.stats("orders", "billing").groups
+    (row,) = client.broker.stats("orders", "billing").groups
     assert (row.in_flight, row.acked) == (0, int(code == 0))
 
 
@@ -86,7 +86,7 @@ def test_a_command_has_ended_when_its_shell_has_whatever_it_left_in_the_backgrou
 def test_a_command_need_not_read_its_input(run: Cli, client: popmq.Client) -> None:
     client.send("orders", "x" * 1_000_000)
     assert run("consume", "orders", "billing", "--exec", "true").code == 0
-    (row,) = client.stats("orders", "billing").groups
+    (row,) = client.broker.stats("orders", "billing").groups
     assert row.acked == 1
 
 

@@ -59,7 +59,7 @@ def test_a_closed_stream_changes_nothing_else(client: popmq.Client, broker: Brok
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, timeout=60, check=False)
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
     assert subprocess.run([*command[:-2], "list"], env=environment, capture_output=True, check=False).returncode == 0
-    assert name in [topic.name for topic in client.list_topics()]
+    assert name in [topic.name for topic in client.topics.list()]
 
 
 def test_no_color_leaves_the_colours_out(client: popmq.Client, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def completed(*words: str) -> list[str]:
 
 
 def test_a_shell_completes_commands_topics_and_groups(client: popmq.Client, broker: Broker) -> None:
-    client.create_topic("outbox")
+    client.topics.create("outbox")
     assert completed("topi") == ["topic"]
     assert completed("peek", "o") == ["orders", "outbox"]
     assert completed("peek", "orders", "") == ["billing"]
@@ -237,7 +237,7 @@ def test_an_interrupted_send_says_how_far_it_came(client: popmq.Client, broker: 
     assert sending.stdin
     sending.stdin.write(b"x\n" * 1000)
     sending.stdin.flush()
-    while client.stats("orders").topics[0].messages < 1000:
+    while client.broker.stats("orders").topics[0].messages < 1000:
         pass
     sending.send_signal(signal.SIGINT)
     _, err = sending.communicate(timeout=60)
@@ -259,7 +259,7 @@ def test_ctrl_c_ends_a_command_that_asks_no_broker_with_130(run: Cli, monkeypatc
 
 def test_check_reads_a_stopped_store_and_ends_with_what_it_found(run: Cli, tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data") as broker, popmq.Client(broker.endpoint) as client:
-        client.create_topic("orders")
+        client.topics.create("orders")
         client.send("orders", ["one of a kind"])
         busy = run("check", str(tmp_path / "data"))
     sound = run("check", str(tmp_path / "data"))
@@ -274,11 +274,11 @@ def test_compact_shrinks_a_stopped_store_and_leaves_a_busy_or_broken_one(run: Cl
     data = tmp_path / "data" / "popmq.mdb"
     with EmbeddedBroker(tmp_path / "data", sync="none") as broker, popmq.Client(broker.endpoint) as client:
         for topic in ("orders", "gone"):
-            client.create_topic(topic)
+            client.topics.create(topic)
         for _ in range(4):
             client.send("gone", ["x" * 500_000])
         client.send("orders", ["one of a kind"])
-        client.delete_topic("gone")
+        client.topics.delete("gone")
         busy = run("compact", str(tmp_path / "data"))
     large = data.stat().st_size
     done = run("compact", str(tmp_path / "data"))

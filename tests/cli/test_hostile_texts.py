@@ -39,8 +39,8 @@ def hostile(client: popmq.Client) -> popmq.Client:
     client.send("orders", [message, message])
     dead, _ = client.pop("orders", "billing", invisible=30.0)
     client.reject(dead, f"why\n{HOSTILE}")
-    client.create_group("readers")
-    client.attach_owner("readers", f"o{HOSTILE}", 60.0, "orders")
+    client.groups.create("readers")
+    client.owners.attach("readers", f"o{HOSTILE}", 60.0, "orders")
     return client
 
 
@@ -65,7 +65,7 @@ def hostile(client: popmq.Client) -> popmq.Client:
 def test_no_command_sends_a_control_of_a_client_to_the_terminal(
     run: Cli, hostile: popmq.Client, terminal: Callable[[], None], command: tuple[str, ...], on_a_terminal: bool
 ) -> None:
-    hostile.create_group("audit")
+    hostile.groups.create("audit")
     if on_a_terminal:
         terminal()
     done = run(*command)
@@ -81,7 +81,7 @@ def test_a_body_is_its_own_bytes_in_a_pipe_and_has_escapes_on_a_terminal(
 ) -> None:
     body = "two\r\nlines\tand\x1b[31m a colour\x9b\n"
     client.send("orders", body)
-    client.create_group("audit")
+    client.groups.create("audit")
     assert run("pop", "orders", "audit", "--ack").out == body + "\n"
     terminal()
     assert run("pop", "orders", "billing", "--ack").out == "two\r\nlines\tand\\x1b[31m a colour\\x9b\n\n"

@@ -13,7 +13,7 @@ from tests.cli.conftest import Cli
 @pytest.fixture
 def mail(client: popmq.Client, popmq_clock: FakeClock) -> popmq.Client:
     """A topic that takes delayed messages and transactions, on a broker whose time stands still."""
-    client.create_topic("mail", type="DELAY")
+    client.topics.create("mail", type="DELAY")
     return client
 
 
@@ -38,7 +38,7 @@ def test_some_of_many_recalled_are_distinguished(run: Cli, mail: popmq.Client) -
     done = run("recall", "mail", handle, "nonsense")
     assert done.code == 4
     assert "1 of 2 entries were refused" in done.err
-    assert mail.list_delayed().total == 0
+    assert mail.messages.list_delayed().total == 0
 
 
 def test_a_time_may_be_told_and_bounds_the_list(run: Cli, mail: popmq.Client, popmq_clock: FakeClock) -> None:
@@ -86,8 +86,8 @@ def test_a_half_message_that_was_given_up_can_be_committed_by_an_operator(
     run: Cli, mail: popmq.Client, popmq_clock: FakeClock
 ) -> None:
     mail.send("mail", popmq.Message("kept", transaction=True, message_id="m1"))
-    mail.transaction_checker("mail", lambda check: None)
-    while mail.list_transactions().total:
+    mail.transactions.on_check("mail", lambda check: None)
+    while mail.transactions.list().total:
         popmq_clock.advance(30_000)
     (given_up,) = run("message", "TRANS_CHECK_MAX_TIME_TOPIC", "--id", "m1", "--json").objects
     assert given_up["dead_letter"]["topic"] == "mail"
@@ -99,8 +99,8 @@ def test_a_half_message_that_was_given_up_can_be_committed_by_an_operator(
 
 
 def test_message_group_and_priority_are_sent(run: Cli, client: popmq.Client) -> None:
-    client.create_topic("letters", type="FIFO")
-    client.create_topic("urgent", type="PRIORITY")
+    client.topics.create("letters", type="FIFO")
+    client.topics.create("urgent", type="PRIORITY")
     run("send", "letters", "first", "second", "--message-group", "customer-7")
     run("send", "urgent", "now", "--priority", "9")
     text = run("pop", "letters", "billing", "--max", "2").out

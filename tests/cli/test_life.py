@@ -41,12 +41,12 @@ def test_why_shows_the_lines_of_a_reason_as_lines(run: Cli, client: popmq.Client
 
 
 def test_why_in_json_is_an_object_for_each_stored_message(run: Cli, client: popmq.Client) -> None:
-    client.create_topic("parcels")
+    client.topics.create("parcels")
     for topic in ("orders", "parcels"):
         client.send(topic, popmq.Message("x", message_id="m1"))
-    client.create_group("audit")
+    client.groups.create("audit")
     client.pop("orders", "billing")
-    client.peek("orders", "audit")
+    client.messages.peek("orders", "audit")
     lives = run("why", "m1", "--json").objects
     assert sorted(life["topic"] for life in lives) == ["orders", "parcels"]
     (life,) = run("why", "m1", "--topic", "orders", "--group", "billing", "--json").objects

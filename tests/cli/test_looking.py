@@ -26,7 +26,7 @@ def test_stats_show_what_groups_have_to_do(run: Cli, client: popmq.Client) -> No
 
 
 def test_stats_of_a_group_that_has_not_read_the_topic_are_zeros(run: Cli, client: popmq.Client) -> None:
-    client.create_group("audit")
+    client.groups.create("audit")
     assert run("stats", "orders", "audit").out.splitlines()[1].split("\t")[:8] == ["audit", "orders", *"000000"]
 
 
@@ -103,8 +103,8 @@ def test_more_leases_than_shown_are_counted(run: Cli, client: popmq.Client) -> N
 
 def test_an_owner_is_listed_and_released(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b"])
-    owner = client.attach_owner("billing", "nightly", topic="orders")
-    client.pop_sealed("orders", "billing", popmq.Token("nightly", owner.generation, 1))
+    owner = client.owners.attach("billing", "nightly", topic="orders")
+    client.owners.pop_sealed("orders", "billing", popmq.Token("nightly", owner.generation, 1))
     (shown,) = run("owners", "list", "--json").objects
     assert (shown["owner"], shown["generation"], shown["messages"]) == ("nightly", owner.generation, 2)
     assert run("owners", "list", "billing").out.splitlines()[1].startswith("billing\tnightly\t")

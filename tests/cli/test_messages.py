@@ -119,7 +119,7 @@ def test_pop_prints_bodies_and_acks_them(run: Cli, client: popmq.Client) -> None
     assert run("pop", "orders", "billing", "--ack", "--max", "10").out == "b\nc\n"
     empty = run("pop", "orders", "billing", "--ack", "--wait", "10ms")
     assert (empty.code, empty.out, empty.err) == (0, "", "no message for billing in orders\n")
-    assert client.stats("orders", "billing").groups[0].acked == 3
+    assert client.broker.stats("orders", "billing").groups[0].acked == 3
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_pop_without_ack_prints_the_handle_that_ack_takes(run: Cli, client: popm
     assert "key AA1 · tag AA · origin=JFK" in heading
     assert body == "a"
     assert run("ack", "billing", handle.removeprefix("handle  ")).err == "1 acked\n"
-    assert client.stats("orders", "billing").groups[0].acked == 1
+    assert client.broker.stats("orders", "billing").groups[0].acked == 1
 
 
 def test_json_of_a_delivery_holds_the_body_as_text_or_as_base64(run: Cli, client: popmq.Client) -> None:
@@ -199,7 +199,7 @@ def test_messages_that_pop_could_not_print_are_visible_again(
 
 
 def test_a_message_may_be_delivered_at_a_relative_time(run: Cli, client: popmq.Client) -> None:
-    client.create_topic("mail", type="DELAY")
+    client.topics.create("mail", type="DELAY")
     (sent,) = run("send", "mail", "x", "--deliver-at", "tomorrow 9:00", "--json").objects
     assert sent["recall_handle"]
     assert run("send", "mail", "x", "--deliver-at", "soon").code == 2

@@ -24,7 +24,7 @@ def test_a_topic_has_types_quotas_and_bounds(run: Cli, client: popmq.Client) -> 
 
 @pytest.mark.slow
 def test_filters_are_set_by_topic_and_shown(run: Cli, client: popmq.Client) -> None:
-    client.create_topic("parcels")
+    client.topics.create("parcels")
     assert run("group", "create", "eu", "--sql", "orders=region = 'eu'", "--filter", "parcels=a || b").code == 0
     (shown,) = run("group", "describe", "eu", "--json").objects
     assert [(each["topic"], each["tag"], each["sql"]) for each in shown["subscriptions"]] == [
@@ -47,7 +47,7 @@ def test_a_filter_that_cannot_be_read_makes_no_group(run: Cli, client: popmq.Cli
 
 @pytest.mark.slow
 def test_offsets_are_shown_moved_and_cloned(run: Cli, client: popmq.Client) -> None:
-    client.create_group("audit")
+    client.groups.create("audit")
     client.send("orders", ["a", "b", "c"])
     client.ack(client.pop("orders", "billing", 2))
     lines = run("offsets", "show", "orders", "billing").out.splitlines()
@@ -81,9 +81,9 @@ def test_a_group_is_switched_between_pop_and_pull(run: Cli, client: popmq.Client
 
 
 def test_sessions_show_consumers_and_transaction_checkers(run: Cli, client: popmq.Client) -> None:
-    client.create_topic("payments", type="TRANSACTION")
-    client.heartbeat("billing", ["orders"])
-    client.transaction_checker("payments", lambda check: None)
+    client.topics.create("payments", type="TRANSACTION")
+    client.sessions.heartbeat("billing", ["orders"])
+    client.transactions.on_check("payments", lambda check: None)
     while len(shown := run("sessions", "--json").objects) < 2:
         pass
     assert sorted((each["group"], each["topics"], each["stream"]) for each in shown) == [
@@ -114,7 +114,7 @@ def test_an_official_client_is_asked_for_its_stacks_and_to_handle_a_message(
     with grpc.insecure_channel(popmq_broker.endpoint) as channel:
         obliging = Obliging(channel, "worker@1@0@x")
         assert run("client", "stack", "worker@1@0@x").out == "OK\nmain: waiting\n"
-        (queue,) = [queue.queue for queue in client.query_offsets("orders") if queue.max_offset]
+        (queue,) = [queue.queue for queue in client.offsets.query("orders") if queue.max_offset]
         place = ("--queue", str(queue), "--offset", "0")
         assert run("client", "verify", "worker@1@0@x", "orders", *place, "--json").objects == [
             {"code": "OK", "text": "done"}
@@ -126,8 +126,8 @@ def test_an_official_client_is_asked_for_its_stacks_and_to_handle_a_message(
 
 @pytest.mark.slow
 def test_stopped_message_groups_are_listed_and_resumed(run: Cli, client: popmq.Client) -> None:
-    client.create_topic("letters", type="FIFO")
-    client.create_group("careful", max_attempts=1, stop_on_failure=True)
+    client.topics.create("letters", type="FIFO")
+    client.groups.create("careful", max_attempts=1, stop_on_failure=True)
     client.send("letters", [popmq.Message(body, message_group="seven") for body in ("a", "b")])
     first, _ = client.pop("letters", "careful")
     client.release(first, reason="not today\nTraceback")

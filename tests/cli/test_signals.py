@@ -64,12 +64,12 @@ def says_something(program: Program, _client: popmq.Client) -> None:
 
 
 def waits(_program: Program, client: popmq.Client) -> None:
-    while not any(row.waiters for row in client.stats("orders").groups):
+    while not any(row.waiters for row in client.broker.stats("orders").groups):
         pass
 
 
 def has_a_topic(_program: Program, client: popmq.Client) -> None:
-    while not any(topic.name.startswith("popmq-bench") for topic in client.list_topics()):
+    while not any(topic.name.startswith("popmq-bench") for topic in client.topics.list()):
         pass
 
 
@@ -94,8 +94,8 @@ def test_a_command_that_is_process_1_ends_by_sigterm(
     begun(program, client)
     os.kill(first_of(program), signal.SIGTERM)
     program.wait(30)
-    assert [topic.name for topic in client.list_topics()] == ["orders"]
-    assert [group.name for group in client.list_groups()] == ["billing"]
+    assert [topic.name for topic in client.topics.list()] == ["orders"]
+    assert [group.name for group in client.groups.list()] == ["billing"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
@@ -128,7 +128,7 @@ def test_sigterm_lets_the_running_command_finish_and_begins_no_other(
     program.send_signal(signal.SIGTERM)  # a supervisor may tell the process and its group
     go.write_text("\n")
     assert program.wait(30) == 0
-    (row,) = client.stats("orders", "billing").groups
+    (row,) = client.broker.stats("orders", "billing").groups
     assert (row.acked, row.ready + row.retry, row.in_flight) == (1, 1, 0)
 
 
@@ -155,7 +155,7 @@ def test_a_reader_that_has_stopped_reading_keeps_no_command_alive(start: Start, 
     says_something(program, client)
     program.send_signal(signal.SIGTERM)
     assert program.wait(30) == 143
-    (row,) = client.stats("orders", "billing").groups
+    (row,) = client.broker.stats("orders", "billing").groups
     assert (row.in_flight, row.acked + row.ready + row.retry) == (0, 10)
 
 
@@ -183,7 +183,7 @@ def test_a_second_signal_does_not_end_the_cleaning_up(start: Start, client: popm
     finally:
         ending.set()
         thread.join()
-    assert [topic.name for topic in client.list_topics()] == ["orders"]
+    assert [topic.name for topic in client.topics.list()] == ["orders"]
 
 
 def test_a_signal_that_the_caller_ignores_stays_ignored(start: Start, client: popmq.Client) -> None:

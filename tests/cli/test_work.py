@@ -45,8 +45,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def start(client: popmq.Client, folder: Path) -> Iterator[Start]:
     """Starts `popmq work app:worker`, in a process group that ends with the test."""
-    client.create_topic("seen")
-    client.create_group("test")
+    client.topics.create("seen")
+    client.groups.create("test")
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str) -> "subprocess.Popen[str]":
@@ -100,13 +100,13 @@ def test_a_signal_finishes_running_handlers_and_begins_no_more(
     assert seen(client) == ["ends slow"]
     assert program.wait(30) == 0
     client.send("orders", "late")
-    (row,) = client.stats("orders", "billing").groups
+    (row,) = client.broker.stats("orders", "billing").groups
     assert (row.acked, row.in_flight, row.ready) == (1, 0, 1)
 
 
 @pytest.mark.process
 def test_a_hangup_drains_and_the_log_may_be_json(start: Start, client: popmq.Client) -> None:
-    client.delete_group("billing")
+    client.groups.delete("billing")
     program = start("--declare", "--log-format", "json")
     client.send("orders", ["fast"])
     assert seen(client, 2) == ["begins fast", "ends fast"]
@@ -181,7 +181,7 @@ def test_processes_drain_when_their_supervisor_is_killed(start: Start, client: p
     (folder / "go").touch()
     assert seen(client) == ["ends slow"]
     program.communicate()  # ends when the last process has closed its standard error
-    assert client.stats("orders", "billing").groups[0].acked == 1
+    assert client.broker.stats("orders", "billing").groups[0].acked == 1
 
 
 @pytest.mark.process

@@ -40,11 +40,11 @@ QUERIES = {
 
 
 def fill(client: popmq.Client) -> None:
-    client.create_topic("orders", queues=1)
-    client.create_topic("later", type="DELAY")
-    client.create_topic("steps", type="FIFO", queues=1)
-    client.create_topic("payments", type="TRANSACTION")
-    client.create_group("billing")
+    client.topics.create("orders", queues=1)
+    client.topics.create("later", type="DELAY")
+    client.topics.create("steps", type="FIFO", queues=1)
+    client.topics.create("payments", type="TRANSACTION")
+    client.groups.create("billing")
     client.send("orders", [popmq.Message("paid", message_id=f"m-{number}") for number in range(1, 4)])
     client.reject(client.pop("orders", "billing", max_messages=1), "broken")
     client.pop("orders", "billing", max_messages=1)
@@ -52,8 +52,8 @@ def fill(client: popmq.Client) -> None:
     client.send("payments", popmq.Message("pay", transaction=True))
     client.send("steps", popmq.Message("step", message_group="cart"))
     client.pop("steps", "billing", max_messages=1)
-    client.attach_owner("billing", "query-1", lease=600, topic="orders")
-    client.create_schedule("nightly", "30 2 * * *", "orders", "report")
+    client.owners.attach("billing", "query-1", lease=600, topic="orders")
+    client.schedules.create("nightly", "30 2 * * *", "orders", "report")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, popmq.
             Broker("open", open_.endpoint),
             Broker("away/from here", f"127.0.0.1:{own_port()}"),
         )
-        operator.create_topic("orders")
+        operator.topics.create("orders")
         fill(client)
         with console(guarded.endpoint, every_s=0.05, brokers=brokers) as url:
             yield url, client
@@ -137,7 +137,7 @@ def test_a_form_of_one_broker_changes_nothing_at_another(browser: Browser, both:
     assert foreign.status == 403
     made = browser.post("/at/open/topics/create", csrf=browser.get("/at/open/topics").csrf, name="made", type="NORMAL")
     assert (made.path, "The topic made has" in made.plain) == ("/at/open/topic?name=made", True)
-    assert {"made", "smuggled"} & {topic.name for topic in both[1].list_topics()} == {"made"}
+    assert {"made", "smuggled"} & {topic.name for topic in both[1].topics.list()} == {"made"}
 
 
 def test_a_broker_that_is_away_says_so_and_the_others_are_usable(browser: Browser) -> None:

@@ -158,30 +158,30 @@ def chromium(site: Site) -> Iterator[Chromium]:
 
 def fill(client: popmq.Client) -> None:
     """Something on every page."""
-    client.create_topic("orders", queues=2)
-    client.create_topic("steps", type="FIFO", queues=1)
-    client.create_topic("later", type="DELAY")
-    client.create_topic("payments", type="TRANSACTION")
+    client.topics.create("orders", queues=2)
+    client.topics.create("steps", type="FIFO", queues=1)
+    client.topics.create("later", type="DELAY")
+    client.topics.create("payments", type="TRANSACTION")
     for group in ("billing", "packing", "analytics", LONG_NAME[:60]):
-        client.create_group(group)
-    client.create_group("careful", max_attempts=1, stop_on_failure=True)
+        client.groups.create(group)
+    client.groups.create("careful", max_attempts=1, stop_on_failure=True)
     client.send("orders", popmq.Message.json({"order": 1}, key="first", message_id="m-1"))
     client.send("orders", [popmq.Message.json({"order": number}) for number in range(2, 200)])
     client.reject(client.pop("orders", "packing", max_messages=20), "Traceback …\nValueError: nothing fits")
     client.reject(client.pop("orders", "packing", max_messages=1), "x" * 1500)
-    client.create_topic(LONG_NAME, queues=1)
+    client.topics.create(LONG_NAME, queues=1)
     client.send(LONG_NAME, popmq.Message("w" * 500, key="k" * 60, tag="t" * 60))
     client.reject(client.pop(LONG_NAME, "packing", max_messages=1), "nothing fits")
     client.pop("orders", "billing", max_messages=5, invisible=HOURS_S)
     client.pop("orders", LONG_NAME[:60], max_messages=5, invisible=HOURS_S)
-    client.heartbeat("billing", ["orders"])
-    client.heartbeat("analytics", ["orders"])
-    client.attach_owner("analytics", "query-1", lease=HOURS_S, topic="orders")
+    client.sessions.heartbeat("billing", ["orders"])
+    client.sessions.heartbeat("analytics", ["orders"])
+    client.owners.attach("analytics", "query-1", lease=HOURS_S, topic="orders")
     client.send("later", [popmq.Message(f"later {number}", delay=3600) for number in range(2)])
     client.send("payments", [popmq.Message(f"pay {number}", transaction=True) for number in range(2)])
-    client.create_schedule("nightly", "30 2 * * *", "orders", '{"kind": "report"}', tz="Europe/Berlin")
-    client.create_schedule("weekly", "0 9 * * 1", "orders", "summary")
-    client.pause_schedule("weekly")
+    client.schedules.create("nightly", "30 2 * * *", "orders", '{"kind": "report"}', tz="Europe/Berlin")
+    client.schedules.create("weekly", "0 9 * * 1", "orders", "summary")
+    client.schedules.pause("weekly")
     client.send("steps", [popmq.Message(f"step {number}", message_group="cart") for number in range(3)])
     client.release(client.pop("steps", "careful", max_messages=1), reason="broken")
 
@@ -191,7 +191,7 @@ def fill(client: popmq.Client) -> None:
 def test_every_page_fits_its_window_and_runs_without_a_complaint(
     site: Site, chromium: Chromium, width: int, theme: str
 ) -> None:
-    site.client.heartbeat("billing", ["orders"])  # clients are listed for some minutes
+    site.client.sessions.heartbeat("billing", ["orders"])  # clients are listed for some minutes
     site.client.pop("orders", "analytics", max_messages=1, invisible=HOURS_S)
     chromium.looks(width, theme)
     wide, cut = [], []
@@ -211,7 +211,7 @@ def test_every_page_fits_its_window_and_runs_without_a_complaint(
 
 def test_sessions_are_shown_and_leases_name_their_client_on_one_line(site: Site, chromium: Chromium) -> None:
     for group in ("billing", "analytics"):  # sessions end by themselves
-        site.client.heartbeat(group, ["orders"])
+        site.client.sessions.heartbeat(group, ["orders"])
     chromium.open("/sessions")
     rows = [row for row in chromium.driver.find_elements(By.CSS_SELECTOR, "tbody tr") if "session" in row.text]
     assert sorted(row.find_element(By.TAG_NAME, "a").text for row in rows) == ["analytics", "billing"]
@@ -228,7 +228,7 @@ def test_an_open_page_follows_the_numbers_and_keeps_what_was_typed(site: Site, c
     chromium.open("/topics")
     search = chromium.find('input[name="q"]')
     search.send_keys("half a wo")
-    site.client.create_topic("appears-by-itself")
+    site.client.topics.create("appears-by-itself")
     chromium.until("appears-by-itself")
     assert chromium.find("html").get_attribute("data-current") == "yes"
     assert search.get_property("value") == "half a wo"
@@ -237,7 +237,7 @@ def test_an_open_page_follows_the_numbers_and_keeps_what_was_typed(site: Site, c
 
 def test_the_focus_stays_on_the_link_of_a_row_that_moves(site: Site, chromium: Chromium) -> None:
     for name in ("moves-a", "moves-b"):
-        site.client.create_topic(name)
+        site.client.topics.create(name)
     site.client.send("moves-a", "one")
     chromium.open("/topics?q=moves&sort=-messages")
     chromium.driver.execute_script("document.querySelectorAll('tbody td:first-child a')[1].focus()")
@@ -286,7 +286,7 @@ def test_a_topic_is_made_changed_paused_purged_and_deleted(site: Site, chromium:
     chromium.unfold("Pause")
     chromium.send("/topic/permit", permission="READ_ONLY")
     chromium.until("clicked is READ_ONLY now.")
-    assert (site.client.get_topic("clicked").retention.keep, site.client.get_topic("clicked").queues) == (18000, 3)
+    assert (site.client.topics.get("clicked").retention.keep, site.client.topics.get("clicked").queues) == (18000, 3)
     chromium.unfold("Purge or delete")
     button = chromium.find('form[action="/topic/purge"] button')
     assert not button.is_enabled()
@@ -323,7 +323,7 @@ def test_a_group_is_made_changed_paused_reset_and_deleted(site: Site, chromium: 
     chromium.send("/group/delete", typed="pressed")
     chromium.until("The group pressed is deleted.")
     with pytest.raises(errors.GroupNotFound):
-        site.client.get_group("pressed")
+        site.client.groups.get("pressed")
 
 
 def test_a_schedule_is_created_paused_and_deleted_by_typing_its_name(site: Site, chromium: Chromium) -> None:
@@ -336,7 +336,7 @@ def test_a_schedule_is_created_paused_and_deleted_by_typing_its_name(site: Site,
     chromium.unfold("Delete")
     chromium.send("/schedule/delete", typed="pressed")
     chromium.until("The schedule pressed is deleted.")
-    assert "pressed" not in [one.name for one in site.client.list_schedules()]
+    assert "pressed" not in [one.name for one in site.client.schedules.list()]
 
 
 def test_dead_letters_are_ticked_and_delivered_again(chromium: Chromium) -> None:
@@ -372,7 +372,7 @@ def test_a_message_is_recalled_only_after_the_question_that_names_it(site: Site,
     chromium.open("/delayed")
     chromium.send("/delayed/recall")
     assert chromium.answer(yes=False) == "Recall m-stays? It will never be delivered."
-    assert receipt.message_id in [one.message_id for one in site.client.list_delayed("later").messages]
+    assert receipt.message_id in [one.message_id for one in site.client.messages.list_delayed("later").messages]
     assert chromium.driver.current_url.endswith("/delayed")
 
 

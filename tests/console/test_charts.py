@@ -68,8 +68,8 @@ def test_the_first_visit_shows_the_time_before_it_also_of_before_a_restart(tmp_p
     def run(minutes: int) -> EmbeddedBroker:
         broker = EmbeddedBroker(tmp_path / "data", clock=clock, sync="none").start()
         with popmq.Client(broker.endpoint) as client:
-            client.create_topic("orders", queues=1)
-            client.create_group("billing")
+            client.topics.create("orders", queues=1)
+            client.groups.create("billing")
             for _ in range(2 * minutes):
                 client.send("orders", ["a"] * 60)
                 client.ack(client.pop("orders", "billing", 30))

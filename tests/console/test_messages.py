@@ -23,12 +23,12 @@ STACK = "Traceback (most recent call last):\n  in charge\nValueError: no card"
 def filled(site: Site) -> None:
     """Messages that are done, dead, delayed, half, stopped and owned."""
     client = site.client
-    client.create_topic("orders", queues=2)
-    client.create_topic("later", type="DELAY")
-    client.create_topic("steps", type="FIFO", queues=1)
+    client.topics.create("orders", queues=2)
+    client.topics.create("later", type="DELAY")
+    client.topics.create("steps", type="FIFO", queues=1)
     for group in ("billing", "packing", "spark"):
-        client.create_group(group)
-    client.create_group("careful", max_attempts=1, stop_on_failure=True)
+        client.groups.create(group)
+    client.groups.create("careful", max_attempts=1, stop_on_failure=True)
     client.send("orders", popmq.Message.json({"order": 1, "text": "<b>ü</b>"}, key="first", message_id="m-1"))
     client.send("orders", popmq.Message(b"\x00\xff binary", message_id="m-2", tag="raw"))
     client.ack(client.pop("orders", "billing", max_messages=1))
@@ -46,14 +46,14 @@ def dead(site: Site, count: int) -> None:
 
 
 def dead_now(site: Site) -> int:
-    return max((row.dead for row in site.client.stats(group="packing").groups), default=0)
+    return max((row.dead for row in site.client.broker.stats(group="packing").groups), default=0)
 
 
 def test_a_message_with_an_impossible_time_has_its_page(site: Site, operator: Browser) -> None:
     site.client.send("orders", popmq.Message("x", message_id="m-late", born_ms=2**62))
     found = operator.get("/messages?topic=orders&id=m-late").plain
     assert "m-late" in found
-    (shown,) = site.client.look_up("orders", "m-late").deliveries
+    (shown,) = site.client.messages.look_up("orders", "m-late").deliveries
     page = operator.get(f"/message?topic=orders&queue={shown.queue}&offset={shown.offset}")
     assert (page.status, f"{2**62} ms" in page.plain) == (200, True)
 
@@ -73,9 +73,9 @@ def test_a_message_is_found_by_id_by_key_by_time_and_by_place(operator: Browser)
 
 
 def test_a_time_with_an_offset_is_that_moment_and_one_without_is_in_utc(site: Site, operator: Browser) -> None:
-    site.client.create_topic("timed", queues=1)
+    site.client.topics.create("timed", queues=1)
     site.client.send("timed", popmq.Message("x", message_id="m-timed"))
-    (sent,) = site.client.look_up("timed", "m-timed").deliveries
+    (sent,) = site.client.messages.look_up("timed", "m-timed").deliveries
     stored = datetime.fromtimestamp(sent.stored_ms / 1000, UTC)
     east = timezone(timedelta(hours=8))
 
@@ -94,7 +94,7 @@ def following(browser: Browser, page: Answer) -> Answer:
 
 
 def test_the_following_ones_of_a_batch_with_one_time_are_the_rest_of_it(site: Site, operator: Browser) -> None:
-    site.client.create_topic("batched", queues=3)
+    site.client.topics.create("batched", queues=3)
     for queue_of in ("a", "b", "c"):
         site.client.send("batched", [popmq.Message("x", message_id=f"m-{queue_of}{number}") for number in range(60)])
     page, shown = operator.get("/messages?topic=batched&at=2020-01-01"), []
@@ -126,14 +126,14 @@ def test_a_body_that_is_cut_says_so(site: Site, operator: Browser) -> None:
 
 
 def test_a_long_reason_of_one_line_is_folded(site: Site, operator: Browser) -> None:
-    site.client.create_group("folding")
+    site.client.groups.create("folding")
     site.client.reject(site.client.pop("orders", "folding", max_messages=1), "r" * 1500)
     page = operator.get("/dead-letters/group?group=folding").text
     assert f"<summary>{'r' * 200}</summary><pre>{'r' * 1500}</pre>" in page
 
 
 def test_the_list_cuts_a_body_between_two_characters(site: Site, operator: Browser) -> None:
-    site.client.create_topic("wide", queues=1)
+    site.client.topics.create("wide", queues=1)
     site.client.send("wide", "語" * 100)
     assert f">{'語' * 60}</code>" in operator.get("/messages?topic=wide").text
 
@@ -221,12 +221,12 @@ def test_all_dead_letters_of_a_filter_are_redriven_and_the_page_shows_the_progre
 
 
 def test_an_owner_is_shown_with_its_lag_and_released(site: Site, operator: Browser) -> None:
-    attached = site.client.attach_owner("spark", "query-1", topic="orders", start="earliest")
-    site.client.pop_sealed("orders", "spark", sealed(attached))
+    attached = site.client.owners.attach("spark", "query-1", topic="orders", start="earliest")
+    site.client.owners.pop_sealed("orders", "spark", sealed(attached))
     page = operator.get("/owners?group=spark")
     assert "query-1" in page.plain
     assert "query-1 is released" in operator.post("/owners/release", group="spark", owner="query-1").plain
-    assert site.client.owners("spark")[0].released
+    assert site.client.owners.list("spark")[0].released
 
 
 def sealed(attached: popmq.Attachment) -> popmq.Token:
@@ -245,7 +245,7 @@ def test_leases_and_sessions_show_client_messages_and_deadline(site: Site, opera
 
 
 def test_a_lease_is_released_and_its_messages_come_again(site: Site, operator: Browser) -> None:
-    site.client.create_group("gone")
+    site.client.groups.create("gone")
     (popped,) = site.client.pop("orders", "gone", max_messages=1)
     page = operator.get("/leases?group=gone")
     place = re.search(r'name="lease_id" value="(\w+)"', page.text)
@@ -275,17 +275,17 @@ def test_a_delayed_message_is_recalled(site: Site, operator: Browser) -> None:
     handle = re.search(r'name="handle" value="([^"]+)"', page.text)
     assert handle
     assert "d-1 is recalled" in operator.post("/delayed/recall", topic="later", handle=handle[1]).plain
-    assert site.client.list_delayed("later").total == 0
+    assert site.client.messages.list_delayed("later").total == 0
 
 
 def test_a_half_message_is_ended(site: Site, operator: Browser) -> None:
-    site.client.create_topic("payments", type="TRANSACTION")
+    site.client.topics.create("payments", type="TRANSACTION")
     receipt = site.client.send("payments", popmq.Message("x", transaction=True, message_id="h-1"))
     assert "h-1" in operator.get("/half").plain
     form: dict[str, Any] = {"topic": "payments", "transaction": receipt.transaction_id}
     assert operator.post("/half/end", resolution="perhaps", **form).status == 400
     assert "rolled back" in operator.post("/half/end", resolution="rollback", **form).plain
-    assert site.client.list_transactions("payments").total == 0
+    assert site.client.transactions.list("payments").total == 0
 
 
 def test_a_stopped_message_group_goes_on(site: Site, operator: Browser) -> None:
@@ -312,7 +312,7 @@ def test_a_key_that_may_only_read_cannot_deliver_again_or_release(site: Site, re
         page = reader.get("/dead-letters/group?group=packing")
     assert dead_now(site) == before
     with pytest.raises(errors.NotFound):
-        site.client.get_topic("nothing-was-made")
+        site.client.topics.get("nothing-was-made")
 
 
 def test_a_dead_letter_is_delivered_again_from_its_own_page(site: Site, operator: Browser) -> None:
@@ -340,17 +340,17 @@ def test_the_button_for_all_that_fit_says_how_many_they_are(site: Site, operator
 
 
 def dead_letters(site: Site) -> list[Any]:
-    return list(site.client.browse("%DLQ%packing", max_messages=1000).deliveries)
+    return list(site.client.messages.browse("%DLQ%packing", max_messages=1000).deliveries)
 
 
 def test_dead_letters_are_counted_by_reason_and_those_of_one_are_discarded(site: Site, operator: Browser) -> None:
     dead(site, 6)
-    counts = {one.reason: one.messages for one in site.client.dead_letter_reasons("packing")}
+    counts = {one.reason: one.messages for one in site.client.dead_letters.reasons("packing")}
     page = operator.get("/dead-letters/group?group=packing")
     assert f"no room {counts['no room']} " in page.plain
     done = operator.post("/dead-letters/discard", group="packing", reason="no room")
     assert f"Discarded: {counts['no room']:,} dead letters" in done.plain
-    assert "no room" not in {one.reason for one in site.client.dead_letter_reasons("packing")}
+    assert "no room" not in {one.reason for one in site.client.dead_letters.reasons("packing")}
 
 
 def test_ticked_dead_letters_are_discarded(site: Site, operator: Browser, reader: Browser) -> None:

@@ -12,9 +12,9 @@ NAVIGATION = 'aria-label="Pages"'
 @pytest.fixture(autouse=True, scope="module")
 def filled(site: Site) -> None:
     """A topic that the reader may receive, with a lease and dead letters, and one that it may not."""
-    site.client.create_topic("orders", queues=1)
-    site.client.create_topic("hidden", type="DELAY")
-    site.client.create_group("packing")
+    site.client.topics.create("orders", queues=1)
+    site.client.topics.create("hidden", type="DELAY")
+    site.client.groups.create("packing")
     site.client.send("orders", [f"order {number}" for number in range(9)])
     site.client.reject(site.client.pop("orders", "packing", max_messages=6), "no room")
     site.client.pop("orders", "packing", max_messages=2, invisible=600)

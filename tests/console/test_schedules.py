@@ -13,7 +13,7 @@ NINE: dict[str, Any] = {"cron": "0 9 * * 1-5", "tz": "Europe/Berlin", "topic": "
 
 @pytest.fixture(autouse=True)
 def topic(site: Site) -> None:
-    site.client.create_topic("reports", queues=1)
+    site.client.topics.create("reports", queues=1)
 
 
 @pytest.mark.slow
@@ -21,7 +21,7 @@ def test_a_schedule_is_created_and_shown_with_its_next_times_in_utc_and_in_its_z
     site: Site, operator: Browser
 ) -> None:
     assert "The schedule nine sends to reports." in operator.post("/schedules/create", name="nine", **NINE).plain
-    kept = site.client.get_schedule("nine")
+    kept = site.client.schedules.get("nine")
     assert (kept.cron, kept.tz, kept.missed, kept.message.body) == (
         "0 9 * * 1-5",
         "Europe/Berlin",
@@ -36,32 +36,32 @@ def test_a_schedule_is_created_and_shown_with_its_next_times_in_utc_and_in_its_z
 
 
 def test_the_list_finds_by_a_part_of_the_name_or_topic(site: Site, operator: Browser) -> None:
-    site.client.create_schedule("hourly", "@hourly", "reports", "x")
+    site.client.schedules.create("hourly", "@hourly", "reports", "x")
     assert "hourly" in operator.get("/schedules").plain
     assert "/schedule?name=hourly" in operator.get("/schedules?q=REP").text
     assert "No schedule has weekly" in operator.get("/schedules?q=weekly").plain
 
 
 def test_a_schedule_is_paused_resumed_and_sent_at_once(site: Site, operator: Browser) -> None:
-    site.client.create_schedule("yearly", "@yearly", "reports", "happy new year")
+    site.client.schedules.create("yearly", "@yearly", "reports", "happy new year")
     paused = operator.post("/schedule/pause", name="yearly", paused="yes").plain
     assert "yearly is paused" in paused
-    assert site.client.get_schedule("yearly").paused
+    assert site.client.schedules.get("yearly").paused
     operator.post("/schedule/pause", name="yearly", paused="no")
-    assert not site.client.get_schedule("yearly").paused
-    site.client.create_group("readers")
+    assert not site.client.schedules.get("yearly").paused
+    site.client.groups.create("readers")
     site.client.pop("reports", "readers")
     assert "Sent as yearly@" in operator.post("/schedule/run", name="yearly").plain
     assert [one.body for one in site.client.pop("reports", "readers")] == [b"happy new year"]
 
 
 def test_a_schedule_is_deleted_only_with_its_name_typed(site: Site, operator: Browser) -> None:
-    site.client.create_schedule("doomed", "@daily", "reports", "x")
+    site.client.schedules.create("doomed", "@daily", "reports", "x")
     assert operator.post("/schedule/delete", name="doomed", typed="domed").status == 400
-    assert site.client.get_schedule("doomed").name == "doomed"
+    assert site.client.schedules.get("doomed").name == "doomed"
     operator.post("/schedule/delete", name="doomed", typed="doomed")
     with pytest.raises(errors.ScheduleNotFound):
-        site.client.get_schedule("doomed")
+        site.client.schedules.get("doomed")
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_a_schedule_that_the_broker_refuses_is_shown_and_not_created(
     site: Site, operator: Browser, wrong: dict[str, str], status: int
 ) -> None:
     assert operator.post("/schedules/create", name="refused", **{**NINE, **wrong}).status == status
-    assert "refused" not in [one.name for one in site.client.list_schedules()]
+    assert "refused" not in [one.name for one in site.client.schedules.list()]
     assert operator.post("/schedules/create", name="refused", missed="some", **NINE).status == 400
 
 
 @pytest.mark.slow
 def test_a_key_without_the_right_admin_sees_no_schedule_and_cannot_act(site: Site, reader: Browser) -> None:
-    site.client.create_schedule("kept", "@daily", "reports", "x")
+    site.client.schedules.create("kept", "@daily", "reports", "x")
     refused = reader.get("/schedules")
     assert (refused.status, "kept" in refused.plain) == (403, False)
     assert reader.post("/schedule/delete", name="kept", typed="kept").status == 403
-    assert site.client.get_schedule("kept").name == "kept"
+    assert site.client.schedules.get("kept").name == "kept"

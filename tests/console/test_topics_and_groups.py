@@ -15,9 +15,9 @@ pytestmark = pytest.mark.usefixtures("fresh")
 @pytest.fixture(autouse=True, scope="module")
 def filled(site: Site) -> None:
     """Two topics, a group that has done some of its work."""
-    site.client.create_topic("orders", queues=2)
-    site.client.create_topic("invoices", queues=3)
-    site.client.create_group("billing", max_attempts=3)
+    site.client.topics.create("orders", queues=2)
+    site.client.topics.create("invoices", queues=3)
+    site.client.groups.create("billing", max_attempts=3)
     site.client.send("orders", [f"order {number}" for number in range(5)])
     site.client.ack(site.client.pop("orders", "billing", max_messages=2))
 
@@ -30,8 +30,8 @@ def test_the_overview_sums_up(operator: Browser) -> None:
 
 
 def test_the_overview_counts_the_groups_that_the_list_shows(site: Site, operator: Browser) -> None:
-    site.client.create_group("unread")
-    counted = len(site.client.list_groups())
+    site.client.groups.create("unread")
+    counted = len(site.client.groups.list())
     assert f"Groups {counted} " in operator.get("/").plain
     assert f"{counted} groups" in operator.get("/groups").plain
 
@@ -46,12 +46,12 @@ def test_the_list_of_topics_shows_numbers_and_finds_by_a_part_of_the_name(operat
 def test_a_topic_is_created_changed_and_paused(site: Site, operator: Browser) -> None:
     done = operator.post("/topics/create", name="made", type="FIFO", queues="4", keep="5h")
     assert "The topic made has 4 queues." in done.plain
-    made = site.client.get_topic("made")
+    made = site.client.topics.get("made")
     assert (made.type, made.queues, made.retention.keep) == ("FIFO", 4, 5 * 3600)
     operator.post("/topic/change", name="made", queues="4", keep="6h", send_messages_per_s="7")
-    assert site.client.get_topic("made").quota.send_messages_per_s == 7
+    assert site.client.topics.get("made").quota.send_messages_per_s == 7
     assert "READ_ONLY" in operator.post("/topic/permit", name="made", permission="READ_ONLY").plain
-    assert site.client.get_topic("made").permission == "READ_ONLY"
+    assert site.client.topics.get("made").permission == "READ_ONLY"
 
 
 def shown_in(page: str) -> dict[str, Any]:
@@ -61,16 +61,16 @@ def shown_in(page: str) -> dict[str, Any]:
 
 def test_settings_that_are_sent_as_the_page_shows_them_change_nothing(site: Site, operator: Browser) -> None:
     retention = popmq.Retention(keep=5400.25, max_bytes=(3 << 19) + 1)
-    before = site.client.create_topic("exact", queues=1, retention=retention)
+    before = site.client.topics.create("exact", queues=1, retention=retention)
     fields = shown_in(operator.get("/topic?name=exact").text)
     assert (fields["keep"], fields["max_mib"]) == ("1h30m250ms", "1.50000095367431640625")
     assert operator.post("/topic/change", **{**fields, "name": "exact"}).status == 200
-    assert site.client.get_topic("exact").retention == before.retention
-    paced = site.client.create_group("paced", invisible=1.75, backoff=[10, 90.5, 7200])
+    assert site.client.topics.get("exact").retention == before.retention
+    paced = site.client.groups.create("paced", invisible=1.75, backoff=[10, 90.5, 7200])
     fields = shown_in(operator.get("/group?name=paced").text)
     assert (fields["invisible"], fields["backoff"]) == ("1s750ms", "10s 1m30s500ms 2h")
     operator.post("/group/change", **{**fields, "name": "paced"})
-    after = site.client.get_group("paced")
+    after = site.client.groups.get("paced")
     assert (after.invisible, list(after.backoff)) == (paced.invisible, list(paced.backoff))
 
 
@@ -111,38 +111,38 @@ def test_a_number_that_no_setting_can_have_is_refused(operator: Browser, action:
 
 @pytest.mark.parametrize("action", ["purge", "delete"])
 def test_a_topic_is_emptied_or_removed_only_with_its_name_typed(site: Site, operator: Browser, action: str) -> None:
-    site.client.create_topic("doomed")
+    site.client.topics.create("doomed")
     site.client.send("doomed", "one")
     refused = operator.post(f"/topic/{action}", name="doomed", typed="domed")
-    assert (refused.status, site.client.stats("doomed").topics[0].messages) == (400, 1)
+    assert (refused.status, site.client.broker.stats("doomed").topics[0].messages) == (400, 1)
     operator.post(f"/topic/{action}", name="doomed", typed="doomed")
     if action == "purge":
-        assert site.client.stats("doomed").topics[0].messages == 0
+        assert site.client.broker.stats("doomed").topics[0].messages == 0
     else:
         with pytest.raises(errors.TopicNotFound):
-            site.client.get_topic("doomed")
+            site.client.topics.get("doomed")
 
 
 @pytest.mark.slow
 def test_a_group_is_created_changed_paused_and_deleted(site: Site, operator: Browser) -> None:
     operator.post("/groups/create", name="made", max_attempts="4", invisible="90s", start="latest")
-    made = site.client.get_group("made")
+    made = site.client.groups.get("made")
     assert (made.max_attempts, made.invisible, made.start) == (4, 90, "latest")
     operator.post("/group/change", name="made", max_attempts="5", backoff="1s, 2s", in_flight_max="9")
-    made = site.client.get_group("made")
+    made = site.client.groups.get("made")
     assert (made.max_attempts, list(made.backoff), made.in_flight_max) == (5, [1, 2], 9)
     assert "paused" in operator.post("/group/pause", name="made", paused="yes").plain
-    assert not site.client.get_group("made").consume_enable
+    assert not site.client.groups.get("made").consume_enable
     operator.post("/group/pause", name="made", paused="no")
-    assert site.client.get_group("made").consume_enable
+    assert site.client.groups.get("made").consume_enable
     assert operator.post("/group/delete", name="made", typed="").status == 400
     operator.post("/group/delete", name="made", typed="made")
-    assert "made" not in [group.name for group in site.client.list_groups()]
+    assert "made" not in [group.name for group in site.client.groups.list()]
 
 
 @pytest.mark.slow
 def test_a_group_gets_another_filter_and_another_position(site: Site, operator: Browser) -> None:
-    site.client.create_group("moved")
+    site.client.groups.create("moved")
     site.client.pop("orders", "moved", max_messages=1)
     assert (
         "moved has another filter" in operator.post("/group/filter", name="moved", topic="orders", tag="a || b").plain
@@ -170,7 +170,7 @@ def test_a_key_that_may_only_read_sees_its_rows_and_cannot_act(site: Site, reade
         refused = reader.post(path, **form)
         assert refused.status == 403
         assert "Not allowed" in refused.plain
-    assert site.client.stats("orders").topics[0].messages == 5
+    assert site.client.broker.stats("orders").topics[0].messages == 5
 
 
 def test_input_of_a_user_is_shown_as_text_and_not_as_html(site: Site, operator: Browser) -> None:

@@ -79,9 +79,9 @@ def test_each_minute_is_sent_once_however_often_the_broker_is_killed(
     kills = scale.pick(short=5, whole=100)
     with BrokerProcess(tmp_path / "data", environment=environment) as broker:
         with popmq.Client(broker.endpoint) as client:
-            client.create_topic("minutes", queues=1)
-            client.create_topic("other", queues=1)
-            first_ms = client.create_schedule("each", "* * * * *", "minutes", "tick", missed="all").next_ms
+            client.topics.create("minutes", queues=1)
+            client.topics.create("other", queues=1)
+            first_ms = client.schedules.create("each", "* * * * *", "minutes", "tick", missed="all").next_ms
         for _ in range(kills):
             broker.wait_ready()
             with popmq.Client(broker.endpoint) as client:
@@ -95,7 +95,7 @@ def test_each_minute_is_sent_once_however_often_the_broker_is_killed(
         with popmq.Client(broker.endpoint) as client:
             end_ms = clock.now_ms()
             client.send("other", "a commit: the broker looks at the clock")
-            while (schedule := client.get_schedule("each")).next_ms <= end_ms:
+            while (schedule := client.schedules.get("each")).next_ms <= end_ms:
                 time.sleep(0.05)
             sent = all_of(client, "minutes")
     show(f"schedules under kill -9, seed {scale.seed}: {kills} kills, {len(sent):,} occurrences")
@@ -110,7 +110,7 @@ def all_of(client: popmq.Client, topic: str) -> list[str]:
     """The message ids of a topic with one queue, in their order."""
     found: list[str] = []
     offset = 0
-    while (page := client.browse(topic, offset=offset, max_messages=100)).deliveries:
+    while (page := client.messages.browse(topic, offset=offset, max_messages=100)).deliveries:
         found += [one.message_id for one in page.deliveries]
         offset = page.next_offset
     return found

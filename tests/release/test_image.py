@@ -75,8 +75,8 @@ def test_a_container_serves_as_a_user_and_its_messages_are_in_the_volume(docker:
     assert callable(start)
     first = start()
     with client_of(docker, first) as client:
-        client.create_topic("orders")
-        client.create_group("billing")
+        client.topics.create("orders")
+        client.groups.create("billing")
         client.send("orders", "one")
     assert docker.run("exec", first, "id", "-u").strip() == "10001"
     docker.run("stop", first)

@@ -92,8 +92,8 @@ def test_the_wheel_alone_calls_a_broker_reads_its_errors_and_names_the_extra_of_
     code = """
 import sys, popmq
 with popmq.Client(sys.argv[1]) as client:
-    client.create_topic("orders")
-    client.create_group("billing")
+    client.topics.create("orders")
+    client.groups.create("billing")
     client.send("orders", b"one")
     print(client.pop("orders", "billing")[0].body)
     try:

@@ -63,8 +63,8 @@ async def connect(kind: str, popmq_broker: Broker) -> AsyncIterator[Connect]:
 async def client(connect: Connect) -> Any:
     """A client, with a topic and a group of its own broker."""
     client = connect()
-    await client.create_topic(TOPIC)
-    await client.create_group(GROUP, backoff=[10.0])
+    await client.topics.create(TOPIC)
+    await client.groups.create(GROUP, backoff=[10.0])
     return client
 
 
@@ -101,7 +101,7 @@ def numbers(client: Any) -> Callable[[], Awaitable[popmq.GroupStats]]:
     """The broker's numbers of the group."""
 
     async def ask() -> popmq.GroupStats:
-        stats: popmq.Stats = await client.stats(TOPIC, GROUP)
+        stats: popmq.Stats = await client.broker.stats(TOPIC, GROUP)
         return stats.groups[0] if stats.groups else popmq.GroupStats(GROUP, TOPIC)
 
     return ask
@@ -111,8 +111,8 @@ def numbers(client: Any) -> Callable[[], Awaitable[popmq.GroupStats]]:
 def sync_client(popmq_broker: Broker) -> popmq.Client:
     """For what is the same in both: a Client with a topic and a group."""
     client = popmq_broker.client()
-    client.create_topic(TOPIC)
-    client.create_group(GROUP)
+    client.topics.create(TOPIC)
+    client.groups.create(GROUP)
     return client
 
 
@@ -134,6 +134,6 @@ def late(wire: LossyWire) -> Iterator[threading.Event]:
 async def lossy(wire: LossyWire, connect: Connect) -> Any:
     """A client behind the lossy wire, with a topic and a group."""
     client = connect(wire.endpoint, retry=QUICK)
-    await client.create_topic(TOPIC)
-    await client.create_group(GROUP)
+    await client.topics.create(TOPIC)
+    await client.groups.create(GROUP)
     return client

@@ -60,7 +60,7 @@ async def test_producers_and_consumers_of_a_client_share_one_connection(
     connect: Connect, client: Any, popmq_broker: Broker, guard: Any
 ) -> None:
     """Waiting consumers, heartbeats and sends are calls on one connection, made once."""
-    await client.create_group("audit")
+    await client.groups.create("audit")
     async with Counted(popmq_broker.endpoint) as relay:
         shared = connect(relay.endpoint)
         consumers = [shared.consume(TOPIC, group) for group in (GROUP, "audit")]

@@ -33,10 +33,10 @@ async def test_a_loop_waits_while_its_group_may_not_consume_and_goes_on(
     client: Any, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def told() -> bool:
-        await client.get_group(GROUP)  # lets the others go on
+        await client.groups.get(GROUP)  # lets the others go on
         return "may not read" in caplog.text
 
-    await client.update_group(GROUP, consume_enable=False)
+    await client.groups.update(GROUP, consume_enable=False)
     await client.send(TOPIC, "x")
     with pytest.raises(errors.Forbidden):
         async with client.consume(TOPIC, GROUP, until_idle=0.1) as consumer:
@@ -44,7 +44,7 @@ async def test_a_loop_waits_while_its_group_may_not_consume_and_goes_on(
     async with client.consume(TOPIC, GROUP) as consumer:
         waiting = asyncio.ensure_future(anext_of(consumer))
         await eventually(told)
-        await client.update_group(GROUP, consume_enable=True)
+        await client.groups.update(GROUP, consume_enable=True)
         async with guard(await waiting) as delivery:
             assert delivery.body == b"x"
 
@@ -82,11 +82,11 @@ async def test_a_failing_handler_is_logged_and_its_message_backs_off_with_the_er
 
 
 async def test_the_error_text_reaches_the_dead_letter_topic(client: Any, guard: Any) -> None:
-    await client.create_group("once", max_attempts=1)
+    await client.groups.create("once", max_attempts=1)
     await client.send(TOPIC, b"bad")
     async with client.consume(TOPIC, "once") as consumer, guard(await anext_of(consumer)):
         raise ValueError("ü" * 3000)
-    (dead,) = (await client.browse("%DLQ%once")).deliveries
+    (dead,) = (await client.messages.browse("%DLQ%once")).deliveries
     reason = dead.dead_letter.reason
     assert reason.startswith("ValueError: üüü")
     assert "test_consume.py" in reason
@@ -302,11 +302,11 @@ async def test_handlers_that_run_beside_the_loop_bound_its_deliveries(client: An
 @pytest.mark.mechanism("S1.06")
 @pytest.mark.slow
 async def test_the_queues_that_the_broker_assigns_are_the_ones_that_are_popped(connect: Connect, client: Any) -> None:
-    await client.create_group("shared", share_number=1)
+    await client.groups.create("shared", share_number=1)
     everyone = [connect(), connect(), connect(), connect()]
     for member in everyone:
-        await member.heartbeat("shared", [TOPIC])
-    assignments = [await member.query_assignment(TOPIC, "shared") for member in everyone]
+        await member.sessions.heartbeat("shared", [TOPIC])
+    assignments = [await member.queues.assignment(TOPIC, "shared") for member in everyone]
     assert all(assignment.known and not assignment.all for assignment in assignments)
     load = [queue for assignment in assignments for queue in assignment.queues]
     assert sorted(load) == sorted([*range(8)] * 2)
@@ -351,4 +351,4 @@ async def test_a_consumer_that_is_dropped_keeps_no_message_and_no_session(
     await advance(60.0)
     assert len(await client.pop(TOPIC, GROUP)) == 2
     assert "2 deliveries of group billing were dropped" in caplog.text
-    assert await client.sessions(GROUP) == []
+    assert await client.sessions.list(GROUP) == []

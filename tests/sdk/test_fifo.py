@@ -23,8 +23,8 @@ def _by_the_fake_clock(popmq_clock: FakeClock) -> None:
 async def client(connect: Connect) -> Any:
     """A client with a FIFO topic, and a group that backs off for 10 s."""
     client = connect()
-    await client.create_topic(FIFO, type="FIFO", queues=2)
-    await client.create_group(GROUP, backoff=[10.0])
+    await client.topics.create(FIFO, type="FIFO", queues=2)
+    await client.groups.create(GROUP, backoff=[10.0])
     return client
 
 
@@ -75,7 +75,7 @@ async def test_messages_after_a_failed_one_come_again_after_it_and_other_message
 
 @pytest.mark.slow
 async def test_a_message_group_goes_on_after_a_dead_letter(client: Any, guard: Any) -> None:
-    await client.create_group("once", max_attempts=1)
+    await client.groups.create("once", max_attempts=1)
     async with client.consume(FIFO, "once") as consumer:
         await warm(client, guard, consumer)
         await client.send(FIFO, bodies_of("a", "a0", "a1", "a2"))
@@ -86,7 +86,7 @@ async def test_a_message_group_goes_on_after_a_dead_letter(client: Any, guard: A
                 if delivery.text() == "a0":
                     raise ValueError("this one is bad")
     assert seen == [("a0", 1), ("a1", 1), ("a2", 1)]
-    (stats,) = (await client.stats(FIFO, "once")).groups
+    (stats,) = (await client.broker.stats(FIFO, "once")).groups
     assert (stats.dead, stats.acked, stats.waiting) == (1, 33, 0)
 
 
@@ -179,7 +179,7 @@ async def test_no_message_group_is_handled_by_two_workers_at_once(client: Any, g
     await consumer.close()
     assert len(failed) == 8
     assert dict(seen) == {f"g{each}": list(range(20)) for each in range(8)}
-    (stats,) = (await client.stats(FIFO, GROUP)).groups
+    (stats,) = (await client.broker.stats(FIFO, GROUP)).groups
     assert (stats.acked, stats.in_flight, stats.waiting) == (160, 0, 0)
 
 
@@ -248,19 +248,19 @@ async def test_undelivered_messages_of_a_fifo_topic_are_released_in_order_withou
 async def test_dead_letters_of_one_message_group_have_no_order_among_each_other(client: Any, guard: Any) -> None:
     await client.send(FIFO, bodies_of("a", "a0", "a1", "a2"))
     await client.reject(await client.pop(FIFO, GROUP))
-    await client.create_group("undertaker")
+    await client.groups.create("undertaker")
     async with client.consume(f"%DLQ%{GROUP}", "undertaker", max_in_hand=8) as consumer:
         out = [await consumer.__anext__() for _ in range(3)]
         out[0].release(30.0)
         out[1].ack()
         out[2].ack()
-    (stats,) = (await client.stats(f"%DLQ%{GROUP}", "undertaker")).groups
+    (stats,) = (await client.broker.stats(f"%DLQ%{GROUP}", "undertaker")).groups
     assert (stats.acked, stats.backoff) == (2, 1)
 
 
 async def test_a_group_may_want_one_message_after_another_of_any_topic(client: Any, guard: Any) -> None:
-    await client.create_topic("plain")
-    await client.create_group("slow", fifo=True)
+    await client.topics.create("plain")
+    await client.groups.create("slow", fifo=True)
     for number in range(40):
         await client.send("plain", str(number))
     consumer = client.consume("plain", "slow")
@@ -290,10 +290,10 @@ async def test_a_group_may_want_one_message_after_another_of_any_topic(client: A
 
 async def held_twice(client: Any) -> bool:
     """Whether the message was popped again."""
-    return any(lease.undone for lease in (await client.leases(GROUP, FIFO)).leases)
+    return any(lease.undone for lease in (await client.leases.list(GROUP, FIFO)).leases)
 
 
 async def parked_pop(client: Any) -> None:
     """Waits until a pop of the group is parked in the broker."""
-    while not (groups := (await client.stats(FIFO, GROUP)).groups) or not groups[0].waiters:
+    while not (groups := (await client.broker.stats(FIFO, GROUP)).groups) or not groups[0].waiters:
         pass

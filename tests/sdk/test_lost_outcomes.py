@@ -143,10 +143,10 @@ async def test_a_worker_handles_a_message_again_whose_ack_did_not_arrive(
 async def test_an_owner_acks_its_epochs_by_the_word_of_the_broker(lossy: Any, wire: LossyWire) -> None:
     """AckUpTo says what it has done, however often it is repeated: no answer stands for another one."""
     await lossy.send(TOPIC, [b"a", b"b"])
-    owner = await lossy.attach_owner(GROUP, "o")
-    await lossy.pop_sealed(TOPIC, GROUP, popmq.Token("o", owner.generation, 1))
+    owner = await lossy.owners.attach(GROUP, "o")
+    await lossy.owners.pop_sealed(TOPIC, GROUP, popmq.Token("o", owner.generation, 1))
     wire.plan["AckUpTo"] = [REFUSE]
-    assert (await lossy.ack_up_to(GROUP, "o", owner.generation, 1)).acked == 2
+    assert (await lossy.owners.ack_up_to(GROUP, "o", owner.generation, 1)).acked == 2
     wire.plan["AckUpTo"] = [LOSE]
-    await lossy.ack_up_to(GROUP, "o", owner.generation, 1)
-    assert (await lossy.stats(TOPIC, GROUP)).groups[0].acked == 2
+    await lossy.owners.ack_up_to(GROUP, "o", owner.generation, 1)
+    assert (await lossy.broker.stats(TOPIC, GROUP)).groups[0].acked == 2

@@ -114,7 +114,7 @@ async def test_a_rejected_message_lies_in_the_dead_letter_topic_with_its_reason(
     (delivery,) = await client.pop(TOPIC, GROUP)
     result = await client.reject(delivery, "not JSON" + "!" * 5000)
     assert result.dead_lettered
-    page = await client.browse(f"%DLQ%{GROUP}")
+    page = await client.messages.browse(f"%DLQ%{GROUP}")
     (dead,) = page.deliveries
     assert dead.body == b"bad"
     assert (dead.dead_letter.topic, dead.dead_letter.offset, dead.dead_letter.attempts) == (TOPIC, 0, 1)

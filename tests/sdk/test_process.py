@@ -47,11 +47,11 @@ FORK_BESIDE_A_CALL = """
     client = popmq.Client({endpoint!r})
     waiting = threading.Thread(target=client.pop, args=("orders", "billing"), kwargs=dict(wait=60.0))
     waiting.start()
-    while not (groups := client.stats("orders", "billing").groups) or not groups[0].waiters:
+    while not (groups := client.broker.stats("orders", "billing").groups) or not groups[0].waiters:
         pass
     if os.fork() == 0:
         try:
-            print(len(popmq.Client({endpoint!r}).list_topics()), "topic", flush=True)
+            print(len(popmq.Client({endpoint!r}).topics.list()), "topic", flush=True)
         except popmq.errors.ClientClosed as error:
             print(error, flush=True)
         os._exit(0)
@@ -68,7 +68,7 @@ FORK_WITH_LOCKS = """
     consumer = client.consume("orders", "billing")
     delivery = next(consumer)
     threading.Thread(target=next, args=(consumer, None), daemon=True).start()
-    while not client.stats("orders", "billing").groups[0].waiters:
+    while not client.broker.stats("orders", "billing").groups[0].waiters:
         pass
     parts = client._parts
     client._replies._made = True
@@ -79,8 +79,8 @@ FORK_WITH_LOCKS = """
     if os.fork() == 0:
         signal.alarm(30)
         calls = [lambda: client.send("orders", b"y"), lambda: next(consumer), lambda: delivery.__enter__()]
-        calls += [delivery.ack, lambda: delivery.__exit__(None, None, None), client.list_topics]
-        calls += [lambda: client.request("orders", b"y"), lambda: client.transaction_checker("orders", print)]
+        calls += [delivery.ack, lambda: delivery.__exit__(None, None, None), client.topics.list]
+        calls += [lambda: client.request("orders", b"y"), lambda: client.transactions.on_check("orders", print)]
         for call in calls:
             try:
                 call()
@@ -111,7 +111,7 @@ CLOSED_BY_A_SIGNAL = """
         with delivery:
             print(delivery.text(), flush=True)
     try:
-        print(len(client.list_topics()), "topic", flush=True)
+        print(len(client.topics.list()), "topic", flush=True)
     except popmq.errors.ClientClosed:
         print("closed", flush=True)
 """
@@ -149,7 +149,7 @@ def test_a_client_used_after_a_fork_says_so_and_a_new_one_works(
     assert "make a new client in each process" in refused
     assert sorted(seen_by_the_parent) == ["of the child's own", "popped before"]
     assert "Traceback" not in err
-    (stats,) = sync_client.stats(TOPIC, GROUP).groups
+    (stats,) = sync_client.broker.stats(TOPIC, GROUP).groups
     assert (stats.acked, stats.in_flight, stats.sessions) == (3, 0, 0)
 
 
@@ -191,7 +191,7 @@ def test_programs_are_started_beside_a_client_as_pyspark_starts_its_java(
 def test_the_environment_of_programs_that_are_started_is_the_users_own(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:
-    code = "import os, popmq; popmq.Client({endpoint!r}).list_topics(); print(os.environ.get('GRPC_POLL_STRATEGY'))"
+    code = "import os, popmq; popmq.Client({endpoint!r}).topics.list(); print(os.environ.get('GRPC_POLL_STRATEGY'))"
     out, _ = python(code, popmq_broker).communicate(timeout=60)
     assert out == "None\n"
 
@@ -218,7 +218,7 @@ def test_a_consumer_stopped_by_a_signal_leaves_nothing_leased(sync_client: popmq
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=60)
     assert (out, err, worker.returncode) == ("stopped\n", "", 0)
-    (stats,) = sync_client.stats(TOPIC, GROUP).groups
+    (stats,) = sync_client.broker.stats(TOPIC, GROUP).groups
     assert (stats.acked, stats.in_flight, stats.sessions) == (1, 0, 0)
 
 
@@ -230,12 +230,12 @@ def test_a_signal_handler_that_closes_ends_the_loop_that_it_interrupts(
     worker = python(CLOSED_BY_A_SIGNAL.replace("{closed}", closed), popmq_broker)
     assert worker.stdout
     assert worker.stdout.readline() == "one\n"
-    while not sync_client.stats(TOPIC, GROUP).groups[0].waiters:
+    while not sync_client.broker.stats(TOPIC, GROUP).groups[0].waiters:
         pass
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=60)
     assert (out, err, worker.returncode) == (f"{then}\n", "", 0)
-    (stats,) = sync_client.stats(TOPIC, GROUP).groups
+    (stats,) = sync_client.broker.stats(TOPIC, GROUP).groups
     assert (stats.acked, stats.in_flight, stats.sessions) == (1, 0, 0)
 
 
@@ -247,7 +247,7 @@ def test_ctrl_c_in_a_handler_gives_its_message_back(sync_client: popmq.Client, p
     worker.send_signal(signal.SIGINT)
     _, err = worker.communicate(timeout=60)
     assert "KeyboardInterrupt" in err
-    (stats,) = sync_client.stats(TOPIC, GROUP).groups
+    (stats,) = sync_client.broker.stats(TOPIC, GROUP).groups
     assert (stats.acked, stats.in_flight, stats.retry, stats.sessions) == (0, 0, 1, 0)
 
 
@@ -257,7 +257,7 @@ def test_a_loop_left_by_break_leaves_nothing_leased(sync_client: popmq.Client) -
         with delivery:
             if number == 3:
                 break
-    (stats,) = sync_client.stats(TOPIC, GROUP).groups
+    (stats,) = sync_client.broker.stats(TOPIC, GROUP).groups
     assert (stats.acked, stats.in_flight) == (4, 0)
 
 
@@ -297,15 +297,15 @@ def test_threads_may_share_a_consumer(sync_client: popmq.Client) -> None:
     for thread in threads:
         thread.join()
     assert sorted(seen) == list(range(200))
-    assert sync_client.stats(TOPIC, GROUP).groups[0].acked == 200
+    assert sync_client.broker.stats(TOPIC, GROUP).groups[0].acked == 200
 
 
 def test_a_closed_client_says_that_it_is_closed(popmq_broker: Broker) -> None:
     client = popmq.Client(popmq_broker.endpoint)
-    client.list_topics()
+    client.topics.list()
     client.close()
     with pytest.raises(errors.ClientClosed, match="closed"):
-        client.list_topics()
+        client.topics.list()
     client.close()
 
 
@@ -321,7 +321,7 @@ def test_closing_ends_a_call_that_is_under_way(sync_client: popmq.Client, popmq_
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    while not (groups := sync_client.stats(TOPIC, GROUP).groups) or not groups[0].waiters:
+    while not (groups := sync_client.broker.stats(TOPIC, GROUP).groups) or not groups[0].waiters:
         pass
     other.close()
     waiting.join()
@@ -338,7 +338,7 @@ async def test_an_async_delivery_may_be_guarded_by_with_where_nothing_is_awaited
         (popped,) = await client.pop(TOPIC, GROUP)
         with pytest.raises(RuntimeError, match="async with"), popped:
             pass
-    assert sync_client.stats(TOPIC, GROUP).groups[0].acked == 2
+    assert sync_client.broker.stats(TOPIC, GROUP).groups[0].acked == 2
 
 
 def test_a_delivery_made_for_a_unit_test_needs_no_broker() -> None:

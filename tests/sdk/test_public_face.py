@@ -1,5 +1,6 @@
 """What `import popmq` promises: names, types, the example, and two clients that speak the same words."""
 
+import functools
 import inspect
 import re
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 import popmq
 from popmq.testing import Broker
+from tests.sdk.face import calls_of, namespaces_of, public
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -98,6 +100,27 @@ EXPORTED = [
     "Worker",
     "errors",
 ]
+ON_THE_CLIENT = [
+    "ack",
+    "broadcast_consume",
+    "client_stats",
+    "close",
+    "consume",
+    "extend",
+    "info",
+    "pop",
+    "pull",
+    "pull_columns",
+    "pull_consume",
+    "reject",
+    "release",
+    "reply",
+    "request",
+    "send",
+    "send_back",
+    "transaction",
+    "wait_available",
+]
 
 
 def test_the_exported_names_are_these() -> None:
@@ -109,27 +132,50 @@ def test_every_exported_name_says_what_it_is() -> None:
     assert [name for name in popmq.__all__ if not inspect.getdoc(getattr(popmq, name))] == []
 
 
-def public(kind: type) -> dict[str, inspect.Signature]:
-    functions = inspect.getmembers(kind, inspect.isfunction)
-    return {name: inspect.signature(function) for name, function in functions if not name.startswith("_")}
-
-
 def test_both_clients_have_the_same_words_with_the_same_parameters() -> None:
-    for ours, theirs in (
-        (popmq.Client, popmq.AsyncClient),
-        (popmq.Consumer, popmq.AsyncConsumer),
-        (popmq.PullConsumer, popmq.AsyncPullConsumer),
+    for mine, other in (
+        (calls_of(popmq.Client), calls_of(popmq.AsyncClient)),
+        (public(popmq.Consumer), public(popmq.AsyncConsumer)),
+        (public(popmq.PullConsumer), public(popmq.AsyncPullConsumer)),
     ):
-        mine, other = public(ours), public(theirs)
         assert mine.keys() == other.keys()
         for name in mine:
-            assert mine[name].parameters == other[name].parameters, name
+            assert inspect.signature(mine[name]).parameters == inspect.signature(other[name]).parameters, name
+
+
+def test_a_client_itself_has_what_every_program_calls_and_the_rest_is_in_namespaces() -> None:
+    assert sorted(public(popmq.Client)) == ON_THE_CLIENT
+    assert [*namespaces_of(popmq.Client)] == [*namespaces_of(popmq.AsyncClient)]
+
+
+def about(space: str) -> str:
+    return (inspect.getdoc(inspect.getattr_static(popmq.Client, space)) or "").removesuffix(".")
+
+
+def test_the_documentation_lists_every_namespace_with_its_calls() -> None:
+    page = (ROOT / "docs/sdk.md").read_text()
+    rows = [
+        f"| `client.{space}` | {', '.join(f'`{name}`' for name in public(kind))} | {about(space)} |"
+        for space, kind in namespaces_of(popmq.Client).items()
+    ]
+    assert re.findall(r"^\| `client\.\w+` \|.*", page, re.MULTILINE) == rows
+
+
+def test_a_namespace_is_made_once_and_imported_when_it_is_first_used() -> None:
+    code = (
+        "import sys, popmq; client = popmq.Client('127.0.0.1:1')\n"
+        "print([name for name in sys.modules if name.startswith('popmq._sync.calls')])\n"
+        "print(client.topics is client.topics, 'popmq._sync.calls.topics' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.splitlines(), done.stderr) == (["[]", "True True"], "")
 
 
 @pytest.mark.slow
 def test_every_method_of_a_client_says_what_it_does() -> None:
-    silent = [name for name, _ in inspect.getmembers(popmq.Client, inspect.isfunction) if name in public(popmq.Client)]
-    assert [name for name in silent if not inspect.getdoc(getattr(popmq.Client, name))] == []
+    assert [name for name, call in calls_of(popmq.Client).items() if not inspect.getdoc(call)] == []
+    spaces = inspect.getmembers(popmq.Client, lambda member: isinstance(member, functools.cached_property))
+    assert [name for name, space in spaces if not inspect.getdoc(space)] == []
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ pytest_plugins = ["pytester"]
 
 def test_a_lease_of_an_hour_ends_when_the_clock_is_moved(popmq_broker: Broker, popmq_clock: FakeClock) -> None:
     client = popmq_broker.client()
-    client.create_topic("orders")
-    client.create_group("billing")
+    client.topics.create("orders")
+    client.groups.create("billing")
     client.send("orders", b"x")
     (first,) = client.pop("orders", "billing", invisible=3600.0)
     assert first.invisible_until_ms == popmq_clock.now_ms() + 3_600_000
@@ -29,8 +29,8 @@ def test_a_lease_of_an_hour_ends_when_the_clock_is_moved(popmq_broker: Broker, p
 def test_a_broker_without_the_clock_fixture_has_real_time(popmq_broker: Broker) -> None:
     assert popmq_broker.clock is None
     client = popmq_broker.client()
-    client.create_topic("orders")
-    client.create_group("billing")
+    client.topics.create("orders")
+    client.groups.create("billing")
     assert client.pop("orders", "billing", wait=0.05) == []
 
 
@@ -38,35 +38,35 @@ def test_a_broker_without_the_clock_fixture_has_real_time(popmq_broker: Broker) 
 def test_a_broker_of_a_with_block_is_gone_after_it() -> None:
     with popmq.testing.broker() as broker:
         client = broker.client()
-        client.create_topic("orders")
+        client.topics.create("orders")
     with pytest.raises(errors.ClientClosed):
-        client.list_topics()
+        client.topics.list()
     with popmq.Client(broker.endpoint, timeouts=popmq.Timeouts.all(1.0)) as other, pytest.raises(errors.Unavailable):
-        other.list_topics()
+        other.topics.list()
 
 
 @pytest.mark.slow
 def test_two_brokers_do_not_see_each_other() -> None:
     with popmq.testing.broker() as one, popmq.testing.broker() as two:
-        one.client().create_topic("orders")
-        assert two.client().list_topics() == []
+        one.client().topics.create("orders")
+        assert two.client().topics.list() == []
 
 
 def test_a_restarted_broker_has_its_endpoint_and_its_messages(popmq_broker: Broker) -> None:
     client = popmq_broker.client()
-    client.create_topic("orders")
+    client.topics.create("orders")
     endpoint = popmq_broker.endpoint
     popmq_broker.restart()
     assert popmq_broker.endpoint == endpoint
-    assert [topic.name for topic in client.list_topics()] == ["orders"]
+    assert [topic.name for topic in client.topics.list()] == ["orders"]
 
 
 async def test_the_clock_refuses_to_block_the_loop_of_a_client_that_would_renew(
     popmq_broker: Broker, popmq_clock: FakeClock
 ) -> None:
     async with popmq_broker.async_client() as client:
-        await client.create_topic("orders")
-        await client.create_group("billing")
+        await client.topics.create("orders")
+        await client.groups.create("billing")
         await client.send("orders", b"x")
         consumer = client.consume("orders", "billing")
         async with await consumer.__anext__():
@@ -80,7 +80,7 @@ def test_a_users_test_gets_the_fixtures_by_installing_popmq(pytester: pytest.Pyt
         """
         def test_sends(popmq_broker, popmq_clock):
             client = popmq_broker.client()
-            client.create_topic("orders")
+            client.topics.create("orders")
             assert client.send("orders", "hello").offset == 0
         """
     )

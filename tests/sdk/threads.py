@@ -17,7 +17,8 @@ class InThreads:
         self._pool = pool
 
     def __getattr__(self, name: str) -> Any:
-        return _threaded(getattr(self._client, name), self._pool)
+        found = getattr(self._client, name)
+        return _threaded(found, self._pool) if callable(found) else CallsInThreads(found, self._pool)
 
     @property
     def client_id(self) -> str:
@@ -38,8 +39,17 @@ class InThreads:
     def transaction(self, *arguments: Any, **options: Any) -> "TransactionInThreads":
         return TransactionInThreads(self._client.transaction(*arguments, **options), self._pool)
 
-    def transaction_checker(self, *arguments: Any, **options: Any) -> None:
-        self._client.transaction_checker(*arguments, **options)
+
+class CallsInThreads:
+    """Wraps a namespace of a Client."""
+
+    def __init__(self, calls: Any, pool: ThreadPoolExecutor) -> None:
+        self._calls = calls
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._calls, name)
+        return found if name == "on_check" else _threaded(found, self._pool)  # in both clients it does not wait
 
 
 class TransactionInThreads:

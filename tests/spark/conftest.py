@@ -74,7 +74,7 @@ class Broker:
         return ids
 
     def group(self, name: str = "spark") -> popmq.GroupStats:
-        return self.client.stats(TOPIC, name).groups[0]
+        return self.client.broker.stats(TOPIC, name).groups[0]
 
     def let_leases_run_out(self, seconds: float = 60.0) -> None:
         self.clock.advance(round(seconds * 1000) + 1)
@@ -115,6 +115,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker with the topic `orders`, whose time stands still until it is moved."""
     broker = Broker(tmp_path / "data", FakeClock())
     broker.start()
-    broker.client.create_topic(TOPIC, queues=4)
+    broker.client.topics.create(TOPIC, queues=4)
     yield broker
     broker.close()

@@ -35,7 +35,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     keys, data = tmp_path / "keys.toml", tmp_path / "data"
     with EmbeddedBroker(data, sync="none", tls_port=own_port(), access_keys=keys) as broker:
         with popmq.Client(broker.endpoint, access_key="root", secret=secret_of("root")) as client:
-            client.create_topic("orders", queues=2)
+            client.topics.create("orders", queues=2)
             client.send("orders", [str(number) for number in range(20)])
         yield broker
 
@@ -74,7 +74,7 @@ def test_a_query_by_offsets_reads_with_a_key_and_its_offsets_hold_none_of_it(
     given: dict[str, str] = options(broker, key) | {"mode": "offsets", "group": group}
     if group:
         with popmq.Client(broker.endpoint, access_key="root", secret=secret_of("root")) as client:
-            client.create_group(group)
+            client.groups.create(group)
     else:
         del given["group"]
     query = MicroBatches(**given, maxRowsPerTrigger=8)

@@ -17,7 +17,7 @@ def progress(*latest_offsets: Any) -> Any:
 
 
 def test_the_backlog_of_each_topic_comes_out_of_the_progress_in_both_modes(broker: Broker) -> None:
-    broker.client.create_topic("bills")
+    broker.client.topics.create("bills")
     broker.send(6)
     broker.clock.advance(2_000)
     broker.client.send("bills", [popmq.Message("x")] * 4)

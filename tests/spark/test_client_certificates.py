@@ -41,8 +41,8 @@ def connection(authority: Authority, tmp_path: Path) -> Iterator[dict[str, str]]
         reached = {"endpoint": broker.tls_endpoint, "tlsCa": str(broker.certificate)}
         given = reached | {"clientCert": str(files["cert"]), "clientKey": str(files["key"])}
         with client_of(given) as client:
-            client.create_topic("orders", queues=1)
-            client.create_group("spark")
+            client.topics.create("orders", queues=1)
+            client.groups.create("spark")
             client.send("orders", [str(number) for number in range(5)])
         yield given
 
@@ -71,7 +71,7 @@ def test_a_sink_shows_the_certificate_of_its_options(
     writer = PopMQDataSource(options).streamWriter(StructType([StructField("body", StringType())]), False)
     writer.write(iter([pa.RecordBatch.from_pydict({"body": ["one", "two"]})]))
     with client_of(connection) as client:
-        assert client.stats("orders").topics[0].messages == 7
+        assert client.broker.stats("orders").topics[0].messages == 7
 
 
 @pytest.mark.slow

@@ -34,14 +34,14 @@ def test_every_column_is_listed() -> None:
 @pytest.mark.timeout(300)  # the first Spark test of a run waits for Java, too
 def test_the_examples_run(spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.send(10)
-    broker.client.create_topic("copies", queues=1)
+    broker.client.topics.create("copies", queues=1)
     examples = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
     for name in ("table", "checkpoint", "checkpoint-of-copies"):
         examples = examples.replace(f'"{name}"', repr(str(tmp_path / name)))
     examples = examples.replace("drained/", f"{tmp_path}/drained/")
     exec(examples.replace("127.0.0.1:8081", broker.endpoint), {})
     broker.clock.advance(0)
-    copies = broker.client.browse("copies", max_messages=100).deliveries
+    copies = broker.client.messages.browse("copies", max_messages=100).deliveries
     assert sorted(copy.body.decode() for copy in copies) == sorted(map(str, range(10)))
     texts = {row.text for row in spark.read.parquet(str(tmp_path / "table")).collect()}
     assert texts == {str(number) for number in range(10)}

@@ -78,8 +78,8 @@ class Sink:
         """Everything that a reader of the topic finds, once the broker has published what is committed."""
         self.broker.clock.advance(0)
         found: list[popmq.Delivery] = []
-        for queue in range(self.broker.client.get_topic(topic).queues):
-            found += self.broker.client.browse(topic, queue, 0, 4096).deliveries
+        for queue in range(self.broker.client.topics.get(topic).queues):
+            found += self.broker.client.messages.browse(topic, queue, 0, 4096).deliveries
         return found
 
 
@@ -243,7 +243,7 @@ def test_a_plain_batch_write_sends_at_once(sink: Sink) -> None:
 
 
 def test_columns_become_the_fields_of_messages(sink: Sink) -> None:
-    sink.broker.client.create_topic("other", queues=1)
+    sink.broker.client.topics.create("other", queues=1)
     rows = table(
         value=[b"a", b"b"],
         topic=["other", None],
@@ -261,9 +261,9 @@ def test_columns_become_the_fields_of_messages(sink: Sink) -> None:
 
 def test_delays_priorities_and_message_groups_reach_topics_of_their_type(sink: Sink) -> None:
     client = sink.broker.client
-    client.create_topic("later", type="DELAY")
-    client.create_topic("ledger", type="FIFO")
-    client.create_topic("urgent", type="PRIORITY")
+    client.topics.create("later", type="DELAY")
+    client.topics.create("ledger", type="FIFO")
+    client.topics.create("urgent", type="PRIORITY")
     sink.options["topic"] = "later"
     at = datetime(2100, 1, 1, tzinfo=UTC)
     sink.batch(0, table(body=["soon"], delay=[10.5]))
@@ -271,7 +271,7 @@ def test_delays_priorities_and_message_groups_reach_topics_of_their_type(sink: S
     assert sink.stored("later") == []
     sink.broker.clock.advance(10_500)
     assert sink.stored("later") == ["soon"]
-    assert [row.due_ms for row in client.list_delayed("later").messages] == [round(at.timestamp() * 1000)]
+    assert [row.due_ms for row in client.messages.list_delayed("later").messages] == [round(at.timestamp() * 1000)]
     sink.options["topic"] = "ledger"
     sink.batch(2, table(body=[str(n) for n in range(9)], message_group=["g"] * 9))
     assert [message.body for message in sink.messages("ledger")] == [str(n).encode() for n in range(9)]
@@ -340,7 +340,7 @@ def test_a_bad_row_fails_its_task_or_goes_to_the_topic_for_bad_rows(
     columns = {name: pa.concat_arrays([array := pa.array(values), array]) for name, values in columns.items()}
     with pytest.raises(BadRowError, match=reason):
         sink.task(0, table(**columns))
-    sink.broker.client.create_topic("bad", queues=1)
+    sink.broker.client.topics.create("bad", queues=1)
     sink.options["badRowTopic"] = "bad"
     written = [sink.task(1, table(**columns)), sink.task(1, bodies("good"))]
     assert [(message.rows, message.bad_rows) for message in written] == [(0, 2), (1, 0)]
@@ -364,14 +364,15 @@ def test_requests_are_bounded_in_rows_and_bytes_and_keep_the_order(sink: Sink, m
     monkeypatch.setattr(write_rows, "ROW_BYTES", 0)
     sink.options["maxRowsPerRequest"] = "5"
     sizes: list[int] = []
-    stage = popmq.Client.stage
+    calls = type(sink.broker.client.sinks)
+    stage = calls.stage
 
-    def counted(client: popmq.Client, topic: str, messages: list[popmq.Message], **how: Any) -> Any:
+    def counted(sinks: Any, topic: str, messages: list[popmq.Message], **how: Any) -> Any:
         sizes.append(len(messages))
-        return stage(client, topic, messages, **how)
+        return stage(sinks, topic, messages, **how)
 
-    monkeypatch.setattr(popmq.Client, "stage", counted)
-    sink.broker.client.create_topic("one", queues=1)
+    monkeypatch.setattr(calls, "stage", counted)
+    sink.broker.client.topics.create("one", queues=1)
     sink.options["topic"] = "one"
     texts = [*map(str, range(7)), "x" * 60, "y" * 60, "z" * 200, "end"]
     sink.batch(0, bodies(*texts))

@@ -214,21 +214,21 @@ def test_a_removed_name_ends_the_rights_of_connections_that_are_open(
     required: Secured, connect: Callable[..., popmq.Client]
 ) -> None:
     with connect(SHOP) as client:
-        assert client.access_keys().caller == "by-name"
+        assert client.access_keys.list().caller == "by-name"
         required.keys.write_text(KEYS.replace("shop.example", "another.example"))
         with pytest.raises(popmq.errors.Unauthenticated, match="no access key"):
-            client.access_keys()
+            client.access_keys.list()
 
 
 def test_a_client_learns_what_is_wrong_with_what_it_shows(connect: Callable[..., popmq.Client]) -> None:
     for shown in (None, STRANGER.client("shop.example")):
         with connect(shown) as client, pytest.raises(popmq.errors.Unavailable) as refused:
-            client.access_keys()
+            client.access_keys.list()
         assert "one of an authority of the broker" in (refused.value.action or ""), refused.value
     mismatch = Made(SHOP.chain, STRANGER.client("x").key)
     refusal = pytest.raises(popmq.errors.InvalidField, match="not a certificate and its key")
     with connect(mismatch) as client, refusal:
-        client.access_keys()
+        client.access_keys.list()
 
 
 def test_the_sdk_wants_both_files(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""AsyncClient: sends, pops and settles messages; its base classes have the other calls."""
+"""AsyncClient: sends, pops and settles messages; its namespaces have the other calls."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, overload
 
-from popmq._async.admin import AsyncAdmin
-from popmq._async.client_parts import ClientParts
 from popmq._async.closing import AsyncClosing
 from popmq._async.concurrency import at_exit
-from popmq._async.inspection import AsyncInspection
-from popmq._async.owners import AsyncOwners
+from popmq._async.namespaces import AsyncNamespaces
 from popmq._async.pulling import AsyncPulling
 from popmq._async.requests import AsyncRequests
 from popmq._async.settling import AsyncSettling
-from popmq._async.sinks import AsyncSinks
-from popmq._async.transactions import AsyncTransactions
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls
 from popmq._calls.later import Later
@@ -27,33 +22,26 @@ from popmq._consuming.clock import Clock, SystemClock
 from popmq._transport.connection import Transport, connection
 from popmq.config import Retry, Timeouts, time_limit
 from popmq.duration import Duration, seconds_of
-from popmq.topic import Assignment, Session
 
 if TYPE_CHECKING:
     from popmq._async.consuming.consumer import AsyncConsumer
     from popmq._async.consuming.pull_consumer import AsyncPullConsumer
-    from popmq._calls import send_calls
+    from popmq._async.transaction import AsyncTransaction
+    from popmq._calls import inspection_calls, owner_calls, send_calls
     from popmq._consuming import guard as _guarding
     from popmq._consuming.guard import Guard, OnError
     from popmq.message import Body, Delivery, Message, SendReceipt
-    from popmq.stats import ClientStats
+    from popmq.owner import Availability, Position
+    from popmq.stats import BrokerInfo, ClientStats
+    from popmq.transaction import OnCheck
 else:
+    inspection_calls = Later("popmq._calls.inspection_calls")
+    owner_calls = Later("popmq._calls.owner_calls")
     _guarding = Later("popmq._consuming.guard")
     send_calls = Later("popmq._calls.send_calls")
 
 
-class AsyncClient(
-    ClientParts,
-    AsyncSettling,
-    AsyncAdmin,
-    AsyncTransactions,
-    AsyncInspection,
-    AsyncPulling,
-    AsyncOwners,
-    AsyncSinks,
-    AsyncRequests,
-    AsyncClosing,
-):
+class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncNamespaces, AsyncClosing):
     """A client of one broker. Threads may share it (an asynchronous one: the tasks of one event loop).
 
     `endpoint` (host:port): else POPMQ_ENDPOINT, else 127.0.0.1:8081. How it reaches the broker otherwise is taken from
@@ -110,6 +98,10 @@ class AsyncClient(
             await consumer.close()
         await self._stop_parts()
 
+    async def info(self, *, timeout: Duration | None = None) -> BrokerInfo:
+        """The broker's release and engine, and the parts of the contract that it lacks. Any access key may ask."""
+        return await self._wire.run(inspection_calls.info(), timeout=timeout)
+
     def client_stats(self) -> ClientStats:
         """Counts of this client's calls, retries and sends."""
         from popmq.stats import ClientStats
@@ -150,13 +142,16 @@ class AsyncClient(
             results = all_or_raise(await self._gatherer.send_all(topic, rows, limit))
         return results[0] if one else results
 
-    async def recall(self, topic: str, recall_handle: str, *, timeout: Duration | None = None) -> str:
-        """Recalls a delayed message: it will never be delivered. Returns its id. `recall_handle` is in its receipt.
+    def transaction(self, topic: str, on_check: OnCheck | None = None) -> AsyncTransaction:
+        """Returns a `with` block whose messages become visible when the block succeeds, and never if it raises.
 
-        Raises MessageNotFound if it was delivered or recalled before (perhaps by an earlier try of this call whose
-        answer was lost); TopicNotFound, InvalidField.
+        The topic has any type but NORMAL and LITE. `on_check`: see `transactions.on_check`.
         """
-        return await self._wire.run(send_calls.recall(topic, recall_handle), timeout=timeout)
+        if on_check is not None:
+            self.transactions.on_check(topic, on_check)
+        from popmq._async.transaction import AsyncTransaction
+
+        return AsyncTransaction(topic, self)
 
     # ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -265,22 +260,28 @@ class AsyncClient(
         self._consumers.add(consumer)
         return consumer
 
-    # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────
+    async def wait_available(
+        self,
+        topic: str,
+        group: str,
+        min_ready: int = 1,
+        wait: Duration = 0.5,
+        upto: Position | None = None,
+        *,
+        tag: str | None = None,
+        sql: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Availability:
+        """Waits up to `wait` (≤ 60 s) until `min_ready` messages are deliverable; 0: answers at once. No lease.
 
-    async def query_assignment(
-        self, topic: str, group: str, strategy: str = "", *, timeout: Duration | None = None
-    ) -> Assignment:
-        """Returns the queues that the broker assigns to this client; consumers call this by themselves.
-
-        `strategy`, for groups that pull: AVG (also when empty), CIRCLE, CONSISTENT_HASH or MACHINE_ROOM.
+        With `upto` only messages before that position count; `upto` of the answer is the position up to which a bounded
+        read may go now. `tag`, `sql`: the filter of later pops. It is validated here, and does not affect the count.
+        Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
         """
-        return await self._wire.run(pop_calls.query_assignment(topic, group, self.client_id, strategy), timeout=timeout)
-
-    async def heartbeat(
-        self, group: str, topics: Sequence[str], *, goodbye: bool = False, timeout: Duration | None = None
-    ) -> Session:
-        """Renews this client's session in the group, or ends it with `goodbye`; consumers call this by themselves."""
-        return await self._wire.run(pop_calls.heartbeat(group, self.client_id, topics, goodbye), timeout=timeout)
+        filter = pop_calls.filter_row(tag, sql)
+        return await self._wire.run(
+            owner_calls.wait_available(topic, group, min_ready, seconds_of(wait, "wait"), upto, filter), timeout=timeout
+        )
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from popmq._consuming.pull_options import PullOptions
     from popmq.message import Delivery
     from popmq.process_queue import FlowControl
-    from popmq.pull import Pulled, PulledColumns, QueueLocks, Strategy
+    from popmq.pull import Pulled, PulledColumns, Strategy
 else:
     pull_calls = Later("popmq._calls.pull_calls")
     _pull_options = Later("popmq._consuming.pull_options")
@@ -115,22 +115,6 @@ class AsyncPulling:
         )
         return await self._wire.run(call, timeout=timeout)
 
-    async def update_offsets(
-        self,
-        topic: str,
-        group: str,
-        offsets: Mapping[int, int],
-        *,
-        topic_created_ms: int = 0,
-        timeout: Duration | None = None,
-    ) -> None:
-        """Commits offsets, forwards or backwards: queue → the next offset that the group reads.
-
-        For %RETRY%group+topic: entries of queue 0 below the offset are done. `topic_created_ms`: as in `pull`.
-        Raises WrongConsumeMode for a group that pops, TopicNotFound, GroupNotFound, InvalidField.
-        """
-        await self._wire.run(pull_calls.update_offsets(topic, group, offsets, topic_created_ms), timeout=timeout)
-
     async def send_back(
         self,
         deliveries: Delivery | Iterable[Delivery],
@@ -157,21 +141,6 @@ class AsyncPulling:
             for index, answer in zip(indices, answers, strict=True):
                 results[index] = answer
         return all_or_raise(results)
-
-    async def lock_queues(
-        self, topic: str, group: str, queues: Sequence[int], *, timeout: Duration | None = None
-    ) -> QueueLocks:
-        """Locks queues for this client, or renews their locks (60 s); returns the queues that it has locked now.
-
-        Raises TopicNotFound, GroupNotFound, InvalidField.
-        """
-        return await self._wire.run(pull_calls.lock_queues(topic, group, self.client_id, queues), timeout=timeout)
-
-    async def unlock_queues(
-        self, topic: str, group: str, queues: Sequence[int] = (), *, timeout: Duration | None = None
-    ) -> None:
-        """Unlocks queues; without names all of this client. Raises TopicNotFound, GroupNotFound, InvalidField."""
-        await self._wire.run(pull_calls.unlock_queues(topic, group, self.client_id, queues), timeout=timeout)
 
     def pull_consume(
         self,

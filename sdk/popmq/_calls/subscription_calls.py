@@ -50,7 +50,7 @@ def check_begun(topic: str, group: str, rows: Iterable[QueueOffsets], start: Sta
                 f"group {group!r} has its position in topic {topic!r} already",
                 code="INVALID_FIELD",
                 field="start",
-                action="leave it out, or move the group: client.reset_offsets",
+                action="leave it out, or move the group: client.offsets.reset",
             )
 
 

@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/client.py: change that one.
-"""Client: sends, pops and settles messages; its base classes have the other calls."""
+"""Client: sends, pops and settles messages; its namespaces have the other calls."""
 
 from __future__ import annotations
 
@@ -13,48 +13,36 @@ from popmq._calls import pop_calls
 from popmq._calls.later import Later
 from popmq._calls.pop_calls import all_or_raise
 from popmq._consuming.clock import Clock, SystemClock
-from popmq._sync.admin import Admin
-from popmq._sync.client_parts import ClientParts
 from popmq._sync.closing import Closing
 from popmq._sync.concurrency import at_exit
-from popmq._sync.inspection import Inspection
-from popmq._sync.owners import Owners
+from popmq._sync.namespaces import Namespaces
 from popmq._sync.pulling import Pulling
 from popmq._sync.requests import Requests
 from popmq._sync.settling import Settling
-from popmq._sync.sinks import Sinks
-from popmq._sync.transactions import Transactions
 from popmq._sync.transport.wire import Wire
 from popmq._transport.connection import Transport, connection
 from popmq.config import Retry, Timeouts, time_limit
 from popmq.duration import Duration, seconds_of
-from popmq.topic import Assignment, Session
 
 if TYPE_CHECKING:
-    from popmq._calls import send_calls
+    from popmq._calls import inspection_calls, owner_calls, send_calls
     from popmq._consuming import guard as _guarding
     from popmq._consuming.guard import Guard, OnError
     from popmq._sync.consuming.consumer import Consumer
     from popmq._sync.consuming.pull_consumer import PullConsumer
+    from popmq._sync.transaction import Transaction
     from popmq.message import Body, Delivery, Message, SendReceipt
-    from popmq.stats import ClientStats
+    from popmq.owner import Availability, Position
+    from popmq.stats import BrokerInfo, ClientStats
+    from popmq.transaction import OnCheck
 else:
+    inspection_calls = Later("popmq._calls.inspection_calls")
+    owner_calls = Later("popmq._calls.owner_calls")
     _guarding = Later("popmq._consuming.guard")
     send_calls = Later("popmq._calls.send_calls")
 
 
-class Client(
-    ClientParts,
-    Settling,
-    Admin,
-    Transactions,
-    Inspection,
-    Pulling,
-    Owners,
-    Sinks,
-    Requests,
-    Closing,
-):
+class Client(Settling, Pulling, Requests, Namespaces, Closing):
     """A client of one broker. Threads may share it (an asynchronous one: the tasks of one event loop).
 
     `endpoint` (host:port): else POPMQ_ENDPOINT, else 127.0.0.1:8081. How it reaches the broker otherwise is taken from
@@ -111,6 +99,10 @@ class Client(
             consumer.close()
         self._stop_parts()
 
+    def info(self, *, timeout: Duration | None = None) -> BrokerInfo:
+        """The broker's release and engine, and the parts of the contract that it lacks. Any access key may ask."""
+        return self._wire.run(inspection_calls.info(), timeout=timeout)
+
     def client_stats(self) -> ClientStats:
         """Counts of this client's calls, retries and sends."""
         from popmq.stats import ClientStats
@@ -151,13 +143,16 @@ class Client(
             results = all_or_raise(self._gatherer.send_all(topic, rows, limit))
         return results[0] if one else results
 
-    def recall(self, topic: str, recall_handle: str, *, timeout: Duration | None = None) -> str:
-        """Recalls a delayed message: it will never be delivered. Returns its id. `recall_handle` is in its receipt.
+    def transaction(self, topic: str, on_check: OnCheck | None = None) -> Transaction:
+        """Returns a `with` block whose messages become visible when the block succeeds, and never if it raises.
 
-        Raises MessageNotFound if it was delivered or recalled before (perhaps by an earlier try of this call whose
-        answer was lost); TopicNotFound, InvalidField.
+        The topic has any type but NORMAL and LITE. `on_check`: see `transactions.on_check`.
         """
-        return self._wire.run(send_calls.recall(topic, recall_handle), timeout=timeout)
+        if on_check is not None:
+            self.transactions.on_check(topic, on_check)
+        from popmq._sync.transaction import Transaction
+
+        return Transaction(topic, self)
 
     # ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -266,22 +261,28 @@ class Client(
         self._consumers.add(consumer)
         return consumer
 
-    # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────
+    def wait_available(
+        self,
+        topic: str,
+        group: str,
+        min_ready: int = 1,
+        wait: Duration = 0.5,
+        upto: Position | None = None,
+        *,
+        tag: str | None = None,
+        sql: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Availability:
+        """Waits up to `wait` (≤ 60 s) until `min_ready` messages are deliverable; 0: answers at once. No lease.
 
-    def query_assignment(
-        self, topic: str, group: str, strategy: str = "", *, timeout: Duration | None = None
-    ) -> Assignment:
-        """Returns the queues that the broker assigns to this client; consumers call this by themselves.
-
-        `strategy`, for groups that pull: AVG (also when empty), CIRCLE, CONSISTENT_HASH or MACHINE_ROOM.
+        With `upto` only messages before that position count; `upto` of the answer is the position up to which a bounded
+        read may go now. `tag`, `sql`: the filter of later pops. It is validated here, and does not affect the count.
+        Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
         """
-        return self._wire.run(pop_calls.query_assignment(topic, group, self.client_id, strategy), timeout=timeout)
-
-    def heartbeat(
-        self, group: str, topics: Sequence[str], *, goodbye: bool = False, timeout: Duration | None = None
-    ) -> Session:
-        """Renews this client's session in the group, or ends it with `goodbye`; consumers call this by themselves."""
-        return self._wire.run(pop_calls.heartbeat(group, self.client_id, topics, goodbye), timeout=timeout)
+        filter = pop_calls.filter_row(tag, sql)
+        return self._wire.run(
+            owner_calls.wait_available(topic, group, min_ready, seconds_of(wait, "wait"), upto, filter), timeout=timeout
+        )
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts

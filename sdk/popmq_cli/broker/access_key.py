@@ -139,7 +139,7 @@ def list_(client: popmq.Client, output: Output) -> None:
     Examples:
       popmq access-key list
     """
-    found = client.access_keys()
+    found = client.access_keys.list()
     if not found.enabled:
         output.note("The broker requires no keys: every client that reaches a port may do everything.")
     output.listing("Access keys", COLUMNS, found.access_keys, _row)

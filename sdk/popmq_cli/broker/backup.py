@@ -52,7 +52,7 @@ def backup(client: popmq.Client, output: Output, target: str, rate: int) -> None
                 raise click.UsageError(
                     "a backup is binary: it is not written to a terminal; name a folder, or redirect it with > or |"
                 )
-            size = client.backup(sys.stdout.buffer.write, rate, report)
+            size = client.broker.backup(sys.stdout.buffer.write, rate, report)
             sys.stdout.buffer.flush()
         else:
             size = _into(client, pathlib.Path(target), rate, report)
@@ -64,7 +64,7 @@ def _into(client: popmq.Client, folder: pathlib.Path, rate: int, report: Report)
     part = _Part(folder)
     try:
         part.refuse_overwriting()
-        size = client.backup(part.write, rate, report)
+        size = client.broker.backup(part.write, rate, report)
         part.keep()
     except OSError as error:
         limit = " (ulimit -f, or the largest file of this file system)" if error.errno == errno.EFBIG else ""

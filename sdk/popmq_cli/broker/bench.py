@@ -75,14 +75,14 @@ def bench(client: popmq.Client, output: Output, messages: int, size: int, batch:
     """
     name = PREFIX + uuid.uuid4().hex[:8]
     try:
-        client.create_topic(name)
-        client.create_group(name)
+        client.topics.create(name)
+        client.groups.create(name)
         output.note(f"sending {messages:,} messages of {size:,} bytes to {name}")
         sent = _send(client, name, b"x" * max(size, 1), messages, batch, threads)
         output.note(f"popping and acking {messages:,} messages")
         popped, acked = _pop(client, name, messages, batch, threads)
     finally:
-        for delete in (client.delete_topic, client.delete_group):
+        for delete in (client.topics.delete, client.groups.delete):
             with contextlib.suppress(popmq.errors.NotFound):  # it was interrupted before it made both
                 delete(name)
     rows = [_row(step, size) for step in (sent, popped, acked)]

@@ -24,7 +24,7 @@ def max_size(client: popmq.Client, output: Output, limit: int | None) -> None:
       popmq max-size
       popmq max-size 200GiB
     """
-    store = client.stats().store if limit is None else client.set_max_size(limit)
+    store = client.broker.stats().store if limit is None else client.broker.set_max_size(limit)
     if output.as_json:
         output.objects([store])
         return

@@ -98,7 +98,9 @@ def _ordered(
     token, shown, looked_at = "", 0, 0
     while True:
         count = min(PAGE, most - shown) if most else PAGE
-        page = client.browse(topic, max_messages=count, order=order, search=search, since=since, page_token=token)
+        page = client.messages.browse(
+            topic, max_messages=count, order=order, search=search, since=since, page_token=token
+        )
         yield from page.deliveries
         shown, looked_at, token = shown + len(page.deliveries), looked_at + page.looked_at, page.next_page_token
         if not token or shown == most:

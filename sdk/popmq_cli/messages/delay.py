@@ -30,7 +30,7 @@ def delayed(client: popmq.Client, output: Output, topic: str, until: datetime | 
       popmq delayed mail --until 2026-12-24T18:00
       popmq delayed mail --json | jq -r .recall_handle
     """
-    shown = client.list_delayed(topic, until, most)
+    shown = client.messages.list_delayed(topic, until, most)
     output.listing("Delayed", COLUMNS, shown.messages, _row)
     if shown.total > len(shown.messages) and until is None:
         output.note(f"{shown.total - len(shown.messages)} more: raise --max")
@@ -53,7 +53,7 @@ def recall(client: popmq.Client, output: Output, topic: str, handles: tuple[str,
     results: list[str | popmq.PopMQError] = []
     for handle in handles:
         try:
-            results.append(client.recall(topic, handle))
+            results.append(client.messages.recall(topic, handle))
         except popmq.errors.BadRequest as error:
             results.append(error)
     if refused := [result for result in results if isinstance(result, popmq.PopMQError)]:

@@ -86,7 +86,7 @@ def list_(client: popmq.Client, output: Output, by: str) -> None:
       popmq dlq list
       popmq dlq list --by reason
     """
-    dead = {row.group: row.dead for row in client.stats().groups if row.dead}
+    dead = {row.group: row.dead for row in client.broker.stats().groups if row.dead}
     if by == "reason":
         _reasons(client, output, sorted(dead))
         return
@@ -98,7 +98,7 @@ def list_(client: popmq.Client, output: Output, by: str) -> None:
 
 def _reasons(client: popmq.Client, output: Output, names: list[str]) -> None:
     """The reasons of the dead letters of these groups."""
-    found = [(group, each) for group in names for each in client.dead_letter_reasons(group)]
+    found = [(group, each) for group in names for each in client.dead_letters.reasons(group)]
     if output.as_json:
         output.objects({"group": group} | dataclasses.asdict(each) for group, each in found)
         return
@@ -128,9 +128,9 @@ def show(client: popmq.Client, output: Output, group: str, offset: int, most: in
       popmq dlq show billing
       popmq dlq show billing --offset 100 --max 50 --json
     """
-    client.get_group(group)
+    client.groups.get(group)
     try:
-        page = client.browse(f"%DLQ%{group}", 0, offset, most)
+        page = client.messages.browse(f"%DLQ%{group}", 0, offset, most)
     except popmq.errors.TopicNotFound:
         page = popmq.Page((), 0, 0, 0)  # the topic is made by the first dead letter
     if output.as_json:
@@ -158,7 +158,7 @@ def redrive(client: popmq.Client, output: Output, group: str, chosen: Chosen) ->
       popmq dlq redrive billing --id 0f3a-1
       popmq dlq redrive billing --topic orders --yes
     """
-    client.get_group(group)
+    client.groups.get(group)
     if not chosen.named:
         sure(f"Deliver all dead letters of {group}{chosen.words} again?", chosen.yes)
     redrive_chosen(client, output, group, chosen, "redriven")
@@ -176,17 +176,17 @@ def discard(client: popmq.Client, output: Output, group: str, chosen: Chosen) ->
       popmq dlq discard billing --offset 3
       popmq dlq discard billing --reason "ValueError: no such account" --yes
     """
-    client.get_group(group)
+    client.groups.get(group)
     if not chosen.named:
         sure(f"Remove all dead letters of {group}{chosen.words} for good?", chosen.yes)
-    done = client.discard(group, chosen.offsets, chosen.topic, chosen.message_ids, chosen.reason)
+    done = client.dead_letters.discard(group, chosen.offsets, chosen.topic, chosen.message_ids, chosen.reason)
     output.done(f"{done.discarded} discarded", done)
     _tell_failures(done.failures, done.discarded)
 
 
 def redrive_chosen(client: popmq.Client, output: Output, group: str, chosen: Chosen, word: str) -> None:
     """Delivers them again, and prints how many; raises PartlyRefused when some of the named ones were not."""
-    done = client.redrive(group, chosen.offsets, chosen.topic, chosen.message_ids, chosen.reason)
+    done = client.dead_letters.redrive(group, chosen.offsets, chosen.topic, chosen.message_ids, chosen.reason)
     output.done(f"{done.redriven} {word}", done)
     _tell_failures(done.failures, done.redriven)
 

@@ -47,7 +47,7 @@ def message(
     """
     if bool(message_id) == bool(key):
         raise click.UsageError("look up by --id or by --key")
-    found = client.look_up(topic, message_id, key, most, since, until)
+    found = client.messages.look_up(topic, message_id, key, most, since, until)
     _show(output, found.deliveries)
     if not found.deliveries:
         output.note(f"no message of {topic} has this {'id' if message_id else 'key'}")
@@ -72,7 +72,7 @@ def peek(
       popmq peek orders billing
       popmq peek orders billing --max 1 --json
     """
-    shown = client.peek(topic, group, most, tag=tag, sql=sql)
+    shown = client.messages.peek(topic, group, most, tag=tag, sql=sql)
     _show(output, shown)
     if not shown:
         output.note(f"no message for {group} in {topic}")
@@ -93,7 +93,7 @@ def sessions(client: popmq.Client, output: Output, group: str) -> None:
       popmq sessions
       popmq sessions billing --json
     """
-    output.listing("Sessions", SESSION_COLUMNS, client.sessions(group, recent=True), _session_row)
+    output.listing("Sessions", SESSION_COLUMNS, client.sessions.list(group, recent=True), _session_row)
 
 
 def _show(output: Output, deliveries: Sequence[popmq.Delivery]) -> None:

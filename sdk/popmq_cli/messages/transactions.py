@@ -37,7 +37,7 @@ def list_(client: popmq.Client, output: Output, topic: str, most: int) -> None:
       popmq transactions list
       popmq transactions list payments --json
     """
-    shown = client.list_transactions(topic, most)
+    shown = client.transactions.list(topic, most)
     output.listing("Half messages", COLUMNS, shown.messages, _row)
     if shown.total > len(shown.messages):
         output.note(f"{shown.total - len(shown.messages)} more: raise --max")
@@ -86,7 +86,7 @@ def redrive(client: popmq.Client, output: Output, chosen: Chosen) -> None:
 
 
 def _end(client: popmq.Client, output: Output, transaction_ids: tuple[str, ...], resolution: Resolution) -> None:
-    receipts = client.end_transaction(transaction_ids, resolution)
+    receipts = client.transactions.end(transaction_ids, resolution)
     if output.as_json:
         output.objects(receipts)
     else:

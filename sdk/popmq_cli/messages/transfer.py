@@ -48,7 +48,7 @@ def export_(client: popmq.Client, output: Output, topic: str, target: str, force
         raise click.UsageError(f"{target} exists: name another file, or replace it with --force")
     if os.path.lexists(target) and not (os.path.islink(target) or os.path.isfile(target)):
         raise click.UsageError(f"{target} is not a regular file: name another, or - for standard output")
-    ends = {queue.queue: queue.max_offset for queue in client.stats(topic).topics[0].queues}
+    ends = {queue.queue: queue.max_offset for queue in client.broker.stats(topic).topics[0].queues}
     with _created(target) as file:
         writer = rows.parquet_writer if target.endswith(_PARQUET) else rows.json_writer
         written = 0
@@ -65,7 +65,7 @@ def _stored(client: popmq.Client, topic: str, ends: dict[int, int]) -> Iterator[
     for queue, end in ends.items():
         offset = 0
         while offset < end:
-            page = client.browse(topic, queue, offset, BATCH)
+            page = client.messages.browse(topic, queue, offset, BATCH)
             yield from (delivery for delivery in page.deliveries if delivery.offset < end)
             if page.next_offset <= offset:
                 break

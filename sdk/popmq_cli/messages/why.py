@@ -62,7 +62,7 @@ def why(client: popmq.Client, output: Output, message_id: str, topic: str, group
       popmq why 0f3a-1 --topic orders --group billing
       popmq why 0f3a-1 --json | jq '.groups[].state'
     """
-    lives = client.why(message_id, topic, group)
+    lives = client.messages.why(message_id, topic, group)
     if output.as_json:
         output.objects(lives)
         return

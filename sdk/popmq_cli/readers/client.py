@@ -26,7 +26,7 @@ def stack(client: popmq.Client, output: Output, client_id: str) -> None:
     Examples:
       popmq client stack worker-1@4711@0@8x2
     """
-    _show(output, client.client_stack(client_id))
+    _show(output, client.sessions.stack(client_id))
 
 
 @client.command()
@@ -42,7 +42,7 @@ def verify(client: popmq.Client, output: Output, client_id: str, topic: str, que
     Examples:
       popmq client verify worker-1@4711@0@8x2 orders --offset 17
     """
-    _show(output, client.verify_message(client_id, topic, queue, offset))
+    _show(output, client.sessions.verify_message(client_id, topic, queue, offset))
 
 
 def _show(output: Output, answer: popmq.ClientAnswer) -> None:

@@ -90,7 +90,7 @@ def create(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
       popmq group create eu --sql "orders=region = 'eu'" --filter "parcels=eu || ch"
     """
     filters = _filters(given)
-    made = client.create_group(name, **_settings(given))
+    made = client.groups.create(name, **_settings(given))
     _set_filters(client, name, filters)
     output.done(f"group {made.name}: at most {made.max_attempts} attempts", made)
 
@@ -112,7 +112,7 @@ def update(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
       popmq group update billing --no-consume-enable
     """
     filters = _filters(given)
-    changed = client.update_group(name, **_settings(given))
+    changed = client.groups.update(name, **_settings(given))
     _set_filters(client, name, filters)
     output.done(f"group {changed.name} is changed", changed)
 
@@ -127,7 +127,7 @@ def list_(client: popmq.Client, output: Output) -> None:
       popmq group list
       popmq group list --json | jq -r .name
     """
-    output.listing("Groups", COLUMNS, client.list_groups(), _row)
+    output.listing("Groups", COLUMNS, client.groups.list(), _row)
 
 
 @group.command()
@@ -142,7 +142,11 @@ def describe(client: popmq.Client, output: Output, name: str) -> None:
     Examples:
       popmq group describe billing
     """
-    shown, read, numbers = client.get_group(name), client.subscriptions(name), client.stats(group=name).groups
+    shown, read, numbers = (
+        client.groups.get(name),
+        client.groups.subscriptions(name),
+        client.broker.stats(group=name).groups,
+    )
     if output.as_json:
         output.objects([{"group": shown, "subscriptions": read, "stats": numbers}])
         return
@@ -164,9 +168,9 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     Examples:
       popmq group delete billing --yes
     """
-    client.get_group(name)
+    client.groups.get(name)
     sure(f"Delete group {name}, with its positions and dead letters?", yes)
-    client.delete_group(name)
+    client.groups.delete(name)
     output.note(f"group {name} is deleted")
 
 
@@ -220,7 +224,7 @@ def _filters(given: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 def _set_filters(client: popmq.Client, group: str, filters: dict[str, dict[str, str]]) -> None:
     for topic, expression in filters.items():
-        client.set_filter(topic, group, **expression)
+        client.groups.set_filter(topic, group, **expression)
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:

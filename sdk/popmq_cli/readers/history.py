@@ -80,7 +80,7 @@ def history(client: popmq.Client, output: Output, topic: str, group: str, of_gro
     """
     if group and of_group:
         raise click.UsageError("name the group once: as an argument or as an option")
-    shown = client.history(topic, group or of_group)
+    shown = client.broker.history(topic, group or of_group)
     if output.as_json:
         output.objects([shown])
         return

@@ -36,7 +36,7 @@ def end(client: popmq.Client, output: Output, group: str, lease_id: str) -> None
       popmq leases list --group billing --json | jq -r .lease_id
       popmq leases end billing 17
     """
-    output.note(f"ended; {client.end_lease(group, lease_id)} messages come again")
+    output.note(f"ended; {client.leases.end(group, lease_id)} messages come again")
 
 
 @leases.command("list")
@@ -55,7 +55,7 @@ def list_(client: popmq.Client, output: Output, group: str, topic: str, most: in
       popmq leases list
       popmq leases list --group billing --json
     """
-    shown = client.leases(group, topic, most)
+    shown = client.leases.list(group, topic, most)
     output.listing("Leased", COLUMNS, shown.leases, _row)
     if shown.total > len(shown.leases):
         output.note(f"{shown.total - len(shown.leases)} more: raise --max")

@@ -34,7 +34,7 @@ def list_(client: popmq.Client, output: Output, topic: str, group: str, stopped:
       popmq message-groups list accounts billing
       popmq message-groups list accounts billing --stopped --json
     """
-    shown = client.list_message_groups(topic, group, most, stopped)
+    shown = client.message_groups.list(topic, group, most, stopped)
     output.listing("Message groups", COLUMNS, shown.message_groups, _row)
     output.note(f"{counted(shown.waiting, 'message')} waiting, {counted(shown.stopped, 'message group')} stopped")
 
@@ -55,7 +55,7 @@ def resume(client: popmq.Client, output: Output, topic: str, group: str, message
       popmq message-groups resume accounts billing customer-7
       popmq message-groups resume accounts billing customer-7 --dead-letter
     """
-    client.resume_message_group(topic, group, message_group, dead_letter)
+    client.message_groups.resume(topic, group, message_group, dead_letter)
     output.note(f"{message_group} goes on, {'without' if dead_letter else 'with'} its head")
 
 

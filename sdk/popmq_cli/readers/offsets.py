@@ -44,7 +44,7 @@ def show(client: popmq.Client, output: Output, topic: str, group: str, at: datet
       popmq offsets show orders billing
       popmq offsets show orders billing --at 2026-01-31T12:00
     """
-    shown = client.query_offsets(topic, group, at)
+    shown = client.offsets.query(topic, group, at)
     columns = COLUMNS if at is None else [*COLUMNS, "AT TIME#"]
     output.listing(f"Offsets of {group or 'queues'} in {topic}", columns, shown, lambda row: _row(row, at is not None))
 
@@ -72,9 +72,9 @@ def reset(
     if (to is None) == (not queues):
         raise click.UsageError("say where to: --to, or --queue for some queues")
     where = dict(_pair(text) for text in queues) if to is None else start_of(to, "--to")
-    client.get_group(group)
+    client.groups.get(group)
     sure(f"Move {group} in {topic}, and drop its leases and retries there?", yes)
-    _moved(output, topic, group, client.reset_offsets(topic, group, where))
+    _moved(output, topic, group, client.offsets.reset(topic, group, where))
 
 
 @offsets.command()
@@ -90,9 +90,9 @@ def clone(client: popmq.Client, output: Output, topic: str, from_group: str, gro
     Examples:
       popmq offsets clone orders billing audit --yes
     """
-    client.get_group(group)
+    client.groups.get(group)
     sure(f"Move {group} in {topic} to where {from_group} is?", yes)
-    _moved(output, topic, group, client.clone_offsets(topic, from_group, group))
+    _moved(output, topic, group, client.offsets.clone(topic, from_group, group))
 
 
 @click.command()
@@ -125,10 +125,10 @@ def mode(
     """
     if mode is not None:
         where = None if start is None else start_of(start, "--start")
-        read = client.set_consume_mode(topic, group, mode, share_number, where)
+        read = client.groups.set_consume_mode(topic, group, mode, share_number, where)
         output.done(f"{group} reads {topic} by {read.mode}", read)
         return
-    known = [read for read in client.subscriptions(group) if read.topic == topic]
+    known = [read for read in client.groups.subscriptions(group) if read.topic == topic]
     output.listing("", SUBSCRIPTION_COLUMNS, known or [popmq.Subscription(topic)], subscription_row)
 
 

@@ -35,7 +35,7 @@ def list_(client: popmq.Client, output: Output, group: str) -> None:
       popmq owners list
       popmq owners list billing
     """
-    output.listing("Owners", COLUMNS, client.owners(group), _row)
+    output.listing("Owners", COLUMNS, client.owners.list(group), _row)
 
 
 @owners.command()
@@ -53,7 +53,7 @@ def release(client: popmq.Client, output: Output, group: str, owner: str, yes: b
       popmq owners release billing nightly-report --yes
     """
     sure(f"Make what {owner} holds visible to others?", yes)
-    count = client.release_owner(group, owner)
+    count = client.owners.release(group, owner)
     output.done(
         f"{counted(count, 'message')} of {owner} released",
         {"group": group, "owner": owner, "released": count},

@@ -69,7 +69,7 @@ def create(
     """
     content = sys.stdin.buffer.read() if body is None else body.encode()
     message = popmq.Message(content, properties=dict(pair(text) for text in properties), **fields)
-    made = client.create_schedule(name, cron, topic, message, tz=tz, missed=missed)
+    made = client.schedules.create(name, cron, topic, message, tz=tz, missed=missed)
     output.done(f"schedule {name}: next at {moment(made.next_ms)}", made)
 
 
@@ -83,7 +83,7 @@ def list_(client: popmq.Client, output: Output) -> None:
       popmq schedule list
       popmq schedule list --json | jq -r .name
     """
-    output.listing("Schedules", COLUMNS, client.list_schedules(), _row)
+    output.listing("Schedules", COLUMNS, client.schedules.list(), _row)
 
 
 @schedule.command()
@@ -99,7 +99,7 @@ def show(client: popmq.Client, output: Output, name: str, upcoming: int) -> None
     Examples:
       popmq schedule show report --next 10
     """
-    found = client.get_schedule(name, upcoming)
+    found = client.schedules.get(name, upcoming)
     if output.as_json:
         output.objects([found])
         return
@@ -130,7 +130,7 @@ def pause(client: popmq.Client, output: Output, name: str) -> None:
     Examples:
       popmq schedule pause report
     """
-    output.done(f"schedule {name} is paused", client.pause_schedule(name))
+    output.done(f"schedule {name} is paused", client.schedules.pause(name))
 
 
 @schedule.command()
@@ -143,7 +143,7 @@ def resume(client: popmq.Client, output: Output, name: str) -> None:
     Examples:
       popmq schedule resume report
     """
-    found = client.resume_schedule(name)
+    found = client.schedules.resume(name)
     output.done(f"schedule {name}: next at {moment(found.next_ms)}", found)
 
 
@@ -157,7 +157,7 @@ def run(client: popmq.Client, output: Output, name: str) -> None:
     Examples:
       popmq schedule run report
     """
-    message_id = client.run_schedule(name)
+    message_id = client.schedules.run(name)
     output.done(f"message {message_id} is sent", {"message_id": message_id})
 
 
@@ -172,9 +172,9 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     Examples:
       popmq schedule delete report --yes
     """
-    client.get_schedule(name)
+    client.schedules.get(name)
     sure(f"Delete schedule {name}?", yes)
-    client.delete_schedule(name)
+    client.schedules.delete(name)
     output.note(f"schedule {name} is deleted")
 
 

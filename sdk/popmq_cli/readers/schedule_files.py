@@ -29,7 +29,7 @@ def export_(client: popmq.Client, output: Output, target: IO[str]) -> None:
       popmq schedule export schedules.jsonl
       popmq schedule export - --endpoint old:8081 | popmq schedule import - --endpoint new:8081
     """
-    found = client.list_schedules()
+    found = client.schedules.list()
     for each in found:
         held = {name: getattr(each, name) for name in SETTINGS} | {
             "message": rows.json_of(rows.fields_of(each.message))
@@ -83,11 +83,11 @@ def _make(client: popmq.Client, number: int, held: dict[str, Any]) -> None:
     paused = bool(held.pop("paused", False))
     name = held["name"]
     try:
-        there = client.create_schedule(**held)
+        there = client.schedules.create(**held)
     except popmq.PopMQError as error:
         error.message = f"line {number}: schedule {name!r}: {error.message}"
         raise
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"line {number} is not a schedule: {error}") from None
     if paused and not there.paused:
-        client.pause_schedule(name)
+        client.schedules.pause(name)

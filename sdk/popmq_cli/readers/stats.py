@@ -72,7 +72,7 @@ def stats(
     topic, group = topic or of_topic, group or of_group
     shown = 0
     while True:
-        numbers = client.stats(topic, group)
+        numbers = client.broker.stats(topic, group)
         if watch and sys.stdout.isatty() and not output.as_json:
             click.echo(CLEAR, nl=False)
         _show(output, numbers)

@@ -86,10 +86,10 @@ def _ask(client: popmq.Client, screen: Screen) -> Numbers:
     """The broker's current numbers. Raises PopMQError."""
     leases, sessions = popmq.Leases((), 0), list[popmq.ClientSession]()
     if screen.name == "leases":
-        leases = client.leases(screen.group, screen.topic, LEASES)
-        sessions = client.sessions(screen.group, recent=True)
+        leases = client.leases.list(screen.group, screen.topic, LEASES)
+        sessions = client.sessions.list(screen.group, recent=True)
     topic = screen.topic if screen.name == "groups" else ""
-    return Numbers(client.stats(topic), leases, sessions, int(time.time() * 1000))
+    return Numbers(client.broker.stats(topic), leases, sessions, int(time.time() * 1000))
 
 
 def _ask_again(client: popmq.Client, screen: Screen, before: Numbers) -> Numbers:

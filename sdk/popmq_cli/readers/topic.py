@@ -83,7 +83,7 @@ def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: i
     """
     permission: Any = given["permission"] or "READ_WRITE"
     retention, quota, unique_ids, lite = _changed(popmq.Topic(name), given)
-    made = client.create_topic(name, queues, kind, retention, quota, unique_ids or 0.0, lite, permission)
+    made = client.topics.create(name, queues, kind, retention, quota, unique_ids or 0.0, lite, permission)
     output.done(f"topic {made.name}: {made.queues} queues", made)
 
 
@@ -103,8 +103,8 @@ def update(client: popmq.Client, output: Output, name: str, queues: int | None, 
       popmq topic update orders --keep 7d --quota-send 1000
       popmq topic update orders --permission READ_ONLY
     """
-    settings = _changed(client.get_topic(name), given)
-    changed = client.update_topic(name, queues, *settings, permission=given["permission"])
+    settings = _changed(client.topics.get(name), given)
+    changed = client.topics.update(name, queues, *settings, permission=given["permission"])
     output.done(f"topic {changed.name}: {changed.queues} queues, {_retention(changed.retention)}", changed)
 
 
@@ -119,7 +119,7 @@ def list_(client: popmq.Client, output: Output, with_dead_letters: bool) -> None
       popmq topic list
       popmq topic list --json | jq -r .name
     """
-    output.listing("Topics", COLUMNS, client.list_topics(dead_letter_topics=with_dead_letters), _row)
+    output.listing("Topics", COLUMNS, client.topics.list(dead_letter_topics=with_dead_letters), _row)
 
 
 @topic.command()
@@ -135,7 +135,7 @@ def describe(client: popmq.Client, output: Output, name: str) -> None:
     Examples:
       popmq topic describe orders
     """
-    shown, numbers = client.get_topic(name), client.stats(topic=name)
+    shown, numbers = client.topics.get(name), client.broker.stats(topic=name)
     stats = numbers.topics[0]
     if output.as_json:
         output.objects([{"topic": shown, "stats": stats, "groups": numbers.groups}])
@@ -158,9 +158,9 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
       popmq topic delete orders --yes
     """
     with nothing_to_create():
-        client.get_topic(name)
+        client.topics.get(name)
     sure(f"Delete topic {name} and every message in it?", yes)
-    client.delete_topic(name)
+    client.topics.delete(name)
     output.note(f"topic {name} is deleted")
 
 
@@ -178,9 +178,9 @@ def purge(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
       popmq topic purge orders --yes
       popmq topic purge %DLQ%billing --yes
     """
-    client.get_topic(name)
+    client.topics.get(name)
     sure(f"Drop every message of topic {name}?", yes)
-    dropped = client.purge_topic(name)
+    dropped = client.topics.purge(name)
     output.done(f"{counted(dropped, 'message')} of {name} dropped", {"topic": name, "dropped": dropped})
 
 

@@ -15,9 +15,9 @@ from popmq import errors
 UNKNOWN = re.compile(r"there is no (?:topic|group|schedule) '(.+)'$")
 LIKENESS = 0.75
 _LISTS: dict[type[errors.PopMQError], Callable[[popmq.Client], Any]] = {
-    errors.TopicNotFound: lambda client: client.list_topics(),
-    errors.GroupNotFound: lambda client: client.list_groups(),
-    errors.ScheduleNotFound: lambda client: client.list_schedules(),
+    errors.TopicNotFound: lambda client: client.topics.list(),
+    errors.GroupNotFound: lambda client: client.groups.list(),
+    errors.ScheduleNotFound: lambda client: client.schedules.list(),
 }
 
 

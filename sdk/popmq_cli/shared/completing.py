@@ -16,17 +16,17 @@ ANSWER_S = 0.5
 
 def topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of topics with this prefix."""
-    return _names(context, incomplete, lambda client: client.list_topics())
+    return _names(context, incomplete, lambda client: client.topics.list())
 
 
 def groups(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of groups with this prefix."""
-    return _names(context, incomplete, lambda client: client.list_groups())
+    return _names(context, incomplete, lambda client: client.groups.list())
 
 
 def schedules(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of schedules with this prefix."""
-    return _names(context, incomplete, lambda client: client.list_schedules())
+    return _names(context, incomplete, lambda client: client.schedules.list())
 
 
 def _names(

@@ -48,7 +48,7 @@ KEYS: Columns[popmq.AccessKey] = {
 async def sessions(ask: Ask) -> dict[str, Any]:
     """Clients with a session, and those that called lately, of one group or all; all need the right admin."""
     group = ask.value("group")
-    found, refusal = await tried(ask.client.sessions(group, recent=True), ())
+    found, refusal = await tried(ask.client.sessions.list(group, recent=True), ())
     listed = sorted(found, key=lambda one: (one.group, one.client_id, one.host))
     order = ordered(listed, SESSIONS, ask.value("sort"))
     return {"rows": paged(order.items, ask.value("page")), "order": order, "group": group, "refusal": refusal}
@@ -57,21 +57,21 @@ async def sessions(ask: Ask) -> dict[str, Any]:
 async def leases(ask: Ask) -> dict[str, Any]:
     """Leases, and messages in backoff, soonest first; of a group, of a topic, or all, which needs the right admin."""
     group, topic = ask.value("group"), ask.value("topic")
-    found, refusal = await tried(ask.client.leases(group, topic, LEASES_SHOWN), popmq.Leases((), 0))
+    found, refusal = await tried(ask.client.leases.list(group, topic, LEASES_SHOWN), popmq.Leases((), 0))
     order = ordered(found.leases, LEASES, ask.value("sort"))
     return {"order": order, "total": found.total, "group": group, "topic": topic, "refusal": refusal}
 
 
 async def end_lease(ask: Ask) -> Outcome:
     """Ends a lease before its deadline. Raises HandleLapsed when it is over, InvalidField, GroupNotFound."""
-    messages = await ask.client.end_lease(ask.given("group"), ask.given("lease_id"))
+    messages = await ask.client.leases.end(ask.given("group"), ask.given("lease_id"))
     sentence = f"The lease is over; {counted(messages, 'message')} that it had not finished will be delivered again."
     return Outcome(sentence, ask.back("/leases"))
 
 
 async def keys(ask: Ask) -> dict[str, Any]:
     """The access keys and their rights: all for the right admin, else the caller's. They are changed in their file."""
-    found = await ask.client.access_keys()
+    found = await ask.client.access_keys.list()
     order = ordered(found.access_keys, KEYS, ask.value("sort"))
     rows = paged(order.items, ask.value("page"))
     return {"rows": rows, "order": order, "enabled": found.enabled, "caller": found.caller}
@@ -80,7 +80,7 @@ async def keys(ask: Ask) -> dict[str, Any]:
 async def owners(ask: Ask) -> dict[str, Any]:
     """Owners, their messages, and the backlog of their groups, which shows the lag of a Spark query."""
     group = ask.value("group")
-    found, refusal = await tried(ask.client.owners(group), ())
+    found, refusal = await tried(ask.client.owners.list(group), ())
     rows = sorted(found, key=lambda one: (one.group, one.owner))
     behind: dict[str, int] = {}
     oldest: dict[str, float] = {}
@@ -107,6 +107,6 @@ async def owners(ask: Ask) -> dict[str, Any]:
 async def release_owner(ask: Ask) -> Outcome:
     """Ends an owner's lease, as `popmq owners release` does. Raises OwnerNotFound, GroupNotFound."""
     group, owner = ask.given("group"), ask.given("owner")
-    released = await ask.client.release_owner(group, owner)
+    released = await ask.client.owners.release(group, owner)
     what = f"{counted(released, 'message')} that it held will be delivered again"
     return Outcome(f"{owner} is released: {what}.", ask.back("/owners"))

@@ -55,7 +55,7 @@ async def of_group(ask: Ask) -> dict[str, Any]:
     group, origin, reason = ask.value("group"), ask.value("origin"), ask.value("reason")
     found = Scanned([], 0, 0, True) if ask.live else await _scan(ask, group, origin, reason)
     first_page = not (ask.live or origin or reason or ask.place("offset"))
-    reasons = (await tried(ask.client.dead_letter_reasons(group), []))[0] if first_page else []
+    reasons = (await tried(ask.client.dead_letters.reasons(group), []))[0] if first_page else []
     rows = by_group((await ask.login.numbers.stats()).groups).get(group, [])
     total = max((row.dead for row in rows), default=0)
     return {
@@ -81,7 +81,7 @@ async def _scan(ask: Ask, group: str, origin: str, reason: str) -> Scanned:
     shown: list[popmq.Delivery] = []
     offset, following, fitting, looked_at = begin, 0, 0, 0
     while True:
-        page = await ask.client.browse(topic, 0, offset, piece)
+        page = await ask.client.messages.browse(topic, 0, offset, piece)
         for one in page.deliveries:
             if fits(one, origin, reason):
                 fitting += 1
@@ -105,7 +105,7 @@ def page_of(group: str, origin: str = "", reason: str = "") -> str:
 async def redrive(ask: Ask) -> Outcome:
     """Delivers the dead letters again whose boxes are ticked. Raises InvalidField, GroupNotFound."""
     group = ask.given("group")
-    done = await ask.client.redrive(group, _ticked(ask))
+    done = await ask.client.dead_letters.redrive(group, _ticked(ask))
     failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
     return Outcome(f"Delivered again: {counted(done.redriven, 'dead letter')}.{failed}", ask.back(page_of(group)))
 
@@ -115,7 +115,7 @@ async def discard(ask: Ask) -> Outcome:
     group, by_reason = ask.given("group"), "reason" in ask.form
     offsets = [] if by_reason else _ticked(ask)
     reason = next(iter(ask.form["reason"])) if by_reason else None
-    done = await ask.client.discard(group, offsets, reason=reason)
+    done = await ask.client.dead_letters.discard(group, offsets, reason=reason)
     failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
     return Outcome(f"Discarded: {counted(done.discarded, 'dead letter')}.{failed}", ask.back(page_of(group)))
 
@@ -134,7 +134,7 @@ async def redrive_all(ask: Ask) -> Outcome:
     running = ask.login.redrives.get(group)
     if running and running.running:
         raise wrong("group", f"dead letters of {group} are being delivered already: wait until that is done")
-    await ask.client.get_group(group)
+    await ask.client.groups.get(group)
     order = ask.login.redrives[group] = Redrive(ask.client, group, origin, reason)
     order.start()
     return Outcome(f"Dead letters of {group} are being delivered again.", page_of(group, origin, reason))

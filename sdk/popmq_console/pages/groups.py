@@ -33,7 +33,7 @@ TOPICS: Columns[popmq.GroupStats] = {
 async def groups(ask: Ask) -> dict[str, Any]:
     """The list, filtered by a part of the name, by name or by a number."""
     part = ask.value("q")
-    settings = [one for one in await ask.client.list_groups() if part.lower() in one.name.lower()]
+    settings = [one for one in await ask.client.groups.list() if part.lower() in one.name.lower()]
     rows = by_group((await ask.login.numbers.stats()).groups)
     totals = {one.name: sums(rows.get(one.name, [])) for one in settings}
     columns: Columns[popmq.Group] = {
@@ -66,14 +66,14 @@ def sums(rows: list[popmq.GroupStats]) -> dict[str, float]:
 async def group(ask: Ask) -> dict[str, Any]:
     """One group. Raises GroupNotFound."""
     name = ask.value("name")
-    settings = await ask.client.get_group(name)
-    stats = await ask.client.stats(group=name)
+    settings = await ask.client.groups.get(name)
+    stats = await ask.client.broker.stats(group=name)
     order = ordered(stats.groups, TOPICS, ask.value("sort"))
     return {
         "group": settings,
         "order": order,
         "rows": [(row, backlog(row)) for row in order.items],
-        "subscriptions": {one.topic: one for one in await ask.client.subscriptions(name)},
+        "subscriptions": {one.topic: one for one in await ask.client.groups.subscriptions(name)},
         "dead": max((row.dead for row in stats.groups), default=0),
         **await charts.drawn(ask, charts.of_group, group=name),
     }
@@ -89,7 +89,7 @@ async def create(ask: Ask) -> Outcome:
     start = ask.given("start")
     if start not in ("earliest", "latest"):
         raise wrong("start", f"a group starts earliest or latest, not {start!r}")
-    group = await ask.client.create_group(
+    group = await ask.client.groups.create(
         ask.given("name"),
         max_attempts=ask.number("max_attempts", 1) or 17,
         invisible=ask.given("invisible") or "60s",
@@ -103,7 +103,7 @@ async def change(ask: Ask) -> Outcome:
     """Changes the settings of a group. Raises InvalidField, GroupNotFound."""
     name = ask.given("name")
     backoff = ask.given("backoff").replace(",", " ").split()
-    await ask.client.update_group(
+    await ask.client.groups.update(
         name,
         max_attempts=ask.number("max_attempts", 1),
         backoff=backoff or None,
@@ -117,7 +117,7 @@ async def change(ask: Ask) -> Outcome:
 async def pause(ask: Ask) -> Outcome:
     """Stops the group's pops and pulls, or lets them go on. Raises GroupNotFound."""
     name, paused = ask.given("name"), ask.given("paused") == "yes"
-    await ask.client.update_group(name, consume_enable=not paused)
+    await ask.client.groups.update(name, consume_enable=not paused)
     return Outcome(f"{name} is {'paused: it gets no messages' if paused else 'reading again'}.", page_of(name))
 
 
@@ -125,7 +125,7 @@ async def delete(ask: Ask) -> Outcome:
     """Removes the group, once its name is typed. Raises InvalidField, GroupNotFound."""
     name = ask.given("name")
     ask.confirm(name)
-    await ask.client.delete_group(name)
+    await ask.client.groups.delete(name)
     return Outcome(f"The group {name} is deleted.", "/groups")
 
 
@@ -134,7 +134,7 @@ async def reset(ask: Ask) -> Outcome:
     name, topic, to = ask.given("name"), ask.given("topic"), ask.given("to")
     ask.confirm(name)
     start = _start(to, ask.given("at"))
-    await ask.client.reset_offsets(topic, name, start)
+    await ask.client.offsets.reset(topic, name, start)
     return Outcome(f"{name} reads {topic} from {start} on.", page_of(name))
 
 
@@ -146,5 +146,5 @@ def _start(to: str, at: str) -> Start:
 async def filter(ask: Ask) -> Outcome:
     """Replaces the filter of a group in a topic. Raises InvalidFilter, InvalidField, TopicNotFound, GroupNotFound."""
     name, topic = ask.given("name"), ask.given("topic")
-    await ask.client.set_filter(topic, name, tag=ask.given("tag") or None, sql=ask.given("sql") or None)
+    await ask.client.groups.set_filter(topic, name, tag=ask.given("tag") or None, sql=ask.given("sql") or None)
     return Outcome(f"{name} has another filter in {topic}.", page_of(name))

@@ -38,7 +38,9 @@ HALF: Columns[popmq.HalfMessage] = {
 async def delayed(ask: Ask) -> dict[str, Any]:
     """Delayed messages of a topic, or of all, soonest first. Raises TopicNotFound."""
     topic = ask.value("topic")
-    found, refusal = await tried(ask.client.list_delayed(topic, max_messages=SHOWN), popmq.DelayedMessages((), 0))
+    found, refusal = await tried(
+        ask.client.messages.list_delayed(topic, max_messages=SHOWN), popmq.DelayedMessages((), 0)
+    )
     order = ordered(found.messages, DELAYED, ask.value("sort"))
     return {"order": order, "total": found.total, "topic": topic, "refusal": refusal}
 
@@ -46,14 +48,14 @@ async def delayed(ask: Ask) -> dict[str, Any]:
 async def recall(ask: Ask) -> Outcome:
     """Takes a delayed message back. Raises MessageNotFound when it was delivered meanwhile."""
     topic = ask.given("topic")
-    message_id = await ask.client.recall(topic, ask.given("handle"))
+    message_id = await ask.client.messages.recall(topic, ask.given("handle"))
     return Outcome(f"{message_id} is recalled and will not be delivered.", ask.back("/delayed"))
 
 
 async def transactions(ask: Ask) -> dict[str, Any]:
     """Half messages of a topic, or of all, in each topic oldest first. Raises TopicNotFound."""
     topic = ask.value("topic")
-    found, refusal = await tried(ask.client.list_transactions(topic, SHOWN), popmq.HalfMessages((), 0))
+    found, refusal = await tried(ask.client.transactions.list(topic, SHOWN), popmq.HalfMessages((), 0))
     order = ordered(found.messages, HALF, ask.value("sort"))
     return {"order": order, "total": found.total, "topic": topic, "refusal": refusal}
 
@@ -63,7 +65,7 @@ async def end(ask: Ask) -> Outcome:
     resolution = ask.given("resolution")
     if resolution not in ("commit", "rollback"):
         raise wrong("resolution", f"{resolution!r} is neither commit nor rollback")
-    await ask.client.end_transaction(ask.given("transaction"), cast(Resolution, resolution))
+    await ask.client.transactions.end(ask.given("transaction"), cast(Resolution, resolution))
     what = "committed" if resolution == "commit" else "rolled back"
     return Outcome(f"The half message is {what}.", ask.back("/half"))
 
@@ -72,7 +74,7 @@ async def message_groups(ask: Ask) -> dict[str, Any]:
     """Waiting message groups of FIFO topics: each group and topic that has some, or those of one pair."""
     group, topic = ask.value("group"), ask.value("topic")
     if group and topic:
-        found = await ask.client.list_message_groups(topic, group, SHOWN, bool(ask.value("stopped")))
+        found = await ask.client.message_groups.list(topic, group, SHOWN, bool(ask.value("stopped")))
         return {"group": group, "topic": topic, "pairs": [], "found": found, "stopped": ask.value("stopped")}
     stats = await ask.login.numbers.stats()
     pairs = [row for row in stats.groups if row.waiting or row.stopped]
@@ -83,6 +85,6 @@ async def resume(ask: Ask) -> Outcome:
     """Lets a stopped message group go on. Raises MessageNotFound when it is not stopped."""
     group, topic, name = ask.given("group"), ask.given("topic"), ask.given("message_group")
     dead_letter = ask.given("how") == "dead-letter"
-    await ask.client.resume_message_group(topic, group, name, dead_letter)
+    await ask.client.message_groups.resume(topic, group, name, dead_letter)
     what = "its first message is a dead letter now" if dead_letter else "its first message is tried again"
     return Outcome(f"{name} goes on; {what}.", ask.back(address("/message-groups", group=group, topic=topic)))

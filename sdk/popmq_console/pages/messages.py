@@ -46,14 +46,16 @@ async def messages(ask: Ask) -> dict[str, Any]:
 async def _found(ask: Ask, topic: str) -> Found:
     """(messages, a sentence about further ones, the fields that show them)."""
     if ask.value("id") or ask.value("key"):
-        found = await ask.client.look_up(topic, "" if ask.value("key") else ask.value("id"), ask.value("key"), SHOWN)
+        found = await ask.client.messages.look_up(
+            topic, "" if ask.value("key") else ask.value("id"), ask.value("key"), SHOWN
+        )
         return list(found.deliveries), "There are more, older ones." if found.more else "", {}
     if ask.value("at"):
         return await _since(ask, topic, moment_of(ask.value("at")), ask.value("after"))
     if not topic.startswith(RETRIES) and not ask.value("queue") and not ask.value("offset"):
         return await _newest(ask, topic)
     queue = ask.place("queue", UINT32_MAX)
-    page = await ask.client.browse(topic, queue, ask.place("offset"), SHOWN)
+    page = await ask.client.messages.browse(topic, queue, ask.place("offset"), SHOWN)
     more = page.next_offset < page.max_offset
     following = {"topic": topic, "queue": str(queue), "offset": str(page.next_offset)} if more else {}
     sentence = f"Queue {queue}: offsets {page.min_offset:,} to {page.max_offset:,}, the last one not included."
@@ -66,7 +68,7 @@ async def _newest(ask: Ask, topic: str) -> Found:
     A text is looked for in id, body, tag, key, property, message group and dead-letter reason.
     """
     search = ask.value("q")
-    page = await ask.client.browse(
+    page = await ask.client.messages.browse(
         topic, max_messages=SHOWN, order="newest", search=search, page_token=ask.value("after")
     )
     looked_at = (whole(ask.value("looked_at")) or 0) + page.looked_at
@@ -90,7 +92,9 @@ async def _since(ask: Ask, topic: str, at: datetime, after: str) -> Found:
         later = await _starts(ask, topic, at + timedelta(milliseconds=1))
         starts = {each: later.get(each, 0) if each < queue else place for each, place in starts.items()}
         starts[queue] = offset + 1
-    pages = await asyncio.gather(*(ask.client.browse(topic, each, place, SHOWN) for each, place in starts.items()))
+    pages = await asyncio.gather(
+        *(ask.client.messages.browse(topic, each, place, SHOWN) for each, place in starts.items())
+    )
     found = (one for page in pages for one in page.deliveries)
     rows = sorted(found, key=lambda one: (one.stored_ms, one.queue, one.offset))[:SHOWN]
     if len(rows) < SHOWN:
@@ -103,7 +107,7 @@ async def _since(ask: Ask, topic: str, at: datetime, after: str) -> Found:
 
 async def _starts(ask: Ask, topic: str, at: datetime) -> dict[int, int]:
     """By queue, the offset of its first message that was stored at a time or later; its end when there is none."""
-    offsets = (await ask.client.query_offsets(topic, at=at))[:QUEUES_MAX]
+    offsets = (await ask.client.offsets.query(topic, at=at))[:QUEUES_MAX]
     return {one.queue: one.at_timestamp if one.at_timestamp >= 0 else one.max_offset for one in offsets}
 
 
@@ -114,7 +118,7 @@ async def message(ask: Ask) -> dict[str, Any]:
     JSON if it is valid JSON, else as text, and in hex if it is not UTF-8.
     """
     topic, queue, offset = ask.value("topic"), ask.place("queue", UINT32_MAX), ask.place("offset")
-    page = await ask.client.browse(topic, queue, offset, 1)
+    page = await ask.client.messages.browse(topic, queue, offset, 1)
     delivery = next((one for one in page.deliveries if one.offset == offset), None)
     if delivery is None:
         raise popmq.errors.MessageNotFound(
@@ -135,7 +139,7 @@ async def _lives(ask: Ask, delivery: popmq.Delivery, topic: str) -> list[popmq.M
     """Of a dead letter: the life of the message that it was."""
     origin = delivery.dead_letter.topic if delivery.dead_letter else topic
     try:
-        return await ask.client.why(delivery.message_id, origin)
+        return await ask.client.messages.why(delivery.message_id, origin)
     except (popmq.errors.NotFound, popmq.errors.InvalidField):
         return []
 
@@ -143,5 +147,5 @@ async def _lives(ask: Ask, delivery: popmq.Delivery, topic: str) -> list[popmq.M
 async def why(ask: Ask) -> dict[str, Any]:
     """The lives of a message by its id."""
     message_id, topic = ask.value("id"), ask.value("topic")
-    lives, refusal = await tried(ask.client.why(message_id, topic), []) if message_id else ([], None)
+    lives, refusal = await tried(ask.client.messages.why(message_id, topic), []) if message_id else ([], None)
     return {"id": message_id, "topic": topic, "lives": lives, "refusal": refusal}

@@ -20,7 +20,7 @@ async def overview(ask: Ask) -> dict[str, Any]:
         "now": sums(stats),
         "store": stats.store,
         "topics": sum(not row.topic.startswith(HIDDEN) for row in stats.topics),
-        "groups": len(await ask.client.list_groups()),  # the numbers know only those that have named a topic
+        "groups": len(await ask.client.groups.list()),  # the numbers know only those that have named a topic
         "sessions": sum(row.sessions for row in stats.groups),
         **await charts.drawn(ask, charts.overview),
         "behind": [(row, backlog(row)) for row in behind[:ROWS]],

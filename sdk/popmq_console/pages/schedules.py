@@ -32,7 +32,7 @@ SCHEDULES: Columns[Schedule] = {
 async def schedules(ask: Ask) -> dict[str, Any]:
     """The list, by name, filtered by a part of the name or of the topic; needs the right admin."""
     part = ask.value("q").lower()
-    listed = [one for one in await ask.client.list_schedules() if part in one.name.lower() or part in one.topic.lower()]
+    listed = [one for one in await ask.client.schedules.list() if part in one.name.lower() or part in one.topic.lower()]
     order = ordered(listed, SCHEDULES, ask.value("sort"))
     rows = paged(order.items, ask.value("page"))
     return {"rows": rows, "order": order, "q": ask.value("q"), "missed": get_args(Missed)}
@@ -40,7 +40,7 @@ async def schedules(ask: Ask) -> dict[str, Any]:
 
 async def schedule(ask: Ask) -> dict[str, Any]:
     """One schedule. Raises ScheduleNotFound."""
-    found = await ask.client.get_schedule(ask.value("name"), UPCOMING)
+    found = await ask.client.schedules.get(ask.value("name"), UPCOMING)
     return {"schedule": found, "upcoming": occurrences(found)}
 
 
@@ -63,7 +63,7 @@ async def create(ask: Ask) -> Outcome:
     missed = ask.given("missed") or "once"
     if missed not in get_args(Missed):
         raise wrong("missed", f"{missed!r} is not one of {', '.join(get_args(Missed))}")
-    schedule = await ask.client.create_schedule(
+    schedule = await ask.client.schedules.create(
         ask.given("name"),
         ask.given("cron"),
         ask.given("topic"),
@@ -78,16 +78,16 @@ async def pause(ask: Ask) -> Outcome:
     """Leaves occurrences out, or goes on with the first one after now. Raises ScheduleNotFound."""
     name = ask.given("name")
     if ask.given("paused") == "yes":
-        await ask.client.pause_schedule(name)
+        await ask.client.schedules.pause(name)
         return Outcome(f"{name} is paused: its occurrences are left out.", page_of(name))
-    await ask.client.resume_schedule(name)
+    await ask.client.schedules.resume(name)
     return Outcome(f"{name} goes on.", page_of(name))
 
 
 async def run(ask: Ask) -> Outcome:
     """Sends the message of a schedule now, beside its occurrences. Raises ScheduleNotFound, and what a send raises."""
     name = ask.given("name")
-    message_id = await ask.client.run_schedule(name)
+    message_id = await ask.client.schedules.run(name)
     return Outcome(f"Sent as {message_id}.", page_of(name))
 
 
@@ -95,5 +95,5 @@ async def delete(ask: Ask) -> Outcome:
     """Removes the schedule, once the name is typed; what it has sent stays. Raises InvalidField, ScheduleNotFound."""
     name = ask.given("name")
     ask.confirm(name)
-    await ask.client.delete_schedule(name)
+    await ask.client.schedules.delete(name)
     return Outcome(f"The schedule {name} is deleted.", "/schedules")

@@ -71,8 +71,8 @@ async def topics(ask: Ask) -> dict[str, Any]:
 async def topic(ask: Ask) -> dict[str, Any]:
     """One topic. Raises TopicNotFound."""
     name = ask.value("name")
-    settings = await ask.client.get_topic(name)
-    stats = await ask.client.stats(topic=name)
+    settings = await ask.client.topics.get(name)
+    stats = await ask.client.broker.stats(topic=name)
     (numbers,) = stats.topics
     groups = ordered(stats.groups, GROUPS, ask.value("sort"))
     queues = ordered(numbers.queues, QUEUES, ask.value("queues"))
@@ -100,7 +100,7 @@ async def create(ask: Ask) -> Outcome:
         raise wrong("type", f"{kind!r} is not a topic type")
     keep = ask.duration("keep")
     retention = None if keep is None else popmq.Retention(keep=keep)
-    topic = await ask.client.create_topic(name, ask.number("queues", 1), cast(TopicType, kind), retention)
+    topic = await ask.client.topics.create(name, ask.number("queues", 1), cast(TopicType, kind), retention)
     return Outcome(f"The topic {topic.name} has {topic.queues} queues.", page_of(topic.name))
 
 
@@ -108,7 +108,7 @@ async def change(ask: Ask) -> Outcome:
     """Changes queues, retention and quota. Raises InvalidField, TopicNotFound."""
     name = ask.given("name")
     keep, most = ask.duration("keep"), ask.mebibytes("max_mib")
-    before = await ask.client.get_topic(name)
+    before = await ask.client.topics.get(name)
     retention = popmq.Retention(
         before.retention.keep if keep is None else keep,
         bool(ask.given("by_age")),
@@ -122,7 +122,7 @@ async def change(ask: Ask) -> Outcome:
     )
     queues = ask.number("queues", 1)
     wanted = queues if queues != before.queues else None
-    await ask.client.update_topic(name, wanted, retention, quota)
+    await ask.client.topics.update(name, wanted, retention, quota)
     return Outcome(f"The settings of {name} are changed.", page_of(name))
 
 
@@ -131,7 +131,7 @@ async def permit(ask: Ask) -> Outcome:
     name, permission = ask.given("name"), ask.given("permission")
     if permission not in get_args(Permission):
         raise wrong("permission", f"{permission!r} is not a permission")
-    await ask.client.update_topic(name, permission=cast(Permission, permission))
+    await ask.client.topics.update(name, permission=cast(Permission, permission))
     return Outcome(f"{name} is {permission} now.", page_of(name))
 
 
@@ -139,7 +139,7 @@ async def purge(ask: Ask) -> Outcome:
     """Drops all messages, once the name is typed. Raises InvalidField, TopicNotFound."""
     name = ask.given("name")
     ask.confirm(name)
-    dropped = await ask.client.purge_topic(name)
+    dropped = await ask.client.topics.purge(name)
     return Outcome(f"{dropped:,} messages of {name} are dropped.", page_of(name))
 
 
@@ -147,5 +147,5 @@ async def delete(ask: Ask) -> Outcome:
     """Removes the topic, once the name is typed. Raises InvalidField, TopicNotFound."""
     name = ask.given("name")
     ask.confirm(name)
-    await ask.client.delete_topic(name)
+    await ask.client.topics.delete(name)
     return Outcome(f"The topic {name} is deleted.", "/topics")

@@ -25,7 +25,7 @@ def is_known(client: popmq.Client, group: str, name: str, lease: float) -> bool:
     Asks by a renewal of the first generation: an owner that lives refuses it as fenced, or takes it.
     """
     try:
-        client.renew_owner(group, name, 1, lease)
+        client.owners.renew(group, name, 1, lease)
     except popmq.errors.Fenced:
         return True
     except (popmq.errors.OwnerNotFound, popmq.errors.GroupNotFound):
@@ -74,7 +74,7 @@ class Owner:
 
     def _attach(self, topic: str, start: Start) -> popmq.Attachment:
         options = self._options
-        return self._client.attach_owner(
+        return self._client.owners.attach(
             options.group, self.name, lease=options.invisible_time, topic=topic, start=start, create_group=True
         )
 
@@ -87,7 +87,7 @@ class Owner:
         if epoch <= self.acked_epoch:
             return
         options = self._options
-        finished = self._client.ack_up_to(options.group, self.name, self.generation, epoch)
+        finished = self._client.owners.ack_up_to(options.group, self.name, self.generation, epoch)
         self.acked_epoch = epoch
         if not finished.acked and not finished.torn:
             self.unread_epoch = epoch
@@ -107,9 +107,9 @@ class Owner:
     def _make_exclusive_group(self) -> None:
         group = self._options.group
         try:
-            self._client.create_group(group, exclusive_owner=True)
+            self._client.groups.create(group, exclusive_owner=True)
         except popmq.errors.AlreadyExists as error:
-            if not self._client.get_group(group).exclusive_owner:
+            if not self._client.groups.get(group).exclusive_owner:
                 raise OptionError(
                     f"popmq: exclusiveOwner = 'true', but the group {group} exists and lets others pop "
                     "messages that an owner held; change the group, or take another one"
@@ -120,7 +120,7 @@ class Owner:
         while not self._stopped.wait(options.invisible_time / RENEWALS_PER_LEASE):
             try:
                 with self._attaching:
-                    self._client.renew_owner(options.group, self.name, self.generation, options.invisible_time)
+                    self._client.owners.renew(options.group, self.name, self.generation, options.invisible_time)
             except (popmq.errors.Fenced, popmq.errors.OwnerNotFound) as error:
                 _log.warning("the lease is no longer renewed: %s", error)
                 return

@@ -122,7 +122,7 @@ def _chunks(part: Part, of: Slice) -> Iterator[popmq.SealedBatch]:
 
 
 def _pop(part: Part, of: Slice, chunk: int) -> popmq.SealedBatch:
-    return client_of(part.broker, part.patience).pop_sealed(
+    return client_of(part.broker, part.patience).owners.pop_sealed(
         of.topic,
         part.group,
         part.token(of, chunk),

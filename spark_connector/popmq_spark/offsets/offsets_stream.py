@@ -200,7 +200,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             committed = self._group_offsets(topic)
             if min(committed.values()) < 0:
                 by_name = start if isinstance(start, str | datetime) else None
-                client.set_consume_mode(topic, group, "PULL", start=by_name or "earliest")
+                client.groups.set_consume_mode(topic, group, "PULL", start=by_name or "earliest")
                 committed = positions[topic] if positions and by_name is None else {}
             self._expect_pulling(topic, committed)
             self._joined.add(topic)
@@ -209,10 +209,10 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         """The group's committed offsets. A missing group is created, for which an access key needs `admin`."""
         client, group = self._connected(), self._options.group
         try:
-            rows = client.query_offsets(topic, group)
+            rows = client.offsets.query(topic, group)
         except popmq.errors.GroupNotFound:
-            client.create_group(group)
-            rows = client.query_offsets(topic, group)
+            client.groups.create(group)
+            rows = client.offsets.query(topic, group)
         return {row.queue: row.committed for row in rows}
 
     def _expect_pulling(self, topic: str, committed: dict[int, int]) -> None:
@@ -220,7 +220,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         group = self._options.group
         try:
             for queue, offset in committed.items():
-                self._connected().update_offsets(topic, group, {queue: offset})
+                self._connected().offsets.update(topic, group, {queue: offset})
         except popmq.errors.WrongConsumeMode as error:
             raise OptionError(
                 f"popmq: the group {group} pops the topic {topic}; with mode=offsets take a group of its own, or none"
@@ -237,7 +237,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             try:
                 for some in batched(sorted(moved.items())):
                     created = plan.created.get(topic, 0)
-                    self._connected().update_offsets(topic, self._options.group, dict(some), topic_created_ms=created)
+                    self._connected().offsets.update(topic, self._options.group, dict(some), topic_created_ms=created)
             except popmq.errors.TopicNotFound:
                 self._join_again(topic)
             except popmq.PopMQError as error:

@@ -182,7 +182,7 @@ class Staging:
         """Returns None or the error for each message."""
         piece = self._pieces.get(topic, 0)
         stage_id = self._stage_id(topic)
-        results = self._client.stage(
+        results = self._client.sinks.stage(
             topic, messages, sink=self._sink, batch=self._batch, stage_id=stage_id, piece=piece
         )
         self._pieces[topic] = piece + 1
@@ -299,7 +299,7 @@ def _commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None
     ((sink, batch, origin),) = {(message.sink, message.batch, message.origin) for message in written}
     stages = [stage for message in written for stage in message.stages]
     try:
-        done = _client(options).commit_batch(sink, batch, stages, origin=origin)
+        done = _client(options).sinks.commit(sink, batch, stages, origin=origin)
     except popmq.errors.AlreadyExists as error:
         raise _another_checkpoint(sink, batch, error.message) from error
     if not done.duplicate:
@@ -328,6 +328,6 @@ def _abort(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]
     for message in messages:
         if isinstance(message, Written) and message.stages:
             try:
-                _client(options).drop_stages(message.sink, message.stages)
+                _client(options).sinks.drop(message.sink, message.stages)
             except popmq.PopMQError as error:
                 _log.info("stages of batch %d are left to the broker: %s", message.batch, error)

@@ -79,11 +79,12 @@ def test_a_second_backup_into_a_folder_is_refused_while_the_first_is_written(
 ) -> None:
     client.send("orders", "one")
     target, second = tmp_path / "a", list[Done]()
-    listen = popmq.Client.backup
+    calls = type(client.broker)
+    listen = calls.backup
 
-    def beside(self: popmq.Client, write: Callable[[bytes], object], *rest: Any) -> int:
+    def beside(self: Any, write: Callable[[bytes], object], *rest: Any) -> int:
         """Once the first one has a piece, a second one begins, to which the broker gives one too."""
-        monkeypatch.setattr(popmq.Client, "backup", lambda self, write, *rest: write(b"of another broker"))
+        monkeypatch.setattr(calls, "backup", lambda self, write, *rest: write(b"of another broker"))
 
         def written(piece: bytes) -> None:
             write(piece)
@@ -92,7 +93,7 @@ def test_a_second_backup_into_a_folder_is_refused_while_the_first_is_written(
 
         return listen(self, written, *rest)
 
-    monkeypatch.setattr(popmq.Client, "backup", beside)
+    monkeypatch.setattr(calls, "backup", beside)
     assert run("backup", str(target)).code == 0
     assert second[0].code == 1
     assert "another backup is being written into" in second[0].err
@@ -105,13 +106,13 @@ def test_a_folder_whose_backup_was_completed_meanwhile_is_not_overwritten(
 ) -> None:
     target = tmp_path / "a"
 
-    def late(self: popmq.Client, write: Callable[[bytes], object], *_: Any) -> int:
+    def late(self: Any, write: Callable[[bytes], object], *_: Any) -> int:
         target.mkdir()
         (target / "popmq.mdb").write_bytes(b"complete")
         write(b"later")
         return 5
 
-    monkeypatch.setattr(popmq.Client, "backup", late)
+    monkeypatch.setattr(type(client.broker), "backup", late)
     done = run("backup", str(target))
     assert done.code == 2
     assert "is not overwritten" in done.err
@@ -142,7 +143,7 @@ def test_a_backup_writes_over_nothing_of_others(run: Cli, client: popmq.Client, 
 @pytest.mark.process
 def test_a_broker_killed_meanwhile_leaves_no_file_that_looks_whole(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker, popmq.Client(broker.endpoint) as client:
-        client.create_topic("orders")
+        client.topics.create("orders")
         fill(client, 12)
         going = begun(broker, tmp_path / "copy")
         broker.kill()
@@ -154,7 +155,7 @@ def test_a_broker_killed_meanwhile_leaves_no_file_that_looks_whole(tmp_path: Pat
 @pytest.mark.process
 def test_a_client_killed_meanwhile_leaves_no_file_that_looks_whole_and_the_broker_goes_on(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker, popmq.Client(broker.endpoint) as client:
-        client.create_topic("orders")
+        client.topics.create("orders")
         fill(client, 12)
         going = begun(broker, tmp_path / "copy")
         going.send_signal(signal.SIGKILL)

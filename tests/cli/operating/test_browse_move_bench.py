@@ -13,7 +13,7 @@ from tests.cli.conftest import PROGRAM, Cli
 
 def bodies(client: popmq.Client, topic: str, group: str) -> list[str]:
     """What a new group finds in a topic."""
-    client.create_group(group, start="earliest")
+    client.groups.create(group, start="earliest")
     popped = client.pop(topic, group, 1000)
     client.ack(popped)
     return sorted(each.text() for each in popped)
@@ -32,7 +32,7 @@ def test_browse_shows_what_is_stored_and_changes_nothing(run: Cli, client: popmq
     assert [each["tag"] for each in run("browse", "orders", "--tag", "eu", "--max", "2", "--json").objects] == [
         "eu"
     ] * 2
-    assert client.stats("orders").groups == ()
+    assert client.broker.stats("orders").groups == ()
     assert "no message in %DLQ%billing" in run("browse", "%DLQ%billing").err
 
 
@@ -57,20 +57,20 @@ def test_browse_follow_shows_new_messages_only(client: popmq.Client, broker: Bro
 
 @pytest.mark.slow
 def test_move_sends_messages_as_they_are_and_acks_them(run: Cli, client: popmq.Client) -> None:
-    client.create_topic("archive")
-    client.create_group("audit")
+    client.topics.create("archive")
+    client.groups.create("audit")
     given = popmq.Message("one", key="k", tag="eu", properties={"p": "1"}, message_id="m1", born_ms=1)
     client.send("orders", [given, "two", "three"])
-    assert client.peek("orders", "audit", 3) != []
+    assert client.messages.peek("orders", "audit", 3) != []
     done = run("move", "orders", "archive", "--group", "billing", "--max", "2", "--yes", "--json")
     assert done.objects == [{"from": "orders", "to": "archive", "group": "billing", "moved": 2, "there_already": 0}]
     assert run("move", "orders", "archive", "--group", "billing", "--yes").code == 0
-    (moved,) = client.look_up("archive", message_id="m1").deliveries
+    (moved,) = client.messages.look_up("archive", message_id="m1").deliveries
     assert (moved.key, moved.tag, moved.properties, moved.born_ms) == ("k", "eu", {"p": "1"}, 1)
     assert bodies(client, "archive", "new") == ["one", "three", "two"]
-    (row,) = client.stats("orders", "billing").groups
+    (row,) = client.broker.stats("orders", "billing").groups
     assert (row.acked, row.in_flight, row.ready) == (3, 0, 0)
-    assert len(client.peek("orders", "audit", 10)) == 3  # another group keeps its own
+    assert len(client.messages.peek("orders", "audit", 10)) == 3  # another group keeps its own
 
 
 @pytest.mark.slow
@@ -87,9 +87,9 @@ def test_a_move_that_dies_before_its_ack_loses_nothing_and_repeats_unless_ids_ar
     with monkeypatch.context() as patch:
         patch.setattr(popmq.Client, "ack", dies)
         assert run("move", "orders", "archive", "--group", "billing", "--yes").code == 130
-    leased = client.leases("billing").leases
+    leased = client.leases.list("billing").leases
     assert sum(each.undone for each in leased) == 3
-    client.reset_offsets("orders", "billing", "earliest")  # instead of waiting for the leases to end
+    client.offsets.reset("orders", "billing", "earliest")  # instead of waiting for the leases to end
     done = run("move", "orders", "archive", "--group", "billing", "--yes", "--json")
     assert done.objects[0]["there_already"] == (3 if unique else 0)
     assert len(bodies(client, "archive", "new")) == stored
@@ -98,7 +98,7 @@ def test_a_move_that_dies_before_its_ack_loses_nothing_and_repeats_unless_ids_ar
 
 @pytest.mark.slow
 def test_a_message_that_the_target_of_a_move_refuses_stays(run: Cli, client: popmq.Client) -> None:
-    client.create_topic("ordered", type="FIFO")  # it wants a message group of each
+    client.topics.create("ordered", type="FIFO")  # it wants a message group of each
     client.send("orders", ["one", popmq.Message("two", message_id="m2")])
     done = run("move", "orders", "ordered", "--group", "billing", "--yes")
     assert done.code in (1, 4)
@@ -119,6 +119,6 @@ def test_bench_shows_rates_and_durations_and_leaves_nothing_behind(run: Cli, cli
     assert all(0 < each["p50_ms"] <= each["p99_ms"] <= each["max_ms"] for each in (send, pop, ack))
     assert all(each["messages_per_s"] > 0 for each in (send, pop, ack))
     assert pop["calls"] == ack["calls"]  # a pop that found nothing has only waited
-    assert [topic.name for topic in client.list_topics()] == ["orders"]
-    assert [group.name for group in client.list_groups()] == ["billing"]
+    assert [topic.name for topic in client.topics.list()] == ["orders"]
+    assert [group.name for group in client.groups.list()] == ["billing"]
     assert "STEP\tMESSAGES\tMSG/S" in run("bench", "--messages", "3").out

@@ -51,15 +51,15 @@ def test_a_topic_and_a_group_are_closed_and_opened(run: Cli, client: popmq.Clien
     assert sent.code == 1
     assert "popmq topic update orders --permission READ_WRITE" in sent.err
     assert run("topic", "update", "orders", "--queues", "5").code == 0
-    assert client.get_topic("orders").permission == "READ_ONLY"
+    assert client.topics.get("orders").permission == "READ_ONLY"
     assert run("topic", "create", "inbox", "--permission", "WRITE_ONLY").code == 0
-    assert client.get_topic("inbox").permission == "WRITE_ONLY"
+    assert client.topics.get("inbox").permission == "WRITE_ONLY"
     assert run("group", "update", "billing", "--no-consume-enable").code == 0
     popped = run("pop", "orders", "billing")
     assert popped.code == 1
     assert "popmq group update billing --consume-enable" in popped.err
     assert run("group", "update", "billing", "--consume-enable").code == 0
-    assert client.get_group("billing").consume_enable
+    assert client.groups.get("billing").consume_enable
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_the_hint_for_a_missing_topic_or_group_creates_it(
 
 
 def test_a_misspelt_name_is_answered_with_a_similar_one(run: Cli, client: popmq.Client) -> None:
-    client.create_schedule("report", "@daily", "orders", "x")
+    client.schedules.create("report", "@daily", "orders", "x")
     for words, meant, hint in (
         (("pop", "ordres", "billing"), "orders", "popmq topic create ordres"),
         (("pop", "orders", "biling"), "billing", "popmq group create biling"),
@@ -210,12 +210,12 @@ def test_destructive_commands_outside_a_terminal_need_yes(
     done = run(*words)
     assert done.code == 2
     assert "add --yes" in done.err
-    assert [topic.name for topic in client.list_topics()] == ["orders"]
+    assert [topic.name for topic in client.topics.list()] == ["orders"]
 
 
 def test_a_topic_without_queues_is_refused(run: Cli, client: popmq.Client) -> None:
     for command in ("create", "update"):
         assert run("topic", command, "orders", "--queues", "0").code == 2
-    for change in (client.create_topic, client.update_topic):
+    for change in (client.topics.create, client.topics.update):
         with pytest.raises(popmq.errors.InvalidField, match="at least one queue"):
             change("orders", queues=0)

@@ -25,7 +25,7 @@ MESSAGES = [
 
 
 def fields(client: popmq.Client, topic: str, queues: int = 1) -> list[tuple[object, ...]]:
-    rows = [row for queue in range(queues) for row in client.browse(topic, queue, 0, 4096).deliveries]
+    rows = [row for queue in range(queues) for row in client.messages.browse(topic, queue, 0, 4096).deliveries]
     return [
         (
             row.body,
@@ -49,7 +49,7 @@ def fields(client: popmq.Client, topic: str, queues: int = 1) -> list[tuple[obje
 def topics(client: popmq.Client) -> popmq.Client:
     """Topic from, with three messages, and an empty one."""
     for name in ("from", "to"):
-        client.create_topic(name, queues=1)
+        client.topics.create(name, queues=1)
     client.send("from", MESSAGES)
     return client
 
@@ -68,15 +68,15 @@ def test_every_field_of_a_message_survives(run: Cli, topics: popmq.Client, tmp_p
 @pytest.mark.slow
 def test_order_groups_priorities_and_times_survive(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
     at = datetime(2020, 1, 1, tzinfo=UTC)
-    client.create_topic("ledger", 4, "FIFO")
-    client.create_topic("copy", 4, "FIFO")
+    client.topics.create("ledger", 4, "FIFO")
+    client.topics.create("copy", 4, "FIFO")
     client.send("ledger", [popmq.Message(f"{n}", message_group=f"g{n % 3}", deliver_at=at) for n in range(30)])
     path = str(tmp_path / "ledger.jsonl")
     assert run("export", "ledger", path).code == 0
     assert run("import", "copy", path).code == 0
 
     def by_group(topic: str) -> dict[str, list[bytes]]:
-        rows = [row for queue in range(4) for row in client.browse(topic, queue, 0, 4096).deliveries]
+        rows = [row for queue in range(4) for row in client.messages.browse(topic, queue, 0, 4096).deliveries]
         return {name: [row.body for row in rows if row.message_group == name] for name in ("g0", "g1", "g2")}
 
     assert by_group("copy") == by_group("ledger")
@@ -92,7 +92,7 @@ def test_bodies_are_text_or_base64_and_the_place_is_reported(run: Cli, topics: p
 
 @pytest.mark.slow
 def test_dead_letters_are_exported(run: Cli, topics: popmq.Client) -> None:
-    topics.create_group("g")
+    topics.groups.create("g")
     for row in topics.pop("from", "g"):
         topics.reject(row, reason="no")
     assert len(run("export", "%DLQ%g", "-").objects) == 3
@@ -134,7 +134,7 @@ def test_a_line_is_named_by_its_number_after_many_others(run: Cli, client: popmq
         assert "600 messages sent to orders; go on with --from-line 601" in done.err
         assert "line 601 is not a message: key is 5, of type int: give a str" in done.err
         assert run(*command, "--from-line", "602", stdin=text).err == "99 messages sent to orders\n"
-        assert client.stats("orders").topics[0].messages == 699 * (number + 1)
+        assert client.broker.stats("orders").topics[0].messages == 699 * (number + 1)
 
 
 def test_empty_lines_are_counted_but_not_sent(run: Cli, client: popmq.Client) -> None:
@@ -157,7 +157,7 @@ def test_lines_that_the_broker_refuses_are_named_and_the_others_are_stored(
 
 
 def test_a_topic_with_unique_ids_may_be_imported_twice(run: Cli, topics: popmq.Client, tmp_path: Path) -> None:
-    topics.create_topic("once", queues=1, unique_ids=3600)
+    topics.topics.create("once", queues=1, unique_ids=3600)
     path = str(tmp_path / "file.jsonl")
     run("export", "from", path)
     assert [run("import", "once", path).code for _ in range(2)] == [0, 0]
@@ -168,7 +168,7 @@ def test_a_topic_with_unique_ids_may_be_imported_twice(run: Cli, topics: popmq.C
 def test_many_pages_and_pieces_are_moved_whole(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
     names = [f"m{number}" for number in range(1234)]
     client.send("orders", names)
-    client.create_topic("copy", queues=2)
+    client.topics.create("copy", queues=2)
     path = str(tmp_path / "file.jsonl")
     assert run("export", "orders", path).err == "1234 messages of orders exported\n"
     assert run("import", "copy", path).err == "1234 messages sent to copy\n"
@@ -253,11 +253,11 @@ finally:
 def test_an_export_and_an_import_hold_few_messages_at_a_time(broker: Broker, tmp_path: Path, name: str) -> None:
     client = broker.client()
     for topic in ("from", "to"):
-        client.create_topic(topic, queues=1)
+        client.topics.create(topic, queues=1)
     for _ in range(20):
         client.send("from", [os.urandom(1_000_000) for _ in range(15)])
     for command in (("export", "from"), ("import", "to")):
         arguments = [sys.executable, "-c", MEASURED, *command, str(tmp_path / name)]
         done = subprocess.run(arguments, capture_output=True, text=True, check=True)
         assert int(done.stderr.split()[-1]) < 300 * 1024  # of 300 MB
-    assert client.stats("to").topics[0].messages == 300
+    assert client.broker.stats("to").topics[0].messages == 300

@@ -80,8 +80,8 @@ def test_a_form_of_a_login_that_has_ended_says_that_nothing_was_done(site: Site)
 
 
 def test_a_key_without_admin_is_offered_nothing_that_needs_it(site: Site, operator: Browser, reader: Browser) -> None:
-    site.client.create_topic("orders")
-    site.client.create_group("packing")
+    site.client.topics.create("orders")
+    site.client.groups.create("packing")
     site.client.send("orders", "one")
     site.client.reject(site.client.pop("orders", "packing"), "no room")
 

@@ -218,7 +218,7 @@ async def test_a_login_that_is_not_used_gives_its_connection_back_without_a_requ
 @pytest.mark.slow
 def test_a_console_ends_unused_logins_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def connections() -> int:
-        (reader,) = (key for key in site.client.access_keys().access_keys if key.name == "reader")
+        (reader,) = (key for key in site.client.access_keys.list().access_keys if key.name == "reader")
         return reader.connections
 
     monkeypatch.setattr(app, "SWEEP_S", 0.01)

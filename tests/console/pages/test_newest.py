@@ -10,7 +10,7 @@ from tests.console.conftest import Browser, Site
 def test_the_newest_messages_of_all_queues_come_first_and_a_text_is_found_in_them(
     site: Site, operator: Browser
 ) -> None:
-    site.client.create_topic("newest", queues=3)
+    site.client.topics.create("newest", queues=3)
     for number in range(60):
         one = popmq.Message(f"body {number}", message_id=f"m-{number:02}", properties={"needle": str(number % 20)})
         site.client.send("newest", one)
@@ -27,7 +27,7 @@ def test_the_newest_messages_of_all_queues_come_first_and_a_text_is_found_in_the
 
 
 def test_new_messages_appear_on_an_open_page_that_follows_them(site: Site, operator: Browser) -> None:
-    site.client.create_topic("followed", queues=2)
+    site.client.topics.create("followed", queues=2)
     assert "Follow them live" in operator.get("/messages?topic=followed").plain
     with operator.follow("/messages?topic=followed&live=1") as events:
         assert "No message was found." in next(events)[1]

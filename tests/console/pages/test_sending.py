@@ -11,27 +11,27 @@ from tests.console.conftest import Browser, Site
 @pytest.fixture(autouse=True, scope="module")
 def filled(site: Site) -> None:
     """Topics to send to."""
-    site.client.create_topic("orders", queues=2)
-    site.client.create_topic("later", type="DELAY")
-    site.client.create_topic("steps", type="FIFO", queues=1)
+    site.client.topics.create("orders", queues=2)
+    site.client.topics.create("later", type="DELAY")
+    site.client.topics.create("steps", type="FIFO", queues=1)
 
 
 def test_a_message_is_sent_from_a_form_as_it_was_typed(site: Site, operator: Browser) -> None:
-    site.client.create_topic("typed", queues=1)
+    site.client.topics.create("typed", queues=1)
     assert 'action="/messages/send"' in operator.get("/message/new?topic=typed").text
     form: dict[str, Any] = {"key": "k 1", "tag": "red", "properties": "region = eu\r\n\r\nnote=a=b"}
     done = operator.post("/messages/send", topic="typed", body="  two\r\nlines ", **form)
     assert re.search(r"Stored as \S+\.", done.plain)
-    (sent,) = site.client.browse("typed").deliveries
+    (sent,) = site.client.messages.browse("typed").deliveries
     assert (sent.body, sent.key, sent.tag) == (b"  two\nlines ", "k 1", "red")
     assert dict(sent.properties) == {"region": "eu", "note": "a=b"}
 
 
 def test_a_message_for_later_and_one_of_a_message_group_are_sent(site: Site, operator: Browser) -> None:
     assert "it is delayed" in operator.post("/messages/send", topic="later", body="x", delay="2h").plain
-    assert site.client.list_delayed("later").total == 1
+    assert site.client.messages.list_delayed("later").total == 1
     operator.post("/messages/send", topic="steps", body="x", message_group="typed")
-    assert "typed" in [one.message_group for one in site.client.browse("steps").deliveries]
+    assert "typed" in [one.message_group for one in site.client.messages.browse("steps").deliveries]
 
 
 @pytest.mark.parametrize(

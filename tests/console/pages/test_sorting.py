@@ -33,8 +33,8 @@ def test_a_click_turns_the_order_and_numbers_begin_with_the_greatest() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_every_titled_column_of_every_list_sorts(site: Site, operator: Browser) -> None:
-    site.client.create_topic("orders", queues=2)
-    site.client.create_group("billing")
+    site.client.topics.create("orders", queues=2)
+    site.client.groups.create("billing")
     site.client.send("orders", ["x"] * 3)
     site.client.pop("orders", "billing")
     paths = ("/topics", "/topic?name=orders", "/groups", "/group?name=billing", "/leases", "/keys")

@@ -135,9 +135,9 @@ KINDS = (rocketmq, rocketmq_sends, native, native_sends, sdk, sdk_async)
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path / "data", "--sync", "none") as broker:
         with popmq.Client(broker.endpoint) as client:
-            client.create_topic(TOPIC)
+            client.topics.create(TOPIC)
             for group in (GROUP, "native", "sdk", "sdk-async"):
-                client.create_group(group)
+                client.groups.create(group)
         yield broker
 
 

@@ -76,10 +76,10 @@ def asked_by_an_operator(world: World) -> Outcome:
     consumer = world.push(driver, topic, group, fail={"bad": -1})
     with popmq.Client(world.target.endpoint) as client:
         who = _only_client(client, group)
-        told = {"stack": _answer(lambda: client.client_stack(who))}
+        told = {"stack": _answer(lambda: client.sessions.stack(who))}
         for body in ("good", "bad"):
             at = client.send(elsewhere, popmq.Message(body))
-            told[body] = _answer(partial(client.verify_message, who, elsewhere, at.queue, at.offset))
+            told[body] = _answer(partial(client.sessions.verify_message, who, elsewhere, at.queue, at.offset))
     time.sleep(2)  # a second one would have come by then
     return {**told, "calls": texts([e["message"] for e in driver.events("listening", consumer)])}
 
@@ -87,7 +87,7 @@ def asked_by_an_operator(world: World) -> Outcome:
 def _only_client(client: popmq.Client, group: str) -> str:
     """The client id of the group's consumer, which has just started."""
     for _ in range(40):
-        if sessions := client.sessions(group):
+        if sessions := client.sessions.list(group):
             return sessions[0].client_id
         time.sleep(0.5)
     raise AssertionError(f"nobody consumes for {group}")

@@ -19,6 +19,7 @@ from popmq.duration import Duration, seconds_of
 from popmq.testing import Broker
 from tests.sdk.calling.lossy import HANG, LossyWire
 from tests.sdk.conftest import GROUP, QUICK, TOPIC, Connect
+from tests.sdk.face import calls_of
 from tests.sdk.threads import InThreads
 
 FORMS: dict[str, Callable[[float], Any]] = {
@@ -32,14 +33,14 @@ FORMS: dict[str, Callable[[float], Any]] = {
 }
 #: Methods that call nobody, or whose length nobody can know before.
 NO_TIMEOUT = {
-    "backup",
     "broadcast_consume",
+    "broker.backup",
     "client_stats",
     "close",
     "consume",
     "pull_consume",
     "transaction",
-    "transaction_checker",
+    "transactions.on_check",
 }
 #: Names of parameters that are lengths of time.
 NAMES = {"delay", "invisible", "lease", "subscription_expiry", "timeout", "unique_ids", "until_idle", "wait"}
@@ -59,8 +60,7 @@ SETTINGS: dict[str, Callable[[Any], float]] = {
 
 
 def methods() -> dict[str, inspect.Signature]:
-    found = inspect.getmembers(popmq.AsyncClient, inspect.isfunction)
-    return {name: inspect.signature(each) for name, each in found if not name.startswith("_")}
+    return {name: inspect.signature(each) for name, each in calls_of(popmq.AsyncClient).items()}
 
 
 def test_each_method_that_asks_the_broker_takes_a_timeout() -> None:
@@ -104,14 +104,14 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "pop invisible": lambda client, given: client.pop(TOPIC, GROUP, invisible=given),
     "pull wait": lambda client, given: client.pull(TOPIC, "", 0, 0, wait=given),
     "wait_available wait": lambda client, given: client.wait_available(TOPIC, GROUP, 0, wait=given),
-    "attach_owner lease": lambda client, given: client.attach_owner(GROUP, "o", lease=given),
-    "create_topic unique_ids": lambda client, given: client.create_topic("u", unique_ids=given),
-    "update_topic unique_ids": lambda client, given: client.update_topic(TOPIC, unique_ids=given),
-    "create_group subscription_expiry": lambda client, given: client.create_group(
+    "owners.attach lease": lambda client, given: client.owners.attach(GROUP, "o", lease=given),
+    "topics.create unique_ids": lambda client, given: client.topics.create("u", unique_ids=given),
+    "topics.update unique_ids": lambda client, given: client.topics.update(TOPIC, unique_ids=given),
+    "groups.create subscription_expiry": lambda client, given: client.groups.create(
         "h", subscription_expiry=given * 3600 if not isinstance(given, str) else "1h"
     ),
-    "create_group backoff": lambda client, given: client.create_group("g", backoff=[given, given]),
-    "a call's timeout": lambda client, given: client.list_topics(timeout=given),
+    "groups.create backoff": lambda client, given: client.groups.create("g", backoff=[given, given]),
+    "a call's timeout": lambda client, given: client.topics.list(timeout=given),
 }
 
 
@@ -132,8 +132,8 @@ async def test_one_call_gives_up_after_its_own_timeout(connect: Connect) -> None
         client.send(TOPIC, "x", timeout="50ms"),
         client.pop(TOPIC, GROUP, timeout=0.05),
         client.ack("handle", group=GROUP, timeout=timedelta(seconds=0.05)),
-        client.list_topics(timeout=0.05),
-        client.query_offsets(TOPIC, timeout=0.05),
+        client.topics.list(timeout=0.05),
+        client.offsets.query(TOPIC, timeout=0.05),
         client.request(TOPIC, "x", timeout=0.1),
     ):
         with pytest.raises((errors.Unavailable, errors.DeadlineExceeded)):
@@ -151,11 +151,11 @@ async def test_a_timeout_ends_a_call_that_is_not_answered(connect: Connect, popm
 
 @pytest.mark.parametrize("wrong", [0, -1, "0s", "soon", True])
 async def test_a_timeout_that_is_no_time_is_refused(client: Any, wrong: Any) -> None:
-    for call in (client.send(TOPIC, "x", timeout=wrong), client.list_topics(timeout=wrong)):
+    for call in (client.send(TOPIC, "x", timeout=wrong), client.topics.list(timeout=wrong)):
         with pytest.raises(errors.InvalidField) as raised:
             await call
         assert raised.value.field == "timeout"
-    assert sum(queue.max_offset for queue in await client.query_offsets(TOPIC)) == 0  # it was not sent
+    assert sum(queue.max_offset for queue in await client.offsets.query(TOPIC)) == 0  # it was not sent
 
 
 async def test_what_a_client_shows_of_itself_has_its_endpoint_and_no_secret(connect: Connect) -> None:
@@ -168,7 +168,7 @@ async def test_what_a_client_shows_of_itself_has_its_endpoint_and_no_secret(conn
 
 async def test_the_first_datetime_of_python_is_a_time_that_has_passed(connect: Connect) -> None:
     client = connect()
-    await client.create_topic("later", type="DELAY")
+    await client.topics.create("later", type="DELAY")
     for first in (datetime.min, datetime.min.replace(tzinfo=UTC), datetime(1969, 1, 1, tzinfo=UTC)):
         receipt = await client.send("later", popmq.Message("x", deliver_at=first))
         assert receipt.offset >= 0  # stored at once

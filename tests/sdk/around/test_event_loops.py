@@ -35,8 +35,8 @@ def in_loop(request: pytest.FixtureRequest) -> In:
 
 async def exchange(client: popmq.AsyncClient) -> list[int]:
     """Sends messages, one of them larger than a read and a window, and consumes them; their sizes."""
-    await client.create_topic(TOPIC)
-    await client.create_group(GROUP)
+    await client.topics.create(TOPIC)
+    await client.groups.create(GROUP)
     await client.send(TOPIC, [b"x" * size for size in (1, 3_000_000)])
     sizes = []
     async for delivery in client.consume(TOPIC, GROUP, until_idle=0.1):
@@ -114,5 +114,5 @@ def test_a_broker_serves_in_the_event_loop_of_the_programs_policy(
     kind = request.node.callspec.params["in_loop"]
     monkeypatch.setattr(asyncio.events, "new_event_loop", importlib.import_module(kind).new_event_loop)
     with EmbeddedBroker(tmp_path / "data", sync="none") as broker, popmq.Client(broker.endpoint) as client:
-        client.create_topic(TOPIC)
+        client.topics.create(TOPIC)
         assert client.send(TOPIC, b"x" * 1_000_000).offset == 0

@@ -67,7 +67,7 @@ def test_a_program_ends_with_a_generator_around_a_consumer_and_its_messages_are_
         ("2", 1),
         ("3", 1),
     ]
-    assert sync_client.stats(TOPIC, GROUP).groups[0].sessions == 0
+    assert sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 
 @pytest.mark.process
@@ -81,7 +81,7 @@ def test_a_program_ends_with_a_generator_that_owns_its_client(popmq_broker: Brok
 def test_a_program_ends_with_a_generator_around_a_pull_consumer(
     popmq_broker: Broker, sync_client: popmq.Client
 ) -> None:
-    sync_client.set_consume_mode(TOPIC, GROUP, "PULL")
+    sync_client.groups.set_consume_mode(TOPIC, GROUP, "PULL")
     sync_client.send(TOPIC, "1")
     assert ends(popmq_broker, GENERATOR, consume="pull_consume") == (0, "1\n", "")
 
@@ -93,7 +93,7 @@ def test_a_program_ends_with_a_generator_around_a_pull_consumer(
         ("client.close()", ""),
         ("client.send('orders', 'last')", "the program has ended"),
         ("client.pop('orders', 'billing')", "the program has ended"),
-        ("client.heartbeat('billing', ['orders'])", "the program has ended"),
+        ("client.sessions.heartbeat('billing', ['orders'])", "the program has ended"),
     ],
 )
 def test_a_client_that_is_used_when_the_interpreter_ends_returns_or_says_so(
@@ -112,7 +112,7 @@ def test_a_program_ends_within_seconds_when_its_broker_is_away(popmq_broker: Bro
     import pathlib, sys
     while pathlib.Path(sys.argv[0] or ".") and not client._wire.away():
         try:
-            client.heartbeat('billing', ['orders'])
+            client.sessions.heartbeat('billing', ['orders'])
         except popmq.PopMQError:
             pass
     print(time.time(), flush=True)
@@ -153,7 +153,7 @@ def test_an_event_loop_ends_at_once_after_a_loop_that_was_left_by_break(
     code, out, err = ends(popmq_broker, LOOP, consume="consume", step="pass")
     assert (code, err) == (0, "")
     assert float(out) < AT_ONCE_S
-    stats = sync_client.stats(TOPIC, GROUP).groups[0]
+    stats = sync_client.broker.stats(TOPIC, GROUP).groups[0]
     assert (stats.acked, stats.in_flight) == (1, 0)
 
 
@@ -161,12 +161,12 @@ def test_an_event_loop_ends_at_once_after_a_loop_that_was_left_by_break(
 def test_a_pull_consumer_that_is_cancelled_with_its_loop_loses_no_failed_message(
     popmq_broker: Broker, sync_client: popmq.Client
 ) -> None:
-    sync_client.set_consume_mode(TOPIC, GROUP, "PULL")
+    sync_client.groups.set_consume_mode(TOPIC, GROUP, "PULL")
     sync_client.send(TOPIC, "1")
     code, out, _ = ends(popmq_broker, LOOP, consume="pull_consume", step="raise ValueError")
     assert code == 0
     assert float(out) < AT_ONCE_S
-    assert sync_client.browse(f"%RETRY%{GROUP}+{TOPIC}").max_offset == 1
+    assert sync_client.messages.browse(f"%RETRY%{GROUP}+{TOPIC}").max_offset == 1
 
 
 def test_an_event_loop_ends_at_once_when_its_tasks_are_cancelled_in_the_middle_of_a_handler(

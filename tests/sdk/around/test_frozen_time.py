@@ -81,7 +81,7 @@ async def test_tries_that_reach_nobody_end_with_the_timeout(connect: Connect, st
     with stopped():
         client = connect(f"127.0.0.1:{own_port()}", timeouts=popmq.Timeouts.all(SHORT_S))
         with pytest.raises(popmq.errors.Unavailable):
-            await client.list_topics()
+            await client.topics.list()
 
 
 async def test_a_client_comes_back_to_a_broker_that_was_away(popmq_broker: Broker, still: Any) -> None:
@@ -137,8 +137,8 @@ async def test_what_a_loop_that_ends_has_not_sent_yet_is_sent_or_given_up(
 def test_the_broker_of_a_test_goes_by_the_clock_of_the_machine(popmq_broker: Broker) -> None:
     """Also without `real_asyncio`: its event loop has a clock of its own."""
     with freezegun.freeze_time(MOMENT), popmq_broker.client() as client:
-        client.create_topic(TOPIC)
-        client.create_group(GROUP)
+        client.topics.create(TOPIC)
+        client.groups.create(GROUP)
         client.send(TOPIC, "x")
         assert client.pop(TOPIC, GROUP, invisible=1.0)
         (again,) = client.pop(TOPIC, GROUP, wait=10.0)
@@ -151,9 +151,9 @@ def test_the_broker_of_a_test_goes_by_the_clock_of_the_machine(popmq_broker: Bro
 def test_a_broker_that_starts_while_the_clocks_stand_still_has_the_right_time(tmp_path: Path) -> None:
     machine_ms = SystemClock().wall_ms()
     with freezegun.freeze_time(MOMENT), popmq.testing.broker() as broker, broker.client() as client:
-        client.create_topic(TOPIC)
+        client.topics.create(TOPIC)
         assert client.send(TOPIC, "x")
-        (message,) = client.browse(TOPIC).deliveries
+        (message,) = client.messages.browse(TOPIC).deliveries
         assert message.stored_ms >= machine_ms
 
 
@@ -167,7 +167,7 @@ def test_calls_with_an_access_key_are_signed_with_the_time_of_the_machine(tmp_pa
         freezegun.freeze_time(MOMENT),
         popmq.Client(broker.endpoint, access_key="root", secret="a-secret-for-this-test-only") as client,
     ):
-        client.create_topic(TOPIC)
+        client.topics.create(TOPIC)
 
 
 PROGRAM = """
@@ -177,8 +177,8 @@ with freezegun.freeze_time("2020-02-29"):
     import popmq.testing
 
     with popmq.testing.broker() as broker, broker.client() as client:
-        client.create_topic("t")
-        client.create_group("g")
+        client.topics.create("t")
+        client.groups.create("g")
         client.send("t", "x")
         for delivery in client.consume("t", "g", until_idle=0.1):
             with delivery:

@@ -10,8 +10,8 @@ from popmq.testing import Broker
 @pytest.fixture
 def filled(popmq_broker: Broker) -> Broker:
     client = popmq_broker.client()
-    client.create_topic("orders", queues=1)
-    client.create_group("billing")
+    client.topics.create("orders", queues=1)
+    client.groups.create("billing")
     client.send("orders", ["one", "two", "three"])
     return popmq_broker
 

@@ -54,7 +54,7 @@ def test_a_client_sends_consumes_and_acks_without_the_names_of_posix_systems(
     )
     out, err = program.communicate(timeout=60)
     assert (program.returncode, sorted(out.split()), err) == (0, ["1", "3000000"], "")
-    assert sync_client.stats(TOPIC, GROUP).groups[0].acked == 3
+    assert sync_client.broker.stats(TOPIC, GROUP).groups[0].acked == 3
 
 
 def test_a_client_works_with_select_alone(
@@ -65,4 +65,4 @@ def test_a_client_works_with_select_alone(
     with popmq.Client(popmq_broker.endpoint) as client:
         client.send(TOPIC, [b"x" * 3_000_000, b"y"])
         client.ack(client.pop(TOPIC, GROUP))
-        assert client.stats(TOPIC, GROUP).groups[0].acked == 2
+        assert client.broker.stats(TOPIC, GROUP).groups[0].acked == 2

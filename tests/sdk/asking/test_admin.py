@@ -12,34 +12,34 @@ from tests.sdk.conftest import GROUP, TOPIC
 
 
 async def test_a_topic_is_made_changed_listed_and_deleted(client: Any) -> None:
-    made = await client.create_topic("events", queues=2, retention=popmq.Retention(keep=3600.0, by_age=True))
+    made = await client.topics.create("events", queues=2, retention=popmq.Retention(keep=3600.0, by_age=True))
     assert (made.name, made.type, made.queues) == ("events", "NORMAL", 2)
     assert made.retention == popmq.Retention(3600.0, by_age=True)
-    changed = await client.update_topic("events", queues=4)
+    changed = await client.topics.update("events", queues=4)
     assert (changed.queues, changed.retention) == (4, made.retention)
-    assert await client.get_topic("events") == changed
-    assert [topic.name for topic in await client.list_topics()] == ["events", TOPIC]
-    await client.delete_topic("events")
+    assert await client.topics.get("events") == changed
+    assert [topic.name for topic in await client.topics.list()] == ["events", TOPIC]
+    await client.topics.delete("events")
     with pytest.raises(errors.TopicNotFound):
-        await client.get_topic("events")
+        await client.topics.get("events")
 
 
 async def test_a_topic_that_exists_is_made_again_only_with_the_same_settings(client: Any) -> None:
-    assert await client.create_topic(TOPIC) == await client.get_topic(TOPIC)
+    assert await client.topics.create(TOPIC) == await client.topics.get(TOPIC)
     with pytest.raises(errors.AlreadyExists):
-        await client.create_topic(TOPIC, queues=3)
+        await client.topics.create(TOPIC, queues=3)
 
 
 async def test_a_topic_of_no_type_is_refused(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="SQUARE"):
-        await client.create_topic("odd", type="SQUARE")
+        await client.topics.create("odd", type="SQUARE")
 
 
 async def test_a_lite_topic_is_made_by_its_first_message_and_popped_by_name(client: Any) -> None:
-    made = await client.create_topic("chats", type="LITE", lite=popmq.LiteTopics(topics_max=2, ttl=600.0))
+    made = await client.topics.create("chats", type="LITE", lite=popmq.LiteTopics(topics_max=2, ttl=600.0))
     assert (made.lite, made.queues) == (popmq.LiteTopics(2, 600.0), 1)
-    assert (await client.update_topic("chats", lite=popmq.LiteTopics(2, 60.0))).lite == popmq.LiteTopics(2, 60.0)
-    await client.create_group("g")
+    assert (await client.topics.update("chats", lite=popmq.LiteTopics(2, 60.0))).lite == popmq.LiteTopics(2, 60.0)
+    await client.groups.create("g")
     messages = [popmq.Message(f"{name} {number}", lite_topic=name) for number in (1, 2) for name in ("ann", "bob")]
     await client.send("chats", messages)
     with pytest.raises(errors.LiteTopicQuota):
@@ -48,7 +48,7 @@ async def test_a_lite_topic_is_made_by_its_first_message_and_popped_by_name(clie
     assert [(row.text(), row.lite_topic) for row in rows] == [("ann 1", "ann"), ("ann 2", "ann")]
     assert await client.pop("chats", "g", lite_topics=["ann"]) == []
     await client.ack(rows)
-    (stats,) = (await client.stats(topic="chats")).topics
+    (stats,) = (await client.broker.stats(topic="chats")).topics
     assert (stats.lite_topics, stats.messages) == (2, 4)
     seen = []
     async for delivery in client.consume("chats", "g", lite_topics=["ann", "bob"]):
@@ -62,71 +62,71 @@ async def test_a_lite_topic_is_made_by_its_first_message_and_popped_by_name(clie
 async def test_a_topic_has_a_type_a_quota_and_unique_ids(client: Any) -> None:
     quota = popmq.Quota(send_messages_per_s=100, send_bytes_per_s=1 << 20, message_bytes=1000, pop_messages_per_s=50)
     retention = popmq.Retention(max_bytes=1 << 30)
-    made = await client.create_topic("letters", type="fifo", retention=retention, quota=quota, unique_ids=600.0)
+    made = await client.topics.create("letters", type="fifo", retention=retention, quota=quota, unique_ids=600.0)
     assert (made.type, made.queues, made.quota, made.unique_ids, made.retention) == ("FIFO", 8, quota, 600.0, retention)
-    assert await client.create_topic("letters", 8, "FIFO", retention, quota, 600.0) == made
-    changed = await client.update_topic("letters", quota=popmq.Quota(message_bytes=2000))
+    assert await client.topics.create("letters", 8, "FIFO", retention, quota, 600.0) == made
+    changed = await client.topics.update("letters", quota=popmq.Quota(message_bytes=2000))
     assert (changed.quota, changed.unique_ids, changed.retention) == (popmq.Quota(message_bytes=2000), 600.0, retention)
-    assert (await client.update_topic("letters", quota=popmq.Quota())).quota == popmq.Quota()
-    assert (await client.update_topic("letters", unique_ids=0)).unique_ids == 0.0
+    assert (await client.topics.update("letters", quota=popmq.Quota())).quota == popmq.Quota()
+    assert (await client.topics.update("letters", unique_ids=0)).unique_ids == 0.0
     with pytest.raises(errors.InvalidField):
-        await client.update_topic("letters", queues=16)
-    assert (await client.create_topic("urgent", type="PRIORITY")).queues == 10
+        await client.topics.update("letters", queues=16)
+    assert (await client.topics.create("urgent", type="PRIORITY")).queues == 10
 
 
 async def test_a_topic_has_a_permission_and_a_group_may_be_kept_from_consuming(client: Any) -> None:
-    made = await client.create_topic("closed", permission="read_only")
+    made = await client.topics.create("closed", permission="read_only")
     assert made.permission == "READ_ONLY"
     with pytest.raises(errors.Forbidden, match="no client may send") as refused:
         await client.send("closed", "x")
     assert refused.value.field == "topic"
-    assert (await client.update_topic("closed", queues=9)).permission == "READ_ONLY"
-    assert (await client.update_topic("closed", permission="READ_WRITE")).permission == "READ_WRITE"
+    assert (await client.topics.update("closed", queues=9)).permission == "READ_ONLY"
+    assert (await client.topics.update("closed", permission="READ_WRITE")).permission == "READ_WRITE"
     await client.send("closed", "x")
-    assert (await client.create_group("held", consume_enable=False)).consume_enable is False
+    assert (await client.groups.create("held", consume_enable=False)).consume_enable is False
     with pytest.raises(errors.Forbidden, match="may not read"):
         await client.pop("closed", "held")
-    assert (await client.update_group("held", max_attempts=3)).consume_enable is False
-    assert (await client.update_group("held", consume_enable=True)).consume_enable is True
+    assert (await client.groups.update("held", max_attempts=3)).consume_enable is False
+    assert (await client.groups.update("held", consume_enable=True)).consume_enable is True
     assert len(await client.pop("closed", "held")) == 1
 
 
 async def test_a_group_says_how_long_an_idle_subscription_stays(client: Any) -> None:
-    assert (await client.create_group("plain")).subscription_expiry == 90 * 86_400.0
-    made = await client.create_group("short", subscription_expiry=7200.0)
+    assert (await client.groups.create("plain")).subscription_expiry == 90 * 86_400.0
+    made = await client.groups.create("short", subscription_expiry=7200.0)
     assert made.subscription_expiry == 7200.0
-    assert (await client.update_group("short", max_attempts=3)).subscription_expiry == 7200.0
-    assert (await client.update_group("short", subscription_expiry=0.0)).subscription_expiry == 0.0
+    assert (await client.groups.update("short", max_attempts=3)).subscription_expiry == 7200.0
+    assert (await client.groups.update("short", subscription_expiry=0.0)).subscription_expiry == 0.0
 
 
 @pytest.mark.slow
 async def test_a_group_has_what_fifo_topics_ask_for(client: Any) -> None:
-    made = await client.create_group("audit", fifo=True, in_flight_max=10, stop_on_failure=True, lite_exclusive=True)
+    made = await client.groups.create("audit", fifo=True, in_flight_max=10, stop_on_failure=True, lite_exclusive=True)
     assert (made.fifo, made.in_flight_max, made.stop_on_failure, made.lite_exclusive) == (True, 10, True, True)
-    changed = await client.update_group("audit", stop_on_failure=False)
+    changed = await client.groups.update("audit", stop_on_failure=False)
     assert (changed.fifo, changed.in_flight_max, changed.stop_on_failure) == (True, 10, False)
     assert changed.lite_exclusive
-    assert (await client.get_group(GROUP)).in_flight_max == 10_000
+    assert (await client.groups.get(GROUP)).in_flight_max == 10_000
 
 
 async def test_a_stopped_message_group_is_listed_and_goes_on(client: Any) -> None:
-    await client.create_topic("letters", type="FIFO")
-    await client.create_group("careful", max_attempts=1, stop_on_failure=True)
+    await client.topics.create("letters", type="FIFO")
+    await client.groups.create("careful", max_attempts=1, stop_on_failure=True)
     for message_group in ("a", "b"):
         await client.send("letters", [popmq.Message(body, message_group=message_group) for body in ("0", "1")])
     await client.release(
         [each for each in await client.pop("letters", "careful") if each.text() == "0"], reason="not today"
     )
-    shown = await client.list_message_groups("letters", "careful", stopped_only=True)
+    shown = await client.message_groups.list("letters", "careful", stopped_only=True)
     assert (shown.waiting, shown.stopped) == (4, 2)
     assert {(each.message_group, each.stopped, each.reason) for each in shown.message_groups} == {
         ("a", True, "not today"),
         ("b", True, "not today"),
     }
-    await client.resume_message_group("letters", "careful", "a")
-    await client.resume_message_group("letters", "careful", "b", dead_letter=True)
+    await client.message_groups.resume("letters", "careful", "a")
+    await client.message_groups.resume("letters", "careful", "b", dead_letter=True)
     with pytest.raises(errors.MessageNotFound):
-        await client.resume_message_group("letters", "careful", "a")
+        await client.message_groups.resume("letters", "careful", "a")
     left = await client.pop("letters", "careful")
     assert sorted((each.message_group, each.text(), each.attempt) for each in left) == [
         ("a", "0", 1),
@@ -138,19 +138,19 @@ async def test_a_stopped_message_group_is_listed_and_goes_on(client: Any) -> Non
 @pytest.mark.slow
 async def test_a_group_is_made_changed_listed_and_deleted(client: Any) -> None:
     since = datetime(2026, 1, 2, tzinfo=UTC)
-    made = await client.create_group("audit", max_attempts=3, backoff=[1, 2.5], invisible=30.0, start=since)
+    made = await client.groups.create("audit", max_attempts=3, backoff=[1, 2.5], invisible=30.0, start=since)
     assert (made.max_attempts, made.backoff, made.invisible, made.start) == (3, (1.0, 2.5), 30.0, since)
-    changed = await client.update_group("audit", max_attempts=5)
+    changed = await client.groups.update("audit", max_attempts=5)
     assert (changed.max_attempts, changed.backoff) == (5, (1.0, 2.5))
-    assert await client.get_group("audit") == changed
-    assert [group.name for group in await client.list_groups()] == ["audit", GROUP]
-    await client.delete_group("audit")
+    assert await client.groups.get("audit") == changed
+    assert [group.name for group in await client.groups.list()] == ["audit", GROUP]
+    await client.groups.delete("audit")
     with pytest.raises(errors.GroupNotFound):
-        await client.get_group("audit")
+        await client.groups.get("audit")
 
 
 async def test_a_group_that_starts_latest_sees_only_what_comes_later(client: Any) -> None:
-    await client.create_group("late", start="latest")
+    await client.groups.create("late", start="latest")
     await client.send(TOPIC, b"before")
     assert await client.pop(TOPIC, "late") == []
     await client.send(TOPIC, b"after")
@@ -165,10 +165,10 @@ async def test_stats_count_what_the_group_has_to_do(client: Any, advance: Any) -
     await client.release(popped[3], delay=0.0)
     await client.reject(popped[4])
     await advance(2.0)
-    (stats,) = (await client.stats(group=GROUP)).groups
+    (stats,) = (await client.broker.stats(group=GROUP)).groups
     assert (stats.ready, stats.in_flight, stats.retry, stats.backoff) == (4, 1, 1, 1)
     assert (stats.acked, stats.dead, stats.oldest_age) == (2, 1, 2.0)
-    everything = await client.stats(TOPIC)
+    everything = await client.broker.stats(TOPIC)
     assert everything.topics[0].messages == 10
     assert sum(queue.max_offset for queue in everything.topics[0].queues) == 10
     assert everything.store.used_bytes > 0
@@ -177,41 +177,43 @@ async def test_stats_count_what_the_group_has_to_do(client: Any, advance: Any) -
 async def test_browse_reads_by_position_and_leases_nothing(client: Any) -> None:
     receipts = await client.send(TOPIC, [b"a", b"b", b"c"])
     queue = receipts[0].queue
-    page = await client.browse(TOPIC, queue, offset=1, max_messages=1)
+    page = await client.messages.browse(TOPIC, queue, offset=1, max_messages=1)
     assert [delivery.body for delivery in page.deliveries] == [b"b"]
     assert (page.next_offset, page.min_offset, page.max_offset) == (2, 0, 3)
-    assert (await client.stats(topic=TOPIC)).groups == ()
+    assert (await client.broker.stats(topic=TOPIC)).groups == ()
 
 
 async def test_a_group_that_has_not_read_the_topic_has_a_row_of_zeros_when_both_are_named(client: Any) -> None:
-    await client.create_topic("returns")
+    await client.topics.create("returns")
     await client.send(TOPIC, [b"a", b"b"])
     await client.reject((await client.pop(TOPIC, GROUP))[0])
     await client.send("returns", b"c")
-    row = (await client.stats("returns", GROUP)).groups[0]
+    row = (await client.broker.stats("returns", GROUP)).groups[0]
     numbers = {name: value for name, value in dataclasses.asdict(row).items() if value}
     assert numbers == {"group": GROUP, "topic": "returns", "dead": 1, "mode": "POP"}
-    assert [row.topic for row in (await client.stats(group=GROUP)).groups] == [TOPIC], "lists have only what was read"
+    assert [row.topic for row in (await client.broker.stats(group=GROUP)).groups] == [TOPIC], (
+        "lists have only what was read"
+    )
     await client.pop("returns", GROUP)
-    assert (await client.stats("returns", GROUP)).groups[0].in_flight == 1
+    assert (await client.broker.stats("returns", GROUP)).groups[0].in_flight == 1
 
 
 async def test_leases_show_client_messages_and_deadline(client: Any, popmq_clock: Any) -> None:
     await client.send(TOPIC, [b"x"] * 3)
     popped = await client.pop(TOPIC, GROUP, invisible=30.0)
     await client.ack(popped[0])
-    shown = await client.leases(GROUP, TOPIC)
+    shown = await client.leases.list(GROUP, TOPIC)
     (lease,) = shown.leases
     assert (lease.client_id, lease.messages, lease.undone, lease.kind) == (client.client_id, 3, 2, "normal")
     assert (lease.due_ms, shown.total) == (popmq_clock.now_ms() + 30_000, 1)
 
 
-@pytest.mark.parametrize("call", ["stats", "leases"])
-async def test_stats_and_leases_of_an_unknown_topic_or_group_are_refused(client: Any, call: str) -> None:
+@pytest.mark.parametrize(("space", "call"), [("broker", "stats"), ("leases", "list")])
+async def test_stats_and_leases_of_an_unknown_topic_or_group_are_refused(client: Any, space: str, call: str) -> None:
     with pytest.raises(errors.TopicNotFound):
-        await getattr(client, call)(topic="nowhere")
+        await getattr(getattr(client, space), call)(topic="nowhere")
     with pytest.raises(errors.GroupNotFound):
-        await getattr(client, call)(group="nobody")
+        await getattr(getattr(client, space), call)(group="nobody")
 
 
 @pytest.mark.slow
@@ -219,18 +221,18 @@ async def test_long_lists_are_asked_for_page_by_page(client: Any, monkeypatch: p
     monkeypatch.setattr("popmq._calls.pop_calls.PAGE_ROWS", 3)
     names = [f"topic{number}" for number in range(7)]
     for name in names:
-        await client.create_topic(name)
-        await client.create_group(f"of-{name}")
-        await client.attach_owner(GROUP, f"owner-of-{name}")
+        await client.topics.create(name)
+        await client.groups.create(f"of-{name}")
+        await client.owners.attach(GROUP, f"owner-of-{name}")
         await client.send(TOPIC, [name])
         await client.pop(TOPIC, GROUP, max_messages=1)
-    assert [topic.name for topic in await client.list_topics()] == [TOPIC, *names]
-    assert [group.name for group in await client.list_groups()] == [GROUP, *(f"of-{name}" for name in names)]
-    assert [owner.owner for owner in await client.owners(GROUP)] == [f"owner-of-{name}" for name in names]
-    stats = await client.stats()
+    assert [topic.name for topic in await client.topics.list()] == [TOPIC, *names]
+    assert [group.name for group in await client.groups.list()] == [GROUP, *(f"of-{name}" for name in names)]
+    assert [owner.owner for owner in await client.owners.list(GROUP)] == [f"owner-of-{name}" for name in names]
+    stats = await client.broker.stats()
     assert [row.topic for row in stats.topics if not row.topic.startswith("%DLQ%")] == [TOPIC, *names]
     assert [(row.group, row.topic) for row in stats.groups] == [(GROUP, TOPIC)]
     assert stats.store.map_bytes
-    leases = await client.leases(max_leases=5)
+    leases = await client.leases.list(max_leases=5)
     assert (len({lease.checkpoint_id for lease in leases.leases}), leases.total) == (5, 7)
-    assert len((await client.leases(max_leases=100)).leases) == 7
+    assert len((await client.leases.list(max_leases=100)).leases) == 7

@@ -37,7 +37,7 @@ async def test_a_consumer_gets_only_messages_of_its_filter(client: Any, guard: A
         async with guard(delivery):
             seen.append(delivery.text())
     assert seen == ["us 150"]
-    (stats,) = (await client.stats(TOPIC, GROUP)).groups
+    (stats,) = (await client.broker.stats(TOPIC, GROUP)).groups
     assert (stats.acked, stats.filtered) == (1, 3)
 
 
@@ -48,25 +48,25 @@ async def test_the_first_pop_fixes_the_filter_until_it_is_set_again(client: Any,
     consumer = client.consume(TOPIC, GROUP, sql="TRUE")
     with pytest.raises(errors.FilterConflict):
         await consumer.__anext__()
-    read = await client.set_filter(TOPIC, GROUP, sql="amount > 100")
+    read = await client.groups.set_filter(TOPIC, GROUP, sql="amount > 100")
     assert read == popmq.Subscription(TOPIC, sql="amount > 100")
     await client.send(TOPIC, popmq.Message("new", properties={"amount": "101"}))
     await client.send(TOPIC, popmq.Message("small", properties={"amount": "1"}))
     assert texts(await client.pop(TOPIC, GROUP)) == ["new"]
-    assert await client.subscriptions(GROUP) == [read]
+    assert await client.groups.subscriptions(GROUP) == [read]
 
 
 @pytest.mark.slow
 async def test_no_filter_is_everything_again(client: Any) -> None:
-    await client.set_filter(TOPIC, GROUP, tag="eu")
-    assert (await client.set_filter(TOPIC, GROUP)).tag in ("", "*")
+    await client.groups.set_filter(TOPIC, GROUP, tag="eu")
+    assert (await client.groups.set_filter(TOPIC, GROUP)).tag in ("", "*")
     assert len(await client.pop(TOPIC, GROUP)) == 4
 
 
 async def test_a_filter_that_cannot_be_read_says_where(client: Any) -> None:
     for call in (
         client.pop(TOPIC, GROUP, sql="region = 'eu' AND AND"),
-        client.set_filter(TOPIC, GROUP, sql="region = 'eu' AND AND"),
+        client.groups.set_filter(TOPIC, GROUP, sql="region = 'eu' AND AND"),
     ):
         with pytest.raises(errors.InvalidFilter, match="column 19") as refused:
             await call

@@ -28,43 +28,43 @@ async def test_messages_are_looked_up_by_key_and_by_id_newest_first(
     for number in range(3):
         await client.send(TOPIC, popmq.Message(str(number), key="same", message_id=f"m{number}"))
         await advance(1.0)
-    found = await client.look_up(TOPIC, key="same")
+    found = await client.messages.look_up(TOPIC, key="same")
     assert (texts(found.deliveries), found.more) == (["2", "1", "0"], False)
-    assert texts((await client.look_up(TOPIC, message_id="m1")).deliveries) == ["1"]
-    assert texts((await client.look_up(TOPIC, key="same", max_messages=2)).deliveries) == ["2", "1"]
+    assert texts((await client.messages.look_up(TOPIC, message_id="m1")).deliveries) == ["1"]
+    assert texts((await client.messages.look_up(TOPIC, key="same", max_messages=2)).deliveries) == ["2", "1"]
     middle = popmq_clock.now() - 2.0
-    since = await client.look_up(TOPIC, key="same", since=datetime.fromtimestamp(middle, UTC))
+    since = await client.messages.look_up(TOPIC, key="same", since=datetime.fromtimestamp(middle, UTC))
     assert texts(since.deliveries) == ["2", "1"]
-    assert texts((await client.look_up(TOPIC, key="same", until=middle)).deliveries) == ["1", "0"]
-    assert (await client.look_up(TOPIC, key="other")).deliveries == ()
+    assert texts((await client.messages.look_up(TOPIC, key="same", until=middle)).deliveries) == ["1", "0"]
+    assert (await client.messages.look_up(TOPIC, key="other")).deliveries == ()
     with pytest.raises(errors.TopicNotFound):
-        await client.look_up("nowhere", key="same")
+        await client.messages.look_up("nowhere", key="same")
 
 
 async def test_browse_reads_all_queues_in_order_and_searches_them(client: Any, popmq_clock: FakeClock) -> None:
     for number in range(5):
         await client.send(TOPIC, popmq.Message(str(number), key=f"key-{number}"))
-    page = await client.browse(TOPIC, order="newest", max_messages=3)
+    page = await client.messages.browse(TOPIC, order="newest", max_messages=3)
     assert (texts(page.deliveries), page.looked_at) == (["4", "3", "2"], 3)
-    rest = await client.browse(TOPIC, order="newest", page_token=page.next_page_token)
+    rest = await client.messages.browse(TOPIC, order="newest", page_token=page.next_page_token)
     assert (texts(rest.deliveries), rest.next_page_token) == (["1", "0"], "")
-    assert texts((await client.browse(TOPIC, order="oldest", search="key-3")).deliveries) == ["3"]
-    assert texts((await client.browse(TOPIC, order="oldest", since=popmq_clock.now() + 1)).deliveries) == []
+    assert texts((await client.messages.browse(TOPIC, order="oldest", search="key-3")).deliveries) == ["3"]
+    assert texts((await client.messages.browse(TOPIC, order="oldest", since=popmq_clock.now() + 1)).deliveries) == []
     with pytest.raises(errors.InvalidField, match="'sideways' is not one of newest, oldest"):
-        await client.browse(TOPIC, order="sideways")
+        await client.messages.browse(TOPIC, order="sideways")
 
 
 async def test_dead_letters_are_counted_by_reason_and_discarded(client: Any) -> None:
     await client.send(TOPIC, ["a", "b", "c"])
     for delivery in await client.pop(TOPIC, GROUP):
         await client.reject(delivery, "timeout" if delivery.text() == "c" else "bad\n  trace")
-    assert [(each.reason, each.messages) for each in await client.dead_letter_reasons(GROUP)] == [
+    assert [(each.reason, each.messages) for each in await client.dead_letters.reasons(GROUP)] == [
         ("bad", 2),
         ("timeout", 1),
     ]
-    assert (await client.discard(GROUP, reason="bad")).discarded == 2
-    assert (await client.redrive(GROUP, reason="timeout")).redriven == 1
-    done = await client.discard(GROUP, message_ids=["nobody"])
+    assert (await client.dead_letters.discard(GROUP, reason="bad")).discarded == 2
+    assert (await client.dead_letters.redrive(GROUP, reason="timeout")).redriven == 1
+    done = await client.dead_letters.discard(GROUP, message_ids=["nobody"])
     assert (done.discarded, [failure.message_id for failure in done.failures]) == (0, ["nobody"])
 
 
@@ -73,7 +73,7 @@ async def test_peek_shows_what_the_next_pop_would_deliver_and_changes_nothing(cl
     (first,) = await client.pop(TOPIC, GROUP, max_messages=1)
     await client.release(first, delay=0.0)
     for _ in range(2):
-        peeked = await client.peek(TOPIC, GROUP)
+        peeked = await client.messages.peek(TOPIC, GROUP)
         assert sorted((each.text(), each.attempt, each.handle) for each in peeked) == [("a", 2, ""), ("b", 1, "")]
     popped = await client.pop(TOPIC, GROUP)
     assert sorted((each.text(), each.attempt) for each in popped) == [("a", 2), ("b", 1)]
@@ -84,7 +84,7 @@ async def test_peek_shows_what_the_next_pop_would_deliver_and_changes_nothing(cl
 async def test_why_tells_the_life_of_a_message_for_each_group(
     client: Any, advance: Any, popmq_clock: FakeClock
 ) -> None:
-    await client.create_group("audit")
+    await client.groups.create("audit")
     await client.pop(TOPIC, "audit")
     born = popmq_clock.now_ms()
     receipt = await client.send(TOPIC, popmq.Message("x", message_id="m1"))
@@ -94,7 +94,7 @@ async def test_why_tells_the_life_of_a_message_for_each_group(
     await client.release(delivery, delay=0.0, reason="not today")
     (again,) = await client.pop(TOPIC, GROUP)
     await client.ack(again)
-    (life,) = await client.why("m1")
+    (life,) = await client.messages.why("m1")
     assert (life.topic, life.queue, life.offset) == (TOPIC, receipt.queue, receipt.offset)
     assert (life.place, life.stored_ms) == ("stored", born)
     groups = {group.group: group for group in life.groups}
@@ -110,38 +110,38 @@ async def test_why_tells_the_life_of_a_message_for_each_group(
     assert (popped.client_id, popped.attempt, popped.time_ms) == (client.client_id, 1, born)
     released = next(event for event in groups[GROUP].events if event.what == "released")
     assert (released.reason, released.time_ms) == ("not today", born + 1000)
-    assert [group.group for group in (await client.why("m1", TOPIC, "audit"))[0].groups] == ["audit"]
+    assert [group.group for group in (await client.messages.why("m1", TOPIC, "audit"))[0].groups] == ["audit"]
 
 
 async def test_why_tells_where_a_delayed_or_half_message_is(client: Any, popmq_clock: FakeClock) -> None:
-    await client.create_topic("mail", type="DELAY")
+    await client.topics.create("mail", type="DELAY")
     await client.send("mail", popmq.Message("x", message_id="later", delay=60.0))
     await client.send("mail", popmq.Message("x", message_id="half", transaction=True))
-    (life,) = await client.why("later")
+    (life,) = await client.messages.why("later")
     assert (life.place, life.due_ms) == ("delayed", popmq_clock.now_ms() + 60_000)
-    assert (await client.why("half"))[0].place == "half"
+    assert (await client.messages.why("half"))[0].place == "half"
     with pytest.raises(errors.MessageNotFound):
-        await client.why("nobody's")
+        await client.messages.why("nobody's")
 
 
 @pytest.mark.slow
 async def test_dead_letters_are_delivered_again_some_or_all(client: Any) -> None:
     await client.send(TOPIC, [popmq.Message(str(number), message_id=f"m{number}") for number in range(4)])
     await client.reject(await client.pop(TOPIC, GROUP))
-    assert (await client.redrive(GROUP, offsets=[0])).redriven == 1
-    done = await client.redrive(GROUP, message_ids=["m2", "m9"])
+    assert (await client.dead_letters.redrive(GROUP, offsets=[0])).redriven == 1
+    done = await client.dead_letters.redrive(GROUP, message_ids=["m2", "m9"])
     assert done.redriven == 1
     assert [(failure.message_id, type(failure.error)) for failure in done.failures] == [("m9", errors.MessageNotFound)]
     assert sorted((each.text(), each.attempt) for each in await client.pop(TOPIC, GROUP)) == [("0", 1), ("2", 1)]
-    assert (await client.redrive(GROUP, topic=TOPIC)).redriven == 2
+    assert (await client.dead_letters.redrive(GROUP, topic=TOPIC)).redriven == 2
     assert sorted(texts(await client.pop(TOPIC, GROUP))) == ["1", "3"]
-    assert (await client.stats(TOPIC, GROUP)).groups[0].dead == 0
+    assert (await client.broker.stats(TOPIC, GROUP)).groups[0].dead == 0
 
 
 async def test_a_purged_topic_is_empty_and_takes_new_messages(client: Any) -> None:
     await client.send(TOPIC, ["a", "b", "c"])
     popped = await client.pop(TOPIC, GROUP, max_messages=1)
-    assert await client.purge_topic(TOPIC) == 3
+    assert await client.topics.purge(TOPIC) == 3
     with pytest.raises(errors.HandleLapsed):
         await client.ack(popped)
     assert await client.pop(TOPIC, GROUP) == []
@@ -151,23 +151,23 @@ async def test_a_purged_topic_is_empty_and_takes_new_messages(client: Any) -> No
 
 @pytest.mark.slow
 async def test_offsets_are_asked_for_reset_and_cloned(client: Any, advance: Any, popmq_clock: FakeClock) -> None:
-    await client.create_group("audit")
+    await client.groups.create("audit")
     queue = (await client.send(TOPIC, ["a", "b"]))[0].queue
     await advance(10.0)
     middle = popmq_clock.now()
     while (await client.send(TOPIC, "c")).queue != queue:
         pass
     await client.ack([each for each in await client.pop(TOPIC, GROUP, queues=[queue]) if each.text() != "c"])
-    (row,) = [each for each in await client.query_offsets(TOPIC, GROUP, at=middle) if each.queue == queue]
+    (row,) = [each for each in await client.offsets.query(TOPIC, GROUP, at=middle) if each.queue == queue]
     assert (row.min_offset, row.max_offset, row.at_timestamp) == (0, 3, 2)
-    assert (await client.query_offsets(TOPIC))[queue].committed == -1
-    assert (await client.reset_offsets(TOPIC, GROUP, {queue: 1}))[queue] == 1
+    assert (await client.offsets.query(TOPIC))[queue].committed == -1
+    assert (await client.offsets.reset(TOPIC, GROUP, {queue: 1}))[queue] == 1
     assert texts(await client.pop(TOPIC, GROUP, queues=[queue])) == ["b", "c"]
-    moved = await client.reset_offsets(TOPIC, GROUP, datetime.fromtimestamp(middle, UTC))
+    moved = await client.offsets.reset(TOPIC, GROUP, datetime.fromtimestamp(middle, UTC))
     assert moved[queue] == 2
-    assert await client.clone_offsets(TOPIC, GROUP, "audit") == moved
+    assert await client.offsets.clone(TOPIC, GROUP, "audit") == moved
     assert texts(await client.pop(TOPIC, "audit", queues=[queue])) == ["c"]
-    assert len(set((await client.reset_offsets(TOPIC, GROUP, "latest")).values()) - {0}) >= 1
+    assert len(set((await client.offsets.reset(TOPIC, GROUP, "latest")).values()) - {0}) >= 1
     assert await client.pop(TOPIC, GROUP) == []
 
 
@@ -176,31 +176,31 @@ async def test_a_group_is_switched_while_it_reads(client: Any) -> None:
     await client.send(TOPIC, ["a", "b"])
     (first,) = await client.pop(TOPIC, GROUP, max_messages=1)
     await client.ack(first)
-    read = await client.set_consume_mode(TOPIC, GROUP, "pull")
+    read = await client.groups.set_consume_mode(TOPIC, GROUP, "pull")
     assert read.mode == "PULL"
     with pytest.raises(errors.WrongConsumeMode):
         await client.pop(TOPIC, GROUP)
-    assert (await client.stats(TOPIC, GROUP)).groups[0].mode == "PULL"
-    assert (await client.set_consume_mode(TOPIC, GROUP, "POP", share_number=3)).share_number == 3
+    assert (await client.broker.stats(TOPIC, GROUP)).groups[0].mode == "PULL"
+    assert (await client.groups.set_consume_mode(TOPIC, GROUP, "POP", share_number=3)).share_number == 3
     assert texts(await client.pop(TOPIC, GROUP)) == ["b"]
 
 
 async def test_sessions_are_those_of_consumers_and_of_checkers(client: Any) -> None:
-    await client.create_topic("payments", type="TRANSACTION")
-    await client.heartbeat(GROUP, [TOPIC])
-    client.transaction_checker("payments", lambda check: None)
-    while len(shown := await client.sessions()) < 2:
+    await client.topics.create("payments", type="TRANSACTION")
+    await client.sessions.heartbeat(GROUP, [TOPIC])
+    client.transactions.on_check("payments", lambda check: None)
+    while len(shown := await client.sessions.list()) < 2:
         pass
     assert {(each.group, each.topics, each.stream) for each in shown} == {
         (GROUP, (TOPIC,), False),
         ("", ("payments",), True),
     }
-    assert [each.client_id for each in await client.sessions(GROUP)] == [client.client_id]
+    assert [each.client_id for each in await client.sessions.list(GROUP)] == [client.client_id]
 
 
 async def test_only_official_clients_that_are_connected_can_be_asked(client: Any) -> None:
     await client.send(TOPIC, b"x")
-    for asked in (client.client_stack("nobody"), client.verify_message("nobody", TOPIC, 0, 0)):
+    for asked in (client.sessions.stack("nobody"), client.sessions.verify_message("nobody", TOPIC, 0, 0)):
         with pytest.raises(errors.ClientNotFound, match="nobody"):
             await asked
 
@@ -212,23 +212,26 @@ async def test_the_answer_of_an_official_client_is_returned(connect: Connect, po
             answer = kind(code="OK", text="main: waiting").SerializeToString()
             wire.plan[name] = [lambda _forward, answer=answer: answer]
         client = connect(wire.endpoint)
-        stack, verified = await client.client_stack("worker"), await client.verify_message("worker", TOPIC, 0, 1)
+        stack, verified = (
+            await client.sessions.stack("worker"),
+            await client.sessions.verify_message("worker", TOPIC, 0, 1),
+        )
     assert stack == verified == popmq.ClientAnswer("OK", "main: waiting")
 
 
 async def test_the_history_has_the_points_of_the_last_hour(client: Any, advance: Any, popmq_clock: FakeClock) -> None:
-    assert (await client.history()).points == ()
+    assert (await client.broker.history()).points == ()
     began_ms = popmq_clock.now_ms()
     await client.send(TOPIC, ["a"] * 30)
     (first, *_) = await client.pop(TOPIC, GROUP, 10)
     await client.ack([first])
     await advance(30.0)
-    history = await client.history(TOPIC, GROUP)
+    history = await client.broker.history(TOPIC, GROUP)
     (point,) = history.points
     assert (history.step, history.now_ms, history.left_out) == (30, popmq_clock.now_ms(), False)
     assert (point.time_ms, point.sent_per_s, point.backlog, point.in_flight) == (began_ms + 30_000, 1, 29, 9)
     assert (point.oldest_age, point.used_bytes, point.leases_late) == (30, 0, 0)
-    (whole,) = (await client.history()).points
-    assert whole.used_bytes == (await client.stats()).store.used_bytes
+    (whole,) = (await client.broker.history()).points
+    assert whole.used_bytes == (await client.broker.stats()).store.used_bytes
     with pytest.raises(errors.TopicNotFound):
-        await client.history("nothing")
+        await client.broker.history("nothing")

@@ -12,7 +12,7 @@ from tests.sdk.conftest import GROUP, TOPIC
 @pytest.fixture
 async def owner(client: Any) -> popmq.Attachment:
     await client.send(TOPIC, [popmq.Message(b"%d" % number, key=f"k{number}", tag="t") for number in range(5)])
-    attachment: popmq.Attachment = await client.attach_owner(GROUP, "query", lease=60.0, topic=TOPIC)
+    attachment: popmq.Attachment = await client.owners.attach(GROUP, "query", lease=60.0, topic=TOPIC)
     return attachment
 
 
@@ -23,48 +23,48 @@ def token(owner: popmq.Attachment, epoch: int = 1, **fields: Any) -> popmq.Token
 @pytest.mark.slow
 async def test_a_sealed_set_is_returned_as_columns_and_repeated(client: Any, owner: popmq.Attachment) -> None:
     assert (owner.acked_epoch, owner.queues) == (0, 8)
-    first = await client.pop_sealed(TOPIC, GROUP, token(owner))
+    first = await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
     assert (first.count, first.end, first.replay, len(first.columns)) == (5, True, False, 5)
     assert sorted(first.columns.body) == [b"%d" % number for number in range(5)]
     assert sorted(first.columns.key) == [f"k{number}" for number in range(5)]
     assert set(first.columns.tag) == {"t"}
     assert first.columns.attempt == [1] * 5
-    again = await client.pop_sealed(TOPIC, GROUP, token(owner))
+    again = await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
     assert again.columns == first.columns
     assert again.replay
 
 
 async def test_a_sealed_set_is_repeated_after_its_lease_too(client: Any, owner: popmq.Attachment, advance: Any) -> None:
-    first = await client.pop_sealed(TOPIC, GROUP, token(owner), lease=10.0)
+    first = await client.owners.pop_sealed(TOPIC, GROUP, token(owner), lease=10.0)
     await advance(3600.0)
-    again = await client.pop_sealed(TOPIC, GROUP, token(owner), lease=10.0)
+    again = await client.owners.pop_sealed(TOPIC, GROUP, token(owner), lease=10.0)
     assert sorted(again.columns.message_id) == sorted(first.columns.message_id)
     assert (again.torn_stolen, again.torn_lost) == (0, 0)
 
 
 @pytest.mark.slow
 async def test_ack_up_to_finishes_an_epoch_for_good(client: Any, owner: popmq.Attachment) -> None:
-    await client.pop_sealed(TOPIC, GROUP, token(owner))
-    assert await client.ack_up_to(GROUP, "query", owner.generation, 1) == popmq.Finished(5, 0)
-    assert await client.ack_up_to(GROUP, "query", owner.generation, 1) == popmq.Finished(0, 0)
+    await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
+    assert await client.owners.ack_up_to(GROUP, "query", owner.generation, 1) == popmq.Finished(5, 0)
+    assert await client.owners.ack_up_to(GROUP, "query", owner.generation, 1) == popmq.Finished(0, 0)
     with pytest.raises(errors.EpochAlreadyAcked):
-        await client.pop_sealed(TOPIC, GROUP, token(owner))
-    (stats,) = (await client.stats(TOPIC, GROUP)).groups
+        await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
+    (stats,) = (await client.broker.stats(TOPIC, GROUP)).groups
     assert (stats.acked, stats.in_flight) == (5, 0)
 
 
 async def test_an_older_generation_is_fenced(client: Any, owner: popmq.Attachment) -> None:
-    newer = await client.attach_owner(GROUP, "query", topic=TOPIC)
+    newer = await client.owners.attach(GROUP, "query", topic=TOPIC)
     assert newer.generation > owner.generation
     with pytest.raises(errors.Fenced):
-        await client.pop_sealed(TOPIC, GROUP, token(owner))
+        await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
     with pytest.raises(errors.Fenced):
-        await client.renew_owner(GROUP, "query", owner.generation)
+        await client.owners.renew(GROUP, "query", owner.generation)
 
 
 async def test_an_owner_that_was_never_attached_is_not_found(client: Any) -> None:
     with pytest.raises(errors.OwnerNotFound):
-        await client.renew_owner(GROUP, "nobody", 1)
+        await client.owners.renew(GROUP, "nobody", 1)
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ async def test_a_read_is_bounded_by_the_position_of_wait_available(client: Any, 
     await client.send(TOPIC, [b"late"] * 3)
     below = await client.wait_available(TOPIC, GROUP, min_ready=0, upto=available.upto)
     assert (below.ready, below.upto == available.upto) == (5, False)
-    sealed = await client.pop_sealed(TOPIC, GROUP, token(owner, upto=available.upto))
+    sealed = await client.owners.pop_sealed(TOPIC, GROUP, token(owner, upto=available.upto))
     assert (sealed.count, sealed.end) == (5, True)
 
 
@@ -82,17 +82,17 @@ async def test_a_read_is_bounded_by_the_position_of_wait_available(client: Any, 
 async def test_renewing_moves_the_lease_of_everything_held(
     client: Any, owner: popmq.Attachment, popmq_clock: Any
 ) -> None:
-    await client.pop_sealed(TOPIC, GROUP, token(owner))
-    lease = await client.renew_owner(GROUP, "query", owner.generation, lease=120.0)
+    await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
+    lease = await client.owners.renew(GROUP, "query", owner.generation, lease=120.0)
     assert (lease.tokens, lease.messages) == (1, 5)
     assert lease.lease_until_ms == popmq_clock.now_ms() + 120_000
-    (shown,) = await client.owners(GROUP)
+    (shown,) = await client.owners.list(GROUP)
     assert (shown.owner, shown.generation, shown.messages) == ("query", owner.generation, 5)
 
 
 @pytest.mark.slow
 async def test_a_released_owners_messages_are_visible_to_others(client: Any, owner: popmq.Attachment) -> None:
-    await client.pop_sealed(TOPIC, GROUP, token(owner))
+    await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
     assert await client.pop(TOPIC, GROUP) == []
-    assert await client.release_owner(GROUP, "query") == 5
+    assert await client.owners.release(GROUP, "query") == 5
     assert len(await client.pop(TOPIC, GROUP)) == 5

@@ -18,8 +18,8 @@ async def client(connect: Connect, popmq_clock: FakeClock) -> Any:
     """A client with a topic that takes ten messages a second, on a broker whose time stands still."""
     client = connect()
     quota = popmq.Quota(send_messages_per_s=10, message_bytes=1000, pop_messages_per_s=5)
-    await client.create_topic(SLOW, quota=quota)
-    await client.create_group(GROUP, in_flight_max=3)
+    await client.topics.create(SLOW, quota=quota)
+    await client.groups.create(GROUP, in_flight_max=3)
     return client
 
 
@@ -32,7 +32,7 @@ async def test_a_send_over_the_quota_is_refused_with_a_hint_when_it_is_not_tried
         await once.send(SLOW, b"x")
     assert refused.value.retryable
     assert 0 < refused.value.retry_after <= 1.0
-    assert (await client.stats(SLOW)).topics[0].messages == 10
+    assert (await client.broker.stats(SLOW)).topics[0].messages == 10
 
 
 @pytest.mark.slow
@@ -42,7 +42,7 @@ async def test_a_send_over_the_quota_is_tried_again_and_stored_once(client: Any,
     await eventually(lambda: retried(client))
     await advance(1.0)
     assert (await late).offset >= 0
-    assert (await client.stats(SLOW)).topics[0].messages == 11
+    assert (await client.broker.stats(SLOW)).topics[0].messages == 11
 
 
 @pytest.mark.slow

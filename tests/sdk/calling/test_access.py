@@ -32,8 +32,8 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 @pytest.mark.slow
 async def test_a_key_over_tls_sends_pops_and_acks(connect: Connect, broker: EmbeddedBroker) -> None:
     client = connect(broker.tls_endpoint, tls_ca=broker.certificate, **ROOT)
-    await client.create_topic("orders")
-    await client.create_group("billing")
+    await client.topics.create("orders")
+    await client.groups.create("billing")
     await client.send("orders", ["one", "two"])
     reader = connect(
         broker.tls_endpoint, tls_ca=str(broker.certificate), access_key="reader", secret=secret_of("reader")
@@ -50,10 +50,10 @@ async def test_a_consumer_and_a_checker_call_with_the_key(
     connect: Connect, broker: EmbeddedBroker, guard: Callable[[popmq.Delivery], Any]
 ) -> None:
     client = connect(broker.endpoint, **ROOT)
-    await client.create_topic("orders", type="TRANSACTION")
-    await client.create_group("billing")
-    client.transaction_checker("orders", lambda check: "commit")
-    while not [session for session in await client.sessions() if session.stream]:
+    await client.topics.create("orders", type="TRANSACTION")
+    await client.groups.create("billing")
+    client.transactions.on_check("orders", lambda check: "commit")
+    while not [session for session in await client.sessions.list() if session.stream]:
         pass
     await client.send("orders", "one")
     seen = []
@@ -69,10 +69,10 @@ async def test_a_client_calls_with_its_secret_while_the_broker_has_only_the_hash
     monkeypatch.setattr("popmq_server.protocols.access.known_keys.LOOK_EVERY_S", 0.0)
     (tmp_path / "keys.toml").write_text(f"[root]\nsecret_hash = '{hash_of(secret_of('root'))}'\nallow = ['*']\n")
     client = connect(broker.endpoint, **ROOT)
-    await client.create_topic("orders")
-    assert [key.secrets for key in (await client.access_keys()).access_keys] == [1]
+    await client.topics.create("orders")
+    assert [key.secrets for key in (await client.access_keys.list()).access_keys] == [1]
     with pytest.raises(errors.Unauthenticated):
-        await connect(broker.endpoint, access_key="root", secret=hash_of(secret_of("root"))).list_topics()
+        await connect(broker.endpoint, access_key="root", secret=hash_of(secret_of("root"))).topics.list()
 
 
 async def test_a_missing_or_wrong_key_is_an_error_with_the_cure(connect: Connect, broker: EmbeddedBroker) -> None:
@@ -82,7 +82,7 @@ async def test_a_missing_or_wrong_key_is_an_error_with_the_cure(connect: Connect
         {"access_key": "nobody", "secret": "x" * 8},
     ):
         with pytest.raises(errors.Unauthenticated, match="access key") as error:
-            await connect(broker.endpoint, **options).list_topics()
+            await connect(broker.endpoint, **options).topics.list()
         assert error.value.action
         assert not error.value.retryable
 
@@ -92,14 +92,14 @@ async def test_the_environment_names_the_key_and_arguments_count_before_it(
 ) -> None:
     monkeypatch.setenv("POPMQ_ACCESS_KEY", "nothing")
     monkeypatch.setenv("POPMQ_SECRET", secret_of("nothing"))
-    assert await connect(broker.endpoint).list_topics() == []
+    assert await connect(broker.endpoint).topics.list() == []
     with pytest.raises(errors.PermissionDenied):
-        await connect(broker.endpoint).create_topic("orders")
-    await connect(broker.endpoint, **ROOT).create_topic("orders")
+        await connect(broker.endpoint).topics.create("orders")
+    await connect(broker.endpoint, **ROOT).topics.create("orders")
     monkeypatch.delenv("POPMQ_SECRET")
     (tmp_path / "secret").write_text(secret_of("nothing") + "\n")
     monkeypatch.setenv("POPMQ_SECRET_FILE", str(tmp_path / "secret"))
-    assert await connect(broker.endpoint).list_topics() == []
+    assert await connect(broker.endpoint).topics.list() == []
 
 
 async def test_a_tls_port_without_tls_and_a_plain_port_with_it_are_named(
@@ -110,7 +110,7 @@ async def test_a_tls_port_without_tls_and_a_plain_port_with_it_are_named(
         (broker.endpoint, {"tls": True}, "that port is without TLS"),
     ):
         with pytest.raises(errors.Unavailable) as error:
-            await connect(endpoint, retry=popmq.Retry(tries=1), **options).list_topics()
+            await connect(endpoint, retry=popmq.Retry(tries=1), **options).topics.list()
         assert cure in error.value.action
 
 
@@ -139,9 +139,9 @@ async def test_a_certificate_that_is_not_trusted_and_a_port_without_tls_are_repo
 ) -> None:
     quick = popmq.Timeouts.all(1.0)
     with pytest.raises(errors.Unavailable, match="trust the broker's certificate by tls_ca"):
-        await connect(broker.tls_endpoint, tls=True, timeouts=quick, **ROOT).list_topics()
+        await connect(broker.tls_endpoint, tls=True, timeouts=quick, **ROOT).topics.list()
     with pytest.raises(errors.Unavailable, match="that port is without TLS"):
-        await connect(broker.endpoint, tls_ca=broker.certificate, timeouts=quick, **ROOT).list_topics()
+        await connect(broker.endpoint, tls_ca=broker.certificate, timeouts=quick, **ROOT).topics.list()
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ async def test_a_client_shows_its_secret_in_no_log_error_or_representation(
     secret = "not its secret, but hidden"
     client = popmq.Client(broker.endpoint, access_key="root", secret=secret)
     with pytest.raises(errors.Unauthenticated) as error:
-        client.list_topics()
+        client.topics.list()
     shown = [caplog.text, str(error.value), repr(copy.copy(error.value)), *reprs(client, 4)]
     client.close()
     assert [text for text in shown if "hidden" in text] == []

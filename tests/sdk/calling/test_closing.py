@@ -44,7 +44,7 @@ async def test_an_outcome_that_comes_after_closing_is_logged_as_not_sent(
     with caplog.at_level(logging.WARNING, "popmq.consumer"):
         delivery.ack()
     assert f"1 outcomes of group {GROUP} are not sent, since the client is closed" in caplog.text
-    assert (await client.leases(GROUP, TOPIC)).total == 1
+    assert (await client.leases.list(GROUP, TOPIC)).total == 1
 
 
 async def test_closing_waits_for_a_broker_that_is_away_once_and_not_for_each_thing(
@@ -53,7 +53,7 @@ async def test_closing_waits_for_a_broker_that_is_away_once_and_not_for_each_thi
     for room in ("_async", "_sync"):
         monkeypatch.setattr(f"popmq.{room}.transport.wire.CLOSE_S", 0.2)
     for group in ("audit", "logs"):
-        await client.create_group(group)
+        await client.groups.create(group)
     await client.send(TOPIC, ["x", "y"])
     reader = connect()
     consumers = [reader.consume(TOPIC, group) for group in (GROUP, "audit")]
@@ -110,16 +110,16 @@ def test_outcomes_are_sent_and_clients_closed_when_no_thread_can_start(
         exiting.setattr(threading.Thread, "start", start)
         delivery.ack()
         client.close()
-    (stats,) = sync_client.stats(TOPIC, GROUP).groups
+    (stats,) = sync_client.broker.stats(TOPIC, GROUP).groups
     assert (stats.acked, stats.in_flight, stats.sessions) == (1, 0, 0)
 
 
 async def test_an_async_client_refuses_another_event_loop(client: Any, popmq_broker: Broker) -> None:
     mine = popmq_broker.async_client()
     await mine.send(TOPIC, "x")
-    for name, arguments in (("send", (TOPIC, "y")), ("list_topics", ()), ("close", ())):
+    for call, arguments in ((mine.send, (TOPIC, "y")), (mine.topics.list, ()), (mine.close, ())):
         with pytest.raises(errors.ClientClosed, match="another event loop"):
-            await asyncio.to_thread(lambda: asyncio.run(getattr(mine, name)(*arguments)))  # noqa: B023 - it is awaited
+            await asyncio.to_thread(lambda: asyncio.run(call(*arguments)))  # noqa: B023 - it is awaited
     assert len(await mine.pop(TOPIC, GROUP)) == 1
     await mine.close()
 
@@ -127,7 +127,7 @@ async def test_an_async_client_refuses_another_event_loop(client: Any, popmq_bro
 def test_consumers_of_an_async_client_may_be_made_before_its_loop_runs(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:
-    sync_client.create_group("audit")
+    sync_client.groups.create("audit")
     client = popmq_broker.async_client()
     consumers = [client.consume(TOPIC, GROUP), client.pull_consume(TOPIC, "audit")]
 
@@ -145,7 +145,7 @@ async def test_closing_a_client_ends_the_session_of_a_consumer_that_was_dropped(
     await reader.consume(TOPIC, GROUP).__anext__()
     gc.collect()
     await reader.close()
-    assert await client.sessions(GROUP) == []
+    assert await client.sessions.list(GROUP) == []
 
 
 def test_a_signal_handler_closes_a_client_while_its_pull_consumer_is_being_closed(
@@ -164,9 +164,9 @@ def test_a_signal_handler_closes_a_client_while_its_pull_consumer_is_being_close
 
     monkeypatch.setattr(GroupShare, "save", interrupted)
     consumer.close()
-    assert sum(max(row.committed, 0) for row in sync_client.query_offsets(TOPIC, GROUP)) == 1
+    assert sum(max(row.committed, 0) for row in sync_client.offsets.query(TOPIC, GROUP)) == 1
     with pytest.raises(errors.ClientClosed):
-        client.list_topics()
+        client.topics.list()
 
 
 def test_a_heartbeat_that_ends_while_a_consumer_leaves_is_no_error(

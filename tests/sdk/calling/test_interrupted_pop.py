@@ -48,7 +48,7 @@ async def test_a_pop_whose_caller_is_cancelled_releases_its_messages_uncounted(
     connect: Any, client: Any, cancel: Callable[[], None], kind: str, topic_type: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fifo = topic_type == "FIFO"
-    await client.create_topic("letters", type=topic_type)
+    await client.topics.create("letters", type=topic_type)
     await client.send("letters", [popmq.Message(text, message_group="a" if fifo else "") for text in "abc"])
     reader = connect()
     cancel()
@@ -67,7 +67,7 @@ async def test_a_cancelled_pop_takes_nothing_of_the_time_that_closing_has(
     """The client may be closed much later, just when its broker is back."""
     monkeypatch.setattr("popmq._async.consuming.settler.CLOSE_S", 0.01)
     reader = connect()
-    await reader.list_topics()
+    await reader.topics.list()
     await asyncio.to_thread(popmq_broker.stop)
     popping = asyncio.create_task(reader.pop(TOPIC, GROUP, wait=20.0))
 

@@ -18,15 +18,15 @@ from tests.sdk.conftest import GROUP, QUICK, TOPIC, Connect, eventually
 @pytest.mark.parametrize(
     ("method", "delete"),
     [
-        ("DeleteTopic", lambda client: client.delete_topic(TOPIC)),
-        ("DeleteGroup", lambda client: client.delete_group(GROUP)),
-        ("DeleteSchedule", lambda client: client.delete_schedule("s")),
+        ("DeleteTopic", lambda client: client.topics.delete(TOPIC)),
+        ("DeleteGroup", lambda client: client.groups.delete(GROUP)),
+        ("DeleteSchedule", lambda client: client.schedules.delete("s")),
     ],
 )
 async def test_a_delete_whose_answer_was_lost_is_done(
     lossy: Any, wire: LossyWire, method: str, delete: Callable[[Any], Awaitable[None]]
 ) -> None:
-    await lossy.create_schedule("s", "@daily", TOPIC, "go")
+    await lossy.schedules.create("s", "@daily", TOPIC, "go")
     wire.plan[method] = [LOSE]
     await delete(lossy)
     assert len(wire.seen[method]) == 2
@@ -40,11 +40,11 @@ async def test_a_switch_with_a_start_whose_answer_was_lost_is_done(
 ) -> None:
     await lossy.send(TOPIC, "x")
     wire.plan["SetConsumeMode"] = [LOSE]
-    switched = await lossy.set_consume_mode(TOPIC, GROUP, "PULL", start=start)
+    switched = await lossy.groups.set_consume_mode(TOPIC, GROUP, "PULL", start=start)
     assert switched.mode == "PULL"
-    assert sum(row.committed for row in await lossy.query_offsets(TOPIC, GROUP)) == committed
+    assert sum(row.committed for row in await lossy.offsets.query(TOPIC, GROUP)) == committed
     with pytest.raises(errors.InvalidField, match="has its position"):
-        await lossy.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")
+        await lossy.groups.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest", 1.0])
@@ -55,33 +55,33 @@ async def test_a_start_that_a_lost_request_has_not_set_is_refused(lossy: Any, wi
     await lossy.send(TOPIC, "z")
     wire.plan["SetConsumeMode"] = [REFUSE]
     with pytest.raises(errors.InvalidField, match="has its position"):
-        await lossy.set_consume_mode(TOPIC, GROUP, "PULL", start=start)
+        await lossy.groups.set_consume_mode(TOPIC, GROUP, "PULL", start=start)
     assert len(wire.seen["SetConsumeMode"]) == 2
 
 
 async def test_a_schedule_is_not_run_twice_when_the_answer_is_lost(lossy: Any, wire: LossyWire) -> None:
-    await lossy.create_schedule("s", "@daily", TOPIC, "go")
+    await lossy.schedules.create("s", "@daily", TOPIC, "go")
     wire.plan["RunSchedule"] = [LOSE]
     with pytest.raises(errors.Unavailable):
-        await lossy.run_schedule("s")
+        await lossy.schedules.run("s")
     assert len(await lossy.pop(TOPIC, GROUP)) == 1
 
 
 async def test_a_message_is_not_sent_back_twice_when_the_answer_is_lost(lossy: Any, wire: LossyWire) -> None:
-    await lossy.set_consume_mode(TOPIC, GROUP, "PULL")
+    await lossy.groups.set_consume_mode(TOPIC, GROUP, "PULL")
     receipt = await lossy.send(TOPIC, "x")
     page = await lossy.pull(TOPIC, GROUP, queue=receipt.queue, offset=0)
     wire.plan["SendBack"] = [LOSE]
     with pytest.raises(errors.Unavailable):
         await lossy.send_back(page.deliveries, delay=0.0)
-    assert len((await lossy.browse(f"%RETRY%{GROUP}+{TOPIC}")).deliveries) == 1
+    assert len((await lossy.messages.browse(f"%RETRY%{GROUP}+{TOPIC}")).deliveries) == 1
 
 
 @pytest.mark.parametrize(
     ("refusal", "call"),
     [
-        (errors.TopicNotFound, lambda client: client.delete_topic("no-such-topic")),
-        (errors.InvalidField, lambda client: client.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")),
+        (errors.TopicNotFound, lambda client: client.topics.delete("no-such-topic")),
+        (errors.InvalidField, lambda client: client.groups.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")),
     ],
 )
 async def test_a_repeat_of_a_request_that_was_never_sent_is_refused_as_the_first_one(

@@ -53,8 +53,8 @@ async def test_sends_over_a_restart_are_stored_once_each(client: Any, popmq_brok
 async def test_sends_over_a_kill_9_are_stored_once_each(connect: Connect, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as process:
         client = connect(process.endpoint, clock=None)
-        await client.create_topic(TOPIC)
-        await client.create_group(GROUP)
+        await client.topics.create(TOPIC)
+        await client.groups.create(GROUP)
 
         def kill_and_start() -> None:
             process.kill()

@@ -62,7 +62,7 @@ async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(
 ) -> None:
     for room in ("_async", "_sync"):  # no send waits for others: only the end of the request can let a2 and a3 go
         monkeypatch.setattr(f"popmq.{room}.background.send_gatherer.GATHER_S_MAX", 0.0)
-    await lossy.create_topic("letters", type="FIFO")
+    await lossy.topics.create("letters", type="FIFO")
     begun, another = threading.Event(), threading.Event()
 
     def held(forward: Callable[[], bytes]) -> bytes:
@@ -83,7 +83,7 @@ async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(
         sends.append(asyncio.ensure_future(lossy.send("letters", popmq.Message(body, message_group="a"))))
         while lossy.client_stats().sends_waiting < waiting:  # noqa: ASYNC110 - it joins in a thread of its own
             await asyncio.sleep(0)
-    await lossy.list_topics()  # meanwhile they have seen that they may not fly
+    await lossy.topics.list()  # meanwhile they have seen that they may not fly
     sends.append(asyncio.ensure_future(lossy.send("letters", popmq.Message("b1", message_group="b"))))
     first, second, third, _ = await asyncio.gather(*sends)
     assert first.offset < second.offset < third.offset
@@ -94,7 +94,7 @@ async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(
 async def test_a_consumer_closed_during_a_release_releases_nothing_twice(
     lossy: Any, wire: LossyWire, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await lossy.create_topic("letters", type="FIFO")
+    await lossy.topics.create("letters", type="FIFO")
     await lossy.send("letters", [popmq.Message("warm", message_group=f"w{number}") for number in range(3)])
     asked, closing = threading.Event(), threading.Event()
 
@@ -122,7 +122,7 @@ async def test_a_consumer_closed_during_a_release_releases_nothing_twice(
 
 @pytest.mark.slow
 async def test_messages_of_every_kind_are_gathered_and_each_caller_gets_its_own(lossy: Any, wire: LossyWire) -> None:
-    await lossy.create_topic("later", type="DELAY")
+    await lossy.topics.create("later", type="DELAY")
     wire.plan["Send"] = [LOSE, REFUSE, LOSE]
     kinds = [
         popmq.Message("plain"),
@@ -161,9 +161,9 @@ async def test_a_pop_that_is_tried_again_waits_only_for_what_is_left(lossy: Any,
 async def test_a_client_is_asked_once_even_if_it_is_silent(lossy: Any, wire: LossyWire) -> None:
     wire.plan["VerifyMessage"], wire.plan["GetClientStack"] = [REFUSE], [REFUSE]
     with pytest.raises(errors.Unavailable):
-        await lossy.verify_message("worker", TOPIC, 0, 0)
+        await lossy.sessions.verify_message("worker", TOPIC, 0, 0)
     with pytest.raises(errors.Unavailable):
-        await lossy.client_stack("worker")
+        await lossy.sessions.stack("worker")
     assert [len(wire.seen[name]) for name in ("VerifyMessage", "GetClientStack")] == [1, 1]
 
 
@@ -188,7 +188,7 @@ async def test_a_consumer_whose_answers_get_lost_still_sees_each_message_once(
         async with guard(delivery):
             seen.append((int(delivery.body), delivery.attempt))
     assert sorted(seen) == [(number, 1) for number in range(40)]
-    (stats,) = (await lossy.stats(TOPIC, GROUP)).groups
+    (stats,) = (await lossy.broker.stats(TOPIC, GROUP)).groups
     assert (stats.acked, stats.in_flight) == (40, 0)
 
 
@@ -233,12 +233,12 @@ async def test_every_close_of_a_consumer_returns_after_its_goodbye(lossy: Any, w
     first = asyncio.ensure_future(consumer.close())
     await asyncio.to_thread(begun.wait)
     second = asyncio.ensure_future(consumer.close())
-    await lossy.list_topics()
+    await lossy.topics.list()
     early = second.done()
     closed.set()
     await asyncio.gather(first, second)
     assert not early
-    assert (await lossy.stats(TOPIC, GROUP)).groups[0].sessions == 0
+    assert (await lossy.broker.stats(TOPIC, GROUP)).groups[0].sessions == 0
 
 
 @pytest.mark.slow
@@ -254,7 +254,7 @@ async def test_a_replayed_batch_is_renewed_at_once_for_its_lease_is_older_than_i
     wire.plan["Pop"] = [LOSE, late]
     async with lossy.consume(TOPIC, GROUP, invisible=60.0) as consumer, guard(await consumer.__anext__()):
         await advance(20.0)
-    (stats,) = (await lossy.stats(TOPIC, GROUP)).groups
+    (stats,) = (await lossy.broker.stats(TOPIC, GROUP)).groups
     assert stats.acked == 1
 
 
@@ -319,7 +319,7 @@ async def test_the_test_clock_does_not_advance_before_settled_messages_reach_the
             pass
         await advance(120.0)
         moved.set()
-    (stats,) = (await lossy.stats(TOPIC, GROUP)).groups
+    (stats,) = (await lossy.broker.stats(TOPIC, GROUP)).groups
     assert stats.acked == 1
 
 

@@ -47,7 +47,7 @@ async def test_every_status_without_details_is_our_error(
     client = connect(wire.endpoint, retry=popmq.Retry(tries=1))
     wire.plan["ListTopics"] = [status]
     with pytest.raises(errors.PopMQError, match=r"said by the test|in time"):
-        await client.list_topics()
+        await client.topics.list()
 
 
 async def test_a_busy_broker_is_asked_again_no_sooner_than_it_wants(lossy: Any, wire: LossyWire) -> None:
@@ -62,7 +62,7 @@ async def test_tries_are_bounded_when_asked(connect: Connect, wire: LossyWire) -
     client = connect(wire.endpoint, retry=popmq.Retry(first=0.001, tries=3))
     wire.plan["ListTopics"] = [REFUSE] * 5
     with pytest.raises(errors.Unavailable, match="refused by the test"):
-        await client.list_topics()
+        await client.topics.list()
     assert len(wire.seen["ListTopics"]) == 3
 
 
@@ -72,7 +72,7 @@ async def test_a_broker_that_stays_away_is_given_up_at_the_timeout(connect: Conn
         gone = nowhere.endpoint
     client = connect(gone, timeouts=popmq.Timeouts.all(1.0), retry=QUICK)
     with pytest.raises(errors.Unavailable, match=f"no broker answers at {gone}") as raised:
-        await client.list_topics()
+        await client.topics.list()
     assert "popmq serve" in raised.value.action
     assert client.client_stats().retries > 1
 
@@ -82,7 +82,7 @@ async def test_a_deadline_in_a_later_try_tells_what_went_wrong_before(connect: C
     client = connect(wire.endpoint, timeouts=popmq.Timeouts(admin=2.0), retry=QUICK)
     wire.plan["ListTopics"] = [REFUSE, HANG]
     with pytest.raises(errors.Unavailable, match="refused by the test"):
-        await client.list_topics()
+        await client.topics.list()
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ async def test_a_broker_that_stays_without_room_is_busy(connect: Connect, wire: 
     client = connect(wire.endpoint, retry=popmq.Retry(tries=1))
     wire.plan["ListTopics"] = [grpc.StatusCode.RESOURCE_EXHAUSTED]
     with pytest.raises(errors.Busy, match="said by the test") as raised:
-        await client.list_topics()
+        await client.topics.list()
     assert (raised.value.code, raised.value.retryable) == ("BUSY", True)
 
 
@@ -134,5 +134,5 @@ async def test_a_server_that_is_not_a_broker_is_called_once(connect: Connect, sa
         port = server.sockets[0].getsockname()[1]
         client = connect(f"127.0.0.1:{port}", transport="python", retry=popmq.Retry(tries=3))
         with pytest.raises(errors.Unavailable, match="that port serves something else: name the broker's") as refused:
-            await client.list_topics()
+            await client.topics.list()
     assert (called, refused.value.retryable) == (1, False)

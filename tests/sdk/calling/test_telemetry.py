@@ -128,7 +128,7 @@ if len(sys.argv) > 1: import opentelemetry.trace, opentelemetry.metrics
 before = set(sys.modules)
 with popmq.testing.broker() as broker:
     client = broker.client()
-    client.create_topic("orders"), client.create_group("billing")
+    client.topics.create("orders"), client.groups.create("billing")
     client.send("orders", "one")
     for delivery in client.consume("orders", "billing", until_idle=0.0):
         with delivery: print(delivery.trace_context)
@@ -165,8 +165,8 @@ async def main(client):
 
 with popmq.testing.broker() as broker:
     client = broker.client()
-    client.create_topic("orders"), client.create_topic("mails"), client.create_group("billing")
-    client.create_group("mailer")
+    client.topics.create("orders"), client.topics.create("mails"), client.groups.create("billing")
+    client.groups.create("mailer")
     client.send("orders", ["one", "two"]), client.send("mails", "three")
     one, two = client.pop("orders", "billing")
     one.__enter__(), two.__enter__(), one.__exit__(None, None, None)

@@ -35,8 +35,8 @@ def test_messages_errors_and_streams_are_the_same_on_both_transports(
     popmq_broker: Broker, tmp_path: Path, transport: str
 ) -> None:
     client = popmq_broker.client(transport=transport)
-    client.create_topic(TOPIC)
-    client.create_group(GROUP)
+    client.topics.create(TOPIC)
+    client.groups.create(GROUP)
     large = os.urandom(3 << 20)
     client.send(TOPIC, [b"small", large])
     popped = client.pop(TOPIC, GROUP, max_bytes=16 << 20)
@@ -54,7 +54,7 @@ def test_messages_errors_and_streams_are_the_same_on_both_transports(
 def test_tls_and_its_errors_are_the_same_on_both_transports(secured: EmbeddedBroker, transport: str) -> None:
     options = {"transport": transport, "retry": ONCE}
     with popmq.Client(secured.tls_endpoint, tls_ca=secured.certificate, **options) as client:  # type: ignore[arg-type]
-        assert client.list_topics() == []
+        assert client.topics.list() == []
     wrong = {
         "connect with TLS": (secured.tls_endpoint, {}),
         "trust the broker's certificate": (secured.tls_endpoint, {"tls": True}),
@@ -63,7 +63,7 @@ def test_tls_and_its_errors_are_the_same_on_both_transports(secured: EmbeddedBro
     for cure, (endpoint, tls) in wrong.items():
         with popmq.Client(endpoint, **options, **tls) as client:  # type: ignore[arg-type]
             with pytest.raises(errors.Unavailable) as refused:
-                client.list_topics()
+                client.topics.list()
             assert cure in (refused.value.action or ""), refused.value
 
 
@@ -71,8 +71,8 @@ def test_tls_and_its_errors_are_the_same_on_both_transports(secured: EmbeddedBro
 @BOTH
 def test_a_broker_that_goes_and_comes_under_load_loses_nothing(popmq_broker: Broker, transport: str) -> None:
     client = popmq_broker.client(transport=transport, retry=popmq.Retry(first=0.001, longest=0.01))
-    client.create_topic(TOPIC)
-    client.create_group(GROUP)
+    client.topics.create(TOPIC)
+    client.groups.create(GROUP)
     stop, sent = threading.Event(), [0] * 8
 
     def send(number: int) -> None:
@@ -128,7 +128,7 @@ def test_a_tls_ca_without_a_certificate_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     client = popmq.Client(tls_ca=tmp_path / "ca.pem", transport="python", retry=ONCE)
     with pytest.raises(errors.InvalidField, match="holds no certificate"):
-        client.list_topics()
+        client.topics.list()
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_calls_go_over_the_python_transport_unless_asked_and_load_neither_grpc_n
     popmq_broker: Broker,
 ) -> None:
     program = (
-        f"import sys, popmq; popmq.Client({popmq_broker.endpoint!r}).list_topics()\n"
+        f"import sys, popmq; popmq.Client({popmq_broker.endpoint!r}).topics.list()\n"
         "print([name for name in ('grpc', 'asyncio', 'ssl') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

@@ -22,8 +22,8 @@ def test_a_client_may_be_made_before_there_is_an_event_loop(popmq_broker: Broker
 
     async def use() -> list[str]:
         async with client:
-            await client.create_topic(TOPIC)
-            await client.create_group(GROUP)
+            await client.topics.create(TOPIC)
+            await client.groups.create(GROUP)
             await client.send(TOPIC, ["a", "b"])
             (left,) = await client.pop(TOPIC, GROUP, 1)
             async with left:
@@ -40,7 +40,7 @@ def test_a_client_may_be_made_before_there_is_an_event_loop(popmq_broker: Broker
 async def test_a_delivery_becomes_a_dict_a_tuple_and_a_copy_without_its_guard(client: Any) -> None:
     await client.send(TOPIC, ["a", "b"])
     (popped,) = await client.pop(TOPIC, GROUP, 1)
-    browsed = [each for queue in range(8) for each in (await client.browse(TOPIC, queue=queue)).deliveries]
+    browsed = [each for queue in range(8) for each in (await client.messages.browse(TOPIC, queue=queue)).deliveries]
     async for consumed in client.consume(TOPIC, GROUP, until_idle=0):
         for delivery in (popped, consumed, *browsed):
             found = dataclasses.asdict(delivery)
@@ -85,7 +85,7 @@ numbers.Integral.register(Whole)
 async def test_whole_numbers_of_other_libraries_are_durations_times_and_counts(client: Any) -> None:
     four: Any = Whole(4)
     assert seconds_of(four) == 4.0
-    await client.create_topic("counted", type="DELAY", queues=four)
+    await client.topics.create("counted", type="DELAY", queues=four)
     assert (await client.send("counted", popmq.Message("x", deliver_at=four))).recall_handle == ""  # 1970 is over
     for latest in (datetime.max, datetime.max.replace(tzinfo=UTC)):
         assert (await client.send("counted", popmq.Message("x", deliver_at=latest))).recall_handle
@@ -143,8 +143,8 @@ def test_a_malformed_duration_is_refused_with_the_forms_to_write(given: Any) -> 
 
 @pytest.mark.slow
 async def test_durations_are_taken_wherever_the_client_takes_one(client: Any, popmq_clock: FakeClock) -> None:
-    await client.create_group("brief", invisible="90s", backoff=["1s", timedelta(minutes=1)])
-    made = await client.get_group("brief")
+    await client.groups.create("brief", invisible="90s", backoff=["1s", timedelta(minutes=1)])
+    made = await client.groups.get("brief")
     assert (made.invisible, list(made.backoff)) == (90.0, [1.0, 60.0])
     await client.send(TOPIC, "x")
     (delivery,) = await client.pop(TOPIC, "brief", wait=timedelta(0), invisible="2m")
@@ -158,7 +158,7 @@ async def test_durations_are_taken_wherever_the_client_takes_one(client: Any, po
 async def test_a_broker_that_does_not_answer_is_given_up_after_reach(connect: Connect) -> None:
     client = connect("127.0.0.1:1", retry=popmq.Retry(reach=0.0))
     with pytest.raises(errors.Unavailable):
-        await client.list_topics()
+        await client.topics.list()
     assert client.client_stats().retries == 0
 
 

@@ -29,27 +29,31 @@ LETTERS: dict[str, Case] = {
         TypeError,
         "more_keys is 'abc'",
     ),
-    "message ids": (lambda client: client.redrive(GROUP, message_ids="abc"), TypeError, "message_ids is 'abc'"),
+    "message ids": (
+        lambda client: client.dead_letters.redrive(GROUP, message_ids="abc"),
+        TypeError,
+        "message_ids is 'abc'",
+    ),
 }
 
 ZEROS: dict[str, Case] = {
     "attempts": (
-        lambda client: client.create_group("g", max_attempts=0),
+        lambda client: client.groups.create("g", max_attempts=0),
         errors.InvalidField,
         "max_attempts is 0",
     ),
     "changed attempts": (
-        lambda client: client.update_group(GROUP, max_attempts=0),
+        lambda client: client.groups.update(GROUP, max_attempts=0),
         errors.InvalidField,
         "max_attempts is 0",
     ),
     "the lease of a group": (
-        lambda client: client.create_group("g", invisible="0s"),
+        lambda client: client.groups.create("g", invisible="0s"),
         errors.InvalidField,
         "invisible is 0",
     ),
     "messages in flight": (
-        lambda client: client.create_group("g", in_flight_max=0),
+        lambda client: client.groups.create("g", in_flight_max=0),
         errors.InvalidField,
         "in_flight_max is 0",
     ),
@@ -65,17 +69,17 @@ ZEROS: dict[str, Case] = {
         "max_messages is 0",
     ),
     "messages of a browse": (
-        lambda client: client.browse(TOPIC, max_messages=0),
+        lambda client: client.messages.browse(TOPIC, max_messages=0),
         errors.InvalidField,
         "max_messages is 0",
     ),
     "the age of messages": (
-        lambda client: client.create_topic("t", retention=popmq.Retention(keep=0)),
+        lambda client: client.topics.create("t", retention=popmq.Retention(keep=0)),
         errors.InvalidField,
         "keep is 0",
     ),
     "lite topics": (
-        lambda client: client.create_topic("t", type="LITE", lite=popmq.LiteTopics(topics_max=0)),
+        lambda client: client.topics.create("t", type="LITE", lite=popmq.LiteTopics(topics_max=0)),
         errors.InvalidField,
         "topics_max is 0",
     ),
@@ -145,28 +149,28 @@ TYPES: dict[str, Case] = {
     "a topic": (lambda client: client.send(5, "x"), TypeError, "the topic is 5, of type int"),
     "a pop's topic": (lambda client: client.pop(5, GROUP), TypeError, "topic is 5, of type int: give a str"),
     "queues as a text": (
-        lambda client: client.create_topic("t", queues="4"),
+        lambda client: client.topics.create("t", queues="4"),
         TypeError,
         "queues is '4', of type str: give an int",
     ),
     "many queues": (
-        lambda client: client.create_topic("t", queues=10**10),
+        lambda client: client.topics.create("t", queues=10**10),
         errors.InvalidField,
         "at least one queue and at most 1024, not 10000000000",
     ),
     "a retention": (
-        lambda client: client.create_topic("t", retention=5),
+        lambda client: client.topics.create("t", retention=5),
         TypeError,
         r"retention is 5: give a popmq\.Retention",
     ),
-    "a quota": (lambda client: client.create_topic("t", quota=5), TypeError, r"quota is 5: give a popmq\.Quota"),
+    "a quota": (lambda client: client.topics.create("t", quota=5), TypeError, r"quota is 5: give a popmq\.Quota"),
     "attempts": (
-        lambda client: client.create_group("g", max_attempts="3"),
+        lambda client: client.groups.create("g", max_attempts="3"),
         TypeError,
         r"group\.max_attempts is '3', of type str: give an int",
     ),
     "a zone": (
-        lambda client: client.create_schedule("s", "@daily", TOPIC, "x", tz=5),
+        lambda client: client.schedules.create("s", "@daily", TOPIC, "x", tz=5),
         TypeError,
         r"schedule\.time_zone is 5",
     ),
@@ -177,12 +181,12 @@ TYPES: dict[str, Case] = {
         r"deliveries\[1\] is None",
     ),
     "a type of topic": (
-        lambda client: client.create_topic("t", type="foo"),
+        lambda client: client.topics.create("t", type="foo"),
         errors.InvalidField,
         "'foo' is not one of NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE$",
     ),
     "what was missed": (
-        lambda client: client.create_schedule("s", "@daily", TOPIC, "x", missed="foo"),
+        lambda client: client.schedules.create("s", "@daily", TOPIC, "x", missed="foo"),
         errors.InvalidField,
         "'foo' is not one of SKIP, ONCE, ALL$",
     ),
@@ -203,20 +207,20 @@ async def test_a_wrong_value_is_refused_with_the_name_of_its_parameter(client: A
 
 
 async def test_a_fifo_topic_says_that_the_message_group_is_missing(client: Any) -> None:
-    await client.create_topic("ledger", type="FIFO")
+    await client.topics.create("ledger", type="FIFO")
     text = "topic 'ledger' has type FIFO: message_group is missing \\(set message_group, or send to a topic"
     with pytest.raises(errors.InvalidField, match=text):
         await client.send("ledger", "x")
     with pytest.raises(errors.InvalidField, match=text):
-        await client.create_schedule("s", "@daily", "ledger", "x")
+        await client.schedules.create("s", "@daily", "ledger", "x")
 
 
 async def test_a_backoff_of_one_delay_needs_no_list(client: Any) -> None:
-    assert list((await client.create_group("brief", backoff="10s")).backoff) == [10.0]
+    assert list((await client.groups.create("brief", backoff="10s")).backoff) == [10.0]
 
 
 async def test_a_schedule_takes_a_zone_of_zoneinfo(client: Any) -> None:
-    made = await client.create_schedule("daily", "@daily", TOPIC, "x", tz=ZoneInfo("Europe/Berlin"))
+    made = await client.schedules.create("daily", "@daily", TOPIC, "x", tz=ZoneInfo("Europe/Berlin"))
     assert made.tz == "Europe/Berlin"
 
 

@@ -39,7 +39,7 @@ def story(client: popmq.Client, broker: popmq.testing.Broker) -> None:
     client.send("orders", [popmq.Message("bad", trace_context=popmq.TraceContext(f"00-{'a' * 32}-{'b' * 16}-01"))])
     broker.work(worker)
     client.send("orders", "four")
-    client.create_group("desk")
+    client.groups.create("desk")
     with tracer.start_as_current_span("desk"):
         client.ack(client.pop("orders", "desk"))
     with contextlib.suppress(popmq.errors.TopicNotFound):

@@ -47,7 +47,7 @@ async def each_queue(client: Any, topic: str, queues: int, messages: int) -> Non
 
 async def committed(client: Any, topic: str = TOPIC, group: str = GROUP) -> dict[int, int]:
     """The committed offset of each queue."""
-    return {row.queue: row.committed for row in await client.query_offsets(topic, group)}
+    return {row.queue: row.committed for row in await client.offsets.query(topic, group)}
 
 
 async def later(advance: Any, waiting: "asyncio.Task[popmq.Delivery]") -> bool:

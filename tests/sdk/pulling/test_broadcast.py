@@ -59,7 +59,7 @@ async def test_the_broker_keeps_no_state_of_a_broadcast_reader(client: Any, guar
     await client.send(TOPIC, ["a"])
     async with client.broadcast_consume(TOPIC) as consumer:
         await take(consumer, guard, 1)
-        assert (await client.stats(TOPIC)).groups == ()
+        assert (await client.broker.stats(TOPIC)).groups == ()
 
 
 async def test_a_reader_with_a_file_goes_on_where_it_was(client: Any, guard: Any, file: Path) -> None:
@@ -126,7 +126,7 @@ async def test_a_broadcast_reader_whose_files_are_both_broken_does_not_start_ove
 
 
 async def test_the_file_of_another_topic_is_refused(client: Any, guard: Any, file: Path) -> None:
-    await client.create_topic("prices")
+    await client.topics.create("prices")
     await client.send("prices", "x")
     async with client.broadcast_consume("prices", offsets=file) as consumer:
         await take(consumer, guard, 1)
@@ -177,7 +177,7 @@ async def test_queues_that_a_topic_gets_later_are_read_from_their_first_message(
     async with client.broadcast_consume(TOPIC, start="latest") as consumer:
         waiting = soon(consumer)
         await eventually(lambda: pulling(consumer))
-        await client.update_topic(TOPIC, queues=9)
+        await client.topics.update(TOPIC, queues=9)
         for _ in range(9):
             await client.send(TOPIC, "x")
         await handle(guard, await waiting)

@@ -19,15 +19,15 @@ NEW = [f"new{number}" for number in range(5)]
 @pytest.fixture
 async def narrow(client: Any) -> Any:
     """The client, with a topic of one queue and three messages."""
-    await client.delete_topic(TOPIC)
-    await client.create_topic(TOPIC, queues=1)
+    await client.topics.delete(TOPIC)
+    await client.topics.create(TOPIC, queues=1)
     await client.send(TOPIC, ["a", "b", "c"])
     return client
 
 
 async def create_again(client: Any) -> None:
-    await client.delete_topic(TOPIC)
-    await client.create_topic(TOPIC, queues=1)
+    await client.topics.delete(TOPIC)
+    await client.topics.create(TOPIC, queues=1)
     await client.send(TOPIC, NEW)
 
 
@@ -58,7 +58,7 @@ async def test_the_file_of_a_topic_that_was_created_again_while_its_reader_was_a
     known = json.loads(file.read_text())
     assert known == {
         "topic": TOPIC,
-        "topic_created_ms": (await narrow.get_topic(TOPIC)).created_ms,
+        "topic_created_ms": (await narrow.topics.get(TOPIC)).created_ms,
         "offsets": {"0": 5},
     }
 
@@ -67,7 +67,7 @@ async def test_a_topic_whose_messages_were_purged_is_the_same_topic(narrow: Any,
     file = tmp_path / "offsets.json"
     async with narrow.broadcast_consume(TOPIC, offsets=file) as consumer:
         await take(consumer, guard, 3)
-    await narrow.purge_topic(TOPIC)
+    await narrow.topics.purge(TOPIC)
     await narrow.send(TOPIC, ["d"])
     async with narrow.broadcast_consume(TOPIC, offsets=file) as consumer:
         assert await take(consumer, guard, 1) == ["d"]
@@ -84,7 +84,7 @@ async def test_a_reader_that_held_a_message_meanwhile_goes_on_with_the_first_mes
         held = await next_of(consumer)
         await create_again(narrow)
         if group:
-            await narrow.set_consume_mode(TOPIC, group, "PULL")
+            await narrow.groups.set_consume_mode(TOPIC, group, "PULL")
         held.ack()
         assert await take_later(consumer, guard, advance) == NEW
 
@@ -96,7 +96,7 @@ async def test_a_message_of_the_topic_before_is_not_sent_back_as_one_of_the_new(
     async with narrow.pull_consume(TOPIC, GROUP, flow=flow, max_messages=1, start="earliest") as consumer:
         held = await next_of(consumer)
         await create_again(narrow)
-        await narrow.set_consume_mode(TOPIC, GROUP, "PULL")
+        await narrow.groups.set_consume_mode(TOPIC, GROUP, "PULL")
         held.reject("of the topic before")
         assert await take_later(consumer, guard, advance) == NEW
-    assert not (await narrow.browse(f"%DLQ%{GROUP}")).deliveries
+    assert not (await narrow.messages.browse(f"%DLQ%{GROUP}")).deliveries

@@ -50,13 +50,13 @@ async def popped_again(wire: LossyWire, times: int) -> bool:
 
 
 async def switched(client: Any, mode: str, topic: str = NARROW) -> None:
-    await client.set_consume_mode(topic, GROUP, mode)
+    await client.groups.set_consume_mode(topic, GROUP, mode)
 
 
 @pytest.fixture
 async def narrow(client: Any) -> Any:
     """A client with a topic of one queue, so that one pull brings all."""
-    await client.create_topic(NARROW, queues=1)
+    await client.topics.create(NARROW, queues=1)
     return client
 
 
@@ -116,7 +116,7 @@ async def test_all_queues_are_read_by_those_that_pop_after_a_switch_to_pop(
     client: Any, connect: Connect, guard: Any, advance: Any
 ) -> None:
     """A loop that pulls waits for the switch back, and keeps no share of the queues."""
-    await client.update_group(GROUP, share_number=1)
+    await client.groups.update(GROUP, share_number=1)
     pulls = [connect().pull_consume(TOPIC, GROUP) for _ in range(3)]
     for consumer in pulls:
         soon(consumer)
@@ -216,8 +216,8 @@ async def test_a_loop_reads_a_topic_created_again_from_its_first_message(
         await narrow.send(NARROW, ["d", "e"])
         kept = await waiting
         wire.plan["QueryAssignment"] = [holding(late)]
-        await narrow.delete_topic(NARROW)
-        await narrow.create_topic(NARROW, queues=1)
+        await narrow.topics.delete(NARROW)
+        await narrow.topics.create(NARROW, queues=1)
         await narrow.send(NARROW, [f"new{number}" for number in range(8)])
         late.set()
         kept.release()

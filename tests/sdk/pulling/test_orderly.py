@@ -18,7 +18,7 @@ async def test_one_message_of_a_queue_is_out_at_a_time(client: Any, guard: Any) 
         first, second = await next_of(consumer), await next_of(consumer)
         assert first.queue != second.queue
         waiting = soon(consumer)
-        await client.list_topics()
+        await client.topics.list()
         assert not waiting.done()
         await handle(guard, first)
         third = await waiting
@@ -72,7 +72,7 @@ async def test_a_failed_message_is_tried_again_in_place_after_a_second(client: A
 async def test_a_message_of_an_orderly_queue_is_dead_lettered_after_its_last_attempt(
     client: Any, guard: Any, advance: Any
 ) -> None:
-    await client.create_group("thrice", max_attempts=3)
+    await client.groups.create("thrice", max_attempts=3)
     await client.send(TOPIC, ["bad", "behind"])
     async with client.pull_consume(TOPIC, "thrice", orderly=True) as consumer:
         for attempt in (1, 2, 3):
@@ -82,7 +82,7 @@ async def test_a_message_of_an_orderly_queue_is_dead_lettered_after_its_last_att
                 raise ValueError("it is bad")
             await advance(1.0)
         assert await take(consumer, guard, 1) == ["behind"]
-    (dead,) = (await client.browse("%DLQ%thrice")).deliveries
+    (dead,) = (await client.messages.browse("%DLQ%thrice")).deliveries
     assert dead.text() == "bad"
     assert dead.dead_letter.reason.startswith("ValueError: it is bad")
     assert (dead.dead_letter.attempts, dead.dead_letter.last_client) == (3, client.client_id)
@@ -120,7 +120,7 @@ async def test_a_delivery_that_was_dropped_unsettled_comes_again_in_its_place(
 async def test_a_queue_is_handed_on_when_the_message_in_hand_is_done_and_not_before(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
-    await client.create_topic("narrow", queues=2)
+    await client.topics.create("narrow", queues=2)
     await each_queue(client, "narrow", 2, 3)
     async with client.pull_consume("narrow", GROUP, orderly=True) as one:
         kept = {each.queue: each for each in (await next_of(one), await next_of(one))}
@@ -150,7 +150,7 @@ async def test_locks_are_renewed_while_a_handler_runs(connect: Connect, client: 
     async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
         slow = await next_of(consumer)
         await advance(600.0)
-        assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
+        assert (await other.queues.lock(TOPIC, GROUP, list(range(8)))).queues == ()
         await handle(guard, slow)
     assert sum((await committed(client)).values()) == 1
 
@@ -167,7 +167,7 @@ async def test_a_restart_of_the_broker_frees_no_lock_for_long(
         await asyncio.to_thread(popmq_broker.restart)
         await eventually(lambda: has_retried(reader))
         await advance(5.0)
-        assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
+        assert (await other.queues.lock(TOPIC, GROUP, list(range(8)))).queues == ()
         await handle(guard, slow)
 
 
@@ -183,15 +183,15 @@ async def test_a_queue_whose_lock_is_lost_is_given_up_without_a_commit(
     other = connect()
     async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
         mine = await next_of(consumer)
-        await client.unlock_queues(TOPIC, GROUP)  # an operator's hand
-        await other.lock_queues(TOPIC, GROUP, list(range(8)))
+        await client.queues.unlock(TOPIC, GROUP)  # an operator's hand
+        await other.queues.lock(TOPIC, GROUP, list(range(8)))
         mine.ack()
         assert [state.committed for state in consumer.queues() if state.cached] == [1]
-        await client.update_offsets(TOPIC, GROUP, {mine.queue: 0})
+        await client.offsets.update(TOPIC, GROUP, {mine.queue: 0})
         await advance(20.0)
         assert consumer.queues() == []
         assert (await committed(client))[mine.queue] in (0, 1)
-        await other.unlock_queues(TOPIC, GROUP)
+        await other.queues.unlock(TOPIC, GROUP)
         await advance(1.0)
         await eventually(lambda: pulling(consumer))
 

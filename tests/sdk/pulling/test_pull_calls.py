@@ -16,9 +16,9 @@ RETRIES = f"%RETRY%{GROUP}+{TOPIC}"
 @pytest.fixture
 async def pulled(client: Any) -> Any:
     """The client, with a topic of one queue that its group pulls."""
-    await client.delete_topic(TOPIC)
-    await client.create_topic(TOPIC, queues=1)
-    await client.set_consume_mode(TOPIC, GROUP, "PULL")
+    await client.topics.delete(TOPIC)
+    await client.topics.create(TOPIC, queues=1)
+    await client.groups.set_consume_mode(TOPIC, GROUP, "PULL")
     return client
 
 
@@ -61,30 +61,30 @@ async def test_a_pull_may_filter(pulled: Any, wanted: dict[str, str]) -> None:
 
 async def test_offsets_are_committed_forward_and_back_and_on_the_way_of_a_pull(pulled: Any) -> None:
     await pulled.send(TOPIC, ["a", "b", "c"])
-    await pulled.update_offsets(TOPIC, GROUP, {0: 3})
+    await pulled.offsets.update(TOPIC, GROUP, {0: 3})
     assert await committed(pulled) == {0: 3}
-    await pulled.update_offsets(TOPIC, GROUP, {0: 1})
+    await pulled.offsets.update(TOPIC, GROUP, {0: 1})
     assert await committed(pulled) == {0: 1}
     await pulled.pull(TOPIC, GROUP, 0, 2, commit_offset=2)
     assert await committed(pulled) == {0: 2}
     with pytest.raises(errors.InvalidField):
-        await pulled.update_offsets(TOPIC, GROUP, {0: 4})
+        await pulled.offsets.update(TOPIC, GROUP, {0: 4})
 
 
 async def test_offsets_of_a_topic_that_was_deleted_and_created_again_are_refused(pulled: Any) -> None:
     await pulled.send(TOPIC, ["a", "b"])
     page = await pulled.pull(TOPIC, GROUP, 0, 0)
     columns = await pulled.pull_columns(TOPIC, 0, 0)
-    (queue,) = await pulled.query_offsets(TOPIC, "")
+    (queue,) = await pulled.offsets.query(TOPIC, "")
     known = page.topic_created_ms
-    assert {columns.topic_created_ms, queue.topic_created_ms, (await pulled.get_topic(TOPIC)).created_ms} == {known}
+    assert {columns.topic_created_ms, queue.topic_created_ms, (await pulled.topics.get(TOPIC)).created_ms} == {known}
     await pulled.pull(TOPIC, GROUP, 0, 1, topic_created_ms=known)
-    await pulled.delete_topic(TOPIC)
-    await pulled.create_topic(TOPIC, queues=1)
+    await pulled.topics.delete(TOPIC)
+    await pulled.topics.create(TOPIC, queues=1)
     for call in (
         pulled.pull(TOPIC, GROUP, 0, 1, topic_created_ms=known),
         pulled.pull_columns(TOPIC, 0, 1, topic_created_ms=known),
-        pulled.update_offsets(TOPIC, GROUP, {0: 0}, topic_created_ms=known),
+        pulled.offsets.update(TOPIC, GROUP, {0: 0}, topic_created_ms=known),
     ):
         with pytest.raises(errors.TopicNotFound, match="deleted and created again") as refused:
             await call
@@ -96,14 +96,14 @@ async def test_messages_that_are_sent_back_come_again_through_the_retry_topic(pu
     page = await pulled.pull(TOPIC, GROUP, 0, 0)
     first, second = await pulled.send_back(page.deliveries, delay=3.0, reason="not now")
     assert (first.dead_lettered, first.visible_ms) == (False, second.visible_ms)
-    await pulled.update_offsets(TOPIC, GROUP, {0: 2})
+    await pulled.offsets.update(TOPIC, GROUP, {0: 2})
     await advance(3.0)
     retries = await pulled.pull(RETRIES, GROUP, 0, 0)
     assert [(each.text(), each.attempt) for each in retries.deliveries] == [("a", 2), ("b", 2)]
     await pulled.send_back(retries.deliveries[0], reject=True, reason="it is bad")
-    await pulled.update_offsets(RETRIES, GROUP, {0: retries.next_offset})
+    await pulled.offsets.update(RETRIES, GROUP, {0: retries.next_offset})
     assert (await pulled.pull(RETRIES, GROUP, 0, 0)).deliveries == ()
-    (dead,) = (await pulled.browse(f"%DLQ%{GROUP}")).deliveries
+    (dead,) = (await pulled.messages.browse(f"%DLQ%{GROUP}")).deliveries
     assert (dead.text(), dead.dead_letter.reason, dead.dead_letter.attempts) == ("a", "it is bad", 2)
 
 
@@ -112,7 +112,7 @@ async def test_a_maximum_of_attempts_may_be_named_for_one_send_back(pulled: Any)
     page = await pulled.pull(TOPIC, GROUP, 0, 0)
     (result,) = await pulled.send_back(page.deliveries[0], max_attempts=1)
     assert result.dead_lettered
-    (dead,) = (await pulled.browse(f"%DLQ%{GROUP}")).deliveries
+    (dead,) = (await pulled.messages.browse(f"%DLQ%{GROUP}")).deliveries
     assert (dead.dead_letter.attempts, dead.dead_letter.last_client) == (1, pulled.client_id)
 
 
@@ -120,11 +120,11 @@ async def test_a_reset_takes_seconds_since_1970_for_a_time_and_refuses_other_val
     await pulled.send(TOPIC, ["before"])
     await advance(100.0)
     await pulled.send(TOPIC, ["since"])
-    assert await pulled.reset_offsets(TOPIC, GROUP, 1.7e9) == {0: 0}
-    assert await pulled.reset_offsets(TOPIC, GROUP, 1.7e9 + 50) == {0: 1}
+    assert await pulled.offsets.reset(TOPIC, GROUP, 1.7e9) == {0: 0}
+    assert await pulled.offsets.reset(TOPIC, GROUP, 1.7e9 + 50) == {0: 1}
     for wrong in (None, True, float("nan"), float("inf"), b"earliest", "yesterday"):
         with pytest.raises(errors.InvalidField):
-            await pulled.reset_offsets(TOPIC, GROUP, wrong)
+            await pulled.offsets.reset(TOPIC, GROUP, wrong)
     assert await committed(pulled) == {0: 1}
 
 
@@ -141,20 +141,20 @@ async def test_a_message_that_cannot_be_sent_back_is_reported_and_the_rest_is_se
 async def test_a_queue_is_locked_by_one_client(connect: Connect, pulled: Any) -> None:
     other = connect()
     assert (
-        (await pulled.lock_queues(TOPIC, GROUP, [0])).queues,
-        (await other.lock_queues(TOPIC, GROUP, [0])).queues,
+        (await pulled.queues.lock(TOPIC, GROUP, [0])).queues,
+        (await other.queues.lock(TOPIC, GROUP, [0])).queues,
     ) == (
         (0,),
         (),
     )
-    await pulled.unlock_queues(TOPIC, GROUP, [0])
-    assert (await other.lock_queues(TOPIC, GROUP, [0])).queues == (0,)
+    await pulled.queues.unlock(TOPIC, GROUP, [0])
+    assert (await other.queues.lock(TOPIC, GROUP, [0])).queues == (0,)
 
 
 async def test_a_group_that_pops_has_no_offsets_to_move(client: Any) -> None:
     await client.send(TOPIC, "x")
     (popped,) = await client.pop(TOPIC, GROUP)
-    for call in (client.update_offsets(TOPIC, GROUP, {0: 0}), client.send_back(popped)):
+    for call in (client.offsets.update(TOPIC, GROUP, {0: 0}), client.send_back(popped)):
         with pytest.raises(errors.WrongConsumeMode):
             await call
 

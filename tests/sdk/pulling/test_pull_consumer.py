@@ -127,10 +127,10 @@ async def test_a_message_in_hand_at_the_end_of_a_consumer_comes_again(client: An
 async def test_a_new_group_begins_at_the_first_message_or_after_the_last(
     connect: Connect, client: Any, guard: Any
 ) -> None:
-    await client.create_topic("one-queue", queues=1)  # several queues have no order among them
+    await client.topics.create("one-queue", queues=1)  # several queues have no order among them
     await client.send("one-queue", ["old"])
     for group, start, first in (("a", "earliest", "old"), ("b", "latest", "new"), ("c", None, "old")):
-        await client.create_group(group)
+        await client.groups.create(group)
         async with connect().pull_consume("one-queue", group, start=start) as consumer:
             waiting = soon(consumer)
             if start == "latest":
@@ -145,14 +145,14 @@ async def test_a_start_that_is_not_used_is_reported_and_one_at_the_switch_is_obe
 ) -> None:
     caplog.set_level(logging.INFO, "popmq.consumer")
     await client.send(TOPIC, ["old"])
-    await client.set_consume_mode(TOPIC, GROUP, "PULL")
+    await client.groups.set_consume_mode(TOPIC, GROUP, "PULL")
     async with client.pull_consume(TOPIC, GROUP, start="latest") as consumer:
         assert await take(consumer, guard, 1) == ["old"]
     assert "start='latest' is only for a group that is new there" in caplog.text
     with pytest.raises(errors.InvalidField, match="has its position"):
-        await client.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")
-    await client.create_group("prepared")
-    await client.set_consume_mode(TOPIC, "prepared", "PULL", start="latest")
+        await client.groups.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")
+    await client.groups.create("prepared")
+    await client.groups.set_consume_mode(TOPIC, "prepared", "PULL", start="latest")
     await client.send(TOPIC, ["new"])
     async with client.pull_consume(TOPIC, "prepared") as consumer:
         assert await take(consumer, guard, 1) == ["new"]
@@ -170,7 +170,7 @@ async def test_a_new_group_begins_at_a_time(client: Any, guard: Any, advance: An
 
 async def test_a_group_begins_where_its_creation_named(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["old"])
-    await client.create_group("late", start="latest")
+    await client.groups.create("late", start="latest")
     async with client.pull_consume(TOPIC, "late") as consumer:
         waiting = soon(consumer)
         await eventually(lambda: pulling(consumer))
@@ -218,7 +218,7 @@ async def test_one_client_does_not_read_a_topic_twice_for_a_group(client: Any) -
 async def test_a_slow_handler_stops_the_pulling_at_the_limit_and_one_batch(
     client: Any, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await client.create_topic("narrow", queues=1)
+    await client.topics.create("narrow", queues=1)
     await client.send("narrow", ["x"] * 20)
     flow = FlowControl(count=50, pause=0.001)
     async with client.pull_consume("narrow", GROUP, max_messages=20, flow=flow) as consumer:
@@ -262,7 +262,7 @@ async def test_bytes_and_span_hold_a_queue_back_too(client: Any, flow: FlowContr
 @pytest.mark.mechanism("S0.06")
 async def test_a_consumer_reports_the_state_of_each_queue(client: Any, guard: Any) -> None:
     """Whose queue it is, where the next pull reads, what is committed, cached and in hand."""
-    await client.create_topic("narrow", queues=1)
+    await client.topics.create("narrow", queues=1)
     await client.send("narrow", ["abc", "de", "f"])
     async with client.pull_consume("narrow", GROUP) as consumer:
         kept = await next_of(consumer)
@@ -278,7 +278,7 @@ async def test_a_consumer_reports_the_state_of_each_queue(client: Any, guard: An
 
 @pytest.mark.mechanism("S3.34")
 async def test_one_stuck_message_stops_its_queue_at_the_span(client: Any, guard: Any) -> None:
-    await client.create_topic("narrow", queues=1)
+    await client.topics.create("narrow", queues=1)
     await client.send("narrow", ["x"] * 10)
     flow = FlowControl(span=24, pause=0.001)
     async with client.pull_consume("narrow", GROUP, max_messages=10, flow=flow) as consumer:
@@ -300,7 +300,7 @@ async def test_a_paused_consumer_pulls_and_delivers_nothing(client: Any, guard: 
         consumer.pause()
         waiting = soon(consumer)
         await client.send(TOPIC, "c")
-        await client.list_topics()
+        await client.topics.list()
         assert not waiting.done()
         consumer.resume()
         delivery = await handle(guard, await waiting)

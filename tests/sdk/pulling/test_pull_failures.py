@@ -34,14 +34,14 @@ async def test_a_failed_message_comes_again_through_the_retry_topic(
 async def test_a_message_that_fails_for_the_last_time_is_a_dead_letter_with_its_reason(
     client: Any, guard: Any, advance: Any
 ) -> None:
-    await client.create_group("twice", max_attempts=2, backoff=[1.0])
+    await client.groups.create("twice", max_attempts=2, backoff=[1.0])
     await client.send(TOPIC, "bad")
     async with client.pull_consume(TOPIC, "twice") as consumer:
         await take(consumer, guard, 1, fails=["bad"])
         await advance(1.0)
         await take(consumer, guard, 1, fails=["bad"])
         await advance(0.0)
-    (dead,) = (await client.browse("%DLQ%twice")).deliveries
+    (dead,) = (await client.messages.browse("%DLQ%twice")).deliveries
     assert (dead.text(), dead.dead_letter.attempts, dead.dead_letter.topic) == ("bad", 2, TOPIC)
     assert dead.dead_letter.reason.startswith("ValueError: bad")
 
@@ -59,7 +59,7 @@ async def test_a_handler_may_settle_its_delivery_itself(client: Any, guard: Any,
         await advance(0.1)
         again = await handle(guard, await next_of(consumer))
         assert (again.text(), again.attempt) == ("release", 2)
-    assert [dead.text() for dead in (await client.browse(f"%DLQ%{GROUP}")).deliveries] == ["reject"]
+    assert [dead.text() for dead in (await client.messages.browse(f"%DLQ%{GROUP}")).deliveries] == ["reject"]
 
 
 async def test_a_message_released_uncounted_is_delivered_again_by_the_same_consumer(client: Any, guard: Any) -> None:
@@ -129,5 +129,5 @@ async def test_settling_twice_counts_once(client: Any, guard: Any) -> None:
         delivery.release()
         delivery.reject()
         await take(consumer, guard, 1)
-    assert (await client.browse(f"%DLQ%{GROUP}")).deliveries == ()
+    assert (await client.messages.browse(f"%DLQ%{GROUP}")).deliveries == ()
     assert sum((await committed(client)).values()) == 2

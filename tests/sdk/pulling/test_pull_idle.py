@@ -22,7 +22,7 @@ AT_ONCE = 0.001
 async def long_enough(client: Any) -> None:
     """Much longer than being idle takes."""
     for _ in range(100):
-        await client.list_topics()
+        await client.topics.list()
 
 
 async def ends(consumer: Any) -> None:
@@ -89,7 +89,7 @@ async def more(begun: list[float], before: int) -> bool:
 async def test_the_broker_has_the_last_word_on_whether_anything_is_left(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, late: threading.Event
 ) -> None:
-    await client.create_topic("narrow", queues=1)
+    await client.topics.create("narrow", queues=1)
     wire.plan["Pull"] = [None, holding(late), holding(late)]  # nothing yet; what waits for more; what asks at the end
     async with connect(wire.endpoint).broadcast_consume("narrow", until_idle=AT_ONCE) as consumer:
         waiting = soon(consumer)
@@ -106,7 +106,7 @@ async def test_a_consumer_is_not_idle_while_the_broker_is_away(
 ) -> None:
     for room in ("_async", "_sync"):
         monkeypatch.setattr(f"popmq.{room}.consuming.puller.FAILED_S", AT_ONCE)
-    await client.create_topic("narrow", queues=1)
+    await client.topics.create("narrow", queues=1)
     wire.plan["Pull"] = [None] + [REFUSE] * 100_000
     quick = connect(wire.endpoint, retry=popmq.Retry(first=AT_ONCE, longest=AT_ONCE, tries=1))
     async with quick.broadcast_consume("narrow", until_idle=AT_ONCE) as consumer:
@@ -123,12 +123,12 @@ async def test_the_end_of_its_topic_is_not_taken_for_idleness(
     connect: Connect, client: Any, wire: LossyWire, late: threading.Event, advance: Any
 ) -> None:
     """Nothing is asked again and again, until the share looks what became of the topic."""
-    await client.create_topic("narrow", queues=1)
+    await client.topics.create("narrow", queues=1)
     wire.plan["Pull"] = [None, holding(late), holding(late)]
     async with connect(wire.endpoint).broadcast_consume("narrow", until_idle=AT_ONCE) as consumer:
         waiting = soon(consumer)
         await long_enough(client)
-        await client.delete_topic("narrow")
+        await client.topics.delete("narrow")
         late.set()
         await long_enough(client)
         assert len(wire.seen["Pull"]) == 3

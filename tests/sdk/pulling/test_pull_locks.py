@@ -75,7 +75,7 @@ async def test_settling_a_message_after_its_queue_was_reassigned_has_no_effect(
                 else:
                     delivery.release()
             await advance(5.0)
-            assert (await client.stats(TOPIC, GROUP)).groups[0].backoff == 0
+            assert (await client.broker.stats(TOPIC, GROUP)).groups[0].backoff == 0
             ends = await committed(client)
             assert {queue for queue, offset in ends.items() if offset == 2} == mine - {-1}
             again = [await waiting] + [await next_of(other) for _ in range(7)]
@@ -86,15 +86,15 @@ async def test_settling_a_message_after_its_queue_was_reassigned_has_no_effect(
 async def test_until_idle_waits_for_assigned_queues_that_another_client_holds(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
 ) -> None:
-    await client.set_consume_mode(TOPIC, GROUP, "PULL")
+    await client.groups.set_consume_mode(TOPIC, GROUP, "PULL")
     await client.send(TOPIC, "a")
     dead = connect()
-    await dead.lock_queues(TOPIC, GROUP, list(range(8)))
+    await dead.queues.lock(TOPIC, GROUP, list(range(8)))
     async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, until_idle=0.001) as consumer:
         waiting = soon(consumer)
         await eventually(lambda: asked_for_locks(wire, 3, advance))
         for _ in range(100):
-            await client.list_topics()  # each takes as long as being idle does
+            await client.topics.list()  # each takes as long as being idle does
         assert (queues_of(consumer), waiting.done()) == (set(), False)
         await advance(60.0)
         assert (await handle(guard, await waiting)).text() == "a"
@@ -111,8 +111,8 @@ async def test_a_consumer_stalled_for_minutes_commits_no_offsets_of_queues_taken
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         first = await handle(guard, await next_of(consumer))
         await asyncio.to_thread(popmq_clock.broker_clock.advance, 121_000)  # nothing that is due is done
-        assert len((await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues) == 8
-        await other.update_offsets(TOPIC, GROUP, {first.queue: 3})
+        assert len((await other.queues.lock(TOPIC, GROUP, list(range(8)))).queues) == 8
+        await other.offsets.update(TOPIC, GROUP, {first.queue: 3})
         await advance(30.0)
         assert queues_of(consumer) == set()
         assert (await committed(client))[first.queue] == 3
@@ -144,7 +144,7 @@ async def test_a_retry_in_hand_keeps_the_lock_of_the_first_queue(
 async def test_a_queue_that_leaves_is_pulled_no_more(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
 ) -> None:
-    await client.create_topic("narrow", queues=2)
+    await client.topics.create("narrow", queues=2)
     await each_queue(client, "narrow", 2, 1)
     async with connect(wire.endpoint).pull_consume("narrow", GROUP, orderly=True) as one:
         kept = {each.queue: each for each in (await next_of(one), await next_of(one))}

@@ -93,7 +93,7 @@ async def test_a_stopped_consumer_pulls_no_more(
     before = wire.pulls()
     await client.send(TOPIC, ["c"])
     await advance(60.0)
-    await client.list_topics()
+    await client.topics.list()
     assert wire.pulls() == before
 
 
@@ -108,7 +108,7 @@ async def test_a_loop_with_nothing_to_read_makes_one_pull_a_hold(
         for holds in range(1, 5):
             await eventually(lambda: asked(wire, 2 * holds))  # noqa: B023  # awaited in this round of the loop
             for _ in range(20):
-                await client.list_topics()  # whoever asks without a hold would have asked again by now
+                await client.topics.list()  # whoever asks without a hold would have asked again by now
             assert {place: len(offsets) for place, offsets in wire.offsets.items()} == {
                 (TOPIC, 0): holds,
                 (f"%RETRY%{GROUP}+{TOPIC}", 0): holds,
@@ -132,7 +132,7 @@ async def test_pulled_messages_are_delivered_while_the_next_pull_runs(
 ) -> None:
     """The handler of the first message has not ended, and the queue was read to its end meanwhile."""
     place = "narrow", 0
-    await client.create_topic("narrow", queues=1)
+    await client.topics.create("narrow", queues=1)
     await client.send("narrow", ["m0", "m1"])
     async with connect(wire.endpoint).pull_consume("narrow", GROUP, max_messages=2) as consumer:
         in_hand = [await next_of(consumer)]
@@ -156,7 +156,7 @@ async def test_a_paused_consumer_asks_for_nothing_more(
         await each_queue(client, TOPIC, 8, 3)
         await eventually(lambda: cached(consumer, 3))
         for _ in range(50):
-            await client.list_topics()  # whoever pulls on would have asked by now
+            await client.topics.list()  # whoever pulls on would have asked by now
         assert wire.offsets[place] == [0]
         consumer.resume()
         await handle(guard, await waiting)
@@ -202,7 +202,7 @@ async def test_a_queue_that_is_held_back_for_long_is_reported_once(
         kept = await next_of(consumer)
         await eventually(lambda: held_back(consumer))
         for _ in range(50):
-            await client.list_topics()
+            await client.topics.list()
         assert kept.body
         told = [record for record in caplog.records if "is not pulled: " in record.getMessage()]
         assert len(told) == 1

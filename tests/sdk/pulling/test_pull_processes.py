@@ -80,7 +80,7 @@ def line(worker: subprocess.Popen[str]) -> str:
 
 
 def progress(client: popmq.Client) -> int:
-    return sum(row.committed for row in client.query_offsets(TOPIC, GROUP))
+    return sum(row.committed for row in client.offsets.query(TOPIC, GROUP))
 
 
 def test_a_consumer_stopped_by_a_signal_has_committed_and_said_goodbye(
@@ -93,7 +93,7 @@ def test_a_consumer_stopped_by_a_signal_has_committed_and_said_goodbye(
     out, err = worker.communicate(timeout=60)
     assert (out, err, worker.returncode) == ("stopped\n", "", 0)
     assert progress(sync_client) == 1
-    assert sync_client.stats(TOPIC, GROUP).groups[0].sessions == 0
+    assert sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 
 def test_ctrl_c_in_a_handler_leaves_its_message_to_others(sync_client: popmq.Client, popmq_broker: Broker) -> None:
@@ -104,7 +104,7 @@ def test_ctrl_c_in_a_handler_leaves_its_message_to_others(sync_client: popmq.Cli
     _, err = worker.communicate(timeout=60)
     assert "KeyboardInterrupt" in err
     assert progress(sync_client) == 1
-    assert sync_client.stats(TOPIC, GROUP).groups[0].sessions == 0
+    assert sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 
 @pytest.mark.mechanism("S0.03")
@@ -116,7 +116,7 @@ def test_ctrl_c_ends_a_consumer_that_waits(sync_client: popmq.Client, popmq_brok
     _, err = worker.communicate(timeout=60)
     assert "KeyboardInterrupt" in err
     assert progress(sync_client) in (0, 1)
-    assert sync_client.stats(TOPIC, GROUP).groups[0].sessions == 0
+    assert sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 
 @pytest.mark.mechanism("S3.16")
@@ -192,7 +192,7 @@ def test_a_consumer_takes_over_the_queues_of_a_killed_one(
     mine = sync_client.pull_consume(TOPIC, GROUP)
     thread = threading.Thread(target=lambda: again.extend(handled(mine, 1)))
     thread.start()
-    while sync_client.stats(TOPIC, GROUP).groups[0].sessions < 2:
+    while sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions < 2:
         thread.join(0.01)
     taken_over(worker, popmq_clock)
     while thread.is_alive():
@@ -242,8 +242,8 @@ async def test_a_consumer_goes_on_after_a_restart_of_the_broker(
 async def test_a_consumer_survives_a_kill_9_of_the_broker(connect: Connect, guard: Any, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as process:
         client = connect(process.endpoint, clock=None)
-        await client.create_topic(TOPIC)
-        await client.create_group(GROUP)
+        await client.topics.create(TOPIC)
+        await client.groups.create(GROUP)
         await each_queue(client, TOPIC, 8, 10)
         async with client.pull_consume(TOPIC, GROUP) as consumer:
             seen = Counter(await take(consumer, guard, 30))

@@ -69,7 +69,7 @@ async def test_two_consumers_share_the_queues_without_overlap(
 async def test_some_consumers_are_idle_when_there_are_more_than_queues(
     connect: Connect, client: Any, advance: Any
 ) -> None:
-    await client.create_topic("narrow", queues=2)
+    await client.topics.create("narrow", queues=2)
     consumers = [connect().pull_consume("narrow", GROUP) for _ in range(3)]
     for consumer in consumers:
         soon(consumer)
@@ -171,7 +171,7 @@ async def test_queues_that_the_topic_gets_later_are_read_from_their_first_messag
 ) -> None:
     async with client.pull_consume(TOPIC, GROUP, start="latest") as consumer:
         waiting = await begin(consumer)
-        await client.update_topic(TOPIC, queues=9)
+        await client.topics.update(TOPIC, queues=9)
         for _ in range(9):
             await client.send(TOPIC, "x")
         await advance(HEARTBEAT_S)
@@ -186,12 +186,12 @@ async def test_a_consumer_waits_while_its_group_pops(client: Any, guard: Any, ad
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         await take(consumer, guard, 1)
         await advance(5.0)
-        await client.set_consume_mode(TOPIC, GROUP, "POP")
+        await client.groups.set_consume_mode(TOPIC, GROUP, "POP")
         await advance(HEARTBEAT_S)
         assert queues_of(consumer) == set()
         (popped,) = await client.pop(TOPIC, GROUP)
         assert popped.text() == "b"
-        await client.set_consume_mode(TOPIC, GROUP, "PULL")
+        await client.groups.set_consume_mode(TOPIC, GROUP, "PULL")
         await advance(HEARTBEAT_S)
         delivery = await handle(guard, await next_of(consumer))
         assert (delivery.text(), delivery.attempt) == ("b", 2)  # it was leased, and came back as a retry
@@ -204,11 +204,11 @@ async def test_a_message_in_hand_does_not_keep_its_queue_when_the_group_pops(
     await client.send(TOPIC, ["a", "b"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         kept = await next_of(consumer)
-        await client.set_consume_mode(TOPIC, GROUP, "POP")
+        await client.groups.set_consume_mode(TOPIC, GROUP, "POP")
         await advance(HEARTBEAT_S)
         assert queues_of(consumer) == set()
         await client.ack(await client.pop(TOPIC, GROUP, 2))
-        await client.set_consume_mode(TOPIC, GROUP, "PULL")
+        await client.groups.set_consume_mode(TOPIC, GROUP, "PULL")
         await eventually(lambda: shared_out([consumer], [8], advance))
         kept.ack()
         await client.send(TOPIC, "c")
@@ -219,7 +219,7 @@ async def test_messages_not_committed_before_a_switch_to_pop_are_popped(client: 
     await client.send(TOPIC, "a")
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         await take(consumer, guard, 1)
-        await client.set_consume_mode(TOPIC, GROUP, "POP")
+        await client.groups.set_consume_mode(TOPIC, GROUP, "POP")
         await advance(5.0)
         assert queues_of(consumer) == set()
         assert [delivery.text() for delivery in await client.pop(TOPIC, GROUP)] == ["a"]
@@ -231,7 +231,7 @@ async def test_a_topic_that_is_deleted_ends_the_loop(client: Any, guard: Any, ad
     consumer = client.pull_consume(TOPIC, GROUP)
     await take(consumer, guard, 1)
     waiting = soon(consumer)
-    await client.delete_topic(TOPIC)
+    await client.topics.delete(TOPIC)
     await eventually(lambda: later(advance, waiting))
     with pytest.raises(errors.TopicNotFound, match=f"popmq topic create {TOPIC}"):
         await waiting
@@ -259,7 +259,7 @@ def answer(status: str, next_offset: int) -> Callable[[Any], bytes]:
 async def test_an_offset_that_is_no_place_is_corrected_and_the_queue_begun_again_there(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any, status: str
 ) -> None:
-    await client.create_topic("narrow", queues=2)
+    await client.topics.create("narrow", queues=2)
     await each_queue(client, "narrow", 2, 3)
     wire.plan["Pull"] = [answer(status, 2)]
     async with connect(wire.endpoint).pull_consume("narrow", GROUP, queues=[1]) as consumer:
@@ -289,7 +289,7 @@ async def pulled(wire: LossyWire, times: int) -> bool:
 async def test_an_answer_without_messages_moves_the_pull_and_the_commit_on(
     connect: Connect, client: Any, wire: LossyWire, advance: Any, status: str
 ) -> None:
-    await client.create_topic("narrow", queues=2)
+    await client.topics.create("narrow", queues=2)
     await each_queue(client, "narrow", 2, 3)
     wire.plan["Pull"] = [answer(status, 2)]
     reading = connect(wire.endpoint).pull_consume("narrow", GROUP, queues=[1])
@@ -318,7 +318,7 @@ async def test_a_pull_holds_as_long_as_it_was_asked_to_and_takes_a_batch(
 async def test_a_client_sends_one_heartbeat_a_group_with_all_its_topics(
     connect: Connect, client: Any, wire: LossyWire, advance: Any
 ) -> None:
-    await client.create_topic("second")
+    await client.topics.create("second")
     member = connect(wire.endpoint)
     consumers = [member.pull_consume(TOPIC, GROUP), member.consume("second", GROUP)]
     await begin(consumers[0])
@@ -336,7 +336,7 @@ async def test_a_client_sends_one_heartbeat_a_group_with_all_its_topics(
 
 async def parked(client: Any, topic: str) -> bool:
     """Whether a pop of the group waits."""
-    return any(numbers.waiters for numbers in (await client.stats(topic, GROUP)).groups)
+    return any(numbers.waiters for numbers in (await client.broker.stats(topic, GROUP)).groups)
 
 
 @pytest.mark.mechanism("S3.32")
@@ -344,21 +344,21 @@ async def parked(client: Any, topic: str) -> bool:
 async def test_a_queue_locked_by_another_client_is_not_read_until_it_is_free(
     connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
 ) -> None:
-    await client.set_consume_mode(TOPIC, GROUP, "PULL")
+    await client.groups.set_consume_mode(TOPIC, GROUP, "PULL")
     await client.send(TOPIC, ["a"])
     other = connect()
-    locks = await other.lock_queues(TOPIC, GROUP, list(range(8)))
+    locks = await other.queues.lock(TOPIC, GROUP, list(range(8)))
     assert (sorted(locks.queues), locks.seconds) == (list(range(8)), 60.0)
     async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, orderly=True) as consumer:
         waiting = soon(consumer)
         await eventually(lambda: asked_for_locks(wire, 3, advance))
         assert (consumer.queues(), wire.seen["Pull"], waiting.done()) == ([], [], False)
-        await other.unlock_queues(TOPIC, GROUP)
+        await other.queues.unlock(TOPIC, GROUP)
         await advance(1.0)
         delivery = await handle(guard, await waiting)
         assert delivery.text() == "a"
-        assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
-    assert len((await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues) == 8
+        assert (await other.queues.lock(TOPIC, GROUP, list(range(8)))).queues == ()
+    assert len((await other.queues.lock(TOPIC, GROUP, list(range(8)))).queues) == 8
 
 
 @pytest.mark.mechanism("S3.13")
@@ -366,7 +366,7 @@ async def test_a_queue_locked_by_another_client_is_not_read_until_it_is_free(
 async def test_one_of_many_consumers_that_start_together_sets_the_start_of_the_group(
     connect: Connect, client: Any, wire: LossyWire, advance: Any
 ) -> None:
-    await client.create_topic("wide", queues=16)
+    await client.topics.create("wide", queues=16)
     consumers = [connect(wire.endpoint).pull_consume("wide", GROUP, start="latest", queues=[n]) for n in range(4)]
     for consumer in consumers:
         soon(consumer)
@@ -384,7 +384,7 @@ async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
 
 async def released(advance: Any, client: Any) -> bool:
     await advance(0.0)
-    return any(numbers.backoff for numbers in (await client.stats(TOPIC, GROUP)).groups)
+    return any(numbers.backoff for numbers in (await client.broker.stats(TOPIC, GROUP)).groups)
 
 
 @pytest.mark.slow
@@ -396,7 +396,7 @@ async def test_a_message_that_failed_before_the_close_is_sent_back_before_the_la
     async with connect(wire.endpoint, retry=QUICK).pull_consume(TOPIC, GROUP) as consumer:
         await take(consumer, guard, 1, fails=["bad"])
     assert sum((await committed(client)).values()) == 1
-    assert (await client.stats(TOPIC, GROUP)).groups[0].backoff == 1
+    assert (await client.broker.stats(TOPIC, GROUP)).groups[0].backoff == 1
 
 
 @pytest.mark.slow

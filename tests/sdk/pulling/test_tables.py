@@ -18,13 +18,13 @@ pytest.importorskip("pandas")
 async def test_pulled_browsed_and_peeked_messages_are_the_same_table(client: Any) -> None:
     message = popmq.Message("body", key="k", more_keys=["l"], tag="t", properties={"a": "b"})
     await client.send(TOPIC, [message, popmq.Message(b"\x00", key="k")])
-    pages = [(await client.browse(TOPIC, queue)).to_arrow() for queue in range(8)]
+    pages = [(await client.messages.browse(TOPIC, queue)).to_arrow() for queue in range(8)]
     (table,) = [page for page in pages if len(page)]
     queue = table["queue_id"][0].as_py()
     pulled = (await client.pull_columns(TOPIC, queue, 0)).to_arrow()
     same = [name for name in pulled.column_names if name != "delivery_attempt"]  # a pull counts as the first
     assert pulled.select(same).equals(table.select(same))
-    peeked = popmq.Columns.of(await client.peek(TOPIC, GROUP, max_messages=2)).to_arrow()
+    peeked = popmq.Columns.of(await client.messages.peek(TOPIC, GROUP, max_messages=2)).to_arrow()
     assert peeked.select(same).equals(table.select(same))
     assert table["body"].to_pylist() == [b"body", b"\x00"]
     assert table["tag"].to_pylist() == ["t", None]

@@ -17,8 +17,8 @@ MAIL = "mail"
 async def client(connect: Connect, popmq_clock: FakeClock) -> Any:
     """A client with a topic that takes delayed messages, on a broker whose time stands still."""
     client = connect()
-    await client.create_topic(MAIL, type="DELAY")
-    await client.create_group(GROUP)
+    await client.topics.create(MAIL, type="DELAY")
+    await client.groups.create(GROUP)
     return client
 
 
@@ -48,7 +48,7 @@ async def test_a_time_may_be_a_datetime_or_seconds(client: Any, advance: Any, po
     due = popmq_clock.now() + 60.0
     moments: list[datetime | float] = [due, datetime.fromtimestamp(due, UTC), datetime.fromtimestamp(due)]
     await client.send(MAIL, [popmq.Message(str(number), deliver_at=each) for number, each in enumerate(moments)])
-    listed = await client.list_delayed(MAIL)
+    listed = await client.messages.list_delayed(MAIL)
     assert [message.due_ms for message in listed.messages] == [popmq_clock.now_ms() + 60_000] * 3
     await advance(60.0)
     (first, *_) = deliveries = await client.pop(MAIL, GROUP)
@@ -58,7 +58,7 @@ async def test_a_time_may_be_a_datetime_or_seconds(client: Any, advance: Any, po
 
 async def test_the_list_of_delayed_messages_shows_what_they_contain(client: Any) -> None:
     await client.send(MAIL, popmq.Message("ab" + "€" * 100, delay=60.0, key="k", tag="red"))
-    (message,) = (await client.list_delayed(MAIL)).messages
+    (message,) = (await client.messages.list_delayed(MAIL)).messages
     shown = message.preview
     assert (shown.keys, shown.tag, len(shown.body), shown.body_bytes) == (("k",), "red", 256, 302)
     assert shown.text() == "ab" + "€" * 84, "the last character was cut"
@@ -66,7 +66,7 @@ async def test_the_list_of_delayed_messages_shows_what_they_contain(client: Any)
 
 async def test_a_time_between_two_milliseconds_is_the_later_one(client: Any, popmq_clock: FakeClock) -> None:
     await client.send(MAIL, popmq.Message("x", deliver_at=popmq_clock.now() + 60.0001))
-    (message,) = (await client.list_delayed()).messages
+    (message,) = (await client.messages.list_delayed()).messages
     assert message.due_ms == popmq_clock.now_ms() + 60_001
 
 
@@ -78,32 +78,32 @@ async def test_a_deliver_at_in_the_past_is_delivered_at_once(client: Any) -> Non
 
 async def test_a_recalled_message_never_comes(client: Any, advance: Any) -> None:
     receipt = await client.send(MAIL, popmq.Message("later", delay=60.0, message_id="m1"))
-    assert await client.recall(MAIL, receipt.recall_handle) == "m1"
+    assert await client.messages.recall(MAIL, receipt.recall_handle) == "m1"
     with pytest.raises(errors.MessageNotFound):
-        await client.recall(MAIL, receipt.recall_handle)
+        await client.messages.recall(MAIL, receipt.recall_handle)
     await advance(3600.0)
     assert await bodies(client) == []
     with pytest.raises(errors.InvalidField, match="handle"):
-        await client.recall(MAIL, "nonsense")
+        await client.messages.recall(MAIL, "nonsense")
 
 
 async def test_a_message_that_has_fired_cannot_be_recalled(client: Any, advance: Any) -> None:
     receipt = await client.send(MAIL, popmq.Message("later", delay=60.0))
     await advance(60.0)
     with pytest.raises(errors.MessageNotFound):
-        await client.recall(MAIL, receipt.recall_handle)
+        await client.messages.recall(MAIL, receipt.recall_handle)
     assert await bodies(client) == ["later"]
 
 
 @pytest.mark.slow
 async def test_delayed_messages_are_listed_soonest_first_until_a_time(client: Any, popmq_clock: FakeClock) -> None:
     await client.send(MAIL, [popmq.Message(str(delay), delay=delay, message_id=str(delay)) for delay in (30, 10, 20)])
-    listed = await client.list_delayed(MAIL, max_messages=2)
+    listed = await client.messages.list_delayed(MAIL, max_messages=2)
     assert [message.message_id for message in listed.messages] == ["10", "20"]
     assert (listed.total, listed.messages[0].topic) == (3, MAIL)
-    soon = await client.list_delayed(until=popmq_clock.now() + 15.0)
+    soon = await client.messages.list_delayed(until=popmq_clock.now() + 15.0)
     assert [message.message_id for message in soon.messages] == ["10"]
-    assert (await client.stats(MAIL)).topics[0].delayed == 3
+    assert (await client.broker.stats(MAIL)).topics[0].delayed == 3
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ async def test_a_delay_of_no_name_and_a_normal_topic_refuse(client: Any) -> None
     with pytest.raises(errors.InvalidField, match="'soon' is not a duration") as refused:
         await client.send(MAIL, popmq.Message("x", delay="soon"))
     assert "10m" in refused.value.action
-    await client.create_topic("plain")
+    await client.topics.create("plain")
     with pytest.raises(errors.InvalidField, match="DELAY"):
         await client.send("plain", popmq.Message("x", delay=1.0))
     with pytest.raises(errors.InvalidField, match="both set"):
@@ -120,7 +120,7 @@ async def test_a_delay_of_no_name_and_a_normal_topic_refuse(client: Any) -> None
 
 @pytest.mark.slow
 async def test_a_message_of_higher_priority_is_delivered_first(client: Any) -> None:
-    await client.create_topic("urgent", type="PRIORITY")
+    await client.topics.create("urgent", type="PRIORITY")
     await client.send("urgent", [popmq.Message(str(level), priority=level) for level in (0, 9, 4)])
     deliveries = await client.pop("urgent", GROUP)
     assert [(delivery.text(), delivery.priority) for delivery in deliveries] == [("9", 9), ("4", 4), ("0", 0)]

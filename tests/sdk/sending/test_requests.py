@@ -20,8 +20,8 @@ ASK = "questions"
 async def client(connect: Connect) -> Any:
     """A client with a topic and a group."""
     client = connect()
-    await client.create_topic(ASK)
-    await client.create_group(GROUP)
+    await client.topics.create(ASK)
+    await client.groups.create(GROUP)
     return client
 
 
@@ -39,7 +39,7 @@ async def test_a_request_gets_only_its_own_reply(client: Any, connect: Connect) 
         await client.reply(delivery, delivery.text().replace("ask", "answer"))
         await client.ack(delivery)
     assert [(await reply).text() for reply in asked] == ["answer 0", "answer 1", "answer 2"]
-    replies = await client.get_topic("popmq-replies")
+    replies = await client.topics.get("popmq-replies")
     assert (replies.type, replies.lite.ttl) == ("LITE", 3600.0), "idle ends of clients are removed"
 
 
@@ -111,8 +111,8 @@ def served(broker: Broker, worker: popmq.Worker, *asked: Any) -> list[Any]:
     """What requests to a running worker ended with."""
     client = broker.client()
     for topic in {handler.topic for handler in worker.handlers}:
-        client.create_topic(topic)
-    client.create_group(GROUP)
+        client.topics.create(topic)
+    client.groups.create(GROUP)
     thread = threading.Thread(target=lambda: asyncio.run(_serve(broker, worker)))
     thread.start()
     answers = list[Any]()
@@ -149,7 +149,7 @@ def test_the_return_value_of_a_handler_is_the_reply(popmq_broker: Broker) -> Non
     assert "nothing to add" in str(empty)
     assert isinstance(odd, errors.RequestFailed)
     assert "list" in str(odd)
-    assert popmq_broker.client().stats(ASK, GROUP).groups[0].dead == 2
+    assert popmq_broker.client().broker.stats(ASK, GROUP).groups[0].dead == 2
 
 
 def test_a_return_value_that_cannot_be_a_reply_fails_the_request_after_one_call(popmq_broker: Broker) -> None:
@@ -166,4 +166,4 @@ def test_a_return_value_that_cannot_be_a_reply_fails_the_request_after_one_call(
         assert isinstance(failed, errors.RequestFailed)
         assert "what the handler returned cannot be the reply" in str(failed)
     assert called == list(values)
-    assert popmq_broker.client().stats(ASK, GROUP).groups[0].dead == len(values)
+    assert popmq_broker.client().broker.stats(ASK, GROUP).groups[0].dead == len(values)

@@ -85,9 +85,9 @@ async def test_each_caller_gets_the_receipts_of_its_own_messages(client: Any) ->
 
 
 async def test_topics_are_gathered_apart(client: Any) -> None:
-    await client.create_topic("other")
+    await client.topics.create("other")
     await asyncio.gather(*[client.send(topic, b"x") for topic in (TOPIC, "other") for _ in range(20)])
-    stats = await client.stats()
+    stats = await client.broker.stats()
     stored = {topic.topic: topic.messages for topic in stats.topics if topic.messages}
     assert stored == {TOPIC: 20, "other": 20}
 
@@ -173,7 +173,7 @@ async def test_tasks_that_send_again_at_once_share_their_next_request(
             await sender.send(TOPIC, f"{number}")
 
     async with popmq.AsyncClient(popmq_broker.endpoint) as sender:
-        await sender.create_topic(TOPIC)
+        await sender.topics.create(TOPIC)
         await asyncio.gather(*(send_ten() for _ in range(32)))
         stats = sender.client_stats()
     assert (stats.sent, stats.send_requests <= 12) == (320, True), f"{stats.send_requests} requests, not one a round"

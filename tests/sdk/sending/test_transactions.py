@@ -28,8 +28,8 @@ def _by_the_fake_clock(popmq_clock: FakeClock) -> None:
 async def client(connect: Connect) -> Any:
     """A client with a topic that takes half messages, and a group."""
     client = connect()
-    await client.create_topic(TOPIC, type="TRANSACTION")
-    await client.create_group(GROUP)
+    await client.topics.create(TOPIC, type="TRANSACTION")
+    await client.groups.create(GROUP)
     return client
 
 
@@ -42,7 +42,7 @@ def until_ended(client: Any, advance: Any) -> Callable[[Sized], Any]:
     """Moves the time on, half a minute at a time, until no half message is left; `asked` grows with each question."""
 
     async def move(asked: Sized) -> None:
-        while (half := await client.list_transactions()).total:
+        while (half := await client.transactions.list()).total:
             if sum(message.checks for message in half.messages) <= len(asked):
                 await advance(30.0)
 
@@ -56,7 +56,7 @@ async def test_messages_of_a_transaction_block_are_visible_after_its_end(client:
         assert (first.queue, first.offset, bool(first.transaction_id)) == (-1, -1, True)
         assert len({first.transaction_id, two.transaction_id, three.transaction_id}) == 3
         assert await bodies(client) == []
-        listed = await client.list_transactions(TOPIC)
+        listed = await client.transactions.list(TOPIC)
         assert listed.total == 3
         assert [(half.preview.keys, half.preview.text()) for half in listed.messages] == [
             (("k",), "paid"),
@@ -66,7 +66,7 @@ async def test_messages_of_a_transaction_block_are_visible_after_its_end(client:
     assert [receipt.offset >= 0 for receipt in transaction.receipts] == [True] * 3
     assert transaction.receipts[0].message_id == first.message_id
     assert await bodies(client) == ["paid", "three", "two"]
-    assert (await client.list_transactions()).messages == ()
+    assert (await client.transactions.list()).messages == ()
 
 
 async def test_an_exception_rolls_back_and_goes_on(client: Any) -> None:
@@ -80,7 +80,7 @@ async def test_an_exception_rolls_back_and_goes_on(client: Any) -> None:
     with pytest.raises(ValueError, match="no money"):
         await pay()
     assert [receipt.offset for receipt in transaction.receipts] == [-1]
-    assert (await client.list_transactions(TOPIC)).total == 0
+    assert (await client.transactions.list(TOPIC)).total == 0
     assert await bodies(client) == []
 
 
@@ -108,7 +108,7 @@ async def test_messages_stored_beside_a_refused_one_are_rolled_back_with_the_blo
     with pytest.raises(errors.PartlyRefused):
         async with client.transaction(TOPIC) as transaction:
             await transaction.send(["good", "", "good too"])
-    assert (await client.list_transactions(TOPIC)).total == 0
+    assert (await client.transactions.list(TOPIC)).total == 0
 
 
 async def test_a_delayed_message_of_a_transaction_waits_from_its_commit_on(client: Any, advance: Any) -> None:
@@ -126,22 +126,22 @@ async def test_a_delayed_message_of_a_transaction_waits_from_its_commit_on(clien
 async def test_a_transaction_is_ended_once_and_the_same_way_again(client: Any) -> None:
     sent = await client.send(TOPIC, [popmq.Message("half", transaction=True), popmq.Message("more", transaction=True)])
     one, two = (receipt.transaction_id for receipt in sent)
-    committed = await client.end_transaction(one, "commit")
-    assert await client.end_transaction(one, "commit") == committed
+    committed = await client.transactions.end(one, "commit")
+    assert await client.transactions.end(one, "commit") == committed
     with pytest.raises(errors.TransactionEnded):
-        await client.end_transaction(one, "rollback")
+        await client.transactions.end(one, "rollback")
     with pytest.raises(errors.PartlyRefused) as refused:
-        await client.end_transaction([one, two], "rollback")
+        await client.transactions.end([one, two], "rollback")
     assert list(refused.value.errors) == [0]
     with pytest.raises(errors.InvalidField, match="maybe"):
-        await client.end_transaction(two, "maybe")
+        await client.transactions.end(two, "maybe")
     with pytest.raises(errors.InvalidField):
-        await client.end_transaction("nobody's", "commit")
+        await client.transactions.end("nobody's", "commit")
 
 
 @pytest.mark.slow
 async def test_a_normal_topic_takes_no_half_messages(client: Any) -> None:
-    await client.create_topic("plain")
+    await client.topics.create("plain")
     with pytest.raises(errors.InvalidField, match="TRANSACTION"):
         async with client.transaction("plain") as transaction:
             await transaction.send("x")
@@ -158,7 +158,7 @@ async def test_a_checker_decides_an_unresolved_half_message(
         checks.append(question)
         return resolution
 
-    connect().transaction_checker(TOPIC, check)
+    connect().transactions.on_check(TOPIC, check)
     await until_ended(checks)
     assert await bodies(client) == seen
     question = checks[0]
@@ -180,7 +180,7 @@ async def test_a_checker_that_does_not_know_or_fails_is_asked_again(
             raise ValueError("the database is away")
         return "commit" if len(checks) > 3 else "perhaps"
 
-    connect().transaction_checker(TOPIC, check)
+    connect().transactions.on_check(TOPIC, check)
     await until_ended(checks)
     assert checks[:4] == [1, 2, 3, 4]
     assert await bodies(client) == ["half"]
@@ -202,7 +202,7 @@ async def test_the_callback_of_an_async_client_may_be_a_coroutine_function(
         return "commit"
 
     async with popmq_broker.async_client() as checker:
-        checker.transaction_checker(TOPIC, check)
+        checker.transactions.on_check(TOPIC, check)
         await until_ended(checks)
     assert await bodies(client) == ["half"]
 
@@ -217,8 +217,8 @@ async def test_one_client_answers_for_several_topics_and_takes_on_more(client: A
 
     for number, (before, after) in enumerate([(0, 2), (2, 3)]):
         for each in range(before, after):
-            await client.create_topic(f"t{each}", type="TRANSACTION")
-            client.transaction_checker(f"t{each}", check)
+            await client.topics.create(f"t{each}", type="TRANSACTION")
+            client.transactions.on_check(f"t{each}", check)
             await client.send(f"t{each}", popmq.Message("half", transaction=True))
         await until_ended(seen)
         assert set(seen) == {f"t{each}" for each in range(after)}, number
@@ -235,7 +235,7 @@ async def test_a_checker_outlives_a_broker_that_restarts(client: Any, until_ende
         checks.append(question.check)
         return "commit"
 
-    client.transaction_checker(TOPIC, check)
+    client.transactions.on_check(TOPIC, check)
     for _ in range(2):
         await client.send(TOPIC, popmq.Message("half", transaction=True))
         await until_ended(checks)
@@ -255,9 +255,9 @@ async def test_a_checker_of_a_topic_that_is_not_there_says_so_and_waits_for_it(
         checks.append(question.topic)
         return "commit"
 
-    connect().transaction_checker("refunds", check)
+    connect().transactions.on_check("refunds", check)
     await eventually(lambda: logged(caplog, "checks of transactions of refunds cannot be answered"))
-    await client.create_topic("refunds", type="DELAY")
+    await client.topics.create("refunds", type="DELAY")
     await client.send("refunds", popmq.Message("half", transaction=True))
     await until_ended(checks)
 
@@ -266,13 +266,13 @@ async def test_a_transaction_takes_no_message_before_its_block_begins(client: An
     transaction = client.transaction(TOPIC)
     with pytest.raises(RuntimeError, match="has not begun: send in its `with` block"):
         await transaction.send("half")
-    assert (await client.list_transactions()).total == 0
+    assert (await client.transactions.list()).total == 0
 
 
 async def test_a_wrong_topic_of_a_checker_stops_no_checks_of_the_others(
     connect: Connect, client: Any, until_ended: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await client.create_topic("plain")
+    await client.topics.create("plain")
     checks: list[str] = []
 
     def check(question: popmq.TransactionCheck) -> str:
@@ -281,7 +281,7 @@ async def test_a_wrong_topic_of_a_checker_stops_no_checks_of_the_others(
 
     checker = connect()
     for topic in ("missing", "plain", TOPIC):
-        checker.transaction_checker(topic, check)
+        checker.transactions.on_check(topic, check)
     await client.send(TOPIC, popmq.Message("half", transaction=True))
     await until_ended(checks)
     assert set(checks) == {TOPIC}
@@ -291,7 +291,7 @@ async def test_a_wrong_topic_of_a_checker_stops_no_checks_of_the_others(
 
 async def test_a_checker_that_cannot_be_called_is_refused_where_it_is_given(client: Any) -> None:
     with pytest.raises(TypeError, match="the checker of 'payments' is 5: give a function"):
-        client.transaction_checker(TOPIC, 5)
+        client.transactions.on_check(TOPIC, 5)
 
 
 @pytest.mark.slow
@@ -316,7 +316,7 @@ async def test_a_rollback_that_does_not_reach_the_broker_leaves_the_error_of_the
         checks.append(question.check)
         return "rollback"
 
-    connect().transaction_checker(TOPIC, check)
+    connect().transactions.on_check(TOPIC, check)
     await until_ended(checks)
     assert await bodies(client) == []
 
@@ -336,7 +336,7 @@ ANSWERS = """
         print(check.message.key, check.message.text(), flush=True)
         return "commit"
     client = popmq.Client({endpoint!r})
-    client.transaction_checker("payments", paid)
+    client.transactions.on_check("payments", paid)
     import sys; sys.stdin.read()
     # It ends without closing its client, with a stream open.
 """
@@ -345,8 +345,8 @@ ANSWERS = """
 @pytest.mark.slow
 def test_a_producer_that_was_killed_is_asked_after_its_restart(popmq_broker: Broker, popmq_clock: FakeClock) -> None:
     client = popmq_broker.client()
-    client.create_topic(TOPIC, type="TRANSACTION")
-    client.create_group(GROUP)
+    client.topics.create(TOPIC, type="TRANSACTION")
+    client.groups.create(GROUP)
     producer = python(DIES, popmq_broker)
     assert producer.stdout
     assert producer.stdout.readline() == "sent\n"
@@ -357,7 +357,7 @@ def test_a_producer_that_was_killed_is_asked_after_its_restart(popmq_broker: Bro
     again = python(ANSWERS, popmq_broker)
     assert again.stdout
     assert again.stdout.readline() == "order-7 paid\n"
-    while client.list_transactions(TOPIC).total:
+    while client.transactions.list(TOPIC).total:
         assert again.poll() is None
     out, err = again.communicate("", timeout=60)
     assert (out, err, again.returncode) == ("", "", 0)

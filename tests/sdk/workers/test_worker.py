@@ -63,10 +63,10 @@ def fresh(shared: Broker) -> Any:
     """The shared broker without topics and groups."""
     yield shared
     client = shared.client()
-    for topic in client.list_topics():
-        client.delete_topic(topic.name)
-    for group in client.list_groups():
-        client.delete_group(group.name)
+    for topic in client.topics.list():
+        client.topics.delete(topic.name)
+    for group in client.groups.list():
+        client.groups.delete(group.name)
     client.close()
 
 
@@ -86,7 +86,7 @@ def test_a_function_runs_in_a_thread_and_a_coroutine_in_the_loop(fresh: Broker) 
     client = sent_to(fresh, worker, "one", "two")
     assert [each.outcome for each in fresh.work(worker)] == ["acked"] * 4
     assert sorted(where) == [("one", True), ("one", True), ("two", True), ("two", True)]
-    assert [(row.acked, row.in_flight) for row in client.stats("orders").groups] == [(2, 0), (2, 0)]
+    assert [(row.acked, row.in_flight) for row in client.broker.stats("orders").groups] == [(2, 0), (2, 0)]
     assert blocks("by hand") is None
 
 
@@ -150,7 +150,7 @@ def test_models_of_pydantic_and_structs_of_msgspec_are_made_by_their_libraries(f
         fresh.client().send("orders", ['{"number": 7}', '{"number": "seven"}'])
         handled = {each.delivery.body: (each.outcome, each.result) for each in fresh.work(worker)}
         assert handled == {b'{"number": 7}': ("acked", 7), b'{"number": "seven"}': ("rejected", None)}
-        fresh.client().delete_topic("orders")
+        fresh.client().topics.delete("orders")
 
 
 def test_a_handler_takes_the_delivery_beside_the_payload_or_alone(fresh: Broker) -> None:
@@ -187,7 +187,7 @@ def test_a_body_of_another_type_is_a_dead_letter_that_says_where_it_is_wrong(
     (done,) = taken_by(fresh, handler, body)
     with pytest.raises(BadPayload, match=text):
         raise done.error or AssertionError
-    (dead,) = fresh.client().browse("%DLQ%billing").deliveries
+    (dead,) = fresh.client().messages.browse("%DLQ%billing").deliveries
     assert dead.dead_letter is not None
     assert dead.dead_letter.reason == str(done.error)
 
@@ -220,13 +220,13 @@ def test_an_error_releases_with_the_backoff_of_the_group_until_its_attempts_are_
         raise ValueError("no such customer")
 
     client = popmq_broker.client()
-    client.create_group("billing", max_attempts=2, backoff=[60.0])
+    client.groups.create("billing", max_attempts=2, backoff=[60.0])
     sent_to(popmq_broker, worker, "x")
     assert [each.outcome for each in popmq_broker.work(worker)] == ["released"]
     assert popmq_broker.work(worker) == []
     popmq_clock.advance(60_000)
     assert [each.delivery.attempt for each in popmq_broker.work(worker)] == [2]
-    (dead,) = client.browse("%DLQ%billing").deliveries
+    (dead,) = client.messages.browse("%DLQ%billing").deliveries
     assert dead.dead_letter is not None
     assert dead.dead_letter.reason.startswith("ValueError: no such customer")
     assert "the handler of message" in caplog.text
@@ -249,7 +249,7 @@ def test_reject_and_retry_later_say_how_a_message_ends(popmq_broker: Broker, pop
     assert popmq_broker.work(worker) == []
     popmq_clock.advance(1_000)
     assert [each.outcome for each in popmq_broker.work(worker)] == ["acked"]
-    (dead,) = client.browse("%DLQ%billing").deliveries
+    (dead,) = client.messages.browse("%DLQ%billing").deliveries
     assert dead.dead_letter is not None
     assert dead.dead_letter.reason == "no such customer"
 
@@ -383,4 +383,4 @@ def test_fast_handlers_pop_many_messages_at_a_time(fresh: Broker) -> None:
 
     client = sent_to(fresh, worker, *map(str, range(2000)))
     assert len(fresh.work(worker)) == 2000
-    assert client.stats("orders").groups[0].acked == 2000
+    assert client.broker.stats("orders").groups[0].acked == 2000

@@ -48,14 +48,14 @@ def test_a_worker_with_no_other_handler_ends_by_a_changed_filter(popmq_broker: B
 def test_a_worker_creates_missing_topics_and_groups_on_request(popmq_broker: Broker) -> None:
     worker = popmq.Worker(popmq_broker.endpoint)
     client = popmq_broker.client()
-    client.create_topic("orders", queues=3)
+    client.topics.create("orders", queues=3)
     worker.on("orders", group="billing")(lambda delivery: worker.stop())
     worker.on("parcels", group="billing")(lambda delivery: None)
     client.send("orders", "x")
     assert asyncio.run(worker.serve(declare=True))
-    assert sorted((topic.name, topic.queues) for topic in client.list_topics())[0] == ("orders", 3)
-    assert "parcels" in [topic.name for topic in client.list_topics()]
-    assert [group.name for group in client.list_groups()] == ["billing"]
+    assert sorted((topic.name, topic.queues) for topic in client.topics.list())[0] == ("orders", 3)
+    assert "parcels" in [topic.name for topic in client.topics.list()]
+    assert [group.name for group in client.groups.list()] == ["billing"]
 
 
 converter: Any = resolve_name("popmq._worker.converting:converter")  # a handler's payload, without a broker
@@ -104,10 +104,10 @@ def test_the_reason_and_the_log_of_a_failure_begin_with_the_frame_of_the_handler
     worker = popmq.Worker()
     worker.on("orders", group="billing")(function)
     client = popmq_broker.client()
-    client.create_group("billing", max_attempts=1)
+    client.groups.create("billing", max_attempts=1)
     sent_to(popmq_broker, worker, "x")
     popmq_broker.work(worker)
-    (dead,) = client.browse("%DLQ%billing").deliveries
+    (dead,) = client.messages.browse("%DLQ%billing").deliveries
     assert dead.dead_letter is not None
     assert dead.dead_letter.reason.splitlines()[1].endswith(f"in {function.__name__}")
     (logged,) = [record for record in caplog.records if record.name == "popmq.consumer"]

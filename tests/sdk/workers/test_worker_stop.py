@@ -27,7 +27,7 @@ async def test_stop_finishes_running_handlers_and_releases_other_messages_at_onc
     worker.stop()
     going_on.set()
     assert await serving is True
-    (row,) = (await asyncio.to_thread(client.stats, "orders")).groups
+    (row,) = (await asyncio.to_thread(client.broker.stats, "orders")).groups
     assert (row.acked, row.in_flight, row.ready + row.retry) == (1, 0, 2)
     assert {each.attempt for each in await asyncio.to_thread(client.pop, "orders", "billing")} == {1}
 
@@ -81,7 +81,7 @@ async def test_the_second_stop_does_not_wait_for_a_broker_that_is_away(
     await asyncio.to_thread(popmq_broker.stop)
     worker.stop()
     with pytest.raises(errors.Unavailable):
-        await client.list_topics()
+        await client.topics.list()
     worker.stop()
     await asyncio.wait_for(serving, 5.0)
 
@@ -113,7 +113,7 @@ async def test_slow_handlers_hold_no_message_ahead(popmq_broker: Broker) -> None
     client = await asyncio.to_thread(sent_to, popmq_broker, worker, *"abcdefghijkl")
     serving = asyncio.create_task(worker.serve())
     await all_begun.wait()
-    (row,) = (await asyncio.to_thread(client.stats, "orders")).groups
+    (row,) = (await asyncio.to_thread(client.broker.stats, "orders")).groups
     assert (row.in_flight, row.ready) == (4, 8)
     worker.stop()
     worker.stop()

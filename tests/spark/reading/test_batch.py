@@ -59,12 +59,12 @@ def twenty(broker: Broker) -> int:
 
 def test_a_topic_is_read_whole_twice_and_nothing_is_leased_or_stored(broker: Broker, twenty: int) -> None:
     assert bodies(read(broker)) == bodies(read(broker)) == list(range(20))
-    assert broker.client.stats().groups == ()
+    assert broker.client.broker.stats().groups == ()
 
 
 def test_browse_is_another_word_for_the_mode_that_leases_nothing(broker: Broker, twenty: int) -> None:
     assert bodies(read(broker, mode="browse")) == list(range(20))
-    assert broker.client.stats().groups == ()
+    assert broker.client.broker.stats().groups == ()
 
 
 @pytest.mark.slow
@@ -106,19 +106,19 @@ def test_tasks_fit_the_rows(broker: Broker) -> None:
 
 
 def test_several_topics_a_pattern_and_dead_letters_are_read(broker: Broker) -> None:
-    broker.client.create_topic("payments")
+    broker.client.topics.create("payments")
     broker.client.send("payments", ["7"])
     broker.send(1)
     assert bodies(read(broker, topic="", topics="orders, payments")) == [0, 7]
     assert bodies(read(broker, topic="", topicPattern="pay.+")) == [7]
-    broker.client.create_group("billing")
+    broker.client.groups.create("billing")
     broker.client.reject(broker.client.pop("payments", "billing")[0], reason="no")
     assert bodies(read(broker, topic="%DLQ%billing")) == [7]
     assert bodies(read(broker, topic="", topicPattern="%DLQ%.+")) == [7]
 
 
 def test_a_dead_letter_tells_where_it_came_from_and_why_in_a_column_of_its_own(broker: Broker) -> None:
-    broker.client.create_group("billing")
+    broker.client.groups.create("billing")
     broker.send(1)
     delivery = broker.client.pop(TOPIC, "billing")[0]
     broker.clock.advance(1_000)
@@ -202,7 +202,7 @@ def test_messages_dropped_between_plan_and_read_are_a_data_loss(broker: Broker, 
     for fail in ("true", "false"):
         made = reader(broker, failOnDataLoss=fail)
         (part,) = made.partitions()
-        broker.client.purge_topic(TOPIC)
+        broker.client.topics.purge(TOPIC)
         if fail == "true":
             with pytest.raises(DataLoss, match=r"10 messages of queue . of topic 'orders' between offsets 0 and 9"):
                 list(made.read(part))
@@ -220,7 +220,7 @@ def test_options_of_a_stream_are_refused_in_a_batch_read(broker: Broker) -> None
 
 
 def test_a_lite_topic_that_is_named_is_refused_though_it_has_no_queue_to_read(broker: Broker) -> None:
-    broker.client.create_topic("small", type="LITE")
+    broker.client.topics.create("small", type="LITE")
     broker.client.send("small", [popmq.Message("1", lite_topic="one")])
     with pytest.raises(popmq.errors.InvalidField, match="has type LITE"):
         parts(broker, topic="small")

@@ -104,4 +104,4 @@ def done(broker: Broker) -> int:
     """Messages that the group has acked, or whose offsets it has committed."""
     group = broker.group()
     assert group.in_flight == 0
-    return sum(row.max_offset for row in broker.client.query_offsets(TOPIC)) - group.ready
+    return sum(row.max_offset for row in broker.client.offsets.query(TOPIC)) - group.ready

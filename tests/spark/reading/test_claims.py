@@ -44,7 +44,7 @@ def test_the_second_source_of_an_application_that_reads_a_topic_as_the_group_is_
 
 
 def test_other_groups_topics_brokers_and_applications_do_not_meet(broker: Broker) -> None:
-    broker.client.create_topic("copies")
+    broker.client.topics.create("copies")
     queries = [source(broker), source(broker, topic="copies"), source(broker, group="other"), source(broker, 2)]
     assert [query.trigger() for query in queries] == [False] * 4
 
@@ -53,7 +53,7 @@ def test_a_topic_that_a_pattern_finds_later_is_claimed_too(broker: Broker) -> No
     first = source(broker, topicPattern="cop.*", topic="")
     del first.options["topic"]
     assert first.trigger() is False
-    broker.client.create_topic("copies")
+    broker.client.topics.create("copies")
     assert first.trigger() is False
     with pytest.raises(OptionError, match="the topic 'copies' as the group spark"):
         source(broker, topic="copies").trigger()

@@ -18,8 +18,8 @@ WARNINGS = logging.getLogger("popmq_spark").name
 
 def offsets(broker: Broker, topics: str = f"{TOPIC}, bills", **options: Any) -> MicroBatches:
     """A query without a group over two topics."""
-    if "bills" not in [topic.name for topic in broker.client.list_topics()]:
-        broker.client.create_topic("bills", queues=2)
+    if "bills" not in [topic.name for topic in broker.client.topics.list()]:
+        broker.client.topics.create("bills", queues=2)
         broker.client.send("bills", ["1", "2"])
         broker.send(4)
     made = broker.query(mode="offsets", topics=topics, **options)
@@ -37,7 +37,7 @@ def pattern(broker: Broker, **options: Any) -> MicroBatches:
 def test_a_topic_of_a_pattern_that_was_read_to_its_end_may_be_deleted(broker: Broker) -> None:
     query = pattern(broker)
     query.run()
-    broker.client.delete_topic("bills")
+    broker.client.topics.delete("bills")
     broker.send(3)
     query.run()
     assert len(query.rows()) == 9
@@ -46,7 +46,7 @@ def test_a_topic_of_a_pattern_that_was_read_to_its_end_may_be_deleted(broker: Br
 def test_a_topic_of_a_pattern_that_had_more_messages_is_a_loss_when_it_is_deleted(broker: Broker) -> None:
     query = pattern(broker, maxRowsPerTrigger=3)
     query.trigger()
-    broker.client.delete_topic("bills")
+    broker.client.topics.delete("bills")
     with pytest.raises(DataLoss, match="the topic 'bills' is gone, perhaps with messages"):
         query.trigger()
 
@@ -64,7 +64,7 @@ def test_a_named_topic_that_is_deleted_ends_the_query_or_is_passed_over(
 ) -> None:
     query = offsets(broker, maxRowsPerTrigger=3)
     query.trigger()
-    broker.client.delete_topic("bills")
+    broker.client.topics.delete("bills")
     with pytest.raises(popmq.errors.TopicNotFound):
         query.trigger()
     for available_now in (False, True):
@@ -79,7 +79,7 @@ def test_a_named_topic_that_is_deleted_ends_the_query_or_is_passed_over(
 def test_a_topic_with_an_ending_offset_that_was_read_to_its_end_may_be_deleted(broker: Broker) -> None:
     query = pattern(broker, endingOffsets='{"bills": {"0": 100, "1": 100}}')
     query.run()
-    broker.client.delete_topic("bills")
+    broker.client.topics.delete("bills")
     broker.send(3)
     query.run()
     assert len(query.rows()) == 9
@@ -89,13 +89,13 @@ def test_a_topic_that_was_created_again_is_joined_and_stops_no_commit_of_others(
     query = offsets(broker, failOnDataLoss="false")
     query.options["group"] = "lag"
     query.run()
-    broker.client.delete_topic("bills")
-    broker.client.create_topic("bills", queues=2)
+    broker.client.topics.delete("bills")
+    broker.client.topics.create("bills", queues=2)
     broker.client.send("bills", ["5", "6", "7"])
     broker.send(4)
     for _ in range(3):
         query.run()
-    rows = {topic: broker.client.query_offsets(topic, "lag") for topic in (TOPIC, "bills")}
+    rows = {topic: broker.client.offsets.query(topic, "lag") for topic in (TOPIC, "bills")}
     assert {topic: sum(row.committed for row in found) for topic, found in rows.items()} == {TOPIC: 8, "bills": 3}
 
 
@@ -107,8 +107,8 @@ def test_a_topic_that_never_was_there_is_an_error_also_without_fail_on_data_loss
 def test_a_loss_is_logged_once_while_the_query_is_idle(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     query = offsets(broker, failOnDataLoss="false")
     query.run()
-    broker.client.delete_topic("bills")
-    broker.client.create_topic("bills", queues=2)
+    broker.client.topics.delete("bills")
+    broker.client.topics.create("bills", queues=2)
     with caplog.at_level(logging.WARNING, WARNINGS):
         assert [query.trigger() for _ in range(5)] == [False] * 5
     (told,) = [row.getMessage() for row in caplog.records if "created again" in row.getMessage()]
@@ -122,7 +122,7 @@ def test_an_idle_query_over_many_topics_asks_less_often(
     """Twenty topics for ten seconds: 200 topics a second at most, not 400."""
     names = [f"t{number}" for number in range(20)]
     for name in names:
-        broker.client.create_topic(name, queues=1)
+        broker.client.topics.create(name, queues=1)
     query = broker.query(mode=mode, topics=",".join(names), longPollTimeout="500ms")
     del query.options["topic"]
     if mode == "offsets":
@@ -138,15 +138,15 @@ def test_an_idle_query_over_many_topics_asks_less_often(
     query.start().sleep = sleep
     query.trigger()
     now = 0.0
-    for call in ("wait_available", "query_offsets"):
-        original = getattr(popmq.Client, call)
+    for calls, call in ((popmq.Client, "wait_available"), (type(broker.client.offsets), "query")):
+        original = getattr(calls, call)
 
         def counted(*given: Any, original: Any = original, **named: Any) -> Any:
             nonlocal asked
             asked += 1
             return original(*given, **named)
 
-        monkeypatch.setattr(popmq.Client, call, counted)
+        monkeypatch.setattr(calls, call, counted)
     while now < 10.0:
         assert not query.trigger()
     assert 1_000 < asked <= 2_100
@@ -156,9 +156,9 @@ def test_an_idle_query_over_many_topics_asks_less_often(
 
 
 def create_again(broker: Broker, messages: int) -> list[str]:
-    broker.client.delete_topic(TOPIC)
+    broker.client.topics.delete(TOPIC)
     broker.clock.advance(1)
-    broker.client.create_topic(TOPIC, queues=4)
+    broker.client.topics.create(TOPIC, queues=4)
     return broker.send(messages)
 
 
@@ -184,7 +184,7 @@ def test_a_longer_topic_of_the_same_name_is_a_data_loss_and_is_read_from_its_fir
     assert sorted(ids(stream.rows())[20:]) == sorted(again)
     stream.start(failOnDataLoss="true")
     assert stream.run() == 0
-    assert sum(row.committed for row in broker.client.query_offsets(TOPIC, "lag")) == 40
+    assert sum(row.committed for row in broker.client.offsets.query(TOPIC, "lag")) == 40
 
 
 def test_a_batch_that_is_read_again_never_has_messages_of_another_topic_of_the_same_name(
@@ -242,7 +242,7 @@ def begun(broker: Broker, how: dict[str, str], **options: str) -> MicroBatches:
 
 @MODES
 def test_a_checkpoint_of_other_topics_is_refused_with_what_to_do(broker: Broker, how: dict[str, str]) -> None:
-    broker.client.create_topic("copies")
+    broker.client.topics.create("copies")
     query = begun(broker, how)
     del query.options["topic"]
     for other in ({"topic": "copies"}, {"topics": "copies, copies"}, {"topicPattern": "cop.*"}):
@@ -259,7 +259,7 @@ def test_a_checkpoint_of_other_topics_is_refused_with_what_to_do(broker: Broker,
 def test_a_topic_that_the_options_no_longer_name_is_reported_once(
     broker: Broker, how: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker.client.create_topic("copies")
+    broker.client.topics.create("copies")
     query = begun(broker, how, topic="", topics="orders, copies")
     query.options.pop("topics")
     query.start(topic="copies")

@@ -24,7 +24,7 @@ def send(broker: Broker, topic: str, count: int, tag: str = "", **properties: st
 @pytest.fixture(autouse=True)
 def topics(broker: Broker) -> None:
     for topic in OTHERS:
-        broker.client.create_topic(topic, queues=2)
+        broker.client.topics.create(topic, queues=2)
 
 
 def several(broker: Broker, *topics: str, **options: Any) -> MicroBatches:
@@ -34,7 +34,7 @@ def several(broker: Broker, *topics: str, **options: Any) -> MicroBatches:
 
 
 def acked(broker: Broker, topics: Sequence[str] = (TOPIC, *OTHERS)) -> dict[str, int]:
-    return {topic: broker.client.stats(topic, "spark").groups[0].acked for topic in topics}
+    return {topic: broker.client.broker.stats(topic, "spark").groups[0].acked for topic in topics}
 
 
 def test_several_topics_are_one_stream_in_which_each_gives_its_share(broker: Broker) -> None:
@@ -69,7 +69,7 @@ def test_a_topic_that_comes_to_match_the_pattern_is_read_from_its_first_message(
     assert query.run() == 0
     early = send(broker, "bills", 3)
     query.trigger()
-    broker.client.create_topic("boxes", queues=1)
+    broker.client.topics.create("boxes", queues=1)
     late = send(broker, "boxes", 4)
     send(broker, "carts", 5)
     query.run()
@@ -82,15 +82,15 @@ def test_a_topic_that_comes_does_not_end_the_renewal_of_the_lease(broker: Broker
     del query.options["topic"]
     send(broker, "bills", 3)
     query.trigger()
-    broker.client.create_topic("boxes", queues=1)
+    broker.client.topics.create("boxes", queues=1)
     send(broker, "boxes", 3)
     query.trigger()
-    (owner,) = broker.client.owners("spark")
+    (owner,) = broker.client.owners.list("spark")
     assert query.parts()[0].generation == owner.generation  # type: ignore[attr-defined]
 
 
 def test_dead_letters_are_streamed_with_their_origin_and_acked(broker: Broker) -> None:
-    broker.client.create_group("billing")
+    broker.client.groups.create("billing")
     (sent,) = broker.send(1)
     broker.client.reject(broker.client.pop(TOPIC, "billing"), reason="no such account")
     query = broker.query(topicPattern="%DLQ%.*", includeDeadLetter="true")
@@ -114,7 +114,7 @@ def test_messages_that_a_filter_passes_over_are_not_left(broker: Broker, name: s
     query.start(available_now=True)
     query.run()
     assert sorted(ids(query.rows())) == sorted(wanted)
-    assert {broker.client.stats(topic, "spark").groups[0].ready for topic in (TOPIC, "bills")} == {0}
+    assert {broker.client.broker.stats(topic, "spark").groups[0].ready for topic in (TOPIC, "bills")} == {0}
 
 
 def test_a_batch_is_read_again_as_it_was_though_the_group_s_filter_has_changed(broker: Broker) -> None:
@@ -122,7 +122,7 @@ def test_a_batch_is_read_again_as_it_was_though_the_group_s_filter_has_changed(b
     query = broker.query(tag="a")
     with pytest.raises(Crash):
         query.trigger(crash="rows stored")
-    broker.client.set_filter(TOPIC, "spark", tag="b")
+    broker.client.groups.set_filter(TOPIC, "spark", tag="b")
     more = send(broker, TOPIC, 3, "b")
     query.start(tag="b")
     query.run()
@@ -144,7 +144,7 @@ def test_available_now_ends_at_the_ends_of_the_topics_at_its_start(broker: Broke
     del query.options["topic"]
     query.start(available_now=True)
     query.trigger()
-    broker.client.create_topic("boots", queues=1)
+    broker.client.topics.create("boots", queues=1)
     while query.trigger():
         broker.send(2)
         late = send(broker, "boots", 2) + send(broker, "carts", 2)
@@ -201,7 +201,7 @@ def test_a_topic_that_is_gone_before_its_batch_was_read_is_a_loss_or_passed_over
     query = several(broker, "bills", "carts")
     with pytest.raises(Crash):
         query.trigger(crash="offsets written")
-    broker.client.delete_topic("carts")
+    broker.client.topics.delete("carts")
     query.start()
     with pytest.raises(DataLoss, match="'carts' was deleted"):
         query.trigger()
@@ -213,7 +213,7 @@ def test_a_topic_that_is_gone_before_its_batch_was_read_is_a_loss_or_passed_over
 def test_a_topic_that_is_not_there_makes_no_group(broker: Broker) -> None:
     with pytest.raises(popmq.errors.TopicNotFound):
         several(broker, "nobody", "orders").trigger()
-    assert broker.client.list_groups() == []
+    assert broker.client.groups.list() == []
 
 
 def test_a_drain_takes_one_topic(broker: Broker) -> None:

@@ -25,7 +25,7 @@ def query(broker: Broker, request: pytest.FixtureRequest) -> Make:
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> list[popmq.Columns]:
+def answers(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[popmq.Columns]:
     """The columns of every answer of the broker, to a Pop with a token and to a Pull."""
     seen: list[popmq.Columns] = []
 
@@ -37,8 +37,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[popmq.Columns]:
 
         return spy
 
-    for name in ("pop_sealed", "pull_columns"):
-        monkeypatch.setattr(popmq.Client, name, spied(getattr(popmq.Client, name)))
+    for kind, name in ((type(broker.client.owners), "pop_sealed"), (popmq.Client, "pull_columns")):
+        monkeypatch.setattr(kind, name, spied(getattr(kind, name)))
     return seen
 
 
@@ -103,8 +103,8 @@ def test_unpacked_bodies_come_in_batches_that_are_bounded(monkeypatch: pytest.Mo
 
 
 def test_all_keys_the_message_group_and_the_priority_have_columns(broker: Broker, query: Make) -> None:
-    broker.client.create_topic("urgent", type="PRIORITY")
-    broker.client.create_topic("ledger", type="FIFO")
+    broker.client.topics.create("urgent", type="PRIORITY")
+    broker.client.topics.create("ledger", type="FIFO")
     broker.client.send("urgent", popmq.Message(b"x", key="a", more_keys=("b",), priority=3))
     broker.client.send("ledger", popmq.Message(b"y", message_group="g"))
     stream = query(topic="", topics="urgent, ledger", includeKeys="true")
@@ -150,7 +150,7 @@ def in_order(stream: MicroBatches) -> bool:
 
 @pytest.mark.parametrize("crash", CRASH_POINTS)
 def test_message_groups_of_a_fifo_topic_arrive_in_order_in_tasks_and_repeats(broker: Broker, crash: str) -> None:
-    broker.client.create_topic("steps", queues=2, type="FIFO")
+    broker.client.topics.create("steps", queues=2, type="FIFO")
     sent = send_in_groups(broker, range(10))
     stream = broker.query(topic="steps", maxRowsPerTrigger=20, minPartitions=3)
     stream.trigger()
@@ -166,7 +166,7 @@ def test_message_groups_of_a_fifo_topic_arrive_in_order_in_tasks_and_repeats(bro
 
 
 def test_tasks_of_one_batch_never_share_a_message_group(broker: Broker) -> None:
-    broker.client.create_topic("steps", queues=2, type="FIFO")
+    broker.client.topics.create("steps", queues=2, type="FIFO")
     send_in_groups(broker, range(10))
     stream = broker.query(topic="steps", minPartitions=3)
     stream.trigger()

@@ -45,7 +45,7 @@ def test_every_message_is_read_once_in_batches_of_the_limit_and_nothing_is_lease
     assert stream.run() == 3
     assert [len(stream.sink[batch]) for batch in range(3)] == [20, 20, 7]
     assert sorted(ids(stream.rows())) == sorted(sent)
-    assert broker.client.stats().groups == ()
+    assert broker.client.broker.stats().groups == ()
     assert {(row["delivery_attempt"], row["popmq_epoch"]) for row in stream.rows()} == {(None, None)}
 
 
@@ -119,7 +119,7 @@ def test_a_queue_that_comes_during_the_stream_is_read_from_its_first_message(bro
     sent = broker.send(8)
     stream = query()
     stream.run()
-    broker.client.update_topic(TOPIC, queues=9)
+    broker.client.topics.update(TOPIC, queues=9)
     sent += broker.send(45)
     stream.run()
     assert sorted(ids(stream.rows())) == sorted(sent)
@@ -130,8 +130,8 @@ def test_a_topic_that_comes_to_match_the_pattern_is_read_from_its_first_message(
     stream = query(topicPattern="ord.*|pay.*", startingOffsets="latest")
     del stream.options["topic"]
     stream.run()
-    broker.client.create_topic("payments", queues=2)
-    broker.client.create_topic("refunds")
+    broker.client.topics.create("payments", queues=2)
+    broker.client.topics.create("refunds")
     for topic in (TOPIC, "payments", "refunds"):
         broker.client.send(topic, [topic])
     stream.run()
@@ -142,7 +142,7 @@ def test_a_topic_that_comes_to_match_the_pattern_is_read_from_its_first_message(
 
 
 def test_several_topics_are_one_stream(broker: Broker, query: Make) -> None:
-    broker.client.create_topic("payments")
+    broker.client.topics.create("payments")
     broker.send(10)
     broker.client.send("payments", ["p"])
     stream = query(topics=f"{TOPIC}, payments", maxRowsPerTrigger=4)
@@ -166,7 +166,7 @@ def test_a_stream_begins_where_its_option_says(broker: Broker, query: Make, star
     since = broker.clock.now_ms()
     broker.client.send(TOPIC, numbers(20)[10:])
     if start.startswith("{"):
-        queues = {row.queue: row for row in broker.client.query_offsets(TOPIC)}
+        queues = {row.queue: row for row in broker.client.offsets.query(TOPIC)}
         place = {queue: row.max_offset for queue, row in queues.items()}
         first = next(row["queue_id"] for row in _all(query) if row["body"] == b"0")
         start = json.dumps({TOPIC: {str(queue): -2 if queue == first else at for queue, at in place.items()}})
@@ -201,7 +201,7 @@ def test_a_stream_ends_at_offsets_and_reads_other_queues_on(broker: Broker, quer
     broker.send(40)
     stream.run()
     read = Counter(row["queue_id"] for row in stream.rows())
-    ends = {row.queue: row.max_offset for row in broker.client.query_offsets(TOPIC)}
+    ends = {row.queue: row.max_offset for row in broker.client.offsets.query(TOPIC)}
     assert read == {0: 3, 2: ends[2], 3: ends[3]}
 
 
@@ -294,7 +294,7 @@ def test_dropped_messages_fail_the_stream_with_the_cure_or_are_passed_over(
     else:
         with pytest.raises(Crash):
             stream.trigger(crash="offsets written")
-    broker.client.purge_topic(TOPIC)
+    broker.client.topics.purge(TOPIC)
     kept = broker.send(10)
     stream.start()
     with pytest.raises(DataLoss, match=r"name a group: retention keeps .* set failOnDataLoss to false"):
@@ -309,8 +309,8 @@ def test_a_topic_created_again_is_a_data_loss_and_not_an_endless_wait(broker: Br
     broker.send(20)
     stream = query()
     stream.run()
-    broker.client.delete_topic(TOPIC)
-    broker.client.create_topic(TOPIC, queues=4)
+    broker.client.topics.delete(TOPIC)
+    broker.client.topics.create(TOPIC, queues=4)
     with pytest.raises(DataLoss, match="created again"):
         stream.trigger()
     again = broker.send(6)
@@ -323,7 +323,7 @@ def test_a_topic_created_again_is_a_data_loss_and_not_an_endless_wait(broker: Br
 
 
 def committed(broker: Broker, group: str = "lag") -> int:
-    return sum(row.committed for row in broker.client.query_offsets(TOPIC, group))
+    return sum(row.committed for row in broker.client.offsets.query(TOPIC, group))
 
 
 def test_a_group_shows_the_lag_and_is_committed_after_the_log_of_spark(broker: Broker, query: Make) -> None:
@@ -350,7 +350,7 @@ def test_a_new_checkpoint_goes_on_where_the_group_stands(broker: Broker, query: 
 
 def test_a_group_that_pops_the_topic_is_refused_and_unharmed(broker: Broker, query: Make) -> None:
     broker.send(3)
-    broker.client.create_group("workers")
+    broker.client.groups.create("workers")
     broker.client.pop(TOPIC, "workers", 1)
     with pytest.raises(OptionError, match="the group workers pops the topic orders"):
         query(group="workers").trigger()
@@ -361,7 +361,7 @@ def test_a_stream_by_offsets_reads_the_same_without_its_group(broker: Broker, qu
     sent = broker.send(20)
     stream = query(group="lag", maxRowsPerTrigger=10)
     stream.trigger()
-    broker.client.delete_group("lag")
+    broker.client.groups.delete("lag")
     stream.run()
     assert sorted(ids(stream.rows())) == sorted(sent)
 
@@ -377,7 +377,7 @@ def test_a_checkpoint_of_the_other_mode_is_refused_with_what_to_do(broker: Broke
 
 
 def test_a_lite_topic_that_is_named_is_refused(broker: Broker, query: Make) -> None:
-    broker.client.create_topic("small", type="LITE")
+    broker.client.topics.create("small", type="LITE")
     broker.client.send("small", [popmq.Message("1", lite_topic="one")])
     with pytest.raises(popmq.errors.InvalidField, match="has type LITE"):
         query(topic="small").trigger()

@@ -32,7 +32,7 @@ def test_the_lease_is_renewed_while_a_batch_takes_long(broker: Broker) -> None:
     query.trigger()
     for _ in range(5):
         broker.clock.advance(900)
-        wait_for(lambda: broker.client.owners("spark")[0].lease_until_ms == broker.clock.now_ms() + 1000)
+        wait_for(lambda: broker.client.owners.list("spark")[0].lease_until_ms == broker.clock.now_ms() + 1000)
     assert broker.client.pop(TOPIC, "spark", 10) == []
 
 
@@ -41,8 +41,8 @@ def test_an_owner_that_was_taken_over_is_no_longer_renewed_by_its_old_driver(bro
     query, others = broker.query(invisibleTime="1s"), heartbeats()
     query.trigger()
     (heartbeat,) = heartbeats() - others
-    (owner,) = broker.client.owners("spark")
-    broker.client.attach_owner("spark", owner.owner)
+    (owner,) = broker.client.owners.list("spark")
+    broker.client.owners.attach("spark", owner.owner)
     wait_for(lambda: not heartbeat.is_alive())
 
 
@@ -176,7 +176,7 @@ def test_an_exclusive_owner_is_not_robbed(broker: Broker) -> None:
 
 
 def test_exclusive_owner_on_a_group_that_is_not_exclusive_is_refused(broker: Broker) -> None:
-    broker.client.create_group("spark")
+    broker.client.groups.create("spark")
     broker.send(1)
     with pytest.raises(ValueError, match="exclusiveOwner = 'true', but the group spark"):
         broker.query(exclusiveOwner="true").trigger()
@@ -204,10 +204,9 @@ def test_messages_that_are_gone_are_an_error_unless_that_is_wanted(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], complaint: str
 ) -> None:
     broker.send(10)
-    pop_sealed = popmq.Client.pop_sealed
-    monkeypatch.setattr(
-        popmq.Client, "pop_sealed", lambda *args, **named: replace(pop_sealed(*args, **named), **change)
-    )
+    calls = type(broker.client.owners)
+    pop_sealed = calls.pop_sealed
+    monkeypatch.setattr(calls, "pop_sealed", lambda *args, **named: replace(pop_sealed(*args, **named), **change))
     with pytest.raises(DataLoss, match=complaint):
         broker.query().trigger()
     if "torn_lost" in change:
@@ -258,16 +257,18 @@ def test_an_ack_that_fails_for_now_is_repeated_by_the_next_trigger(
 
 
 @pytest.mark.parametrize(
-    ("mode", "call"), [("lease", "ack_up_to"), ("lease", "wait_available"), ("offsets", "query_offsets")]
+    ("mode", "space", "call"),
+    [("lease", "owners", "ack_up_to"), ("lease", "", "wait_available"), ("offsets", "offsets", "query")],
 )
 def test_a_broker_that_restarts_during_a_trigger_is_waited_for(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, mode: str, call: str
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, mode: str, space: str, call: str
 ) -> None:
     sent = broker.send(10)
     query = broker.query(mode=mode)
     query.trigger()
     sent += broker.send(10)
-    original = getattr(popmq.Client, call)
+    calls = type(getattr(broker.client, space) if space else broker.client)
+    original = getattr(calls, call)
     starting = threading.Thread(target=broker.start)
 
     def during(*given: Any, **named: Any) -> Any:
@@ -276,7 +277,7 @@ def test_a_broker_that_restarts_during_a_trigger_is_waited_for(
         starting.start()
         return original(*given, **named)
 
-    monkeypatch.setattr(popmq.Client, call, during)
+    monkeypatch.setattr(calls, call, during)
     assert query.trigger()
     starting.join()
     assert sorted(ids(query.rows())) == sorted(sent)

@@ -26,13 +26,13 @@ def stored_but_not_committed(broker: Broker, **options: str) -> MicroBatches:
 def drop_owner(broker: Broker) -> None:
     broker.let_leases_run_out()
     broker.let_leases_run_out(WEEK)
-    assert broker.client.owners("spark") == []
+    assert broker.client.owners.list("spark") == []
 
 
 def recreate(broker: Broker) -> list[str]:
     """Deletes the topic and creates it again, with 20 other messages."""
-    broker.client.delete_topic(TOPIC)
-    broker.client.create_topic(TOPIC, queues=4)
+    broker.client.topics.delete(TOPIC)
+    broker.client.topics.create(TOPIC, queues=4)
     return broker.send(20)
 
 
@@ -43,7 +43,7 @@ def test_a_batch_that_the_broker_no_longer_knows_ends_the_query_at_every_restart
     if lost == "its owner was dropped":
         drop_owner(broker)
     else:
-        broker.client.delete_group("spark")
+        broker.client.groups.delete("spark")
     for _ in range(2):
         query.start()
         with pytest.raises(DataLoss, match="no longer knows which messages of group spark are in epoch 1"):
@@ -159,8 +159,8 @@ def test_a_filter_that_is_corrected_after_an_error_goes_on_with_the_checkpoint(b
 
 
 def test_a_filter_other_than_that_of_its_group_is_refused_before_it_is_in_the_checkpoint(broker: Broker) -> None:
-    broker.client.create_group("spark")
-    broker.client.set_filter(TOPIC, "spark", tag="x")
+    broker.client.groups.create("spark")
+    broker.client.groups.set_filter(TOPIC, "spark", tag="x")
     (receipt, _) = broker.client.send(TOPIC, [popmq.Message("1", tag="x"), popmq.Message("2", tag="y")])
     query = broker.query(tag="y")
     with pytest.raises(popmq.errors.FilterConflict):
@@ -172,8 +172,8 @@ def test_a_filter_other_than_that_of_its_group_is_refused_before_it_is_in_the_ch
 
 
 def test_a_group_that_pulls_is_refused_before_it_is_in_the_checkpoint(broker: Broker) -> None:
-    broker.client.create_group("spark")
-    broker.client.set_consume_mode(TOPIC, "spark", "PULL")
+    broker.client.groups.create("spark")
+    broker.client.groups.set_consume_mode(TOPIC, "spark", "PULL")
     sent = broker.send(5)
     query = broker.query()
     with pytest.raises(OptionError, match="the group spark pulls the topic orders"):

@@ -33,7 +33,7 @@ def test_two_initial_offsets_do_not_make_two_owners(broker: Broker) -> None:
     broker.send(5)
     query = broker.query()
     query.run()
-    assert [owner.messages for owner in broker.client.owners("spark")] == [0]
+    assert [owner.messages for owner in broker.client.owners.list("spark")] == [0]
 
 
 def test_a_read_that_is_repeated_gives_the_same_rows_in_the_same_order(broker: Broker) -> None:

@@ -59,7 +59,7 @@ def test_available_now_ends_though_another_group_gives_messages_back(broker: Bro
     sent = broker.send(20)
     query = broker.query(maxRowsPerTrigger=5)
     query.start(available_now=True)
-    broker.client.create_group("other")
+    broker.client.groups.create("other")
     while query.trigger():
         for delivery in broker.client.pop(TOPIC, "other", 5):
             broker.client.release(delivery, delay=0.0)
@@ -68,7 +68,7 @@ def test_available_now_ends_though_another_group_gives_messages_back(broker: Bro
 
 def test_released_messages_are_read_in_a_run_of_available_now_too(broker: Broker) -> None:
     sent = broker.send(20)
-    broker.client.create_group("spark")
+    broker.client.groups.create("spark")
     for delivery in broker.client.pop(TOPIC, "spark", 8):
         broker.client.release(delivery, delay=0.0)
     query = broker.query(maxRowsPerTrigger=5)
@@ -197,8 +197,8 @@ def test_a_new_group_can_start_at_a_time(broker: Broker) -> None:
 
 def test_a_group_that_was_moved_to_offsets_starts_there(broker: Broker) -> None:
     broker.send(40)
-    broker.client.create_group("spark")
-    broker.client.reset_offsets(TOPIC, "spark", {0: 7, 1: 10})
+    broker.client.groups.create("spark")
+    broker.client.offsets.reset(TOPIC, "spark", {0: 7, 1: 10})
     query = broker.query()
     query.run()
     firsts = {queue: min(row["queue_offset"] for row in query.rows() if row["queue_id"] == queue) for queue in (0, 2)}

@@ -63,7 +63,7 @@ def fail() -> None:
 def in_topic(client: popmq.Client, topic: str) -> Counter[str]:
     """What a reader finds. The broker publishes a committed batch in pieces: until the numbers stand still."""
     found: Counter[str] = Counter()
-    for row in client.query_offsets(topic):
+    for row in client.offsets.query(topic):
         at = row.min_offset
         while at < row.max_offset:
             page = client.pull_columns(topic, row.queue, at, row.max_offset, 4_000)

@@ -161,7 +161,7 @@ class Leases:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + 0.5
-        groups = [row for row in self._client.stats("in").groups if row.group.startswith("lease-")]
+        groups = [row for row in self._client.broker.stats("in").groups if row.group.startswith("lease-")]
         self.in_flight = sum(row.in_flight for row in groups)
         self.ran_out += sum(max(0, row.retry - self._retry.get(row.group, 0)) for row in groups)
         self._retry = {row.group: row.retry for row in groups}
@@ -171,10 +171,10 @@ class Leases:
 def test_each_message_is_in_each_place_once_whatever_is_killed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     kills = Kills()
     with BrokerProcess(tmp_path / "broker", own_session=True) as broker, popmq.Client(broker.endpoint) as client:
-        client.create_topic("in", queues=4)
+        client.topics.create("in", queues=4)
         sent = Counter(str(number) for number in range(MESSAGES))
         for path in PATHS:
-            client.create_topic(path, queues=2)
+            client.topics.create(path, queues=2)
         bodies = [*sent]
         for first in range(0, MESSAGES, 250):
             client.send("in", bodies[first : first + 250])
@@ -188,7 +188,7 @@ def test_each_message_is_in_each_place_once_whatever_is_killed(request: pytest.F
             move(spark, broker.endpoint, tmp_path, ROWS_PER_TRIGGER, PATHS)
         found = tables(tmp_path)
         found |= {path: in_topic(client, path) for path in PATHS if path.endswith("-topic")}
-        groups = {f"{row.group}": row for row in client.stats("in").groups}
+        groups = {f"{row.group}": row for row in client.broker.stats("in").groups}
     batches = {path: sum(1 for _ in (tmp_path / f"checkpoint-{path}" / "commits").glob("[0-9]*")) for path in PATHS}
     failed = faults.counted(tmp_path)
     show(found, sent, batches, f"{drivers} drivers, kills: {dict(kills.done)}, {time.monotonic() - began:.0f} s")

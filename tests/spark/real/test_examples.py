@@ -65,8 +65,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def client(served: BrokerProcess) -> Iterator[popmq.Client]:
     """With the shop's first orders, in new topics."""
     with popmq.Client(served.endpoint) as client:
-        for topic in client.list_topics():
-            client.delete_topic(topic.name)
+        for topic in client.topics.list():
+            client.topics.delete(topic.name)
         send(client, "shop-orders", "orders", 0, EARLY)
         send(client, "shop-payments", "payments", 0, EARLY)
         yield client
@@ -79,7 +79,7 @@ def shop() -> ModuleType:
 def send(client: popmq.Client, topic: str, rows: str, first: int, last: int) -> None:
     """Sends the orders, or the payments of the orders, with these numbers."""
     if not first:
-        client.create_topic(topic, queues=2)
+        client.topics.create(topic, queues=2)
     bodies = [json.dumps(row) for row in getattr(shop(), rows)(last) if int(row["order"]) >= first]
     for at in range(0, len(bodies), 20):
         client.send(topic, bodies[at : at + 20])
@@ -173,7 +173,7 @@ def test_a_database_and_a_topic_hold_each_order_once_across_a_failure(
     spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path
 ) -> None:
     tables = import_module("tables")
-    client.create_topic(tables.COPIES, queues=2)
+    client.topics.create(tables.COPIES, queues=2)
     table = through_a_failure(tables.run, spark, served.endpoint, tmp_path, rest(client))
     assert Counter(row.number for row in table.collect()) == Counter(range(ALL))
     copies = spark.read.format("popmq").option("endpoint", served.endpoint).option("topic", tables.COPIES).load()
@@ -198,7 +198,7 @@ def test_dead_letters_by_sql_have_their_reasons_and_a_picture(
 ) -> None:
     example = import_module("dead_letters")
     example.fail(client)
-    popped = client.browse(f"%DLQ%{example.GROUP}", max_messages=100).deliveries
+    popped = client.messages.browse(f"%DLQ%{example.GROUP}", max_messages=100).deliveries
     reasons = Counter(letter.dead_letter.reason for letter in popped if letter.dead_letter)
     table = example.run(spark, served.endpoint)
     rows = table.collect()
@@ -208,14 +208,14 @@ def test_dead_letters_by_sql_have_their_reasons_and_a_picture(
     assert sum(row.turnover for row in rows) == sum(json.loads(letter.body)["amount"] for letter in popped)
     example.draw(table, tmp_path / "dead.png")
     assert (tmp_path / "dead.png").read_bytes().startswith(b"\x89PNG")
-    client.delete_group(example.GROUP)
+    client.groups.delete(example.GROUP)
 
 
 def test_a_day_that_is_replayed_twice_is_sent_once(
     spark: "SparkSession", served: BrokerProcess, client: popmq.Client
 ) -> None:
     replay = import_module("replay")
-    client.create_topic(replay.REPLAYED, queues=2)
+    client.topics.create(replay.REPLAYED, queues=2)
     today = datetime.now(UTC).date()
     assert replay.run(spark, served.endpoint, today - timedelta(days=1)) == 0
     assert [replay.run(spark, served.endpoint, today) for _ in range(2)] == [EARLY, EARLY]
@@ -244,10 +244,10 @@ def own_process(script: str, *arguments: str, folder: Path, python: str = sys.ex
 
 def test_the_shop_sends_its_orders_and_payments_once(client: popmq.Client) -> None:
     for topic in ("shop-orders", "shop-payments"):
-        client.delete_topic(topic)
+        client.topics.delete(topic)
     for _ in range(2):
         shop().fill(client)
-    messages = [client.stats(topic).topics[0].messages for topic in ("shop-orders", "shop-payments")]
+    messages = [client.broker.stats(topic).topics[0].messages for topic in ("shop-orders", "shop-payments")]
     assert messages == [360, sum(1 for _ in shop().payments(360))]
 
 
@@ -261,7 +261,7 @@ def test_a_script_runs_by_itself(served: BrokerProcess, client: popmq.Client, tm
     if script in PICTURES:
         assert (tmp_path / "build" / "examples" / PICTURES[script]).read_bytes().startswith(b"\x89PNG")
     if script == "dead_letters":
-        client.delete_group("shop-billing")
+        client.groups.delete("shop-billing")
 
 
 @pytest.mark.skipif(not DELTA_PYTHON.exists(), reason="make spark-examples installs a Spark that has an Avro")
@@ -317,22 +317,22 @@ def test_one_query_reads_kafka_and_popmq_while_producers_move_over(
 
 def test_spark_connect_reads_and_writes_the_same(served: BrokerProcess, client: popmq.Client, tmp_path: Path) -> None:
     connect = import_module("connect")
-    client.create_topic(connect.COPIES, queues=2)
+    client.topics.create(connect.COPIES, queues=2)
     script = "import sys, connect; from pathlib import Path; print(connect.run(sys.argv[1], Path.cwd(), 'local[2]'))"
     printed = own_process(script, served.endpoint, folder=tmp_path)
     expected = Counter(str(order["customer"]) for order in shop().orders(EARLY))
     assert {name: int(count) for name, count in re.findall(r"'(\w+)': (\d+)", printed)} == expected
     assert "Backlog(topic='shop-orders', messages=50," in printed
-    copies = (row for end in client.query_offsets(connect.COPIES) for row in pull(client, connect.COPIES, end, "body"))
+    copies = (row for end in client.offsets.query(connect.COPIES) for row in pull(client, connect.COPIES, end, "body"))
     assert Counter(json.loads(body)["order"] for body in copies) == Counter(range(EARLY))
-    (group,) = client.stats("shop-orders", connect.GROUP).groups
+    (group,) = client.broker.stats("shop-orders", connect.GROUP).groups
     assert (group.acked, group.in_flight) == (EARLY, 0)
 
 
 def test_a_declarative_pipeline_has_its_source_and_its_sink_here(
     served: BrokerProcess, client: popmq.Client, tmp_path: Path
 ) -> None:
-    client.create_topic("shop-large-orders", queues=2)
+    client.topics.create("shop-large-orders", queues=2)
     shutil.copytree(EXAMPLES / "pipeline", tmp_path / "pipeline")
     spec = tmp_path / "pipeline" / "spark-pipeline.yml"
     text = spec.read_text().replace("127.0.0.1:8081", served.endpoint)
@@ -344,7 +344,7 @@ def test_a_declarative_pipeline_has_its_source_and_its_sink_here(
     expected = Counter(str(order["order"]) for order in shop().orders(EARLY) if float(str(order["amount"])) >= 40)
     for _ in range(2):  # the second run finds nothing new
         own_process(script, "run", "--spec", str(spec), folder=tmp_path)
-    rows = [row for end in client.query_offsets("shop-large-orders") for row in pull(client, "shop-large-orders", end)]
+    rows = [row for end in client.offsets.query("shop-large-orders") for row in pull(client, "shop-large-orders", end)]
     assert Counter(rows) == expected
 
 

@@ -22,11 +22,11 @@ OUT = "out"
 @pytest.fixture
 def out(broker: Broker) -> Callable[[], list[str]]:
     """What a reader finds in the topic that is written to."""
-    broker.client.create_topic(OUT, queues=1)
+    broker.client.topics.create(OUT, queues=1)
 
     def stored() -> list[str]:
         broker.clock.advance(0)
-        return sorted(found.body.decode() for found in broker.client.browse(OUT, 0, 0, 4096).deliveries)
+        return sorted(found.body.decode() for found in broker.client.messages.browse(OUT, 0, 0, 4096).deliveries)
 
     return stored
 

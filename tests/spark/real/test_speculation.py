@@ -108,9 +108,9 @@ def test_a_task_that_spark_runs_twice_at_once_stores_its_rows_once(tmp_path: Pat
         popmq.Client(broker.endpoint) as client,
         cluster(tmp_path) as master,
     ):
-        client.create_topic("in", queues=4)
+        client.topics.create("in", queues=4)
         for path in (*PATHS, TWICE):
-            client.create_topic(path, queues=2)
+            client.topics.create(path, queues=2)
         client.send("in", sent)
         command = [sys.executable, "-W", "ignore", "-m", "tests.spark.real.speculation_driver", broker.endpoint]
         words = [*command, str(tmp_path), master, *PATHS, TWICE]
@@ -118,7 +118,7 @@ def test_a_task_that_spark_runs_twice_at_once_stores_its_rows_once(tmp_path: Pat
         assert driver.returncode == 0, driver.stderr[-3000:]
         found = {path: Counter(rows) for path, rows in json.loads((tmp_path / "tables.json").read_text()).items()}
         found |= {path: in_topic(client, path) for path in (*PATHS, TWICE) if not path.endswith("-table")}
-        groups = {row.group: row for row in client.stats("in").groups}
+        groups = {row.group: row for row in client.broker.stats("in").groups}
     tasks = Tasks(tmp_path)
     for path in (*PATHS, TWICE):
         first, second = tasks.first(path)

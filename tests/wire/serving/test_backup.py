@@ -40,8 +40,8 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 @pytest.fixture
 def client(broker: EmbeddedBroker) -> Iterator[popmq.Client]:
     with popmq.Client(broker.endpoint) as client:
-        client.create_topic("orders", queues=2)
-        client.create_group("billing")
+        client.topics.create("orders", queues=2)
+        client.groups.create("billing")
         yield client
 
 
@@ -53,7 +53,7 @@ def fill(client: popmq.Client, mib: int) -> None:
 def copied(client: popmq.Client, folder: Path, **how: Any) -> Path:
     folder.mkdir()
     with open(folder / "popmq.mdb", "wb") as file:
-        size = client.backup(file.write, **{"rate": FAST, **how})
+        size = client.broker.backup(file.write, **{"rate": FAST, **how})
     assert size == (folder / "popmq.mdb").stat().st_size
     return folder
 
@@ -107,7 +107,9 @@ def test_a_backup_under_load_is_sound_and_has_all_messages_answered_before_it(
         traffic.stop()
     assert check_folder(folder) == []
     with EmbeddedBroker(folder, sync="none") as restored, popmq.Client(restored.endpoint) as other:
-        stored = {row.message_id for queue in (0, 1) for row in other.browse("orders", queue, 0, 4096).deliveries}
+        stored = {
+            row.message_id for queue in (0, 1) for row in other.messages.browse("orders", queue, 0, 4096).deliveries
+        }
         assert set(sent) <= stored
         again = [row.text() for row in other.consume("orders", "billing", until_idle=0.2)]
         assert not set(again) & set(acked), "an acked message never comes again"
@@ -129,8 +131,8 @@ def test_a_client_that_leaves_ends_the_copy(broker: EmbeddedBroker, client: popm
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        client.backup(leave, rate=MIB)
-    assert client.backup(lambda data: None, rate=FAST) > 6 * MIB, "the next one is not refused for long"
+        client.broker.backup(leave, rate=MIB)
+    assert client.broker.backup(lambda data: None, rate=FAST) > 6 * MIB, "the next one is not refused for long"
 
 
 def test_one_backup_at_a_time(client: popmq.Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,11 +150,11 @@ def test_one_backup_at_a_time(client: popmq.Client, monkeypatch: pytest.MonkeyPa
     def second(_: bytes) -> None:
         if not refused:
             with pytest.raises(errors.Busy) as error:
-                client.backup(lambda data: None)
+                client.broker.backup(lambda data: None)
             refused.append(error.value)
             answered.set()
 
-    client.backup(second, rate=FAST)
+    client.broker.backup(second, rate=FAST)
     assert "another backup is running" in str(refused[0])
 
 
@@ -167,7 +169,7 @@ def test_the_rate_is_bounded(client: popmq.Client, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(backups, "pause", noted)
     monkeypatch.setattr(backups, "stopwatch", lambda: sum(pauses))  # time passes in the pauses only
     pieces: list[int] = []
-    client.backup(lambda data: pieces.append(len(data)), rate=2 * MIB)
+    client.broker.backup(lambda data: pieces.append(len(data)), rate=2 * MIB)
     assert pauses == pytest.approx([0.0, *(size / (2 * MIB) for size in pieces[:-1])])
 
 
@@ -193,7 +195,7 @@ def test_a_backup_that_ends_half_way_is_an_error_of_the_client(
 
     monkeypatch.setattr(client._wire, "listen", cut)
     with pytest.raises(errors.Incomplete, match="not whole"):
-        client.backup(lambda data: None, rate=FAST)
+        client.broker.backup(lambda data: None, rate=FAST)
 
 
 # ── What a backup may cost the broker ────────────────────────────────────────────────────────────────────────────────
@@ -343,7 +345,7 @@ def test_the_stream_ends_with_an_error_when_the_broker_stops(client: popmq.Clien
         broker.stop()
 
     with pytest.raises((errors.PopMQError, grpc.RpcError)):
-        client.backup(stop, rate=MIB)
+        client.broker.backup(stop, rate=MIB)
 
 
 @pytest.mark.parametrize("data", [b"", b"longer"])

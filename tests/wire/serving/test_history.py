@@ -197,17 +197,17 @@ def test_a_key_gets_the_sums_over_what_it_may_see(folder: Path, tmp_path: Path) 
 
         with client("root") as root, client("reader") as reader:
             for topic in (TOPIC, "secret"):
-                root.create_topic(topic, queues=1)
+                root.topics.create(topic, queues=1)
                 root.send(topic, ["a"] * 30)
             for group in (GROUP, "audit"):
-                root.create_group(group)
+                root.groups.create(group)
                 root.pop(TOPIC, group, max_messages=10)
             clock.advance(STEP_MS)
-            (every,), (own,) = root.history().points, reader.history().points
+            (every,), (own,) = root.broker.history().points, reader.broker.history().points
             assert (every.sent_per_s, every.in_flight, every.backlog) == (2, 20, 60)
             assert (own.sent_per_s, own.in_flight, own.backlog, own.used_bytes) == (1, 10, 30, 0)
-            assert reader.history(TOPIC, GROUP).points[0].in_flight == 10
-            assert reader.history(TOPIC).points[0].in_flight == 10
+            assert reader.broker.history(TOPIC, GROUP).points[0].in_flight == 10
+            assert reader.broker.history(TOPIC).points[0].in_flight == 10
             for topic, group in (("secret", ""), (TOPIC, "audit")):
                 with pytest.raises(popmq.errors.Denied):
-                    reader.history(topic, group)
+                    reader.broker.history(topic, group)

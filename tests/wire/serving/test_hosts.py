@@ -71,10 +71,10 @@ def test_each_port_is_open_on_each_host(folder: Path, transport: str) -> None:
     ) as broker:
         for host in HOSTS:
             with popmq.Client(address(host, broker.port)) as client:
-                client.create_topic(f"{TOPIC}-{len(client.list_topics())}")
+                client.topics.create(f"{TOPIC}-{len(client.topics.list())}")
             # The development certificate names each host: the client verifies it.
             with popmq.Client(address(host, tls_port), tls=True, tls_ca=broker.certificate) as client:
-                assert client.list_topics()
+                assert client.topics.list()
             with urllib.request.urlopen(f"http://{address(host, metrics_port)}/readyz", timeout=CALL_S) as answer:
                 assert answer.status == 200
         assert broker.endpoint == f"127.0.0.1:{broker.port}", "the first one"

@@ -123,8 +123,8 @@ def test_a_broker_whose_log_has_no_reader_serves_and_ends(tmp_path: Path) -> Non
         with popmq.Client(endpoint[1]) as client:
             for number in range(600):  # each writes a line to the audit log
                 with pytest.raises(popmq.errors.TopicNotFound):
-                    client.delete_topic("none" + "x" * 100 + str(number))
-            client.create_topic("t")
+                    client.topics.delete("none" + "x" * 100 + str(number))
+            client.topics.create("t")
             client.send("t", "served")
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/healthz", timeout=10) as answer:
             assert answer.status == 200

@@ -31,7 +31,7 @@ def small(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 def full(small: EmbeddedBroker) -> Iterator[popmq.Client]:
     """A client of a broker whose store takes no more sends."""
     with popmq.Client(small.endpoint, retry=popmq.Retry(tries=1)) as client:
-        client.create_topic("orders")
+        client.topics.create("orders")
         with contextlib.suppress(errors.StorageFull):
             while True:
                 client.send("orders", popmq.Message(b"x" * 500_000))
@@ -46,9 +46,9 @@ def scraped_limit(broker: EmbeddedBroker) -> float:
 
 @pytest.mark.slow
 def test_sends_that_a_full_store_refuses_are_taken_as_soon_as_the_limit_is_raised(full: popmq.Client) -> None:
-    store = full.set_max_size(4 * SMALL)
+    store = full.broker.set_max_size(4 * SMALL)
     assert store.map_bytes == 4 * SMALL
-    assert full.stats().store.map_bytes == 4 * SMALL
+    assert full.broker.stats().store.map_bytes == 4 * SMALL
     full.send("orders", popmq.Message(b"x" * 500_000))
 
 
@@ -61,16 +61,16 @@ def test_the_refusal_of_a_full_store_names_the_command_that_raises_the_limit(ful
 @pytest.mark.slow
 def test_metrics_tell_the_limit_that_was_set(small: EmbeddedBroker, full: popmq.Client) -> None:
     assert scraped_limit(small) == SMALL
-    full.set_max_size(4 * SMALL)
+    full.broker.set_max_size(4 * SMALL)
     assert scraped_limit(small) == 4 * SMALL
 
 
 @pytest.mark.slow
 def test_a_limit_below_the_used_size_is_refused_with_both_figures(full: popmq.Client) -> None:
     with pytest.raises(errors.InvalidField, match=r"bytes in use, more than 16,777,216") as refused:
-        full.set_max_size(MAX_SIZE_MIN)
+        full.broker.set_max_size(MAX_SIZE_MIN)
     assert refused.value.field == "map_bytes"
-    assert full.stats().store.map_bytes == SMALL
+    assert full.broker.stats().store.map_bytes == SMALL
 
 
 @pytest.mark.parametrize("size", [0, 1, MAX_SIZE_MIN - 1, MAX_SIZE_MAX + 1, 2**64 - 1])
@@ -84,12 +84,12 @@ def test_a_limit_out_of_range_is_refused(small: EmbeddedBroker, size: int) -> No
 
 def test_a_set_limit_outlives_the_broker(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data", sync="none") as broker, popmq.Client(broker.endpoint) as client:
-        client.set_max_size(3 << 30)
+        client.broker.set_max_size(3 << 30)
     with EmbeddedBroker(tmp_path / "data", sync="none") as broker, popmq.Client(broker.endpoint) as client:
-        assert client.stats().store.map_bytes == 3 << 30
+        assert client.broker.stats().store.map_bytes == 3 << 30
     size = 2 << 30
     with (
         EmbeddedBroker(tmp_path / "data", sync="none", max_size=size) as broker,
         popmq.Client(broker.endpoint) as client,
     ):
-        assert client.stats().store.map_bytes == size, "a flag that names another one is the later decision"
+        assert client.broker.stats().store.map_bytes == size, "a flag that names another one is the later decision"

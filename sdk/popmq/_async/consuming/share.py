@@ -228,7 +228,7 @@ class GroupShare:
             raise WrongConsumeMode(
                 f"group {group!r} pops topic {topic!r}",
                 code="WRONG_CONSUME_MODE",
-                action=f'client.set_consume_mode("{topic}", "{group}", "PULL"), or pull with another group',
+                action=f'client.groups.set_consume_mode("{topic}", "{group}", "PULL"), or pull with another group',
             )
 
     def _log_mode(self, pulls: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from popmq._async.transport.wire import Wire
+from popmq._async.calls.namespace import Namespace
 from popmq._calls.later import Later
 from popmq.duration import Duration
 
@@ -18,12 +18,10 @@ else:
     schedule_calls = Later("popmq._calls.schedule_calls")
 
 
-class AsyncSchedules:
+class AsyncScheduleCalls(Namespace):
     """Creates, shows, pauses, runs and deletes schedules. Needs the right `admin`."""
 
-    _wire: Wire
-
-    async def create_schedule(
+    async def create(
         self,
         name: str,
         cron: str,
@@ -45,28 +43,28 @@ class AsyncSchedules:
             schedule_calls.create_schedule(name, cron, topic, message, tz, missed), timeout=timeout
         )
 
-    async def get_schedule(self, name: str, upcoming: int = 0, *, timeout: Duration | None = None) -> Schedule:
+    async def get(self, name: str, upcoming: int = 0, *, timeout: Duration | None = None) -> Schedule:
         """One schedule, with its next `upcoming` times (≤ 100). Raises ScheduleNotFound."""
         return await self._wire.run(schedule_calls.get_schedule(name, upcoming), timeout=timeout)
 
-    async def list_schedules(self, *, timeout: Duration | None = None) -> list[Schedule]:
-        """All schedules, by name."""
-        return await self._wire.run(schedule_calls.list_schedules(), timeout=timeout)
-
-    async def delete_schedule(self, name: str, *, timeout: Duration | None = None) -> None:
+    async def delete(self, name: str, *, timeout: Duration | None = None) -> None:
         """Deletes a schedule; messages that it has sent stay. Raises ScheduleNotFound."""
         await self._wire.run(schedule_calls.delete_schedule(name), timeout=timeout)
 
-    async def pause_schedule(self, name: str, *, timeout: Duration | None = None) -> Schedule:
+    async def pause(self, name: str, *, timeout: Duration | None = None) -> Schedule:
         """Pauses a schedule: no message is sent for its occurrences until it is resumed. Raises ScheduleNotFound."""
         return await self._wire.run(schedule_calls.pause_schedule(name), timeout=timeout)
 
-    async def resume_schedule(self, name: str, *, timeout: Duration | None = None) -> Schedule:
+    async def resume(self, name: str, *, timeout: Duration | None = None) -> Schedule:
         """Resumes a schedule: it continues with the first occurrence after now. Raises ScheduleNotFound."""
         return await self._wire.run(schedule_calls.resume_schedule(name), timeout=timeout)
 
-    async def run_schedule(self, name: str, *, timeout: Duration | None = None) -> str:
+    async def run(self, name: str, *, timeout: Duration | None = None) -> str:
         """Sends its message now, in addition to its occurrences; returns the message id. Raises ScheduleNotFound, and
         what a send to the topic raises. It is not retried when the answer is lost, because that could send it twice.
         """
         return await self._wire.run(schedule_calls.run_schedule(name), timeout=timeout)
+
+    async def list(self, *, timeout: Duration | None = None) -> list[Schedule]:
+        """All schedules, by name."""
+        return await self._wire.run(schedule_calls.list_schedules(), timeout=timeout)

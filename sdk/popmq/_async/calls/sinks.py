@@ -1,4 +1,3 @@
-# Written by sdk/twin.py from popmq/_async/sinks.py: change that one.
 """Calls of exactly-once sinks. See popmq.sink."""
 
 from __future__ import annotations
@@ -6,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from popmq._async.calls.namespace import Namespace
+from popmq._async.transport.wire import Wire
 from popmq._calls.later import Later
-from popmq._sync.transport.wire import Wire
 from popmq.duration import Duration
 from popmq.errors import PopMQError
 
@@ -20,13 +20,14 @@ else:
     sink_calls = Later("popmq._calls.sink_calls")
 
 
-class Sinks:
-    """Stage messages, and commit or drop what was staged."""
+class AsyncSinkCalls(Namespace):
+    """Stages messages, and commits or drops what was staged."""
 
-    _wire: Wire
-    _numbering: send_calls.Numbering
+    def __init__(self, wire: Wire, client_id: str, numbering: send_calls.Numbering) -> None:
+        super().__init__(wire, client_id)
+        self._numbering = numbering
 
-    def stage(
+    async def stage(
         self,
         topic: str,
         messages: Iterable[Message | bytes | str],
@@ -45,9 +46,9 @@ class Sinks:
         RateLimited, InvalidField.
         """
         rows = send_calls.message_rows(messages, self._numbering.message_id)
-        return self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece), timeout=timeout)
+        return await self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece), timeout=timeout)
 
-    def commit_batch(
+    async def commit(
         self, sink: str, batch: int, stages: Sequence[StageName], *, origin: str = "", timeout: Duration | None = None
     ) -> BatchCommit:
         """Commits a batch of up to 4,096 stages: their messages become visible soon after, each once.
@@ -58,8 +59,8 @@ class Sinks:
         incomplete, AlreadyExists if another origin committed this number or a greater one: nothing is committed then;
         StorageFull.
         """
-        return self._wire.run(sink_calls.commit_batch(sink, batch, stages, origin), timeout=timeout)
+        return await self._wire.run(sink_calls.commit_batch(sink, batch, stages, origin), timeout=timeout)
 
-    def drop_stages(self, sink: str, stages: Sequence[StageName], *, timeout: Duration | None = None) -> int:
+    async def drop(self, sink: str, stages: Sequence[StageName], *, timeout: Duration | None = None) -> int:
         """Drops stages that will not be committed; returns how many of them there were."""
-        return self._wire.run(sink_calls.drop_stages(sink, stages), timeout=timeout)
+        return await self._wire.run(sink_calls.drop_stages(sink, stages), timeout=timeout)

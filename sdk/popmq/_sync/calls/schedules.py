@@ -1,4 +1,4 @@
-# Written by sdk/twin.py from popmq/_async/schedules.py: change that one.
+# Written by sdk/twin.py from popmq/_async/calls/schedules.py: change that one.
 """Calls of schedules. See popmq.schedule."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from popmq._calls.later import Later
-from popmq._sync.transport.wire import Wire
+from popmq._sync.calls.namespace import Namespace
 from popmq.duration import Duration
 
 if TYPE_CHECKING:
@@ -19,12 +19,10 @@ else:
     schedule_calls = Later("popmq._calls.schedule_calls")
 
 
-class Schedules:
+class ScheduleCalls(Namespace):
     """Creates, shows, pauses, runs and deletes schedules. Needs the right `admin`."""
 
-    _wire: Wire
-
-    def create_schedule(
+    def create(
         self,
         name: str,
         cron: str,
@@ -44,28 +42,28 @@ class Schedules:
         """
         return self._wire.run(schedule_calls.create_schedule(name, cron, topic, message, tz, missed), timeout=timeout)
 
-    def get_schedule(self, name: str, upcoming: int = 0, *, timeout: Duration | None = None) -> Schedule:
+    def get(self, name: str, upcoming: int = 0, *, timeout: Duration | None = None) -> Schedule:
         """One schedule, with its next `upcoming` times (≤ 100). Raises ScheduleNotFound."""
         return self._wire.run(schedule_calls.get_schedule(name, upcoming), timeout=timeout)
 
-    def list_schedules(self, *, timeout: Duration | None = None) -> list[Schedule]:
-        """All schedules, by name."""
-        return self._wire.run(schedule_calls.list_schedules(), timeout=timeout)
-
-    def delete_schedule(self, name: str, *, timeout: Duration | None = None) -> None:
+    def delete(self, name: str, *, timeout: Duration | None = None) -> None:
         """Deletes a schedule; messages that it has sent stay. Raises ScheduleNotFound."""
         self._wire.run(schedule_calls.delete_schedule(name), timeout=timeout)
 
-    def pause_schedule(self, name: str, *, timeout: Duration | None = None) -> Schedule:
+    def pause(self, name: str, *, timeout: Duration | None = None) -> Schedule:
         """Pauses a schedule: no message is sent for its occurrences until it is resumed. Raises ScheduleNotFound."""
         return self._wire.run(schedule_calls.pause_schedule(name), timeout=timeout)
 
-    def resume_schedule(self, name: str, *, timeout: Duration | None = None) -> Schedule:
+    def resume(self, name: str, *, timeout: Duration | None = None) -> Schedule:
         """Resumes a schedule: it continues with the first occurrence after now. Raises ScheduleNotFound."""
         return self._wire.run(schedule_calls.resume_schedule(name), timeout=timeout)
 
-    def run_schedule(self, name: str, *, timeout: Duration | None = None) -> str:
+    def run(self, name: str, *, timeout: Duration | None = None) -> str:
         """Sends its message now, in addition to its occurrences; returns the message id. Raises ScheduleNotFound, and
         what a send to the topic raises. It is not retried when the answer is lost, because that could send it twice.
         """
         return self._wire.run(schedule_calls.run_schedule(name), timeout=timeout)
+
+    def list(self, *, timeout: Duration | None = None) -> list[Schedule]:
+        """All schedules, by name."""
+        return self._wire.run(schedule_calls.list_schedules(), timeout=timeout)

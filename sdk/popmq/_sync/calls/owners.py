@@ -1,4 +1,4 @@
-# Written by sdk/twin.py from popmq/_async/owners.py: change that one.
+# Written by sdk/twin.py from popmq/_async/calls/owners.py: change that one.
 """Calls of owners: leases that outlive a process. See popmq.owner."""
 
 from __future__ import annotations
@@ -8,24 +8,23 @@ from typing import TYPE_CHECKING
 
 from popmq._calls.later import Later
 from popmq._calls.pop_calls import filter_row
-from popmq._sync.transport.wire import Wire
-from popmq.duration import Duration, seconds_of
+from popmq._sync.calls.namespace import Namespace
+from popmq.duration import Duration
 from popmq.topic import Start
 
 if TYPE_CHECKING:
-    from popmq._calls import owner_calls
-    from popmq.owner import Attachment, Availability, Finished, OwnerLease, Position, SealedBatch, Token
+    from popmq._calls import inspection_calls, owner_calls
+    from popmq.owner import Attachment, Finished, OwnerLease, SealedBatch, Token
+    from popmq.stats import Owner
 else:
+    inspection_calls = Later("popmq._calls.inspection_calls")
     owner_calls = Later("popmq._calls.owner_calls")
 
 
-class Owners:
+class OwnerCalls(Namespace):
     """Attaches owners, pops with sealed tokens, renews, and acks whole epochs."""
 
-    client_id: str
-    _wire: Wire
-
-    def attach_owner(
+    def attach(
         self,
         group: str,
         owner: str,
@@ -45,11 +44,19 @@ class Owners:
             owner_calls.attach_owner(group, owner, lease, topic, start, create_group), timeout=timeout
         )
 
-    def renew_owner(
+    def renew(
         self, group: str, owner: str, generation: int, lease: Duration = 60.0, *, timeout: Duration | None = None
     ) -> OwnerLease:
         """Renews everything that the owner holds until `lease` from now. Raises OwnerNotFound, Fenced."""
         return self._wire.run(owner_calls.renew_owner(group, owner, generation, lease), timeout=timeout)
+
+    def release(self, group: str, owner: str, generation: int = 0, *, timeout: Duration | None = None) -> int:
+        """Ends the owner's lease now; returns the number of its messages. A token that is popped again leases
+        its messages again, except those that other clients have popped.
+
+        `generation` 0: of any generation, for operators. Raises OwnerNotFound, Fenced.
+        """
+        return self._wire.run(owner_calls.release_owner(group, owner, generation), timeout=timeout)
 
     def ack_up_to(
         self, group: str, owner: str, generation: int, epoch: int, *, timeout: Duration | None = None
@@ -58,14 +65,6 @@ class Owners:
         clients had popped. Idempotent, also after the lease has expired. Raises OwnerNotFound, Fenced.
         """
         return self._wire.run(owner_calls.ack_up_to(group, owner, generation, epoch), timeout=timeout)
-
-    def release_owner(self, group: str, owner: str, generation: int = 0, *, timeout: Duration | None = None) -> int:
-        """Ends the owner's lease now; returns the number of its messages. A token that is popped again leases
-        its messages again, except those that other clients have popped.
-
-        `generation` 0: of any generation, for operators. Raises OwnerNotFound, Fenced.
-        """
-        return self._wire.run(owner_calls.release_owner(group, owner, generation), timeout=timeout)
 
     def pop_sealed(
         self,
@@ -94,31 +93,12 @@ class Owners:
             max_messages=max_messages,
             max_bytes=max_bytes,
             lease=lease,
-            client_id=self.client_id,
+            client_id=self._client_id,
             columns=columns,
             filter=filter_row(tag, sql),
         )
         return self._wire.run(call, timeout=timeout)
 
-    def wait_available(
-        self,
-        topic: str,
-        group: str,
-        min_ready: int = 1,
-        wait: Duration = 0.5,
-        upto: Position | None = None,
-        *,
-        tag: str | None = None,
-        sql: str | None = None,
-        timeout: Duration | None = None,
-    ) -> Availability:
-        """Waits up to `wait` (≤ 60 s) until `min_ready` messages are deliverable; 0: answers at once. No lease.
-
-        With `upto` only messages before that position count; `upto` of the answer is the position up to which a bounded
-        read may go now. `tag`, `sql`: the filter of later pops. It is validated here, and does not affect the count.
-        Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
-        """
-        filter = filter_row(tag, sql)
-        return self._wire.run(
-            owner_calls.wait_available(topic, group, min_ready, seconds_of(wait, "wait"), upto, filter), timeout=timeout
-        )
+    def list(self, group: str = "", *, timeout: Duration | None = None) -> list[Owner]:
+        """Owners of a group, or of all. Raises GroupNotFound."""
+        return self._wire.run(inspection_calls.owners(group), timeout=timeout)

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from popmq._async.transport.wire import Wire
+from popmq._async.calls.namespace import Namespace
 from popmq._calls.later import Later
 from popmq._calls.pop_calls import filter_row
-from popmq.duration import Duration, seconds_of
+from popmq.duration import Duration
 from popmq.topic import Start
 
 if TYPE_CHECKING:
-    from popmq._calls import owner_calls
-    from popmq.owner import Attachment, Availability, Finished, OwnerLease, Position, SealedBatch, Token
+    from popmq._calls import inspection_calls, owner_calls
+    from popmq.owner import Attachment, Finished, OwnerLease, SealedBatch, Token
+    from popmq.stats import Owner
 else:
+    inspection_calls = Later("popmq._calls.inspection_calls")
     owner_calls = Later("popmq._calls.owner_calls")
 
 
-class AsyncOwners:
+class AsyncOwnerCalls(Namespace):
     """Attaches owners, pops with sealed tokens, renews, and acks whole epochs."""
 
-    client_id: str
-    _wire: Wire
-
-    async def attach_owner(
+    async def attach(
         self,
         group: str,
         owner: str,
@@ -44,11 +43,19 @@ class AsyncOwners:
             owner_calls.attach_owner(group, owner, lease, topic, start, create_group), timeout=timeout
         )
 
-    async def renew_owner(
+    async def renew(
         self, group: str, owner: str, generation: int, lease: Duration = 60.0, *, timeout: Duration | None = None
     ) -> OwnerLease:
         """Renews everything that the owner holds until `lease` from now. Raises OwnerNotFound, Fenced."""
         return await self._wire.run(owner_calls.renew_owner(group, owner, generation, lease), timeout=timeout)
+
+    async def release(self, group: str, owner: str, generation: int = 0, *, timeout: Duration | None = None) -> int:
+        """Ends the owner's lease now; returns the number of its messages. A token that is popped again leases
+        its messages again, except those that other clients have popped.
+
+        `generation` 0: of any generation, for operators. Raises OwnerNotFound, Fenced.
+        """
+        return await self._wire.run(owner_calls.release_owner(group, owner, generation), timeout=timeout)
 
     async def ack_up_to(
         self, group: str, owner: str, generation: int, epoch: int, *, timeout: Duration | None = None
@@ -57,16 +64,6 @@ class AsyncOwners:
         clients had popped. Idempotent, also after the lease has expired. Raises OwnerNotFound, Fenced.
         """
         return await self._wire.run(owner_calls.ack_up_to(group, owner, generation, epoch), timeout=timeout)
-
-    async def release_owner(
-        self, group: str, owner: str, generation: int = 0, *, timeout: Duration | None = None
-    ) -> int:
-        """Ends the owner's lease now; returns the number of its messages. A token that is popped again leases
-        its messages again, except those that other clients have popped.
-
-        `generation` 0: of any generation, for operators. Raises OwnerNotFound, Fenced.
-        """
-        return await self._wire.run(owner_calls.release_owner(group, owner, generation), timeout=timeout)
 
     async def pop_sealed(
         self,
@@ -95,31 +92,12 @@ class AsyncOwners:
             max_messages=max_messages,
             max_bytes=max_bytes,
             lease=lease,
-            client_id=self.client_id,
+            client_id=self._client_id,
             columns=columns,
             filter=filter_row(tag, sql),
         )
         return await self._wire.run(call, timeout=timeout)
 
-    async def wait_available(
-        self,
-        topic: str,
-        group: str,
-        min_ready: int = 1,
-        wait: Duration = 0.5,
-        upto: Position | None = None,
-        *,
-        tag: str | None = None,
-        sql: str | None = None,
-        timeout: Duration | None = None,
-    ) -> Availability:
-        """Waits up to `wait` (≤ 60 s) until `min_ready` messages are deliverable; 0: answers at once. No lease.
-
-        With `upto` only messages before that position count; `upto` of the answer is the position up to which a bounded
-        read may go now. `tag`, `sql`: the filter of later pops. It is validated here, and does not affect the count.
-        Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
-        """
-        filter = filter_row(tag, sql)
-        return await self._wire.run(
-            owner_calls.wait_available(topic, group, min_ready, seconds_of(wait, "wait"), upto, filter), timeout=timeout
-        )
+    async def list(self, group: str = "", *, timeout: Duration | None = None) -> list[Owner]:
+        """Owners of a group, or of all. Raises GroupNotFound."""
+        return await self._wire.run(inspection_calls.owners(group), timeout=timeout)

@@ -1,5 +1,5 @@
-# Written by sdk/twin.py from popmq/_async/transactions.py: change that one.
-"""Transactions: half messages that become visible when they are committed."""
+# Written by sdk/twin.py from popmq/_async/transaction.py: change that one.
+"""A transaction: a block whose half messages become visible when it ends."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from popmq._calls.later import Later
-from popmq._calls.pop_calls import all_or_raise
-from popmq._sync.transport.wire import Wire
 from popmq.duration import Duration
 from popmq.errors import PartlyRefused, PopMQError
 
 if TYPE_CHECKING:
     from popmq import message as _message
     from popmq._calls import send_calls
-    from popmq._sync.background.checker import Checker
     from popmq.message import Body, Message, SendReceipt
-    from popmq.transaction import OnCheck, Resolution
+    from popmq.transaction import Resolution
 else:
     send_calls = Later("popmq._calls.send_calls")
     _message = Later("popmq.message")
@@ -37,7 +34,7 @@ class Transaction:
 
     Leaving the block commits; an exception rolls back and propagates. `receipts` has the half messages while the block
     runs, and their places after the commit. Up to 4,096 messages are committed by one request, all or none. When the
-    process dies in between, the broker asks (`client.transaction_checker`).
+    process dies in between, the broker asks (`client.transactions.on_check`).
     """
 
     def __init__(self, topic: str, client: Any) -> None:
@@ -75,7 +72,7 @@ class Transaction:
         return sent[0] if one else sent
 
     def commit(self, *, timeout: Duration | None = None) -> None:
-        """Makes its messages visible now. Raises as `client.end_transaction` does."""
+        """Makes its messages visible now. Raises as `client.transactions.end` does."""
         self._end("commit", timeout)
 
     def rollback(self, *, timeout: Duration | None = None) -> None:
@@ -106,69 +103,7 @@ class Transaction:
         self._ended = True
         half = [receipt.transaction_id for receipt in self.receipts if receipt.transaction_id]
         if half:
-            self.receipts = self._client.end_transaction(half, resolution, timeout=timeout)
-
-
-class Transactions:
-    """Transactions of a client, and the checker that answers check-backs."""
-
-    _wire: Wire
-    _checker: Checker
-
-    def transaction(self, topic: str, on_check: OnCheck | None = None) -> Transaction:
-        """Returns a `with` block whose messages become visible when the block succeeds, and never if it raises.
-
-        The topic has any type but NORMAL and LITE. `on_check`: see `transaction_checker`.
-        """
-        if on_check is not None:
-            self.transaction_checker(topic, on_check)
-        return Transaction(topic, self)
-
-    def transaction_checker(self, topic: str, callback: OnCheck) -> None:
-        """Answers check-backs for half messages of `topic` whose producer died before it ended them.
-
-        `callback` gets a TransactionCheck and returns "commit", "rollback", or None for "not known yet"; an exception
-        counts as None and is logged. It is asked in the background, one check after another, on a stream that is opened
-        again whenever the broker comes back, until the client is closed. Every process that sends transactions should
-        have one. With asyncio, call this in the event loop; there the callback may be a coroutine function.
-        A topic that does not exist, or takes no half messages, is logged as an error and tried again every 5 s; the
-        other topics are answered meanwhile. Raises TypeError for a callback that cannot be called;
-        ClientClosed.
-        """
-        self._checker.answer_for(topic, callback)
-
-    @overload
-    def end_transaction(  # type: ignore[overload-overlap]  # a str is an iterable too
-        self, transaction_ids: str, resolution: Resolution, *, timeout: Duration | None = None
-    ) -> SendReceipt: ...
-
-    @overload
-    def end_transaction(
-        self, transaction_ids: Iterable[str], resolution: Resolution, *, timeout: Duration | None = None
-    ) -> list[SendReceipt]: ...
-
-    def end_transaction(
-        self, transaction_ids: str | Iterable[str], resolution: Resolution, *, timeout: Duration | None = None
-    ) -> SendReceipt | list[SendReceipt]:
-        """Commits half messages or rolls them back, by `transaction_id`; may be repeated for an hour.
-
-        The receipts of a commit have the places of the messages. Raises TransactionNotFound; TransactionEnded if it was
-        ended the other way; PartlyRefused if some of many are refused.
-        """
-        one = isinstance(transaction_ids, str)
-        rows: list[str] = [transaction_ids] if one else list(transaction_ids)  # type: ignore[list-item]  # as `one` tells
-        results: list[Any] = []
-        for call in send_calls.end_transactions(rows, resolution):
-            try:
-                ended = self._wire.run(call, timeout=timeout)
-            except PopMQError as error:
-                if not results:
-                    raise
-                results += [error] * (len(rows) - len(results))
-                break
-            results += ended
-        all_or_raise(results)
-        return results[0] if one else results
+            self.receipts = self._client.transactions.end(half, resolution, timeout=timeout)
 
 
 def _half(message: Message | Body) -> Message:

@@ -1,0 +1,12 @@
+# Written by sdk/twin.py from popmq/_async/calls/namespace.py: change that one.
+"""What the namespaces of a client share."""
+
+from popmq._sync.transport.wire import Wire
+
+
+class Namespace:
+    """Calls of one client about one subject, such as `client.topics`."""
+
+    def __init__(self, wire: Wire, client_id: str) -> None:
+        self._wire = wire
+        self._client_id = client_id
