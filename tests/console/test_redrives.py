@@ -18,6 +18,7 @@ class Client:
         self.left = set(range(count))
         self._end = count
         self._refusals = list(refusals)
+        self.messages = self.dead_letters = self
 
     async def browse(self, _: str, queue: int, offset: int, most: int) -> Any:
         found = [Values(offset=one, dead_letter=None) for one in sorted(self.left) if one >= offset][:most]

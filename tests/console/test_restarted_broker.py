@@ -36,6 +36,9 @@ async def test_numbers_after_a_failed_question_are_not_taken_for_new_ones() -> N
     class Client:
         refuses = False
 
+        def __init__(self) -> None:
+            self.broker = self
+
         async def stats(self) -> Stats:
             if self.refuses:
                 raise errors.Unauthenticated("no key")

@@ -161,6 +161,17 @@ def test_the_documentation_lists_every_namespace_with_its_calls() -> None:
     assert re.findall(r"^\| `client\.\w+` \|.*", page, re.MULTILINE) == rows
 
 
+def test_calls_of_a_client_that_texts_name_exist() -> None:
+    """In pages, docstrings and hints; not in the list of changes, which has names of earlier releases."""
+    calls = {*calls_of(popmq.Client), *namespaces_of(popmq.Client), "command"}  # that of `popmq client`
+    pages = [*ROOT.glob("[A-BD-Z]*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    sources = [path for folder in ("sdk", "spark_connector") for path in (ROOT / folder).rglob("*.py")]
+    named = re.compile(r"(?<![\w.])client\.([a-z]\w*(?:\.[a-z]\w*)?)(?=[`(])")
+    found = {(path.name, name) for path in pages + sources for name in named.findall(path.read_text())}
+    assert len(found) > 100
+    assert {(page, name) for page, name in found if name not in calls} == set()
+
+
 def test_a_namespace_is_made_once_and_imported_when_it_is_first_used() -> None:
     code = (
         "import sys, popmq; client = popmq.Client('127.0.0.1:1')\n"

@@ -37,11 +37,12 @@ class Client:
         self._secret, self._gate = secret, gate
         self.open = True
         self.allow = ["receive"]
+        self.broker = self.access_keys = self
 
     async def stats(self) -> None:
         raise errors.Unauthenticated("which key?")
 
-    async def access_keys(self) -> AccessKeys:
+    async def list(self) -> AccessKeys:
         if self._gate:
             await self._gate.wait()
         if self._secret != RIGHT:

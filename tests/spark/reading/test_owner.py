@@ -249,7 +249,7 @@ def test_an_ack_that_fails_for_now_is_repeated_by_the_next_trigger(
         raise popmq.errors.Busy("too many requests are waiting")
 
     with monkeypatch.context() as patch:
-        patch.setattr(popmq.Client, "ack_up_to", busy)
+        patch.setattr(type(broker.client.owners), "ack_up_to", busy)
         reader.commit(json.loads(query.offsets[-1]))
     assert broker.group().acked == 0
     assert not query.trigger()
