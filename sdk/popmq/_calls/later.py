@@ -10,23 +10,33 @@ short command. Those that describe requests and answers of one kind are imported
 """
 
 import importlib
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
+
+from popmq._transport import forks
+from popmq.errors import ClientClosed
 
 T = TypeVar("T")
 
 
 class Later:
     """Imports a module at its first use. Attributes that were used are kept here, so that a second use costs no more
-    than an attribute.
+    than an attribute. Raises ClientClosed when the interpreter ends.
     """
 
     def __init__(self, module: str) -> None:
         self.__module = module
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(importlib.import_module(self.__module), name)
+        try:
+            module = importlib.import_module(self.__module)
+        except ImportError:
+            if sys.is_finalizing():  # nothing can be imported any more
+                raise ClientClosed("the program has ended, and with it this client", action=forks.EARLIER) from None
+            raise
+        value = getattr(module, name)
         setattr(self, name, value)
         return value
 
