@@ -13,7 +13,7 @@ import popmq
 from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.command_lines import commands_of, understand
-from tests.prose import DOCUMENTS, examples, write_samples
+from tests.prose import DOCUMENTS, write_samples
 from tests.sources import sources, tree_of
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -24,8 +24,6 @@ PAGES = [
     *(path for path in sorted((ROOT / "docs").glob("*/*.md")) if path not in DOCUMENTS),
     *sorted(ROOT.glob("[ACS]*.md")),
 ]
-#: Bases of the classes that are errors of the broker.
-EXCEPTIONS = {"Exception", "ValueError", "BrokerError", "Refused", "StartError"}
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
 
@@ -147,10 +145,6 @@ def test_the_command_lines_of_a_document_are_understood(path: pathlib.Path) -> N
         understand([word if pathlib.Path(word).suffix not in {".txt", ".jsonl"} else "-" for word in words])
 
 
-def test_the_readme_has_an_example() -> None:
-    assert examples(ROOT / "README.md")
-
-
 def published() -> bool:
     """Whether the changelog has a release with a date."""
     releases = re.findall(r"^## (\d\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
@@ -194,24 +188,6 @@ def test_the_site_has_every_page() -> None:
     assert pages - listed == set()
 
 
-@pytest.mark.parametrize(
-    ("word", "page"), [("retry", "worker.md"), ("dead letter", "worker.md"), ("Concurrency", "worker.md")]
-)
-def test_what_a_reader_searches_for_is_in_a_heading_of_the_page(word: str, page: str) -> None:
-    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
-    assert any(word in heading for heading in headings)
-
-
-@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem[:4])
-def test_a_decision_has_its_four_parts(path: pathlib.Path) -> None:
-    assert re.findall(r"^## (.+)$", path.read_text(), re.MULTILINE) == [
-        "Context",
-        "Decision",
-        "Measured",
-        "Consequences",
-    ]
-
-
 @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem[:4])
 def test_a_decision_has_a_date_and_a_status_and_a_module_names_it(path: pathlib.Path) -> None:
     assert re.search(
@@ -231,28 +207,6 @@ def test_the_index_lists_every_decision_by_its_title() -> None:
     )
     titled = [(path.stem[:4], path.name, path.read_text().splitlines()[0].partition(". ")[2]) for path in DECISIONS]
     assert rows == titled
-
-
-def test_the_tree_of_the_brokers_errors_has_every_class() -> None:
-    """Each class of the server that is an exception is drawn in errors.py, beside the file that defines it."""
-    server = ROOT / "server" / "popmq_server"
-    tree = ast.get_docstring(tree_of(server / "errors.py")) or ""
-    defined = [
-        (node.name, path.relative_to(server).as_posix())
-        for path in server.rglob("*.py")
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in EXCEPTIONS for base in node.bases)
-    ]
-    assert len(defined) > 10
-    rows = tree.splitlines()
-    assert [
-        (name, file)
-        for name, file in defined
-        if not any(
-            re.search(rf"\b{name}\b", row) and (file == "errors.py" or "/".join(file.split("/")[-2:]) in row)
-            for row in rows
-        )
-    ] == []
 
 
 def test_each_arrow_of_the_life_of_a_message_has_a_function_and_a_test() -> None:
@@ -275,8 +229,6 @@ def test_each_arrow_of_the_life_of_a_message_has_a_function_and_a_test() -> None
 #     A ⇢ B   the file of A runs a command, and the writer's tables of handlers name B
 #     A ⇒ B   later: B exists
 
-#: Files that one row of the walks may name. The four files of ⇢ are the same for all rows.
-FILES_MAX = 7
 #: The tables that name the function of each command.
 HANDLERS = sorted((ROOT / "server/popmq_server/embedded/writer").glob("*.py"))
 #: How a command is given to the engine, also by the broker itself.
@@ -369,13 +321,6 @@ def test_each_arrow_of_the_walks_is_a_call() -> None:
     found = list(steps_of(section()))
     assert len(found) > 40
     assert [step for step in found if not holds(step)] == []
-
-
-def test_a_row_of_the_walks_names_seven_files_at_most() -> None:
-    rows = [row for row in section().splitlines() if row.startswith("| ") and "[`" in row]
-    assert len(rows) > 10
-    files = {row.split("|")[1].strip(): {match[2] for match in TOKEN.finditer(row) if match[2]} for row in rows}
-    assert {act: len(paths) for act, paths in files.items() if len(paths) > FILES_MAX} == {}
 
 
 SEND, LEASE = (

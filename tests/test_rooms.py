@@ -1,6 +1,5 @@
 """What a reader can hold: how long a file is, how many modules a folder has, and that no modules import each other."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def test_exactly_the_modules_that_a_program_writes_are_marked_as_generated() -> 
     assert any(name.endswith("_pb2_grpc.py") for name in written)
 
 
-# Trees in which no folder has more modules than a reader can hold in view; each package of the first has a sentence.
+# Trees in which no folder has more modules than a reader can hold in view; the packages of the wheel first.
 PACKAGES = (
     *("server/popmq_server", "http2/popmq_http2", "remoting/popmq_remoting", "server/popmq_verify"),
     *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "spark_connector/popmq_spark"),
@@ -44,13 +43,6 @@ def folders_of(tree: str) -> set[Path]:
 def test_no_folder_has_more_modules_than_a_reader_can_hold(tree: str) -> None:
     modules = {folder: sum(path.name != "__init__.py" for path in folder.glob("*.py")) for folder in folders_of(tree)}
     assert {folder: count for folder, count in modules.items() if count > MODULES_MAX} == {}
-
-
-@pytest.mark.parametrize("tree", PACKAGES)
-def test_every_package_says_in_a_sentence_what_it_is_for(tree: str) -> None:
-    assert [
-        folder for folder in folders_of(tree) if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
-    ] == []
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:

@@ -89,13 +89,6 @@ def test_messages_are_looked_up_by_key_and_by_id(run: Cli, client: popmq.Client)
     assert more.err.startswith("there may be more: --until 2")
 
 
-def test_dead_letters_are_looked_up_too(run: Cli, client: popmq.Client) -> None:
-    client.send("orders", popmq.Message("bad", message_id="m1"))
-    client.reject(client.pop("orders", "billing"))
-    (letter,) = run("message", "%DLQ%billing", "--id", "m1", "--json").objects
-    assert letter["dead_letter"]["topic"] == "orders"
-
-
 @pytest.mark.slow
 def test_peek_shows_what_comes_next_and_leases_nothing(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b"])

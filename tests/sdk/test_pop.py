@@ -17,18 +17,6 @@ async def test_a_leased_message_is_hidden_until_it_is_acked_for_good(client: Any
     assert (await numbers()).acked == 1
 
 
-@pytest.mark.mechanism("S1.13", "D.30")
-async def test_an_unacked_message_comes_back_when_its_lease_ends(client: Any, advance: Any) -> None:
-    await client.send(TOPIC, b"again")
-    (first,) = await client.pop(TOPIC, GROUP, invisible=3600.0)
-    await advance(3599.9)
-    assert await client.pop(TOPIC, GROUP) == []
-    await advance(0.1)
-    (second,) = await client.pop(TOPIC, GROUP)
-    assert (second.message_id, second.attempt) == (first.message_id, 2)
-    assert second.handle != first.handle
-
-
 async def test_many_are_acked_in_one_request(client: Any, numbers: Any) -> None:
     await client.send(TOPIC, [b"x"] * 256)
     deliveries = await client.pop(TOPIC, GROUP, max_messages=256)
@@ -53,12 +41,6 @@ async def test_an_ack_after_the_ack_says_that_the_delivery_is_over(client: Any) 
     with pytest.raises(errors.HandleLapsed) as over:
         await client.ack(delivery)
     assert isinstance(over.value, errors.Over)
-
-
-@pytest.mark.slow
-async def test_a_forged_handle_is_not_a_handle(client: Any) -> None:
-    with pytest.raises(errors.InvalidHandle):
-        await client.ack("forged", group=GROUP)
 
 
 async def test_one_lapsed_handle_of_many_does_not_harm_the_others(client: Any, numbers: Any) -> None:
@@ -139,23 +121,6 @@ async def test_a_pop_names_the_queues_that_it_wants(client: Any) -> None:
     wanted = receipts[2].queue
     popped = await client.pop(TOPIC, GROUP, queues=[wanted])
     assert [delivery.queue for delivery in popped] == [wanted]
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"topic": "nowhere"}, errors.TopicNotFound),
-        ({"group": "nobody"}, errors.GroupNotFound),
-        ({"max_messages": 5000}, errors.InvalidField),
-        ({"invisible": 0.5}, errors.InvalidField),
-        ({"wait": 61.0}, errors.InvalidField),
-    ],
-)
-async def test_a_pop_with_invalid_parameters_is_refused(
-    client: Any, options: dict[str, Any], error: type[errors.PopMQError]
-) -> None:
-    with pytest.raises(error):
-        await client.pop(**{"topic": TOPIC, "group": GROUP, **options})
 
 
 async def test_a_guard_around_a_popped_delivery_acks_and_waits_for_it(client: Any, guard: Any, numbers: Any) -> None:

@@ -24,12 +24,6 @@ async def test_a_topic_is_made_changed_listed_and_deleted(client: Any) -> None:
         await client.topics.get("events")
 
 
-async def test_a_topic_that_exists_is_made_again_only_with_the_same_settings(client: Any) -> None:
-    assert await client.topics.create(TOPIC) == await client.topics.get(TOPIC)
-    with pytest.raises(errors.AlreadyExists):
-        await client.topics.create(TOPIC, queues=3)
-
-
 async def test_a_topic_of_no_type_is_refused(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="SQUARE"):
         await client.topics.create("odd", type="SQUARE")

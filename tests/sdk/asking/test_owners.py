@@ -34,14 +34,6 @@ async def test_a_sealed_set_is_returned_as_columns_and_repeated(client: Any, own
     assert again.replay
 
 
-async def test_a_sealed_set_is_repeated_after_its_lease_too(client: Any, owner: popmq.Attachment, advance: Any) -> None:
-    first = await client.owners.pop_sealed(TOPIC, GROUP, token(owner), lease=10.0)
-    await advance(3600.0)
-    again = await client.owners.pop_sealed(TOPIC, GROUP, token(owner), lease=10.0)
-    assert sorted(again.columns.message_id) == sorted(first.columns.message_id)
-    assert (again.torn_stolen, again.torn_lost) == (0, 0)
-
-
 @pytest.mark.slow
 async def test_ack_up_to_finishes_an_epoch_for_good(client: Any, owner: popmq.Attachment) -> None:
     await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
@@ -51,20 +43,6 @@ async def test_ack_up_to_finishes_an_epoch_for_good(client: Any, owner: popmq.At
         await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
     (stats,) = (await client.broker.stats(TOPIC, GROUP)).groups
     assert (stats.acked, stats.in_flight) == (5, 0)
-
-
-async def test_an_older_generation_is_fenced(client: Any, owner: popmq.Attachment) -> None:
-    newer = await client.owners.attach(GROUP, "query", topic=TOPIC)
-    assert newer.generation > owner.generation
-    with pytest.raises(errors.Fenced):
-        await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
-    with pytest.raises(errors.Fenced):
-        await client.owners.renew(GROUP, "query", owner.generation)
-
-
-async def test_an_owner_that_was_never_attached_is_not_found(client: Any) -> None:
-    with pytest.raises(errors.OwnerNotFound):
-        await client.owners.renew(GROUP, "nobody", 1)
 
 
 @pytest.mark.slow

@@ -46,12 +46,6 @@ async def test_a_send_over_the_quota_is_tried_again_and_stored_once(client: Any,
 
 
 @pytest.mark.slow
-async def test_a_body_over_the_topics_limit_is_at_fault_itself(client: Any) -> None:
-    with pytest.raises(errors.InvalidField, match="1001"):
-        await client.send(SLOW, b"x" * 1001)
-
-
-@pytest.mark.slow
 async def test_a_pop_over_the_quota_and_one_over_the_in_flight_limit_are_distinguished(
     connect: Connect, client: Any, advance: Any
 ) -> None:

@@ -102,11 +102,3 @@ async def test_a_consumer_may_start_before_its_broker(connect: Connect, client: 
     await asyncio.to_thread(popmq_broker.start)
     delivery: popmq.Delivery = await waiting
     assert delivery.body == b"x"
-
-
-async def test_a_handle_outlives_the_broker(client: Any, popmq_broker: Broker, numbers: Any) -> None:
-    await client.send(TOPIC, b"x")
-    (delivery,) = await client.pop(TOPIC, GROUP)
-    await asyncio.to_thread(popmq_broker.restart)
-    await client.ack(delivery)
-    assert (await numbers()).in_flight == 0

@@ -151,14 +151,6 @@ async def test_a_queue_is_locked_by_one_client(connect: Connect, pulled: Any) ->
     assert (await other.queues.lock(TOPIC, GROUP, [0])).queues == (0,)
 
 
-async def test_a_group_that_pops_has_no_offsets_to_move(client: Any) -> None:
-    await client.send(TOPIC, "x")
-    (popped,) = await client.pop(TOPIC, GROUP)
-    for call in (client.offsets.update(TOPIC, GROUP, {0: 0}), client.send_back(popped)):
-        with pytest.raises(errors.WrongConsumeMode):
-            await call
-
-
 @pytest.mark.slow
 async def test_columns_of_a_range_end_at_its_end_whatever_the_filter_passes_over(pulled: Any) -> None:
     await pulled.send(TOPIC, [Message(f"{number}", tag="ab"[number % 2]) for number in range(10)])

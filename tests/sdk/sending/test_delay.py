@@ -70,12 +70,6 @@ async def test_a_time_between_two_milliseconds_is_the_later_one(client: Any, pop
     assert message.due_ms == popmq_clock.now_ms() + 60_001
 
 
-async def test_a_deliver_at_in_the_past_is_delivered_at_once(client: Any) -> None:
-    receipt = await client.send(MAIL, popmq.Message("now", deliver_at=0.001))
-    assert receipt.offset == 0
-    assert await bodies(client) == ["now"]
-
-
 async def test_a_recalled_message_never_comes(client: Any, advance: Any) -> None:
     receipt = await client.send(MAIL, popmq.Message("later", delay=60.0, message_id="m1"))
     assert await client.messages.recall(MAIL, receipt.recall_handle) == "m1"
@@ -85,14 +79,6 @@ async def test_a_recalled_message_never_comes(client: Any, advance: Any) -> None
     assert await bodies(client) == []
     with pytest.raises(errors.InvalidField, match="handle"):
         await client.messages.recall(MAIL, "nonsense")
-
-
-async def test_a_message_that_has_fired_cannot_be_recalled(client: Any, advance: Any) -> None:
-    receipt = await client.send(MAIL, popmq.Message("later", delay=60.0))
-    await advance(60.0)
-    with pytest.raises(errors.MessageNotFound):
-        await client.messages.recall(MAIL, receipt.recall_handle)
-    assert await bodies(client) == ["later"]
 
 
 @pytest.mark.slow

@@ -139,14 +139,6 @@ async def test_a_transaction_is_ended_once_and_the_same_way_again(client: Any) -
         await client.transactions.end("nobody's", "commit")
 
 
-@pytest.mark.slow
-async def test_a_normal_topic_takes_no_half_messages(client: Any) -> None:
-    await client.topics.create("plain")
-    with pytest.raises(errors.InvalidField, match="TRANSACTION"):
-        async with client.transaction("plain") as transaction:
-            await transaction.send("x")
-
-
 @pytest.mark.parametrize(("resolution", "seen"), [("commit", ["half"]), ("rollback", [])])
 async def test_a_checker_decides_an_unresolved_half_message(
     connect: Connect, client: Any, until_ended: Any, resolution: str, seen: list[str]

@@ -9,7 +9,7 @@ from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.wire.parked import Parked
 from tests.wire.rocketmq.v2 import HERE, V2, code, message, resource, route
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, bodies, handles, read_refusal, refusal
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, handles, read_refusal, refusal
 
 
 def permit(shop: Stubs, permission: pb.Permission) -> None:
@@ -130,10 +130,3 @@ def test_parked_pulls_are_answered_at_once(shop: Stubs, parked: Parked, close: s
     parked.wait_for(2)
     permit(shop, pb.NO_ACCESS) if close == "topic" else consume(shop, False)
     assert [read_refusal(call).info.field for call in calls if call.exception(CALL_S)] == [close] * 2
-
-
-def test_a_topic_that_is_opened_again_delivers_messages_sent_meanwhile(shop: Stubs) -> None:
-    permit(shop, pb.WRITE_ONLY)
-    shop.send(b"a")
-    permit(shop, pb.READ_ONLY)
-    assert bodies(shop.pop()) == [b"a"]

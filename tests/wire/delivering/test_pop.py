@@ -34,7 +34,7 @@ def test_a_pop_takes_32_messages_by_default_and_up_to_4096_when_asked(shop: Stub
     assert answer.rest == 4196 - 32 - 1 - 4096
 
 
-@pytest.mark.mechanism("S1.10", "I.03")
+@pytest.mark.mechanism("S1.10", "I.03", "S1.13", "D.30")
 @pytest.mark.slow
 def test_a_leased_message_is_delivered_to_no_other_client_before_its_deadline(
     either_shop: Stubs, clock: FakeClock

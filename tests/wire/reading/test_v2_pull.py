@@ -129,14 +129,6 @@ def test_the_committed_offset_is_the_last_one_that_was_updated(shop: Stubs, v2: 
 
 
 @pytest.mark.slow
-def test_messages_below_the_committed_offset_count_as_acked(shop: Stubs, v2: V2) -> None:
-    shop.send(b"a", b"b", b"c")
-    update(v2, 2)
-    stats = shop.stats()
-    assert (stats.acked, stats.ready) == (2, 1)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -171,13 +163,6 @@ def test_a_group_that_pops_is_not_pulled_until_an_operator_switches_it(shop: Stu
     assert (pull(v2, 1).bodies, update(v2, 2)) == ([b"b"], "OK")
     switch(shop, native.POP)
     assert (pull(v2, 1).code, update(v2, 2)) == ("PRECONDITION_FAILED", "PRECONDITION_FAILED")
-
-
-def test_a_held_v2_pull_is_refused_at_once_on_a_switch(shop: Stubs, v2: V2, parked: Parked) -> None:
-    call = begin(v2, poll_ms=20 * SECOND)
-    parked.wait_for(1)
-    switch(shop, native.POP)
-    assert end(call).code == "PRECONDITION_FAILED"
 
 
 def test_a_group_created_again_pulls_again(shop: Stubs, v2: V2) -> None:

@@ -86,18 +86,6 @@ def test_an_ack_again_by_another_group_is_not(shop: Stubs, v2: V2) -> None:
 
 
 @pytest.mark.slow
-def test_an_ack_that_comes_too_late_is_reported_and_the_message_comes_again(
-    shop: Stubs, v2: V2, clock: FakeClock
-) -> None:
-    (a,) = sent(v2, b"a", invisible_s=10)
-    clock.advance(10 * SECOND)
-    assert acked(v2, a) == "INVALID_RECEIPT_HANDLE"
-    (again,) = v2.receive().messages
-    assert acked(v2, again) == "OK"
-    assert acked(v2, a) == "INVALID_RECEIPT_HANDLE"
-
-
-@pytest.mark.slow
 def test_a_repeated_v2_ack_that_is_no_longer_remembered_is_answered_like_a_late_one(
     shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,13 +168,6 @@ def test_a_nack_is_a_time_after_which_the_message_comes_again_counted(shop: Stub
     assert acked(v2, a) == "INVALID_RECEIPT_HANDLE"
 
 
-def test_an_invisible_time_of_zero_makes_the_message_visible_at_once(shop: Stubs, v2: V2) -> None:
-    (a,) = sent(v2, b"a")
-    assert changed(v2, a, 0) == "OK"
-    (again,) = v2.receive().messages
-    assert again.system_properties.delivery_attempt == 2
-
-
 def test_the_nack_of_the_last_attempt_is_a_dead_letter(stubs: Stubs, v2: V2, clock: FakeClock) -> None:
     stubs.create_topic(queues=1)
     stubs.create_group(max_attempts=2)
@@ -249,12 +230,6 @@ def test_a_refused_change_of_the_invisible_time_still_returns_the_handle(shop: S
         assert answer.receipt_handle == handle(a)
     with V2(v2.endpoint, client_id="") as nobody:
         assert change(nobody, a, SECOND).receipt_handle == handle(a)
-
-
-def test_the_invisible_time_of_an_acked_message_cannot_be_changed(shop: Stubs, v2: V2) -> None:
-    (a,) = sent(v2, b"a")
-    acked(v2, a)
-    assert changed(v2, a, SECOND) == "INVALID_RECEIPT_HANDLE"
 
 
 # ── ForwardMessageToDeadLetterQueue ──────────────────────────────────────────────────────────────────────────────────

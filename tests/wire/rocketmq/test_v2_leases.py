@@ -85,19 +85,6 @@ def test_messages_with_auto_renew_come_back_at_once_when_the_client_ends(shop: S
     assert found.system_properties.delivery_attempt == 2
 
 
-@pytest.mark.slow
-def test_no_client_keeps_a_message_for_more_than_three_hours(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    v2.send(message())
-    v2.receive(auto_renew=True)
-    with V2(v2.endpoint, client_id="other") as other:
-        for _ in range(3 * HOUR // (30 * SECOND) - 1):
-            clock.advance(30 * SECOND)
-            v2.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
-        assert code(other) == "MESSAGE_NOT_FOUND"
-        clock.advance(30 * SECOND)
-        assert bodies(other.receive()) == [b"body"]
-
-
 def test_a_push_consumer_keeps_its_messages_over_an_outage_of_the_broker(folder: Path, clock: FakeClock) -> None:
     with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
         stubs.create_topic(queues=1)

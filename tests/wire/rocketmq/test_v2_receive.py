@@ -62,15 +62,6 @@ def test_a_delivered_message_has_every_field_that_some_client_cannot_do_without(
     assert system.receipt_handle
 
 
-@pytest.mark.slow
-def test_attempts_count_from_one(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    v2.send(message())
-    for attempt in (1, 2, 3):
-        (found,) = v2.receive(invisible_s=10).messages
-        assert found.system_properties.delivery_attempt == attempt
-        clock.advance(10 * SECOND)
-
-
 def test_a_v2_message_after_its_last_attempt_is_a_dead_letter_with_its_origin(
     stubs: Stubs, v2: V2, clock: FakeClock
 ) -> None:

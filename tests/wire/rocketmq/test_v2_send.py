@@ -174,16 +174,6 @@ def test_a_delayed_message_is_recalled_by_its_handle_and_once(stubs: Stubs, v2: 
     assert not stubs.pop().deliveries
 
 
-def test_a_delayed_message_is_delivered_at_its_millisecond(stubs: Stubs, v2: V2, clock: FakeClock) -> None:
-    stubs.create_topic(type="DELAY")
-    stubs.create_group()
-    v2.send(message(message_type=pb.DELAY, delivery_timestamp=in_ms(clock, 60_500)))
-    clock.advance(60_499)
-    assert not stubs.pop().deliveries
-    clock.advance(1)
-    assert len(stubs.pop().deliveries) == 1
-
-
 @pytest.mark.parametrize(
     ("topic", "handle", "expected"),
     [

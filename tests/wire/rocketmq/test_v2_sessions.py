@@ -94,23 +94,6 @@ def test_a_producer_is_asked_about_its_half_message_with_the_whole_message(
         assert system.delivery_attempt == 1
 
 
-def test_an_undecided_half_message_is_checked_again_until_it_is_committed(
-    stubs: Stubs, v2: V2, clock: FakeClock
-) -> None:
-    stubs.create_topic(type="TRANSACTION")
-    stubs.create_group()
-    with v2.telemetry() as telemetry:
-        producer(telemetry, TOPIC)
-        transaction_id = half(v2)
-        for pause_ms, resolution in [(6_000, 0), (30_000, 0), (30_000, pb.COMMIT)]:
-            clock.advance(pause_ms)
-            assert telemetry.hear().recover_orphaned_transaction_command.transaction_id == transaction_id
-            fields = {"topic": resource(TOPIC), "message_id": "01AB", "transaction_id": transaction_id}
-            assert v2.code("EndTransaction", resolution=resolution, source=2, **fields) == "OK"
-        (delivery,) = stubs.pop().deliveries
-        assert delivery.message.body == b"half"
-
-
 def test_the_first_check_comes_when_the_producer_wants_it(stubs: Stubs, v2: V2, clock: FakeClock) -> None:
     stubs.create_topic(type="TRANSACTION")
     with v2.telemetry() as telemetry:
