@@ -3,21 +3,21 @@
 It knows nothing of PopMQ, imports only the standard library, and keeps nothing that matters: handles, ids and positions
 are in the callers' hands or in the brokers.
 
-    Cluster (routing/)      route(topic) ─▶ RouteMemory, NameServers        call(broker, request, until_s) ─▶ Answer
+    Cluster (routing/)      route(topic) ─▶ RouteMemory, NameServers        call(broker, request, until_s) ─▶ Response
        │                    clock(broker) ─▶ BrokerClock
        ▼
     Peer (connection/)      one address: breaker, connects when needed, heartbeats, BUSY again, GO_AWAY once more
        ▼
-    Link (connection/)      one socket, one write in a turn of the event loop
+    PeerLink (connection/)  one socket, one write in a turn of the event loop
        ▼
     Multiplexer (connection/)   requests by number, bounded; no socket
        ▼
-    wire/                   frames, headers, signatures        requests/  makes each Request, reads its Answer
+    wire/                   frames, headers, signatures        requests/  makes each Request, reads its Response
     loose_json, names       bodies of older brokers, names     messages/, pops/  records, batches, handles, acks
 
 What an engine calls:
 
-    Cluster(Settings(…), on_request, heartbeat)     one for a process; close() at its end
+    Cluster(ClusterSettings(…), on_request, heartbeat)  one for a process; close() at its end
     await cluster.route(topic, until_s)             brokers and queues of a topic, or None
     cluster.doubt(topic), broker_lacks(topic, b)    what an answer showed about a route
     await cluster.brokers(until_s)                  all brokers, for what goes to each master
@@ -35,39 +35,47 @@ docs/decisions/0048-own-remoting-client.md says why it is our own.
 """
 
 from popmq_remoting.codes import RequestCode, ResponseCode
-from popmq_remoting.connection.limits import Limits
+from popmq_remoting.connection.limits import PeerLimits
 from popmq_remoting.connection.peer import Peer
-from popmq_remoting.connection.tls import Tls, TlsMode
-from popmq_remoting.errors import Busy, Late, Lost, Malformed, Refused, RemotingError, Unreachable
+from popmq_remoting.connection.tls import ClusterTls, TlsMode
+from popmq_remoting.errors import (
+    BadFormat,
+    BrokerRefused,
+    ConnectionLost,
+    DeadlineOver,
+    RemotingError,
+    TooBusy,
+    Unreachable,
+)
 from popmq_remoting.routing.broker_clock import BrokerClock
-from popmq_remoting.routing.cluster import CALLS, WAITS, Cluster, Settings
-from popmq_remoting.routing.route import Broker, Queues, Route
-from popmq_remoting.wire.command import Answer, Request
+from popmq_remoting.routing.cluster import CALLS, WAITS, Cluster, ClusterSettings
+from popmq_remoting.routing.route import BrokerAddresses, Route, TopicQueues
+from popmq_remoting.wire.command import Request, Response
 from popmq_remoting.wire.signature import Credentials
 
 __all__ = [
     "CALLS",
     "WAITS",
-    "Answer",
-    "Broker",
+    "BadFormat",
+    "BrokerAddresses",
     "BrokerClock",
-    "Busy",
+    "BrokerRefused",
     "Cluster",
+    "ClusterSettings",
+    "ClusterTls",
+    "ConnectionLost",
     "Credentials",
-    "Late",
-    "Limits",
-    "Lost",
-    "Malformed",
+    "DeadlineOver",
     "Peer",
-    "Queues",
-    "Refused",
+    "PeerLimits",
     "RemotingError",
     "Request",
     "RequestCode",
+    "Response",
     "ResponseCode",
     "Route",
-    "Settings",
-    "Tls",
     "TlsMode",
+    "TooBusy",
+    "TopicQueues",
     "Unreachable",
 ]

@@ -1,12 +1,12 @@
 """What goes wrong in a call, and whether the broker may have done what it asked for.
 
     RemotingError
-     ├ Malformed      bytes or texts that break the format
-     ├ Unreachable    no connection to the address; nothing was sent
-     ├ Busy           too much is under way, here or there; nothing was done; `retry_after_ms` says when to retry
-     ├ Lost           the connection ended before the answer came                          maybe done
-     ├ Late           the deadline came before the answer; maybe done if the request had been sent
-     └ Refused        the broker answered with a code that the caller did not expect
+     ├ BadFormat        bytes or texts that break the format
+     ├ Unreachable      no connection to the address; nothing was sent
+     ├ TooBusy          too much is under way, here or there; nothing was done; `retry_after_ms` says when to retry
+     ├ ConnectionLost   the connection ended before the answer came                          maybe done
+     ├ DeadlineOver     the deadline came before the answer; maybe done if the request had been sent
+     └ BrokerRefused    the broker answered with a code that the caller did not expect
 
 Only the caller knows whether a request may be repeated. `maybe_done` is False when the broker surely did nothing.
 """
@@ -21,7 +21,7 @@ class RemotingError(Exception):
     maybe_done = False
 
 
-class Malformed(RemotingError, ValueError):
+class BadFormat(RemotingError, ValueError):
     """Bytes or text that are not of the format."""
 
 
@@ -29,7 +29,7 @@ class Unreachable(RemotingError):
     """No connection; nothing was sent."""
 
 
-class Busy(RemotingError):
+class TooBusy(RemotingError):
     """Too much is under way. Nothing was done."""
 
     def __init__(self, text: str, retry_after_ms: int) -> None:
@@ -37,13 +37,13 @@ class Busy(RemotingError):
         self.retry_after_ms = retry_after_ms
 
 
-class Lost(RemotingError):
+class ConnectionLost(RemotingError):
     """The connection ended between the request and its answer."""
 
     maybe_done = True
 
 
-class Late(RemotingError):
+class DeadlineOver(RemotingError):
     """The deadline came before the answer."""
 
     def __init__(self, text: str, maybe_done: bool) -> None:
@@ -51,7 +51,7 @@ class Late(RemotingError):
         self.maybe_done = maybe_done
 
 
-class Refused(RemotingError):
+class BrokerRefused(RemotingError):
     """An answer with a code that the caller did not expect. What the broker had to do is not done, or not entirely."""
 
     def __init__(self, code: int, remark: str, where: str = "") -> None:

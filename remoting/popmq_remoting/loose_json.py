@@ -13,7 +13,7 @@ import json
 import re
 from typing import Any
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 
 #: Objects and lists inside each other; the bodies of brokers have six at most.
 DEPTH_MAX = 64
@@ -26,15 +26,15 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 def loads(raw: bytes) -> Any:
-    """The value of a body. Raises Malformed."""
+    """The value of a body. Raises BadFormat."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise Malformed(f"JSON that is no UTF-8: {error}") from None
+        raise BadFormat(f"JSON that is no UTF-8: {error}") from None
     try:
         return json.loads(text)
     except RecursionError:
-        raise Malformed(f"JSON with over {DEPTH_MAX} values inside each other") from None
+        raise BadFormat(f"JSON with over {DEPTH_MAX} values inside each other") from None
     except ValueError:
         return _Reader(text).whole()
 
@@ -64,8 +64,8 @@ class _Reader:
             raise self._wrong("the end")
         return value
 
-    def _wrong(self, wanted: str) -> Malformed:
-        return Malformed(f"JSON: {wanted} expected at character {self._at}")
+    def _wrong(self, wanted: str) -> BadFormat:
+        return BadFormat(f"JSON: {wanted} expected at character {self._at}")
 
     def _next(self) -> str:
         """The next character that is not blank; "" at the end."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
@@ -48,14 +48,14 @@ NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 
 
 def validate_topic(name: str) -> None:
-    """Raises Malformed for a name that brokers refuse, or that a user may not use."""
+    """Raises BadFormat for a name that brokers refuse, or that a user may not use."""
     _validate(name, "topic", TOPIC_CHARACTERS_MAX)
     if is_reserved(name):
-        raise Malformed(f"the topic name {name!r} is reserved by RocketMQ")
+        raise BadFormat(f"the topic name {name!r} is reserved by RocketMQ")
 
 
 def validate_group(name: str) -> None:
-    """Raises Malformed for a name that brokers refuse."""
+    """Raises BadFormat for a name that brokers refuse."""
     _validate(name, "group", GROUP_CHARACTERS_MAX)
 
 
@@ -75,7 +75,7 @@ def dead_letter_topic(group: str) -> str:
 
 
 def pop_topic(kind: str, topic: str, group: str) -> str:
-    """The topic that a popped message really came from: what an ack names. Raises Malformed for another kind."""
+    """The topic that a popped message really came from: what an ack names. Raises BadFormat for another kind."""
     match kind:
         case "0":
             return topic
@@ -84,7 +84,7 @@ def pop_topic(kind: str, topic: str, group: str) -> str:
         case "2":
             return f"{RETRY_PREFIX}{group}+{topic}"
         case _:
-            raise Malformed(f"{kind!r} is no kind of topic")
+            raise BadFormat(f"{kind!r} is no kind of topic")
 
 
 def kind_of(topic: str) -> str:
@@ -96,6 +96,6 @@ def kind_of(topic: str) -> str:
 
 def _validate(name: str, what: str, characters_max: int) -> None:
     if not _NAME.fullmatch(name):
-        raise Malformed(f"the {what} name {name!r} has other characters than letters, digits, '_', '-', '%' and '|'")
+        raise BadFormat(f"the {what} name {name!r} has other characters than letters, digits, '_', '-', '%' and '|'")
     if len(name) > characters_max:
-        raise Malformed(f"the {what} name {name[:20]!r}… has {len(name)} characters, at most {characters_max}")
+        raise BadFormat(f"the {what} name {name[:20]!r}… has {len(name)} characters, at most {characters_max}")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from popmq_remoting.errors import Malformed, Refused
+from popmq_remoting.errors import BadFormat, BrokerRefused
 from popmq_remoting.wire import frames
-from popmq_remoting.wire.command import Answer, Command, request
-from popmq_remoting.wire.frames import FRAME_BYTES_MAX, FrameReader
+from popmq_remoting.wire.command import Command, Response, request
+from popmq_remoting.wire.frames import FRAME_BYTES_MAX, CommandReader
 from tests.remoting.writers import binary_header, frame
 
 shorts, ints = st.integers(-(1 << 15), (1 << 15) - 1), st.integers(-(1 << 31), (1 << 31) - 1)
@@ -21,7 +21,7 @@ fields = st.dictionaries(texts, texts, max_size=5)
 
 
 def read(data: bytes) -> list[Command]:
-    return list(FrameReader().feed(data))
+    return list(CommandReader().feed(data))
 
 
 def test_a_request_is_written_as_the_format_says() -> None:
@@ -59,7 +59,7 @@ def test_a_binary_header_is_read_as_it_was_written(
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=6), st.lists(st.integers(1, 60), max_size=12))
 def test_frames_are_found_in_pieces_of_any_size(bodies: list[bytes], sizes: list[int]) -> None:
     data = b"".join(frames.write(1, number, 0, {}, body) for number, body in enumerate(bodies))
-    reader, at = FrameReader(), 0
+    reader, at = CommandReader(), 0
     found: list[Command] = []
     for size in [*sizes, len(data)]:
         found += reader.feed(data[at : at + size])
@@ -72,7 +72,7 @@ def test_frames_are_found_in_pieces_of_any_size(bodies: list[bytes], sizes: list
 def test_any_bytes_are_commands_or_a_typed_refusal(data: bytes) -> None:
     try:
         read(data)
-    except Malformed:
+    except BadFormat:
         return
 
 
@@ -80,15 +80,15 @@ def test_any_bytes_are_commands_or_a_typed_refusal(data: bytes) -> None:
 def test_any_header_is_a_command_or_a_typed_refusal(encoding: int, header: bytes) -> None:
     try:
         read(frame(encoding, header))
-    except Malformed:
+    except BadFormat:
         return
 
 
 def test_commands_before_the_damage_are_handed_over() -> None:
-    reader = FrameReader()
+    reader = CommandReader()
     found = reader.feed(frames.write(1, 5, 1, {}, b"") + frame(0, b"no json"))
     assert next(found).opaque == 5
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         next(found)
 
 
@@ -99,14 +99,14 @@ def test_commands_before_the_damage_are_handed_over() -> None:
 def test_a_frame_that_is_too_large_or_shorter_than_its_header_is_refused_at_its_first_bytes(
     total: int, header: int
 ) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         read(struct.pack(">II", total, header))
 
 
 def test_the_largest_frame_that_brokers_accept_is_written_and_a_larger_one_refused() -> None:
     overhead = len(frames.write(1, 1, 0, {}, b""))
     assert len(frames.write(1, 1, 0, {}, bytes(FRAME_BYTES_MAX - overhead))) == FRAME_BYTES_MAX
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         frames.write(1, 1, 0, {}, bytes(FRAME_BYTES_MAX - overhead + 1))
 
 
@@ -125,7 +125,7 @@ def test_the_largest_frame_that_brokers_accept_is_written_and_a_larger_one_refus
     ],
 )
 def test_a_header_of_another_form_is_refused(header: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         read(frame(0, header))
 
 
@@ -142,16 +142,16 @@ def test_values_of_a_request_travel_as_text() -> None:
 
 
 def test_a_field_that_is_missing_or_no_number_is_a_typed_refusal() -> None:
-    answer = Answer(0, fields={"n": "12", "bad": "1x", "long": "9" * 30})
+    answer = Response(0, fields={"n": "12", "bad": "1x", "long": "9" * 30})
     assert answer.number("n") == 12
     assert answer.number("none", 5) == 5
     for name in ("none", "bad", "long"):
-        with pytest.raises(Malformed):
+        with pytest.raises(BadFormat):
             answer.number(name)
 
 
 def test_a_code_that_was_not_expected_is_raised_with_its_remark() -> None:
-    assert Answer(10).expect(0, 10).code == 10
-    with pytest.raises(Refused, match="17: no topic") as caught:
-        Answer(17, "no topic").expect()
+    assert Response(10).expect(0, 10).code == 10
+    with pytest.raises(BrokerRefused, match="17: no topic") as caught:
+        Response(17, "no topic").expect()
     assert (caught.value.code, caught.value.maybe_done) == (17, False)

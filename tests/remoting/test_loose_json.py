@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from popmq_remoting import loose_json
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 
 #: The bodies of a 5.3.3 (5.5.0 writes the same), by the section on bodies that are not JSON.
 CLUSTER = b'{"brokerAddrTable":{"a":{"brokerAddrs":{0:"127.0.0.1:10911",1:"127.0.0.1:10921"},"brokerName":"a"}}}'
@@ -59,7 +59,7 @@ def test_bare_keys_change_nothing_else(value: dict[str, Any]) -> None:
 def test_any_bytes_are_a_value_or_a_typed_refusal(raw: bytes) -> None:
     try:
         loose_json.loads(raw)
-    except Malformed:
+    except BadFormat:
         return
 
 
@@ -80,5 +80,5 @@ def test_any_bytes_are_a_value_or_a_typed_refusal(raw: bytes) -> None:
     ],
 )
 def test_what_is_no_json_in_either_form_is_refused(raw: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         loose_json.loads(raw)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import batch, compression, offset_ids, properties, recall, stored
 from popmq_remoting.messages.batch import Entry
-from popmq_remoting.messages.recall import RecallHandle
+from popmq_remoting.messages.recall import BrokerRecallHandle
 from tests.remoting.writers import MAGIC_V1, MAGIC_V2, stored_message
 
 longs = st.integers(0, (1 << 63) - 1)
@@ -76,13 +76,13 @@ def test_damaged_records_are_messages_or_a_typed_refusal(tail: bytes, at: int, v
     raw[at % len(raw)] = value
     try:
         stored.read_all(bytes(raw))
-    except Malformed:
+    except BadFormat:
         return
 
 
 @pytest.mark.parametrize("cut", [1, 10, 60])
 def test_a_record_that_ends_too_early_is_refused(cut: int) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         stored.read_all(stored_message()[:-cut])
 
 
@@ -93,7 +93,7 @@ def test_properties_are_read_as_they_were_written(own: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("own", [{"a": "\x01"}, {"a\x02": ""}, {"": "x"}, {"a": "x" * 32_766}])
 def test_properties_that_the_text_cannot_hold_are_refused(own: dict[str, str]) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         properties.write(own)
 
 
@@ -126,9 +126,9 @@ def test_a_batch_is_split_in_order_and_no_part_is_larger_than_it_may(bodies: lis
 
 
 def test_a_batch_that_brokers_refuse_is_refused_here() -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         batch.write([Entry(bytes(3 << 20)), Entry(bytes(1 << 20))])
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         batch.write([Entry(b"", "x" * 40_000)])
 
 
@@ -136,16 +136,16 @@ def test_a_batch_that_brokers_refuse_is_refused_here() -> None:
 def test_bodies_by_zlib_and_gzip_are_unpacked(packed: bytes) -> None:
     assert compression.unpacked(1, packed, 45) == b"hello" * 9
     assert compression.unpacked(0, packed, 45) == packed
-    with pytest.raises(Malformed, match="more than 44"):
+    with pytest.raises(BadFormat, match="more than 44"):
         compression.unpacked(1, packed, 44)
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         compression.unpacked(1, packed[:-6], 45)
 
 
 @pytest.mark.parametrize(("sys_flag", "method"), [(0x101, "lz4"), (0x201, "zstd"), (0x701, "method 7")])
 def test_bodies_by_other_methods_are_refused_by_name(sys_flag: int, method: str) -> None:
     assert compression.method(sys_flag, b"x") == method
-    with pytest.raises(Malformed, match=method):
+    with pytest.raises(BadFormat, match=method):
         compression.unpacked(sys_flag, b"x", 10)
 
 
@@ -155,13 +155,13 @@ def test_an_offset_id_names_address_and_place() -> None:
 
 @pytest.mark.parametrize("text", ["", "7F", "g" * 32, " F" * 16, "é" * 32])
 def test_what_is_no_offset_id_is_refused(text: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         offset_ids.read(text)
 
 
 @given(names, names, longs, names)
 def test_a_recall_handle_is_read_as_it_was_written(topic: str, broker: str, at_ms: int, id: str) -> None:
-    handle = RecallHandle(topic, broker, at_ms, id)
+    handle = BrokerRecallHandle(topic, broker, at_ms, id)
     assert recall.read(handle.text()) == handle
 
 
@@ -169,11 +169,11 @@ def test_a_recall_handle_is_read_as_it_was_written(topic: str, broker: str, at_m
 def test_any_text_is_a_recall_handle_or_a_typed_refusal(text: str) -> None:
     try:
         recall.read(text)
-    except Malformed:
+    except BadFormat:
         return
 
 
 @pytest.mark.parametrize("words", [b"v2 t b 1 id", b"v1 t b 1", b"v1 t b x id", b"\xff"])
 def test_a_recall_handle_that_names_something_else_is_refused(words: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         recall.read(base64.urlsafe_b64encode(words).decode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from popmq_remoting import names
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 
 
 @pytest.mark.parametrize("name", ["orders", "shop%orders", "a|b-c_9", "x" * 127])
@@ -21,13 +21,13 @@ def test_a_name_that_brokers_take_is_valid(name: str) -> None:
     ],
 )
 def test_a_topic_that_brokers_refuse_or_keep_for_themselves_is_refused(name: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         names.validate_topic(name)
 
 
 def test_a_group_has_120_characters_at_most() -> None:
     names.validate_group("g" * 120)
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         names.validate_group("g" * 121)
 
 
@@ -37,7 +37,7 @@ def test_the_kind_of_a_topic_is_told_by_its_name(kind: str) -> None:
 
 
 def test_another_kind_is_refused() -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         names.pop_topic("3", "t", "g")
 
 

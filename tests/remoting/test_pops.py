@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.pops import acks, handles, infos
-from popmq_remoting.pops.acks import Ack
+from popmq_remoting.pops.acks import PopAck
 from popmq_remoting.pops.handles import PopHandle
 from popmq_remoting.requests import popping
-from popmq_remoting.wire.command import Answer
+from popmq_remoting.wire.command import Response
 from tests.remoting.writers import stored_message
 
 longs = st.integers(0, (1 << 63) - 1)
@@ -41,7 +41,7 @@ def test_a_handle_is_eight_words_and_the_proxys_ninth_is_left_out() -> None:
 def test_any_text_is_a_handle_or_a_typed_refusal(text: str) -> None:
     try:
         handles.read(text)
-    except Malformed:
+    except BadFormat:
         return
 
 
@@ -49,7 +49,7 @@ def test_any_text_is_a_handle_or_a_typed_refusal(text: str) -> None:
     "text", ["", "1 2 3 4 0 b 6", "1 2 3 4 3 b 6 7", "x 2 3 4 0 b 6 7", "1 2 3 4 0  6 7", "1 2 3 4 0 b 6 7 8 9"]
 )
 def test_what_is_no_handle_is_refused(text: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         handles.read(text)
 
 
@@ -61,18 +61,20 @@ def test_an_ack_names_the_topic_that_the_message_really_came_from(kind: str, top
 
 
 def test_a_renewal_of_a_normal_delivery_makes_another_handle_and_of_an_ordered_one_none() -> None:
-    answer = Answer(0, fields={"popTime": "9000", "invisibleTime": "30000", "reviveQid": "5"})
+    answer = Response(0, fields={"popTime": "9000", "invisibleTime": "30000", "reviveQid": "5"})
     assert popping.changed(answer, HANDLE) == PopHandle(104, 9_000, 30_000, 5, "0", "broker-a", 2, 104)
     ordered = HANDLE._replace(revive_queue=999)
     assert popping.changed(answer, ordered) == ordered
 
 
 def test_a_renewal_that_is_answered_without_numbers_came_too_late() -> None:
-    assert popping.changed(Answer(0), HANDLE._replace(revive_queue=999)) is None
+    assert popping.changed(Response(0), HANDLE._replace(revive_queue=999)) is None
 
 
-def answer_of(body: bytes, **fields: str) -> Answer:
-    return Answer(0, "", {"popTime": "5000", "invisibleTime": "60000", "reviveQid": "3", "restNum": "9"} | fields, body)
+def answer_of(body: bytes, **fields: str) -> Response:
+    return Response(
+        0, "", {"popTime": "5000", "invisibleTime": "60000", "reviveQid": "3", "restNum": "9"} | fields, body
+    )
 
 
 def test_messages_get_their_handles_from_the_answer_by_kind_and_queue() -> None:
@@ -111,7 +113,7 @@ def test_attempts_of_ordered_messages_are_counted_by_the_broker_for_each_message
 
 @pytest.mark.parametrize("code", [19, 210])
 def test_a_pop_without_messages_has_none_whatever_its_header_says(code: int) -> None:
-    assert popping.popped(Answer(code), "b") == ([], 0, 0)
+    assert popping.popped(Response(code), "b") == ([], 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_a_pop_without_messages_has_none_whatever_its_header_says(code: int) -> 
 )
 def test_an_answer_that_does_not_say_where_a_message_is_is_refused(starts: str, offsets: str) -> None:
     answer = answer_of(stored_message("t", queue_offset=7), startOffsetInfo=starts, msgOffsetInfo=offsets)
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFormat):
         popping.popped(answer, "b")
 
 
@@ -131,7 +133,11 @@ def acked(entry: dict[str, str | int]) -> set[int]:
 
 
 def test_many_acks_are_bits_behind_the_start_of_their_check_point() -> None:
-    many = [Ack("t", HANDLE), Ack("t", HANDLE._replace(queue_offset=100)), Ack("t", HANDLE._replace(pop_ms=6_000))]
+    many = [
+        PopAck("t", HANDLE),
+        PopAck("t", HANDLE._replace(queue_offset=100)),
+        PopAck("t", HANDLE._replace(pop_ms=6_000)),
+    ]
     found = json.loads(acks.batch_body("broker-a", "g", many))
     assert found["brokerName"] == "broker-a"
     first, second = found["acks"]
@@ -151,7 +157,7 @@ def test_many_acks_are_bits_behind_the_start_of_their_check_point() -> None:
 
 @given(st.sets(st.integers(0, 4_095), min_size=1, max_size=40))
 def test_each_acked_offset_is_in_the_body_and_no_other(distances: set[int]) -> None:
-    many = [Ack("t", HANDLE._replace(queue_offset=100 + distance)) for distance in distances]
+    many = [PopAck("t", HANDLE._replace(queue_offset=100 + distance)) for distance in distances]
     (entry,) = json.loads(acks.batch_body("broker-a", "g", many))["acks"]
     assert acked(entry) == {100 + distance for distance in distances}
 
@@ -161,8 +167,8 @@ def test_each_acked_offset_is_in_the_body_and_no_other(distances: set[int]) -> N
     [HANDLE._replace(queue_offset=99), HANDLE._replace(queue_offset=100 + (1 << 40)), HANDLE._replace(broker="b")],
 )
 def test_a_handle_that_no_broker_gave_makes_no_large_body(forged: PopHandle) -> None:
-    with pytest.raises(Malformed):
-        acks.batch_body("broker-a", "g", [Ack("t", forged)])
+    with pytest.raises(BadFormat):
+        acks.batch_body("broker-a", "g", [PopAck("t", forged)])
 
 
 @given(st.text("0123456789 ;,qo%", max_size=60))
@@ -170,5 +176,5 @@ def test_any_info_is_read_or_a_typed_refusal(text: str) -> None:
     for read in (infos.read_starts, infos.read_offsets):
         try:
             read(text)
-        except Malformed:
+        except BadFormat:
             continue

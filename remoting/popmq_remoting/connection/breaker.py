@@ -7,13 +7,13 @@ closed ── failed ──▶ open ── pause over, a call comes ──▶ pr
 
 from __future__ import annotations
 
-from popmq_remoting.connection.limits import Limits
+from popmq_remoting.connection.limits import PeerLimits
 
 
 class Breaker:
     """Time is a parameter."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: PeerLimits) -> None:
         self._limits = limits
         self._pause_s = 0.0
         self._until_s = 0.0

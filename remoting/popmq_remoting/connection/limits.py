@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Limits:
+class PeerLimits:
     """Seconds, bytes and numbers. Tests change some of them."""
 
     #: To connect, with TLS. On the loopback of a data centre this takes a millisecond.

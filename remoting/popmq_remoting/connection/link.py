@@ -14,25 +14,27 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from popmq_remoting.codes import ResponseCode
-from popmq_remoting.connection.limits import Limits
+from popmq_remoting.connection.limits import PeerLimits
 from popmq_remoting.connection.multiplexer import Done, Multiplexer
-from popmq_remoting.errors import Late, Malformed, RemotingError, Unreachable
-from popmq_remoting.wire.command import Answer, Command, Request
+from popmq_remoting.errors import BadFormat, DeadlineOver, RemotingError, Unreachable
+from popmq_remoting.wire.command import Command, Request, Response
 
 _log = logging.getLogger("popmq_remoting")
 
 #: What a client answers to a request of a broker; None: the code is not known. Nothing is sent for a oneway request.
-OnRequest = Callable[[Request], Awaitable[Answer | None]]
+OnRequest = Callable[[Request], Awaitable[Response | None]]
 
-_UNKNOWN = Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this client does not serve the request")
-_BUSY = Answer(ResponseCode.SYSTEM_BUSY, "this client serves too many requests")
-_FAILED = Answer(ResponseCode.SYSTEM_ERROR, "this client failed to serve the request")
+_UNKNOWN = Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this client does not serve the request")
+_BUSY = Response(ResponseCode.SYSTEM_BUSY, "this client serves too many requests")
+_FAILED = Response(ResponseCode.SYSTEM_ERROR, "this client failed to serve the request")
 
 
-class Link(asyncio.BufferedProtocol):
+class PeerLink(asyncio.BufferedProtocol):
     """One connection to `address`. `memory`: where reads go; connections of an event loop may share it."""
 
-    def __init__(self, address: str, limits: Limits, memory: memoryview, on_request: OnRequest | None = None) -> None:
+    def __init__(
+        self, address: str, limits: PeerLimits, memory: memoryview, on_request: OnRequest | None = None
+    ) -> None:
         self._address = address
         self._limits = limits
         self._memory = memory
@@ -65,15 +67,15 @@ class Link(asyncio.BufferedProtocol):
         """Answers that nobody waited for."""
         return self._calls.unmatched
 
-    async def call(self, request: Request, until_s: float) -> Answer:
-        """The answer. Raises Late at the deadline, Lost, Busy, Malformed, Unreachable if it is closed already."""
+    async def call(self, request: Request, until_s: float) -> Response:
+        """The answer. Raises DeadlineOver, ConnectionLost, TooBusy, BadFormat; Unreachable if it is closed already."""
         if self._transport is None or self._transport.is_closing():
             raise Unreachable(f"the connection to {self._address} is closed")
         if self._loop.time() >= until_s:
-            raise Late(f"the deadline was over before {self._address} was asked", maybe_done=False)
-        future: asyncio.Future[Answer] = self._loop.create_future()
+            raise DeadlineOver(f"the deadline was over before {self._address} was asked", maybe_done=False)
+        future: asyncio.Future[Response] = self._loop.create_future()
 
-        def done(outcome: Answer | RemotingError) -> None:
+        def done(outcome: Response | RemotingError) -> None:
             if future.done():
                 return
             if isinstance(outcome, RemotingError):
@@ -92,10 +94,10 @@ class Link(asyncio.BufferedProtocol):
             self._close_if_retired()
 
     def _late(self, done: Done) -> None:
-        done(Late(f"{self._address} did not answer before the deadline", maybe_done=True))
+        done(DeadlineOver(f"{self._address} did not answer before the deadline", maybe_done=True))
 
     def send_oneway(self, request: Request) -> None:
-        """Sends a request that is not answered. Raises Malformed, Unreachable."""
+        """Sends a request that is not answered. Raises BadFormat, Unreachable."""
         if self._transport is None or self._transport.is_closing():
             raise Unreachable(f"the connection to {self._address} is closed")
         self._calls.send_oneway(request)
@@ -132,7 +134,7 @@ class Link(asyncio.BufferedProtocol):
         try:
             for command in self._calls.feed(bytes(self._memory[:nbytes])):
                 self._serve(command)
-        except Malformed as error:
+        except BadFormat as error:
             _log.warning("%s sent what is no frame: %s", self._address, error)
             self.abort(f"it sent what is no frame: {error}")
 
@@ -156,7 +158,7 @@ class Link(asyncio.BufferedProtocol):
         task.add_done_callback(self._answering.discard)
 
     async def _answered(self, command: Command) -> None:
-        answer: Answer | None = None
+        answer: Response | None = None
         try:
             if self._on_request is not None:
                 answer = await self._on_request(command.request())
@@ -165,7 +167,7 @@ class Link(asyncio.BufferedProtocol):
             answer = _FAILED
         self._respond(command, answer or _UNKNOWN)
 
-    def _respond(self, command: Command, answer: Answer) -> None:
+    def _respond(self, command: Command, answer: Response) -> None:
         if not command.is_oneway:
             self._calls.answer(command, answer)
             self._flush_soon()

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from popmq_remoting.codes import HeaderFlag
-from popmq_remoting.connection.limits import Limits
-from popmq_remoting.errors import Busy, Lost, RemotingError
+from popmq_remoting.connection.limits import PeerLimits
+from popmq_remoting.errors import ConnectionLost, RemotingError, TooBusy
 from popmq_remoting.wire import frames
-from popmq_remoting.wire.command import Answer, Command, Request
+from popmq_remoting.wire.command import Command, Request, Response
 
 _OPAQUE_MAX = (1 << 31) - 1
 
 #: Called once with what came of a request.
-Done = Callable[[Answer | RemotingError], None]
+Done = Callable[[Response | RemotingError], None]
 
 
 class _Pending(NamedTuple):
@@ -32,9 +32,9 @@ class _Pending(NamedTuple):
 class Multiplexer:
     """The calls of one connection."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: PeerLimits) -> None:
         self._limits = limits
-        self._reader = frames.FrameReader()
+        self._reader = frames.CommandReader()
         self._pending: dict[int, _Pending] = {}
         self._opaque = 0
         self._written: list[bytes] = []
@@ -51,14 +51,14 @@ class Multiplexer:
     def send(self, request: Request, done: Done, held: int = 0) -> int:
         """Numbers a request; `take` returns its bytes. `held`: bytes that the transport has not sent yet.
 
-        Raises Busy if too much is under way, Malformed if the request is too large for a frame.
+        Raises TooBusy if too much is under way, BadFormat if the request is too large for a frame.
         """
         if len(self._pending) >= self._limits.in_flight:
-            raise Busy(f"{len(self._pending)} requests are under way", self._limits.busy_retry_ms)
+            raise TooBusy(f"{len(self._pending)} requests are under way", self._limits.busy_retry_ms)
         opaque = self._next()
         raw = frames.write(request.code, opaque, 0, request.fields, request.body)
         if max(self._pending_bytes, self._written_bytes + held) + len(raw) > self._limits.in_flight_bytes:
-            raise Busy(f"requests of {self._limits.in_flight_bytes} bytes are under way", self._limits.busy_retry_ms)
+            raise TooBusy(f"requests of {self._limits.in_flight_bytes} bytes are under way", self._limits.busy_retry_ms)
         self._pending[opaque] = _Pending(done, len(raw))
         self._pending_bytes += len(raw)
         self._write(raw)
@@ -68,7 +68,7 @@ class Multiplexer:
         """A request that is never answered."""
         self._write(frames.write(request.code, self._next(), HeaderFlag.ONEWAY, request.fields, request.body))
 
-    def answer(self, command: Command, answer: Answer) -> None:
+    def answer(self, command: Command, answer: Response) -> None:
         """Answers a request of the broker."""
         self._write(
             frames.write(answer.code, command.opaque, HeaderFlag.RESPONSE, answer.fields, answer.body, answer.remark)
@@ -81,7 +81,7 @@ class Multiplexer:
             self._pending_bytes -= pending.size
 
     def feed(self, data: bytes) -> Iterator[Command]:
-        """Ends the calls that these bytes answer; the requests of the broker among them. Raises Malformed."""
+        """Ends the calls that these bytes answer; the requests of the broker among them. Raises BadFormat."""
         for command in self._reader.feed(data):
             if not command.is_answer:
                 yield command
@@ -101,12 +101,12 @@ class Multiplexer:
         return raw
 
     def fail(self, text: str) -> None:
-        """The connection is gone: the calls end with Lost. Each has an error of its own, which gets its traceback."""
+        """The connection is gone: each call ends with a ConnectionLost of its own, which gets its traceback."""
         pending = list(self._pending.values())
         self._pending.clear()
         self._pending_bytes = 0
         for each in pending:
-            each.done(Lost(text))
+            each.done(ConnectionLost(text))
 
     def _next(self) -> int:
         """A number that no pending request has."""

@@ -1,6 +1,6 @@
 """One server by its address: connects when a call needs it, again when the connection was lost, and keeps it alive.
 
-    call ─▶ breaker ─▶ Link (a new one if there is none) ─▶ answer
+    call ─▶ breaker ─▶ PeerLink (a new one if there is none) ─▶ answer
               │ open: Unreachable at once                    ├ BUSY (2): again after a pause, until the deadline
               ▼                                              └ GO_AWAY: once more, on a new connection
 
@@ -17,10 +17,10 @@ from typing import Any
 
 from popmq_remoting.codes import ResponseCode
 from popmq_remoting.connection.breaker import Breaker
-from popmq_remoting.connection.limits import Limits
-from popmq_remoting.connection.link import Link, OnRequest
-from popmq_remoting.errors import Busy, Late, Lost, Malformed, RemotingError, Unreachable
-from popmq_remoting.wire.command import Answer, Request
+from popmq_remoting.connection.limits import PeerLimits
+from popmq_remoting.connection.link import OnRequest, PeerLink
+from popmq_remoting.errors import BadFormat, ConnectionLost, DeadlineOver, RemotingError, TooBusy, Unreachable
+from popmq_remoting.wire.command import Request, Response
 from popmq_remoting.wire.signature import Credentials, signed
 
 #: Bytes of a read.
@@ -31,7 +31,7 @@ READ_BYTES = 256 << 10
 class Access:
     """How all servers of a cluster are reached. `memory`: shared by the connections of an event loop."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: PeerLimits = field(default_factory=PeerLimits)
     tls: ssl.SSLContext | None = None
     server_name: str = ""
     credentials: Credentials | None = None
@@ -75,18 +75,18 @@ class Peer:
         self._on_request = on_request
         self._loop = asyncio.get_running_loop()
         self._breaker = Breaker(self._limits)
-        self._link: Link | None = None
+        self._link: PeerLink | None = None
         self._used_s = 0.0
-        self._attempt: asyncio.Task[Link] | None = None
+        self._attempt: asyncio.Task[PeerLink] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking = False
         self._closed = False
         self._connects = self._failures = self._unmatched = 0
 
-    async def call(self, request: Request, until_s: float) -> Answer:
+    async def call(self, request: Request, until_s: float) -> Response:
         """The answer, whatever its code, but for BUSY and GO_AWAY. `until_s`: by the event loop's clock.
 
-        Raises Unreachable, Busy, Lost, Late, Malformed.
+        Raises Unreachable, TooBusy, ConnectionLost, DeadlineOver, BadFormat.
         """
         pause_s, went_away = self._limits.busy_first_s, False
         while True:
@@ -94,7 +94,7 @@ class Peer:
             answer = await self._once(link, request, until_s)
             if answer.code == ResponseCode.SYSTEM_BUSY:
                 if self._loop.time() + pause_s >= until_s:
-                    raise Busy(f"{self.address} is busy: {answer.remark}", max(1, int(pause_s * 1000)))
+                    raise TooBusy(f"{self.address} is busy: {answer.remark}", max(1, int(pause_s * 1000)))
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, self._limits.busy_most_s)
             elif answer.code == ResponseCode.GO_AWAY:
@@ -106,7 +106,7 @@ class Peer:
                 return answer
 
     async def send_oneway(self, request: Request, until_s: float) -> None:
-        """Sends what is not answered. Raises Unreachable, Late, Malformed."""
+        """Sends what is not answered. Raises Unreachable, DeadlineOver, BadFormat."""
         link = await self._connected(until_s)
         link.send_oneway(self._signed(request))
 
@@ -146,11 +146,11 @@ class Peer:
 
     # ── Calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _once(self, link: Link, request: Request, until_s: float) -> Answer:
+    async def _once(self, link: PeerLink, request: Request, until_s: float) -> Response:
         self._used_s = self._loop.time()
         try:
             return await link.call(self._signed(request), until_s)
-        except Late:
+        except DeadlineOver:
             self._look(link)
             raise
 
@@ -160,8 +160,8 @@ class Peer:
 
     # ── Connecting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _connected(self, until_s: float) -> Link:
-        """The link for a call. Raises Unreachable, or Late if the deadline comes first."""
+    async def _connected(self, until_s: float) -> PeerLink:
+        """The link for a call. Raises Unreachable, or DeadlineOver if the deadline comes first."""
         link, now_s = self._link, self._loop.time()
         if self._closed:
             raise Unreachable(f"the client of {self.address} is closed")
@@ -178,24 +178,24 @@ class Peer:
             self._attempt.add_done_callback(self._attempted)
         return await self._awaited(self._attempt, until_s)
 
-    async def _awaited(self, attempt: asyncio.Task[Link], until_s: float) -> Link:
+    async def _awaited(self, attempt: asyncio.Task[PeerLink], until_s: float) -> PeerLink:
         """The link of an attempt that several calls wait for."""
         await asyncio.wait([attempt], timeout=max(0.0, until_s - self._loop.time()))
         if not attempt.done():
-            raise Late(f"{self.address} was not connected before the deadline", maybe_done=False)
+            raise DeadlineOver(f"{self.address} was not connected before the deadline", maybe_done=False)
         if attempt.cancelled():
             raise Unreachable(f"the client of {self.address} is closed")
         return attempt.result()
 
-    def _attempted(self, attempt: asyncio.Task[Link]) -> None:
+    def _attempted(self, attempt: asyncio.Task[PeerLink]) -> None:
         self._attempt = None
         if not attempt.cancelled():
             attempt.exception()  # looked at: its callers may all have gone
 
-    async def _open(self) -> Link:
+    async def _open(self) -> PeerLink:
         """A new link. Raises Unreachable. After a failure it has to answer, too: a stopped process still accepts."""
         proving = not self._breaker.is_closed
-        link: Link | None = None
+        link: PeerLink | None = None
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 link = await self._connect()
@@ -210,11 +210,11 @@ class Peer:
         self._adopt(link)
         return link
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> PeerLink:
         access = self._access
         name = (access.server_name or self._host) if access.tls else None
         _, link = await self._loop.create_connection(
-            lambda: Link(self.address, self._limits, access.memory, self._on_request),
+            lambda: PeerLink(self.address, self._limits, access.memory, self._on_request),
             self._host,
             self._port,
             ssl=access.tls,
@@ -222,12 +222,12 @@ class Peer:
         )
         return link
 
-    async def _prove(self, link: Link) -> None:
+    async def _prove(self, link: PeerLink) -> None:
         request = self._heartbeat() if self._heartbeat else self._probe
         if request is not None:
             await link.call(self._signed(request), self._loop.time() + self._limits.heartbeat_answer_s)
 
-    def _adopt(self, link: Link) -> None:
+    def _adopt(self, link: PeerLink) -> None:
         if self._link is not None:
             self._unmatched += self._link.unmatched
         self._link = link
@@ -238,7 +238,7 @@ class Peer:
         if self._heartbeat is not None:
             self._start(self._beats(link))
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, link: PeerLink) -> None:
         """A server that accepts and says nothing, or speaks something else, is one that cannot be reached."""
         if not link.was_heard and not self._closed:
             self._failures += 1
@@ -246,24 +246,24 @@ class Peer:
 
     # ── Staying connected ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _beats(self, link: Link) -> None:
+    async def _beats(self, link: PeerLink) -> None:
         """Heartbeats until the link is gone."""
         while link.is_usable:
             await self._beat(link)
             await asyncio.wait([link.gone], timeout=self._limits.heartbeat_s)
 
-    async def _beat(self, link: Link) -> None:
+    async def _beat(self, link: PeerLink) -> None:
         """One heartbeat, or probe. A server that does not answer it is given up."""
         try:
             await self._prove(link)
-        except Late:
+        except DeadlineOver:
             self._failures += 1
             self._breaker.failed(self._loop.time())
             link.abort(f"no answer to a heartbeat within {self._limits.heartbeat_answer_s} s")
-        except (Busy, Lost, Malformed, Unreachable):
+        except (TooBusy, ConnectionLost, BadFormat, Unreachable):
             pass  # noticed by calls
 
-    def _look(self, link: Link) -> None:
+    def _look(self, link: PeerLink) -> None:
         """A call ended late: asks whether the server is there, unless it was heard lately or is being asked."""
         silent = self._loop.time() - link.heard_s >= self._limits.silent_s
         if silent and link.is_usable and not self._looking:
@@ -292,11 +292,11 @@ class Peer:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """`host:port` in its two parts; an IPv6 address stands in brackets. Raises Malformed."""
+    """`host:port` in its two parts; an IPv6 address stands in brackets. Raises BadFormat."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) < 65536:
-        raise Malformed(f"{address!r} is no address: write host:port")
+        raise BadFormat(f"{address!r} is no address: write host:port")
     return host, int(port)
 
 

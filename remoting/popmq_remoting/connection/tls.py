@@ -18,7 +18,7 @@ class TlsMode(Enum):
 
 
 @dataclass(frozen=True)
-class Tls:
+class ClusterTls:
     """Files are PEM. `server_name`: the name in certificates of brokers whose routes name them by address.
 
     Without it their certificates have to name these addresses.

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import properties
 
 #: Bodies of requests that send: what brokers accept by default (maxMessageSize).
@@ -35,12 +35,12 @@ def size_of(entry: Entry) -> int:
 
 
 def write(entries: Iterable[Entry]) -> bytes:
-    """The body of a batch. Raises Malformed if properties or the whole are too large."""
+    """The body of a batch. Raises BadFormat if properties or the whole are too large."""
     pieces = []
     for entry in entries:
         text = entry.properties.encode()
         if len(text) > properties.BYTES_MAX:
-            raise Malformed(f"properties of {len(text)} bytes, at most {properties.BYTES_MAX}")
+            raise BadFormat(f"properties of {len(text)} bytes, at most {properties.BYTES_MAX}")
         size = _HEAD.size + len(entry.body) + _PROPERTIES.size + len(text)
         pieces += [
             _HEAD.pack(size, 0, 0, entry.flag, len(entry.body)),
@@ -50,7 +50,7 @@ def write(entries: Iterable[Entry]) -> bytes:
         ]
     body = b"".join(pieces)
     if len(body) > BODY_BYTES_MAX:
-        raise Malformed(f"a batch of {len(body)} bytes, at most {BODY_BYTES_MAX}")
+        raise BadFormat(f"a batch of {len(body)} bytes, at most {BODY_BYTES_MAX}")
     return body
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 
 from popmq_remoting.codes import SysFlag
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 
 #: The method by its number; 0 was zlib before there were others.
 METHODS = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
@@ -27,19 +27,19 @@ def method(sys_flag: int, body: bytes) -> str:
 
 
 def unpacked(sys_flag: int, body: bytes, bytes_max: int) -> bytes:
-    """The body as it was before. Raises Malformed if it is damaged, too large, or compressed by another method."""
+    """The body as it was before. Raises BadFormat if it is damaged, too large, or compressed by another method."""
     used = method(sys_flag, body)
     if not used:
         return body
     if used not in ("zlib", "gzip"):
-        raise Malformed(f"a body compressed by {used}, which this program cannot read")
+        raise BadFormat(f"a body compressed by {used}, which this program cannot read")
     unpacking = zlib.decompressobj(_EITHER_HEADER)
     try:
         plain = unpacking.decompress(body, bytes_max + 1)
     except zlib.error as error:
-        raise Malformed(f"a damaged compressed body: {error}") from None
+        raise BadFormat(f"a damaged compressed body: {error}") from None
     if len(plain) > bytes_max:
-        raise Malformed(f"a compressed body of more than {bytes_max} bytes")
+        raise BadFormat(f"a compressed body of more than {bytes_max} bytes")
     if not unpacking.eof:
-        raise Malformed("a compressed body that ends too early")
+        raise BadFormat("a compressed body that ends too early")
     return plain

@@ -9,12 +9,12 @@ import ipaddress
 import struct
 from typing import NamedTuple
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 
 _LENGTHS = {32: 4, 56: 16}
 
 
-class Place(NamedTuple):
+class CommitLogPlace(NamedTuple):
     """Where a message is stored."""
 
     address: str
@@ -26,15 +26,15 @@ def write(ip: bytes, port: int, commit_log_offset: int) -> str:
     return (ip + struct.pack(">iq", port, commit_log_offset)).hex().upper()
 
 
-def read(text: str) -> Place:
-    """The place that an id names. Raises Malformed."""
+def read(text: str) -> CommitLogPlace:
+    """The place that an id names. Raises BadFormat."""
     length = _LENGTHS.get(len(text))
     try:
         raw = bytes.fromhex(text) if length else b""
     except ValueError:
         raw = b""
     if length is None or len(raw) != length + 12:
-        raise Malformed(f"{text[:60]!r} is no offset message id")
+        raise BadFormat(f"{text[:60]!r} is no offset message id")
     port, offset = struct.unpack_from(">iq", raw, length)
     ip = ipaddress.ip_address(raw[:length])
-    return Place(f"[{ip}]:{port}" if length == 16 else f"{ip}:{port}", offset)
+    return CommitLogPlace(f"[{ip}]:{port}" if length == 16 else f"{ip}:{port}", offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 
 BYTES_MAX = 32_767
 
@@ -32,14 +32,14 @@ def is_own(name: str) -> bool:
 
 
 def write(properties: Mapping[str, str]) -> str:
-    """The text of these properties. Raises Malformed for what the text cannot hold."""
+    """The text of these properties. Raises BadFormat for what the text cannot hold."""
     for name, value in properties.items():
         if not name or any(mark in name or mark in value for mark in _SEPARATORS):
-            raise Malformed(f"the property {name!r} has no name, or one of the bytes 1 and 2")
+            raise BadFormat(f"the property {name!r} has no name, or one of the bytes 1 and 2")
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     size = len(text.encode())
     if size > BYTES_MAX:
-        raise Malformed(f"properties of {size} bytes, at most {BYTES_MAX}")
+        raise BadFormat(f"properties of {size} bytes, at most {BYTES_MAX}")
     return text
 
 

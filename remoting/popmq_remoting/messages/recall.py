@@ -9,7 +9,7 @@ import base64
 import binascii
 from typing import NamedTuple
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.wire.command import whole_number
 
 _VERSION = "v1"
@@ -17,7 +17,7 @@ _VERSION = "v1"
 _CHARACTERS_MAX = 2048
 
 
-class RecallHandle(NamedTuple):
+class BrokerRecallHandle(NamedTuple):
     """Which message, of which broker, at which time."""
 
     topic: str
@@ -31,14 +31,14 @@ class RecallHandle(NamedTuple):
         return base64.urlsafe_b64encode(words.encode()).decode()
 
 
-def read(text: str) -> RecallHandle:
-    """What a recall handle names. Raises Malformed."""
+def read(text: str) -> BrokerRecallHandle:
+    """What a recall handle names. Raises BadFormat."""
     if len(text) > _CHARACTERS_MAX:
-        raise Malformed(f"a recall handle of {len(text)} characters")
+        raise BadFormat(f"a recall handle of {len(text)} characters")
     try:
         words = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ")
     except (binascii.Error, ValueError):
-        raise Malformed("a recall handle that is no base64") from None
+        raise BadFormat("a recall handle that is no base64") from None
     if len(words) != 5 or words[0] != _VERSION:
-        raise Malformed("a recall handle that does not name topic, broker, time and message")
-    return RecallHandle(words[1], words[2], whole_number(words[3], "the recall handle's time"), words[4])
+        raise BadFormat("a recall handle that does not name topic, broker, time and message")
+    return BrokerRecallHandle(words[1], words[2], whole_number(words[3], "the recall handle's time"), words[4])

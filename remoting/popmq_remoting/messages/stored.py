@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass
 
 from popmq_remoting.codes import SysFlag
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import offset_ids
 
 MAGIC_V1, MAGIC_V2 = -626843481, -626843477
@@ -72,14 +72,14 @@ class StoredMessage:
 
 
 def read_all(body: bytes) -> list[StoredMessage]:
-    """The messages of an answer. Raises Malformed for a record that does not fit."""
+    """The messages of an answer. Raises BadFormat for a record that does not fit."""
     found, at = [], 0
     while at + 8 <= len(body):
         total, magic = struct.unpack_from(">ii", body, at)
         if magic not in (MAGIC_V1, MAGIC_V2):
             break
         if total < _START.size or at + total > len(body):
-            raise Malformed(f"a stored message of {total} bytes, of which {len(body) - at} are there")
+            raise BadFormat(f"a stored message of {total} bytes, of which {len(body) - at} are there")
         found.append(_read(body[at : at + total]))
         at += total
     return found
@@ -99,9 +99,9 @@ def _read(raw: bytes) -> StoredMessage:
         properties, at = _counted(raw, at, ">h")
         name = topic.decode()
     except (struct.error, UnicodeDecodeError) as error:
-        raise Malformed(f"a stored message that cannot be read: {error}") from None
+        raise BadFormat(f"a stored message that cannot be read: {error}") from None
     if at != len(raw):
-        raise Malformed(f"a stored message of {len(raw)} bytes ends at byte {at}")
+        raise BadFormat(f"a stored message of {len(raw)} bytes ends at byte {at}")
     return StoredMessage(
         name, queue_id, queue_offset, place, flag, sys_flag, born_ms, born_ip, born_port, stored_ms, store_ip,
         store_port, times, prepared, body, properties, crc,
@@ -115,7 +115,7 @@ def _counted(raw: bytes, at: int, length: str) -> tuple[bytes, int]:
 
 def _cut(raw: bytes, at: int, size: int) -> tuple[bytes, int]:
     if size < 0 or at + size > len(raw):
-        raise Malformed(f"a stored message has a part of {size} bytes, of which {len(raw) - at} are there")
+        raise BadFormat(f"a stored message has a part of {size} bytes, of which {len(raw) - at} are there")
     return raw[at : at + size], at + size
 
 

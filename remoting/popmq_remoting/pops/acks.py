@@ -7,22 +7,22 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.pops.handles import PopHandle
 
 #: Offsets that one CheckPoint spans. A pop returns 32 messages; filters may leave out many between them.
 SPAN_MAX = 1 << 20
 
 
-class Ack(NamedTuple):
+class PopAck(NamedTuple):
     """One message to ack: its handle and the topic that the handle belongs to, which is never a retry topic."""
 
     topic: str
     handle: PopHandle
 
 
-def batch_body(broker: str, group: str, acks: Iterable[Ack]) -> bytes:
-    """The body of a batch ack to one broker. Raises Malformed for a handle that no broker gave, or another one gave.
+def batch_body(broker: str, group: str, acks: Iterable[PopAck]) -> bytes:
+    """The body of a batch ack to one broker. Raises BadFormat for a handle that no broker gave, or another one gave.
 
     One code answers for all; entries that the broker cannot use are left out silently. Ordered ones are acked singly.
     """
@@ -30,7 +30,7 @@ def batch_body(broker: str, group: str, acks: Iterable[Ack]) -> bytes:
     for topic, handle in acks:
         distance = handle.queue_offset - handle.ck_start
         if handle.broker != broker or not 0 <= distance < SPAN_MAX:
-            raise Malformed(f"the handle {handle.text()!r} is not of broker {broker}, or no broker gave it")
+            raise BadFormat(f"the handle {handle.text()!r} is not of broker {broker}, or no broker gave it")
         key = (topic, handle._replace(queue_offset=0))
         bits[key] = bits.get(key, 0) | 1 << distance
     entries = [_entry(group, topic, handle, mask) for (topic, handle), mask in bits.items()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.names import NORMAL, RETRY_V1, RETRY_V2, pop_topic
 from popmq_remoting.wire.command import whole_number
 
@@ -58,10 +58,10 @@ class PopHandle(NamedTuple):
 
 
 def read(text: str) -> PopHandle:
-    """The handle that the words are. A ninth, the official proxy's, is left out. Raises Malformed."""
+    """The handle that the words are. A ninth, the official proxy's, is left out. Raises BadFormat."""
     words = text.split(" ")
     if len(words) not in (8, 9) or words[4] not in _KINDS or not words[5]:
-        raise Malformed(f"{text[:80]!r} is no handle of a popped message")
+        raise BadFormat(f"{text[:80]!r} is no handle of a popped message")
     start, pop_ms, invisible_ms, revive, queue, offset = (
         whole_number(words[index], "a word of the handle") for index in (0, 1, 2, 3, 6, 7)
     )

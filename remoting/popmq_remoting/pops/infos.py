@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import properties
 from popmq_remoting.messages.stored import StoredMessage
 from popmq_remoting.names import kind_of
@@ -26,7 +26,7 @@ from popmq_remoting.wire.command import whole_number
 Key = tuple[str, str]
 
 
-class Popped(NamedTuple):
+class PoppedMessage(NamedTuple):
     """A message with its handle. `attempt` counts from 1."""
 
     message: StoredMessage
@@ -35,7 +35,7 @@ class Popped(NamedTuple):
     attempt: int
 
 
-class Infos(NamedTuple):
+class PopInfos(NamedTuple):
     """The header of a pop's answer."""
 
     broker: str
@@ -48,20 +48,20 @@ class Infos(NamedTuple):
 
 
 def read_starts(text: str) -> dict[Key, int]:
-    """startOffsetInfo or orderCountInfo. Raises Malformed."""
+    """startOffsetInfo or orderCountInfo. Raises BadFormat."""
     return {key: whole_number(value, "a number of the pop's answer") for key, value in _entries(text).items()}
 
 
 def read_offsets(text: str) -> dict[Key, list[int]]:
-    """msgOffsetInfo. Raises Malformed."""
+    """msgOffsetInfo. Raises BadFormat."""
     return {
         key: [whole_number(each, "an offset of the pop's answer") for each in value.split(",")]
         for key, value in _entries(text).items()
     }
 
 
-def popped(messages: Sequence[StoredMessage], infos: Infos) -> list[Popped]:
-    """The messages with their handles. Raises Malformed if the answer does not say where one of them is."""
+def popped(messages: Sequence[StoredMessage], infos: PopInfos) -> list[PoppedMessage]:
+    """The messages with their handles. Raises BadFormat if the answer does not say where one of them is."""
     taken: dict[Key, int] = {}
     rows = []
     for message in messages:
@@ -73,14 +73,14 @@ def popped(messages: Sequence[StoredMessage], infos: Infos) -> list[Popped]:
             index = taken.get(key, 0)
             taken[key] = index + 1
             handle = _handle(infos, key, index)
-        rows.append(Popped(message, own, handle, _attempt(message, handle, infos.orders)))
+        rows.append(PoppedMessage(message, own, handle, _attempt(message, handle, infos.orders)))
     return rows
 
 
-def _handle(infos: Infos, key: Key, index: int) -> PopHandle:
+def _handle(infos: PopInfos, key: Key, index: int) -> PopHandle:
     offsets = infos.offsets.get(key, [])
     if key not in infos.starts or index >= len(offsets):
-        raise Malformed(f"the pop's answer does not say where message {index} of queue {key[1]} is")
+        raise BadFormat(f"the pop's answer does not say where message {index} of queue {key[1]} is")
     return PopHandle(
         infos.starts[key],
         infos.pop_ms,
@@ -105,6 +105,6 @@ def _entries(text: str) -> dict[Key, str]:
     for entry in filter(None, text.split(";")):
         words = entry.split(" ")
         if len(words) != 3 or (words[0], words[1]) in found:
-            raise Malformed(f"{entry[:60]!r} in a pop's answer has not three words, or comes twice")
+            raise BadFormat(f"{entry[:60]!r} in a pop's answer has not three words, or comes twice")
         found[words[0], words[1]] = words[2]
     return found

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from popmq_remoting import loose_json
-from popmq_remoting.errors import Malformed
-from popmq_remoting.wire.command import Answer
+from popmq_remoting.errors import BadFormat
+from popmq_remoting.wire.command import Response
 
 _ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -18,33 +18,33 @@ def write(value: Mapping[str, Any]) -> bytes:
     return _ENCODE(value).encode()
 
 
-def members(answer: Answer) -> dict[str, Any]:
-    """The object that the body is; an empty body has no members. Raises Malformed."""
+def members(answer: Response) -> dict[str, Any]:
+    """The object that the body is; an empty body has no members. Raises BadFormat."""
     value = loose_json.loads(answer.body) if answer.body.strip() else {}
     if not isinstance(value, dict):
-        raise Malformed("the answer's body is no JSON object")
+        raise BadFormat("the answer's body is no JSON object")
     return value
 
 
-def table(answer: Answer, name: str) -> dict[str, Any]:
-    """A member of the body that is an object; empty if it is missing. Raises Malformed."""
+def table(answer: Response, name: str) -> dict[str, Any]:
+    """A member of the body that is an object; empty if it is missing. Raises BadFormat."""
     value = members(answer).get(name)
     if value is not None and not isinstance(value, dict):
-        raise Malformed(f"{name} of the answer is no JSON object")
+        raise BadFormat(f"{name} of the answer is no JSON object")
     return value or {}
 
 
-def names(answer: Answer, name: str) -> list[str]:
-    """A member of the body that is a list of texts; empty if it is missing. Raises Malformed."""
+def names(answer: Response, name: str) -> list[str]:
+    """A member of the body that is a list of texts; empty if it is missing. Raises BadFormat."""
     value = members(answer).get(name)
     if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
-        raise Malformed(f"{name} of the answer is no list of texts")
+        raise BadFormat(f"{name} of the answer is no list of texts")
     return value or []
 
 
 def number(data: Mapping[str, Any], name: str, default: int = 0) -> int:
-    """A member that is a whole number. Raises Malformed."""
+    """A member that is a whole number. Raises BadFormat."""
     value = data.get(name, default)
     if type(value) is not int:
-        raise Malformed(f"{name} of the answer is no whole number")
+        raise BadFormat(f"{name} of the answer is no whole number")
     return value

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from popmq_remoting.codes import RequestCode
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.requests import bodies
-from popmq_remoting.wire.command import Answer, Request, request
+from popmq_remoting.wire.command import Request, Response, request
 
 #: The policy of a group reads the delay of attempt n at the place n + 2.
 _UNREAD_DELAYS = 2
@@ -58,15 +58,15 @@ def all_groups() -> Request:
     return request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 
 
-def group_table(answer: Answer) -> dict[str, GroupConfig]:
-    """Groups by name. Raises Malformed, Refused."""
+def group_table(answer: Response) -> dict[str, GroupConfig]:
+    """Groups by name. Raises BadFormat, BrokerRefused."""
     table = bodies.table(answer.expect(), "subscriptionGroupTable")
     return {name: _config(name, each) for name, each in table.items()}
 
 
 def _config(name: str, data: Any) -> GroupConfig:
     if not isinstance(data, dict):
-        raise Malformed(f"the settings of group {name!r} are no JSON object")
+        raise BadFormat(f"the settings of group {name!r} are no JSON object")
     policy = data.get("groupRetryPolicy") or {}
     delays = (policy.get("customizedRetryPolicy") or {}).get("next") or []
     customized = policy.get("type") == "CUSTOMIZED"
@@ -155,8 +155,8 @@ def all_request_modes() -> Request:
     return request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
 
 
-def request_modes(answer: Answer) -> dict[tuple[str, str], tuple[str, int]]:
-    """("PULL" or "POP", share number) by topic and group, only where one was set. Raises Malformed, Refused."""
+def request_modes(answer: Response) -> dict[tuple[str, str], tuple[str, int]]:
+    """("PULL" or "POP", share number) by topic and group, only where one was set. Raises BadFormat, BrokerRefused."""
     table = bodies.table(answer.expect(), "messageRequestModeMap")
     try:
         return {
@@ -165,7 +165,7 @@ def request_modes(answer: Answer) -> dict[tuple[str, str], tuple[str, int]]:
             for group, each in groups.items()
         }
     except (AttributeError, KeyError, TypeError):
-        raise Malformed("messageRequestModeMap of the answer has another form") from None
+        raise BadFormat("messageRequestModeMap of the answer has another form") from None
 
 
 def set_request_mode(group: str, topic: str, mode: str, share_number: int = 0) -> Request:

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from popmq_remoting.codes import RequestCode, ResponseCode
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.requests import bodies
-from popmq_remoting.wire.command import Answer, Request, request
+from popmq_remoting.wire.command import Request, Response, request
 
 
-class Subscription(NamedTuple):
+class MemberSubscription(NamedTuple):
     """What a member reads."""
 
     topic: str
@@ -27,7 +27,7 @@ class Membership(NamedTuple):
     """A group that a client is in. `consume_type`: CONSUME_POP, CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull)."""
 
     group: str
-    subscriptions: tuple[Subscription, ...] = ()
+    subscriptions: tuple[MemberSubscription, ...] = ()
     consume_type: str = "CONSUME_PASSIVELY"
 
 
@@ -73,8 +73,8 @@ def member_ids(group: str) -> Request:
     return request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group)
 
 
-def ids(answer: Answer) -> list[str]:
-    """Ids of the members; none if the group has none. Raises Refused, Malformed."""
+def ids(answer: Response) -> list[str]:
+    """Ids of the members; none if the group has none. Raises BrokerRefused, BadFormat."""
     if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
         return []
     return bodies.names(answer.expect(), "consumerIdList")
@@ -90,7 +90,7 @@ def producers(group: str) -> Request:
     return request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup=group)
 
 
-class Connection(NamedTuple):
+class ConnectedClient(NamedTuple):
     """A client that a broker knows."""
 
     client_id: str
@@ -99,15 +99,15 @@ class Connection(NamedTuple):
     version: int
 
 
-def connections(answer: Answer) -> list[Connection]:
-    """None if nobody is there. Raises Refused, Malformed."""
+def connections(answer: Response) -> list[ConnectedClient]:
+    """None if nobody is there. Raises BrokerRefused, BadFormat."""
     if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
         return []
     found = bodies.members(answer.expect()).get("connectionSet") or []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise Malformed("connectionSet of the answer is no list of objects")
+        raise BadFormat("connectionSet of the answer is no list of objects")
     return [
-        Connection(
+        ConnectedClient(
             str(each.get("clientId", "")),
             str(each.get("clientAddr", "")),
             str(each.get("language", "")),
@@ -132,7 +132,7 @@ def consume_directly(group: str, client_id: str, topic: str, message_id: str, br
     )  # fmt: skip
 
 
-class Queue(NamedTuple):
+class BrokerQueue(NamedTuple):
     """A queue as brokers name it."""
 
     topic: str
@@ -140,25 +140,25 @@ class Queue(NamedTuple):
     queue_id: int
 
 
-def lock_queues(group: str, client_id: str, queues: Iterable[Queue]) -> Request:
+def lock_queues(group: str, client_id: str, queues: Iterable[BrokerQueue]) -> Request:
     """For 60 s, in this broker's memory. Answered by `locked`."""
     return Request(RequestCode.LOCK_BATCH_MQ, {}, _queues(group, client_id, queues))
 
 
-def unlock_queues(group: str, client_id: str, queues: Iterable[Queue]) -> Request:
+def unlock_queues(group: str, client_id: str, queues: Iterable[BrokerQueue]) -> Request:
     """Gives locks back."""
     return Request(RequestCode.UNLOCK_BATCH_MQ, {}, _queues(group, client_id, queues))
 
 
-def locked(answer: Answer) -> set[Queue]:
-    """The queues that are locked for the client now. Raises Refused, Malformed."""
+def locked(answer: Response) -> set[BrokerQueue]:
+    """The queues that are locked for the client now. Raises BrokerRefused, BadFormat."""
     found = bodies.members(answer.expect()).get("lockOKMQSet") or []
     try:
-        return {Queue(str(each["topic"]), str(each["brokerName"]), int(each["queueId"])) for each in found}
+        return {BrokerQueue(str(each["topic"]), str(each["brokerName"]), int(each["queueId"])) for each in found}
     except (KeyError, TypeError, ValueError):
-        raise Malformed("lockOKMQSet of the answer has another form") from None
+        raise BadFormat("lockOKMQSet of the answer has another form") from None
 
 
-def _queues(group: str, client_id: str, queues: Iterable[Queue]) -> bytes:
+def _queues(group: str, client_id: str, queues: Iterable[BrokerQueue]) -> bytes:
     named = [{"topic": each.topic, "brokerName": each.broker, "queueId": each.queue_id} for each in queues]
     return bodies.write({"consumerGroup": group, "clientId": client_id, "mqSet": named, "onlyThisBroker": True})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from popmq_remoting.codes import RequestCode
 from popmq_remoting.requests import bodies
-from popmq_remoting.wire.command import Answer, Request, request
+from popmq_remoting.wire.command import Request, Response, request
 
 
 def route(topic: str) -> Request:
@@ -30,8 +30,8 @@ def topics_of_cluster(cluster: str) -> Request:
     return request(RequestCode.GET_TOPICS_BY_CLUSTER, cluster=cluster)
 
 
-def topics(answer: Answer) -> list[str]:
-    """Names of topics. Raises Malformed, Refused."""
+def topics(answer: Response) -> list[str]:
+    """Names of topics. Raises BadFormat, BrokerRefused."""
     return bodies.names(answer.expect(), "topicList")
 
 

@@ -10,9 +10,9 @@ from popmq_remoting.codes import RequestCode, ResponseCode
 from popmq_remoting.messages import stored
 from popmq_remoting.messages.stored import StoredMessage
 from popmq_remoting.pops import acks, infos
-from popmq_remoting.pops.acks import Ack
+from popmq_remoting.pops.acks import PopAck
 from popmq_remoting.pops.handles import PopHandle
-from popmq_remoting.wire.command import Answer, Request, request
+from popmq_remoting.wire.command import Request, Response, request
 
 #: Messages of one pop.
 MESSAGES_MAX = 32
@@ -21,7 +21,7 @@ EMPTY = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)
 
 
 @dataclass(frozen=True)
-class Pop:
+class BrokerPop:
     """`queue_id` -1: all queues of the broker. `from_start`: a new group begins with the first message, not the last.
 
     `born_ms`: BrokerClock.pop_born_ms. `filter_type`: "TAG" or "SQL92"; tags are compared by hash, so compare again.
@@ -45,12 +45,12 @@ class Pop:
 class PopAnswer(NamedTuple):
     """What a pop took; `rest`: messages that are left in the queues that it looked at."""
 
-    rows: list[infos.Popped]
+    rows: list[infos.PoppedMessage]
     pop_ms: int
     rest: int
 
 
-def pop(asked: Pop) -> Request:
+def pop(asked: BrokerPop) -> Request:
     """Answered by `popped`."""
     return request(
         RequestCode.POP_MESSAGE,
@@ -70,13 +70,13 @@ def pop(asked: Pop) -> Request:
     )
 
 
-def popped(answer: Answer, broker: str) -> PopAnswer:
-    """The messages with their handles; none if there is none. Raises Refused, Malformed."""
+def popped(answer: Response, broker: str) -> PopAnswer:
+    """The messages with their handles; none if there is none. Raises BrokerRefused, BadFormat."""
     if answer.code in EMPTY:
         return PopAnswer([], answer.number("popTime", 0), answer.number("restNum", 0))
     answer.expect()
     fields = answer.fields
-    said = infos.Infos(
+    said = infos.PopInfos(
         broker,
         answer.number("popTime"),
         answer.number("invisibleTime"),
@@ -101,8 +101,8 @@ def ack(topic: str, group: str, handle: PopHandle) -> Request:
     )
 
 
-def batch_ack(broker: str, group: str, many: Iterable[Ack]) -> Request:
-    """Many messages of a broker, which stores one record. Since 5.1.3; asks for no rights. Raises Malformed."""
+def batch_ack(broker: str, group: str, many: Iterable[PopAck]) -> Request:
+    """Many messages of a broker, which stores one record. Since 5.1.3; asks for no rights. Raises BadFormat."""
     return Request(RequestCode.BATCH_ACK_MESSAGE, {}, acks.batch_body(broker, group, many))
 
 
@@ -120,8 +120,8 @@ def change(topic: str, group: str, handle: PopHandle, invisible_ms: int) -> Requ
     )
 
 
-def changed(answer: Answer, handle: PopHandle) -> PopHandle | None:
-    """The handle from now on; None: an ordered delivery that is over already. Raises Refused, Malformed."""
+def changed(answer: Response, handle: PopHandle) -> PopHandle | None:
+    """The handle from now on; None: an ordered delivery that is over already. Raises BrokerRefused, BadFormat."""
     answer.expect()
     pop_ms = answer.number("popTime", 0)
     if not pop_ms:
@@ -144,13 +144,13 @@ def notification(
     )
 
 
-def has_messages(answer: Answer) -> bool:
-    """Raises Refused; with POLLING_FULL if the broker parks no more."""
+def has_messages(answer: Response) -> bool:
+    """Raises BrokerRefused; with POLLING_FULL if the broker parks no more."""
     if answer.code in EMPTY:
         return False
     answer.expect()
     if answer.fields.get("pollingFull") == "true":
-        Answer(ResponseCode.POLLING_FULL, "too many requests are parked").expect()
+        Response(ResponseCode.POLLING_FULL, "too many requests are parked").expect()
     return answer.fields.get("hasMsg") == "true"
 
 
@@ -161,7 +161,7 @@ def peek(topic: str, group: str, messages_max: int, queue_id: int = -1) -> Reque
     )
 
 
-def messages(answer: Answer) -> list[StoredMessage]:
-    """Those of the body; none if there is none. Raises Refused, Malformed."""
+def messages(answer: Response) -> list[StoredMessage]:
+    """Those of the body; none if there is none. Raises BrokerRefused, BadFormat."""
     none = (*EMPTY, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.QUERY_NOT_FOUND)
     return [] if answer.code in none else stored.read_all(answer.expect().body)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from popmq_remoting.codes import PullFlag, RequestCode, ResponseCode
 from popmq_remoting.messages import stored
 from popmq_remoting.messages.stored import StoredMessage
-from popmq_remoting.wire.command import Answer, Request, request
+from popmq_remoting.wire.command import Request, Response, request
 
 #: Codes of a pull that have numbers of the queue with them.
 PULLED = (
@@ -20,7 +20,7 @@ PULLED = (
 
 
 @dataclass(frozen=True)
-class Pull:
+class BrokerPull:
     """`wait_ms` above 0: parked until there are messages. `filter_type`: "TAG" or "SQL92"."""
 
     topic: str
@@ -34,7 +34,7 @@ class Pull:
     bytes_max: int | None = None
 
 
-class Pulled(NamedTuple):
+class PulledQueue(NamedTuple):
     """What a queue holds at an offset. `better_broker_id`: which replica to ask next."""
 
     code: int
@@ -45,7 +45,7 @@ class Pulled(NamedTuple):
     better_broker_id: int
 
 
-def pull(asked: Pull) -> Request:
+def pull(asked: BrokerPull) -> Request:
     """Answered by `pulled`. It carries its filter, so no heartbeat is needed; the group must exist."""
     flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if asked.wait_ms else 0)
     return request(
@@ -65,10 +65,10 @@ def pull(asked: Pull) -> Request:
     )
 
 
-def pulled(answer: Answer) -> Pulled:
-    """Raises Refused, Malformed."""
+def pulled(answer: Response) -> PulledQueue:
+    """Raises BrokerRefused, BadFormat."""
     answer.expect(*PULLED)
-    return Pulled(
+    return PulledQueue(
         answer.code,
         stored.read_all(answer.body) if answer.code == ResponseCode.SUCCESS else [],
         answer.number("nextBeginOffset"),

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from popmq_remoting.codes import RequestCode, ResponseCode, SysFlag
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import batch, properties, stored
 from popmq_remoting.messages.stored import StoredMessage
 from popmq_remoting.names import DEFAULT_TOPIC
-from popmq_remoting.wire.command import Answer, Request, request
+from popmq_remoting.wire.command import Request, Response, request
 
 #: What a send's answer says about a message that is stored here: also not flushed, or not on a replica, in time.
 STORED = (
@@ -23,7 +23,7 @@ STORED = (
 
 
 @dataclass(frozen=True)
-class Target:
+class SendTarget:
     """Where a send goes. `queue_id` below 0: the broker chooses."""
 
     topic: str
@@ -32,7 +32,7 @@ class Target:
     broker: str | None = None
 
 
-class Sent(NamedTuple):
+class SendOutcome(NamedTuple):
     """Where a message is. The offset ids of a batch are in its order, and its offsets follow each other."""
 
     code: int
@@ -44,26 +44,26 @@ class Sent(NamedTuple):
 
 
 def send(
-    target: Target,
+    target: SendTarget,
     body: bytes,
     own: Mapping[str, str],
     born_ms: int,
     sys_flag: int = 0,
     reconsume_times: int | None = None,
 ) -> Request:
-    """One message with these properties. Raises Malformed for properties that do not fit."""
+    """One message with these properties. Raises BadFormat for properties that do not fit."""
     if own.get("TRAN_MSG") == "true":
         sys_flag |= SysFlag.PREPARED
     return _send(RequestCode.SEND_MESSAGE_V2, target, body, properties.write(own), born_ms, sys_flag, reconsume_times)
 
 
-def send_batch(target: Target, entries: Sequence[batch.Entry], born_ms: int) -> Request:
-    """Messages for one queue, 4 MiB at most; one code answers for all. Raises Malformed."""
+def send_batch(target: SendTarget, entries: Sequence[batch.Entry], born_ms: int) -> Request:
+    """Messages for one queue, 4 MiB at most; one code answers for all. Raises BadFormat."""
     return _send(RequestCode.SEND_BATCH_MESSAGE, target, batch.write(entries), "", born_ms, 0, None)
 
 
 def _send(
-    code: int, target: Target, body: bytes, text: str, born_ms: int, sys_flag: int, reconsume_times: int | None
+    code: int, target: SendTarget, body: bytes, text: str, born_ms: int, sys_flag: int, reconsume_times: int | None
 ) -> Request:
     """The header's names are single letters, which saves brokers time."""
     return request(
@@ -85,10 +85,10 @@ def _send(
     )
 
 
-def sent(answer: Answer) -> Sent:
-    """Raises Refused for codes that do not mean stored, Malformed."""
+def sent(answer: Response) -> SendOutcome:
+    """Raises BrokerRefused for codes that do not mean stored, BadFormat."""
     answer.expect(*STORED)
-    return Sent(
+    return SendOutcome(
         answer.code,
         answer.text("msgId").split(","),
         answer.number("queueId"),
@@ -103,7 +103,7 @@ def recall(topic: str, handle: str, group: str) -> Request:
     return request(RequestCode.RECALL_MESSAGE, topic=topic, recallHandle=handle, producerGroup=group)
 
 
-class HalfMessage(NamedTuple):
+class HalfPlace(NamedTuple):
     """Where the half message of a transaction is."""
 
     topic: str
@@ -114,7 +114,7 @@ class HalfMessage(NamedTuple):
     commit_log_offset: int
 
 
-def end_transaction(half: HalfMessage, commit: bool, from_check: bool) -> Request:
+def end_transaction(half: HalfPlace, commit: bool, from_check: bool) -> Request:
     """Not idempotent: two commits deliver twice, also of a transaction that was rolled back."""
     return request(
         RequestCode.END_TRANSACTION,
@@ -129,22 +129,22 @@ def end_transaction(half: HalfMessage, commit: bool, from_check: bool) -> Reques
     )
 
 
-class Check(NamedTuple):
+class CheckBack(NamedTuple):
     """A broker asks how a transaction ended (39): any client that named the group in a heartbeat may answer."""
 
-    half: HalfMessage
+    half: HalfPlace
     message: StoredMessage
 
 
-def check(asked: Request) -> Check:
-    """Raises Malformed."""
+def check(asked: Request) -> CheckBack:
+    """Raises BadFormat."""
     messages = stored.read_all(asked.body)
     if len(messages) != 1:
-        raise Malformed(f"a check of a transaction with {len(messages)} messages")
+        raise BadFormat(f"a check of a transaction with {len(messages)} messages")
     own = properties.read(messages[0].properties)
-    fields = Answer(0, "", asked.fields)
-    return Check(
-        HalfMessage(
+    fields = Response(0, "", asked.fields)
+    return CheckBack(
+        HalfPlace(
             fields.fields.get("topic") or messages[0].topic,
             own.get("PGROUP", ""),
             fields.fields.get("msgId", ""),

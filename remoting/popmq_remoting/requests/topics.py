@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from popmq_remoting.codes import Permission, RequestCode
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.names import DEFAULT_TOPIC
 from popmq_remoting.requests import bodies
-from popmq_remoting.wire.command import Answer, Request, request
+from popmq_remoting.wire.command import Request, Response, request
 
 READ_WRITE = Permission.READ | Permission.WRITE
 
@@ -49,15 +49,15 @@ def get_topic(topic: str) -> Request:
     return request(RequestCode.GET_TOPIC_CONFIG, topic=topic)
 
 
-def topic_config(answer: Answer) -> TopicConfig:
-    """Raises Malformed, Refused."""
+def topic_config(answer: Response) -> TopicConfig:
+    """Raises BadFormat, BrokerRefused."""
     found = bodies.members(answer.expect())
     name = found.get("topicName")
     if not isinstance(name, str):
-        raise Malformed("the topic's settings have no name")
+        raise BadFormat("the topic's settings have no name")
     attributes = found.get("attributes") or {}
     if not isinstance(attributes, dict):
-        raise Malformed("the topic's attributes are no JSON object")
+        raise BadFormat("the topic's attributes are no JSON object")
     return TopicConfig(
         name,
         bodies.number(found, "readQueueNums"),
@@ -77,15 +77,15 @@ def topic_stats(topic: str) -> Request:
     return request(RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
 
 
-def queue_table(answer: Answer) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """The offsetTable of 202, 208 and 222 by topic, broker and queue. Raises Malformed, Refused."""
+def queue_table(answer: Response) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The offsetTable of 202, 208 and 222 by topic, broker and queue. Raises BadFormat, BrokerRefused."""
     found = {}
     for key, value in bodies.table(answer.expect(), "offsetTable").items():
         try:
             queue = json.loads(key)
             found[str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"])] = value
         except (ValueError, KeyError, TypeError):
-            raise Malformed(f"{key[:80]!r} is no queue") from None
+            raise BadFormat(f"{key[:80]!r} is no queue") from None
     return found
 
 
@@ -99,8 +99,8 @@ def broker_config() -> Request:
     return request(RequestCode.GET_BROKER_CONFIG)
 
 
-def properties_of(answer: Answer) -> dict[str, str]:
-    """The lines `name=value` of the body. Raises Refused."""
+def properties_of(answer: Response) -> dict[str, str]:
+    """The lines `name=value` of the body. Raises BrokerRefused."""
     lines = answer.expect().body.decode("utf-8", "replace").splitlines()
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {name.strip(): value.strip() for name, mark, value in pairs if mark}

@@ -16,17 +16,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from popmq_remoting.codes import ResponseCode
-from popmq_remoting.connection.limits import Limits
+from popmq_remoting.connection.limits import PeerLimits
 from popmq_remoting.connection.link import OnRequest
 from popmq_remoting.connection.peer import Access, Peer, PeerNumbers
-from popmq_remoting.connection.tls import Tls
+from popmq_remoting.connection.tls import ClusterTls
 from popmq_remoting.errors import RemotingError, Unreachable
 from popmq_remoting.requests import members, name_server
 from popmq_remoting.routing.broker_clock import BrokerClock
 from popmq_remoting.routing.name_servers import NameServers
 from popmq_remoting.routing.route import MASTER, Route, read_cluster, read_route
 from popmq_remoting.routing.route_memory import RouteMemory
-from popmq_remoting.wire.command import Answer, Request
+from popmq_remoting.wire.command import Request, Response
 from popmq_remoting.wire.signature import Credentials
 
 #: Purposes of connections. Long polls have one of their own, so that no other answer waits behind theirs.
@@ -40,14 +40,14 @@ _ALL = ""
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClusterSettings:
     """`name_servers`: host:port of each. `client_id` names this process to brokers."""
 
     name_servers: Sequence[str]
     client_id: str
     credentials: Credentials | None = None
-    tls: Tls = field(default_factory=Tls)
-    limits: Limits = field(default_factory=Limits)
+    tls: ClusterTls = field(default_factory=ClusterTls)
+    limits: PeerLimits = field(default_factory=PeerLimits)
 
 
 def _wall_ms() -> int:
@@ -62,13 +62,13 @@ class Cluster:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClusterSettings,
         on_request: OnRequest | None = None,
         heartbeat: Callable[[], Request] | None = None,
         now_ms: Callable[[], int] = _wall_ms,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Raises Malformed for an address, OSError for a file of TLS."""
+        """Raises BadFormat for an address, OSError for a file of TLS."""
         self._access = Access(settings.limits, settings.tls.context(), settings.tls.server_name, settings.credentials)
         self._on_request = on_request
         self._client_id = settings.client_id
@@ -156,7 +156,7 @@ class Cluster:
 
     async def call(
         self, broker: str, request: Request, until_s: float, purpose: str = CALLS, broker_id: int = MASTER
-    ) -> Answer:
+    ) -> Response:
         """What the broker answered. Raises RemotingError as Peer.call, Unreachable if its address is not known."""
         peer = self.peer(await self.address(broker, until_s, broker_id), purpose)
         try:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from popmq_remoting.codes import ResponseCode
 from popmq_remoting.connection.peer import Peer
-from popmq_remoting.errors import Late, RemotingError, Unreachable
-from popmq_remoting.wire.command import Answer, Request
+from popmq_remoting.errors import DeadlineOver, RemotingError, Unreachable
+from popmq_remoting.wire.command import Request, Response
 
 #: At least so long for one of them, if the deadline allows it.
 _SHARE_S = 0.5
@@ -27,9 +27,9 @@ class NameServers:
         self._peers = list(peers)
         self._first = 0
 
-    async def ask(self, request: Request, until_s: float) -> Answer:
+    async def ask(self, request: Request, until_s: float) -> Response:
         """The first answer 0; else that there is none, if one says so; else another code. Raises the last error."""
-        answers: list[Answer] = []
+        answers: list[Response] = []
         error: RemotingError = Unreachable("there are no name servers")
         for tried in range(len(self._peers)):
             index = (self._first + tried) % len(self._peers)
@@ -46,7 +46,7 @@ class NameServers:
             raise error
         return min(answers, key=lambda answer: answer.code not in _UNKNOWN)
 
-    async def tell_all(self, request: Request, until_s: float) -> dict[str, Answer | RemotingError]:
+    async def tell_all(self, request: Request, until_s: float) -> dict[str, Response | RemotingError]:
         """What each of them answered, by address."""
         outcomes = await asyncio.gather(*(self._told(peer, request, until_s) for peer in self._peers))
         return {peer.address: outcome for peer, outcome in zip(self._peers, outcomes, strict=True)}
@@ -55,20 +55,20 @@ class NameServers:
         """Ends the connections."""
         await asyncio.gather(*(peer.close() for peer in self._peers))
 
-    async def _once(self, peer: Peer, request: Request, until_s: float, left: int) -> Answer:
+    async def _once(self, peer: Peer, request: Request, until_s: float, left: int) -> Response:
         """An answer within this server's share of the time. The request only reads, so a lost one is repeated."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= until_s:
-            raise Late("no name server answered before the deadline", maybe_done=False)
+            raise DeadlineOver("no name server answered before the deadline", maybe_done=False)
         share_s = min(until_s, now_s + max(_SHARE_S, (until_s - now_s) / left))
         try:
             return await peer.call(request, share_s)
         except RemotingError as error:
-            if not error.maybe_done or isinstance(error, Late):
+            if not error.maybe_done or isinstance(error, DeadlineOver):
                 raise
             return await peer.call(request, share_s)
 
-    async def _told(self, peer: Peer, request: Request, until_s: float) -> Answer | RemotingError:
+    async def _told(self, peer: Peer, request: Request, until_s: float) -> Response | RemotingError:
         try:
             return await peer.call(request, until_s)
         except RemotingError as error:

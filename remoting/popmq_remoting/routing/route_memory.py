@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from popmq_remoting.routing.route import Broker, Queues, Route
+from popmq_remoting.routing.route import BrokerAddresses, Route, TopicQueues
 
 #: An answer that says less is believed after so long.
 SHRINK_S = 30.0
@@ -126,11 +126,11 @@ def joined(known: Route, answer: Route) -> Route:
     queues = dict(known.queues)
     for name, now in answer.queues.items():
         before = queues.get(name, now)
-        queues[name] = Queues(
+        queues[name] = TopicQueues(
             max(before.read, now.read), max(before.write, now.write), before.permission | now.permission
         )
     brokers = dict(known.brokers)
     for name, broker in answer.brokers.items():
         earlier = brokers[name].addresses if name in brokers else {}
-        brokers[name] = Broker(broker.cluster, {**earlier, **broker.addresses})
+        brokers[name] = BrokerAddresses(broker.cluster, {**earlier, **broker.addresses})
     return Route(queues, brokers, answer.is_static)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from popmq_remoting.codes import HeaderFlag
-from popmq_remoting.errors import Malformed, Refused
+from popmq_remoting.errors import BadFormat, BrokerRefused
 
 Fields = Mapping[str, str]
 NO_FIELDS: Fields = MappingProxyType({})
@@ -22,7 +22,7 @@ class Request(NamedTuple):
     body: bytes = b""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What came back; its code may be any."""
 
     code: int
@@ -30,21 +30,21 @@ class Answer(NamedTuple):
     fields: Fields = NO_FIELDS
     body: bytes = b""
 
-    def expect(self, *codes: int) -> Answer:
-        """Itself. Raises Refused unless its code is one of these; without any, unless it is 0."""
+    def expect(self, *codes: int) -> Response:
+        """Itself. Raises BrokerRefused unless its code is one of these; without any, unless it is 0."""
         if self.code in (codes or (0,)):
             return self
-        raise Refused(self.code, self.remark)
+        raise BrokerRefused(self.code, self.remark)
 
     def text(self, name: str) -> str:
-        """A field. Raises Malformed if it is missing."""
+        """A field. Raises BadFormat if it is missing."""
         value = self.fields.get(name)
         if value is None:
-            raise Malformed(f"the answer has no field {name}")
+            raise BadFormat(f"the answer has no field {name}")
         return value
 
     def number(self, name: str, default: int | None = None) -> int:
-        """A field that is a whole number. Raises Malformed if it is none, or missing without a default."""
+        """A field that is a whole number. Raises BadFormat if it is none, or missing without a default."""
         if default is not None and name not in self.fields:
             return default
         return whole_number(self.text(name), name)
@@ -77,9 +77,9 @@ class Command:
         """What it asks for."""
         return Request(self.code, self.fields, self.body)
 
-    def answer(self) -> Answer:
+    def answer(self) -> Response:
         """What it says."""
-        return Answer(self.code, self.remark, self.fields, self.body)
+        return Response(self.code, self.remark, self.fields, self.body)
 
 
 def request(code: int, body: bytes = b"", /, **values: str | int | bool | None) -> Request:
@@ -93,13 +93,13 @@ def texts(values: Mapping[str, str | int | bool | None]) -> dict[str, str]:
 
 
 def whole_number(text: str, name: str) -> int:
-    """The number that a text is. Raises Malformed; longer ones than a Java long are none."""
+    """The number that a text is. Raises BadFormat; longer ones than a Java long are none."""
     try:
         if len(text) > 20:
             raise ValueError
         return int(text)
     except ValueError:
-        raise Malformed(f"{name} is {text[:40]!r}, not a whole number") from None
+        raise BadFormat(f"{name} is {text[:40]!r}, not a whole number") from None
 
 
 def _text(value: str | int | bool | None) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.wire import header
 from popmq_remoting.wire.command import Command, Fields
 
@@ -23,15 +23,15 @@ _HEADER_BYTES_MAX = (1 << 24) - 1
 
 
 def write(code: int, opaque: int, flag: int, fields: Fields, body: bytes, remark: str = "") -> bytes:
-    """The frame of a command. Raises Malformed if it is too large."""
+    """The frame of a command. Raises BadFormat if it is too large."""
     head = header.write_json(code, opaque, flag, fields, remark)
     total = 4 + len(head) + len(body)
     if total + 4 > FRAME_BYTES_MAX or len(head) > _HEADER_BYTES_MAX:
-        raise Malformed(f"a frame of {total + 4} bytes, at most {FRAME_BYTES_MAX}")
+        raise BadFormat(f"a frame of {total + 4} bytes, at most {FRAME_BYTES_MAX}")
     return b"".join((_LENGTHS.pack(total, len(head)), head, body))
 
 
-class FrameReader:
+class CommandReader:
     """Finds commands in bytes that arrive in pieces. Holds one frame at most, which grows as its bytes arrive."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class FrameReader:
         return bool(self._rest)
 
     def feed(self, data: bytes) -> Iterator[Command]:
-        """The commands that are complete with these bytes. Raises Malformed behind those before the damage."""
+        """The commands that are complete with these bytes. Raises BadFormat behind those before the damage."""
         self._rest += data
         at = 0
         try:
@@ -51,7 +51,7 @@ class FrameReader:
                 total, word = _LENGTHS.unpack_from(self._rest, at)
                 head = word & _HEADER_BYTES_MAX
                 if total + 4 > FRAME_BYTES_MAX or head + 4 > total:
-                    raise Malformed(f"a frame of {total} bytes with a header of {head}")
+                    raise BadFormat(f"a frame of {total} bytes with a header of {head}")
                 end = at + 4 + total
                 if len(self._rest) < end:
                     return

@@ -15,7 +15,7 @@ import struct
 from typing import Any
 
 from popmq_remoting.codes import VERSION, Language
-from popmq_remoting.errors import Malformed
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.wire.command import Command, Fields
 
 #: Encodings: the top byte of a header's length.
@@ -42,24 +42,24 @@ def write_json(code: int, opaque: int, flag: int, fields: Fields, remark: str = 
 
 
 def read(encoding: int, raw: bytes) -> Command:
-    """A command without its body. Raises Malformed."""
+    """A command without its body. Raises BadFormat."""
     if encoding == JSON:
         return _read_json(raw)
     if encoding == BINARY:
         return _read_binary(raw)
-    raise Malformed(f"{encoding} is no encoding of a header")
+    raise BadFormat(f"{encoding} is no encoding of a header")
 
 
 def _read_json(raw: bytes) -> Command:
     try:
         header = json.loads(raw)
     except (ValueError, RecursionError):
-        raise Malformed(f"a header that is no JSON: {raw[:40]!r}") from None
+        raise BadFormat(f"a header that is no JSON: {raw[:40]!r}") from None
     if not isinstance(header, dict):
-        raise Malformed("a header that is no JSON object")
+        raise BadFormat("a header that is no JSON object")
     remark, fields = header.get("remark"), header.get("extFields")
     if remark is not None and not isinstance(remark, str):
-        raise Malformed("the header's remark is no text")
+        raise BadFormat("the header's remark is no text")
     return Command(
         code=_int(header, "code"),
         opaque=_int(header, "opaque"),
@@ -73,14 +73,14 @@ def _read_json(raw: bytes) -> Command:
 def _int(header: dict[str, Any], name: str) -> int:
     value = header.get(name, 0)
     if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
-        raise Malformed(f"the header's {name} is no 32-bit number")
+        raise BadFormat(f"the header's {name} is no 32-bit number")
     return value
 
 
 def _texts(fields: Any) -> dict[str, str]:
     """The fields as text. Brokers write texts; what another server writes as a number or truth is read as well."""
     if not isinstance(fields, dict):
-        raise Malformed("the header's extFields are no JSON object")
+        raise BadFormat("the header's extFields are no JSON object")
     found = {}
     for name, value in fields.items():
         if type(value) is str:
@@ -88,7 +88,7 @@ def _texts(fields: Any) -> dict[str, str]:
         elif isinstance(value, bool | int | float):
             found[name] = json.dumps(value)
         elif value is not None:
-            raise Malformed(f"the field {name!r} is no text")
+            raise BadFormat(f"the field {name!r} is no text")
     return found
 
 
@@ -99,12 +99,12 @@ def _read_binary(raw: bytes) -> Command:
         (length,) = struct.unpack_from(">i", raw, at)
         fields, at = _cut(raw, at + 4, length)
         if at != len(raw):
-            raise Malformed("a binary header has bytes behind its fields")
+            raise BadFormat("a binary header has bytes behind its fields")
         return Command(code, opaque, flag, remark.decode(), _binary_fields(fields), version=version, binary=True)
     except struct.error:
-        raise Malformed("a binary header ends too early") from None
+        raise BadFormat("a binary header ends too early") from None
     except UnicodeDecodeError:
-        raise Malformed("a binary header has text that is no UTF-8") from None
+        raise BadFormat("a binary header has text that is no UTF-8") from None
 
 
 def _binary_fields(raw: bytes) -> dict[str, str]:
@@ -122,5 +122,5 @@ def _cut(raw: bytes, at: int, length: int) -> tuple[bytes, int]:
     """So many bytes, and the place behind them."""
     end = at + length
     if length < 0 or end > len(raw):
-        raise Malformed("a length in a binary header leads past its end")
+        raise BadFormat("a length in a binary header leads past its end")
     return raw[at:end], end
