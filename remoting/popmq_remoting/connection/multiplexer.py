@@ -91,7 +91,7 @@ class Multiplexer:
                 self.unmatched += 1
             else:
                 self.forget(command.opaque)
-                pending.done(command.answer())
+                pending.done(command.response())
 
     def take(self) -> bytes:
         """All bytes that were written since the last time."""

@@ -42,7 +42,7 @@ class BrokerPop:
     broker: str | None = None
 
 
-class PopAnswer(NamedTuple):
+class PopOutcome(NamedTuple):
     """What a pop took; `rest`: messages that are left in the queues that it looked at."""
 
     rows: list[infos.PoppedMessage]
@@ -70,10 +70,10 @@ def pop(asked: BrokerPop) -> Request:
     )
 
 
-def popped(answer: Response, broker: str) -> PopAnswer:
+def popped(answer: Response, broker: str) -> PopOutcome:
     """The messages with their handles; none if there is none. Raises BrokerRefused, BadFormat."""
     if answer.code in EMPTY:
-        return PopAnswer([], answer.number("popTime", 0), answer.number("restNum", 0))
+        return PopOutcome([], answer.number("popTime", 0), answer.number("restNum", 0))
     answer.expect()
     fields = answer.fields
     said = infos.PopInfos(
@@ -85,7 +85,7 @@ def popped(answer: Response, broker: str) -> PopAnswer:
         infos.read_offsets(fields.get("msgOffsetInfo", "")),
         infos.read_starts(fields.get("orderCountInfo", "")),
     )
-    return PopAnswer(infos.popped(stored.read_all(answer.body), said), said.pop_ms, answer.number("restNum", 0))
+    return PopOutcome(infos.popped(stored.read_all(answer.body), said), said.pop_ms, answer.number("restNum", 0))
 
 
 def ack(topic: str, group: str, handle: PopHandle) -> Request:

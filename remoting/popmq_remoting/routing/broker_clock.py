@@ -41,7 +41,7 @@ class BrokerClock:
             self._ahead_ms.append(broker_ms - (asked_ms + now_ms) // 2)
 
     def forget(self) -> None:
-        """The broker was connected anew: it may run on another machine."""
+        """The broker runs on another machine now."""
         self._ahead_ms.clear()
 
     def now_ms(self) -> int:

@@ -143,8 +143,14 @@ class Cluster:
             found = read_route(answer.body) if topic else read_cluster(answer.body)
         route = self._memory.learn(topic, found, self._loop.time())
         for name, broker in (route.brokers if route else {}).items():
-            self._addresses[name] = dict(broker.addresses)
+            self._moved(name, dict(broker.addresses))
         return route
+
+    def _moved(self, name: str, addresses: dict[int, str]) -> None:
+        """Another master has another clock."""
+        if name in self._clocks and self._addresses.get(name, {}).get(MASTER) != addresses.get(MASTER):
+            self._clocks[name].forget()
+        self._addresses[name] = addresses
 
     def _asked(self, topic: str, task: asyncio.Task[Route | None]) -> None:
         del self._asking[topic]
@@ -191,7 +197,7 @@ class Cluster:
             await peer.close()
 
     def clock(self, broker: str) -> BrokerClock:
-        """The clock of a broker's master."""
+        """The clock of a broker's master; learnt anew when its address changes."""
         clock = self._clocks.get(broker)
         if clock is None:
             clock = self._clocks[broker] = BrokerClock(self._now_ms)

@@ -77,7 +77,7 @@ class Command:
         """What it asks for."""
         return Request(self.code, self.fields, self.body)
 
-    def answer(self) -> Response:
+    def response(self) -> Response:
         """What it says."""
         return Response(self.code, self.remark, self.fields, self.body)
 

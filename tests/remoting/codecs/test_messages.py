@@ -132,7 +132,7 @@ def test_a_batch_that_brokers_refuse_is_refused_here() -> None:
         batch.write([Entry(b"", "x" * 40_000)])
 
 
-@pytest.mark.parametrize("packed", [zlib.compress(b"hello" * 9), gzip.compress(b"hello" * 9)])
+@pytest.mark.parametrize("packed", [zlib.compress(b"hello" * 9), gzip.compress(b"hello" * 9)], ids=["zlib", "gzip"])
 def test_bodies_by_zlib_and_gzip_are_unpacked(packed: bytes) -> None:
     assert compression.unpacked(1, packed, 45) == b"hello" * 9
     assert compression.unpacked(0, packed, 45) == packed

@@ -1,0 +1,315 @@
+"""A broker: administration, sends, pulls, offsets, transactions and clients; pops.py has the leases."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from popmq_remoting.codes import RequestCode, ResponseCode, SysFlag
+from popmq_remoting.wire.command import Request, Response
+from tests.remoting.fake.log import Log, Record
+from tests.remoting.fake.pops import Pops
+from tests.remoting.fake.server import Client, FakeServer, Handler, ok
+
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+#: Our time 0, in ms since 1970.
+EPOCH_MS = 1_700_000_000_000
+
+
+def loop_ms() -> int:
+    """The event loop's time as time of day."""
+    return EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
+
+
+class FakeBroker(FakeServer):
+    """`skew_ms`: how far its clock is ahead. `version`: what it says about itself."""
+
+    def __init__(
+        self,
+        name: str,
+        secrets: Mapping[str, str] | None = None,
+        skew_ms: int = 0,
+        version: str = "V5_3_3",
+        now_ms: Callable[[], int] = loop_ms,
+    ) -> None:
+        self.name = name
+        self.log = Log(lambda: now_ms() + skew_ms)
+        self.pops = Pops(self.log, name, acl=bool(secrets))
+        self.version = version
+        self.settings: dict[str, str] = {"brokerName": name, "autoCreateTopicEnable": "false"}
+        #: (client id, groups) of each heartbeat's connection.
+        self.members: dict[Client, dict[str, Any]] = {}
+        self.modes: dict[str, dict[str, dict[str, Any]]] = {}
+        self.locks: dict[tuple[str, str, int], str] = {}
+        #: Half messages by their offset in the half queue, and what ended them.
+        self.halves: dict[int, Record] = {}
+        super().__init__(self._table(), secrets)
+
+    def _table(self) -> dict[int, Handler]:
+        return {
+            **self.pops.handlers,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
+            RequestCode.GET_TOPIC_CONFIG: self._get_topic,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
+            RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
+            RequestCode.GET_BROKER_CONFIG: self._config,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._create_group,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._groups,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
+            RequestCode.GET_CONSUME_STATS: self._group_stats,
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
+            RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.GET_MIN_OFFSET: lambda client, request: ok(offset=0),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_at,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send_batch,
+            RequestCode.END_TRANSACTION: self._end,
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.QUERY_MESSAGE: self._query,
+            RequestCode.VIEW_MESSAGE_BY_ID: self._view,
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._member_ids,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._get_modes,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+        }
+
+    # ── Administration ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _create_topic(self, client: Client, request: Request) -> Response:
+        fields = request.fields
+        pairs = (each.removeprefix("+").partition("=") for each in fields.get("attributes", "").split(",") if each)
+        queues = max(int(fields["readQueueNums"]), int(fields["writeQueueNums"]))
+        self.log.create(fields["topic"], queues, int(fields["perm"]), {name: value for name, _, value in pairs})
+        return ok()
+
+    def _get_topic(self, client: Client, request: Request) -> Response:
+        topic = self.log.topics.get(request.fields["topic"])
+        if topic is None:
+            return Response(ResponseCode.TOPIC_NOT_EXIST, "No topic in this broker.")
+        numbers = {"readQueueNums": len(topic.queues), "writeQueueNums": len(topic.queues), "perm": topic.perm}
+        said = {"topicName": request.fields["topic"], "attributes": topic.attributes, **numbers}
+        return ok(json.dumps(said).encode())
+
+    def _delete_topic(self, client: Client, request: Request) -> Response:
+        self.log.topics.pop(request.fields["topic"], None)
+        return ok()
+
+    def _topic_stats(self, client: Client, request: Request) -> Response:
+        topic = request.fields["topic"]
+        if topic not in self.log.topics:
+            return Response(ResponseCode.TOPIC_NOT_EXIST)
+        rows = {
+            index: {"minOffset": 0, "maxOffset": len(queue), "lastUpdateTimestamp": 0}
+            for index, queue in enumerate(self.log.topics[topic].queues)
+        }
+        return ok(self._offset_table(topic, rows))
+
+    def _offset_table(self, topic: str, rows: Mapping[int, Mapping[str, int]]) -> bytes:
+        """As fastjson writes it: the keys are objects."""
+        entries = (
+            f'{{"brokerName":"{self.name}","queueId":{index},"topic":"{topic}"}}:{json.dumps(row)}'
+            for index, row in rows.items()
+        )
+        return f'{{"offsetTable":{{{",".join(entries)}}}}}'.encode()
+
+    def _runtime(self, client: Client, request: Request) -> Response:
+        return ok(json.dumps({"table": {"brokerVersionDesc": self.version, "brokerVersion": "479"}}).encode())
+
+    def _config(self, client: Client, request: Request) -> Response:
+        return ok("\n".join(f"{name}={value}" for name, value in self.settings.items()).encode())
+
+    def _create_group(self, client: Client, request: Request) -> Response:
+        config = json.loads(request.body)
+        self.log.groups[config["groupName"]] = config
+        return ok()
+
+    def _groups(self, client: Client, request: Request) -> Response:
+        return ok(json.dumps({"subscriptionGroupTable": self.log.groups, "dataVersion": {}}).encode())
+
+    def _delete_group(self, client: Client, request: Request) -> Response:
+        self.log.groups.pop(request.fields["groupName"], None)
+        return ok()
+
+    def _group_stats(self, client: Client, request: Request) -> Response:
+        group, topic = request.fields["consumerGroup"], request.fields["topic"]
+        rows = {
+            index: {"brokerOffset": len(queue), "consumerOffset": self.log.offsets.get((group, topic, index), 0)}
+            for index, queue in enumerate(self.log.topics[topic].queues)
+        }
+        return ok(self._offset_table(topic, rows))
+
+    # ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _query_offset(self, client: Client, request: Request) -> Response:
+        fields = request.fields
+        offset = self.log.offsets.get((fields["consumerGroup"], fields["topic"], int(fields["queueId"])))
+        if offset is None and fields.get("setZeroIfNotFound") == "false":
+            return Response(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
+        return ok(offset=offset or 0)
+
+    def _update_offset(self, client: Client, request: Request) -> Response:
+        fields = request.fields
+        self.log.offsets[fields["consumerGroup"], fields["topic"], int(fields["queueId"])] = int(fields["commitOffset"])
+        return ok()
+
+    def _max_offset(self, client: Client, request: Request) -> Response:
+        topic, queue_id = request.fields["topic"], int(request.fields["queueId"])
+        return ok(offset=len(self.log.topics[topic].queues[queue_id]) if self.log.has(topic, queue_id) else 0)
+
+    def _offset_at(self, client: Client, request: Request) -> Response:
+        queue = self.log.topics[request.fields["topic"]].queues[int(request.fields["queueId"])]
+        at_ms = int(request.fields["timestamp"])
+        return ok(offset=sum(record.stored_ms < at_ms for record in queue))
+
+    # ── Sends ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _send(self, client: Client, request: Request) -> Response:
+        return self._stored(request, [(request.body, request.fields["i"])])
+
+    def _send_batch(self, client: Client, request: Request) -> Response:
+        entries, at, body = [], 0, request.body
+        while at < len(body):
+            _, _, _, _, length = struct.unpack_from(">iiiii", body, at)
+            at += 20 + length
+            (size,) = struct.unpack_from(">h", body, at)
+            entries.append((body[at - length : at], body[at + 2 : at + 2 + size].decode()))
+            at += 2 + size
+        return self._stored(request, entries)
+
+    def _stored(self, request: Request, entries: list[tuple[bytes, str]]) -> Response:
+        fields = request.fields
+        topic, queue_id = fields["b"], max(0, int(fields["e"]))
+        if not self.log.has(topic, queue_id) and not topic.startswith("%DLQ%"):
+            return Response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        half = bool(int(fields["f"]) & SysFlag.PREPARED)
+        if not half and topic in self.log.topics and not self.log.topics[topic].perm & 2:
+            return Response(ResponseCode.NO_PERMISSION, f"the broker[{self.name}] sending message is forbidden")
+        where, index = (HALF, 0) if half else (topic, queue_id)
+        more = {"born_ms": int(fields["g"]), "sys_flag": int(fields["f"]), "reconsume_times": int(fields["j"])}
+        target = f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02" if half else ""
+        records = [self.log.append(where, index, body, text + target, **more) for body, text in entries]
+        if half:
+            self.halves[records[0].queue_offset] = records[0]
+        ids = ",".join(f"7F00000100002A9F{record.commit_log_offset:016X}" for record in records)
+        first = records[0]
+        return ok(msgId=ids, queueId=queue_id, queueOffset=first.queue_offset, transactionId=first.property("UNIQ_KEY"))
+
+    def _end(self, client: Client, request: Request) -> Response:
+        """Not idempotent, as real brokers are not: a second commit stores it again."""
+        fields = request.fields
+        half = self.halves.get(int(fields["tranStateTableOffset"]))
+        if half is None or half.property("PGROUP") != fields["producerGroup"]:
+            return Response(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if int(fields["commitOrRollback"]) == SysFlag.COMMIT:
+            topic, queue_id = half.property("REAL_TOPIC"), int(half.property("REAL_QID"))
+            self.log.append(topic, queue_id, half.body, half.properties, born_ms=half.born_ms)
+        return ok()
+
+    def check(self, half: Record) -> None:
+        """Asks a client that named the group in a heartbeat how the transaction ended."""
+        group = half.property("PGROUP")
+        client = next(
+            client
+            for client, said in self.members.items()
+            if any(each["groupName"] == group for each in said["producerDataSet"])
+        )
+        fields = {
+            "topic": half.property("REAL_TOPIC"),
+            "tranStateTableOffset": str(half.queue_offset),
+            "commitLogOffset": str(half.commit_log_offset),
+            "msgId": half.property("UNIQ_KEY"),
+            "transactionId": half.property("UNIQ_KEY"),
+        }
+        client.send(Request(RequestCode.CHECK_TRANSACTION_STATE, fields, half.raw()))
+
+    # ── Reads ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pull(self, client: Client, request: Request) -> Response:
+        fields = request.fields
+        topic, queue_id, offset = fields["topic"], int(fields["queueId"]), int(fields["queueOffset"])
+        if not self.log.has(topic, queue_id):
+            return Response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        queue = self.log.topics[topic].queues[queue_id]
+        if int(fields["sysFlag"]) & 2:
+            await self.log.until(lambda: len(queue) > offset, int(fields["suspendTimeoutMillis"]))
+        found = queue[offset : offset + int(fields["maxMsgNums"])]
+        numbers = {"nextBeginOffset": offset + len(found), "minOffset": 0, "maxOffset": len(queue)}
+        numbers["suggestWhichBrokerId"] = 0
+        if found:
+            return ok(b"".join(record.raw() for record in found), **numbers)
+        code = ResponseCode.PULL_OFFSET_MOVED if offset > len(queue) else ResponseCode.PULL_NOT_FOUND
+        return ok(**numbers)._replace(code=code)
+
+    def _query(self, client: Client, request: Request) -> Response:
+        fields = request.fields
+        unique = fields.get("_UNIQUE_KEY_QUERY") == "true"
+        topic = self.log.topics.get(fields["topic"])
+        found = [
+            record.raw()
+            for queue in (topic.queues if topic else [])
+            for record in queue
+            if fields["key"] in ([record.property("UNIQ_KEY")] if unique else record.property("KEYS").split(" "))
+        ]
+        return ok(b"".join(found)) if found else Response(ResponseCode.QUERY_NOT_FOUND, "can not find message")
+
+    def _view(self, client: Client, request: Request) -> Response:
+        record = self.log.by_place.get(int(request.fields["offset"]))
+        return ok(record.raw()) if record else Response(ResponseCode.SYSTEM_ERROR, "can not find message by the offset")
+
+    # ── Clients ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _heartbeat(self, client: Client, request: Request) -> Response:
+        self.members[client] = json.loads(request.body)
+        return ok()
+
+    def _unregister(self, client: Client, request: Request) -> Response:
+        said = self.members.get(client)
+        if said is not None:
+            group = request.fields.get("consumerGroup")
+            said["consumerDataSet"] = [each for each in said["consumerDataSet"] if each["groupName"] != group]
+        return ok()
+
+    def _member_ids(self, client: Client, request: Request) -> Response:
+        ids = sorted(
+            said["clientID"]
+            for member, said in self.members.items()
+            if member in self.clients
+            for each in said["consumerDataSet"]
+            if each["groupName"] == request.fields["consumerGroup"]
+        )
+        if not ids:
+            return Response(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
+        return ok(json.dumps({"consumerIdList": ids}).encode())
+
+    def _set_mode(self, client: Client, request: Request) -> Response:
+        said = json.loads(request.body)
+        mode = {name: said[name] for name in ("mode", "popShareQueueNum")}
+        self.modes.setdefault(said["topic"], {})[said["consumerGroup"]] = mode
+        return ok()
+
+    def _get_modes(self, client: Client, request: Request) -> Response:
+        return ok(json.dumps({"messageRequestModeMap": self.modes}).encode())
+
+    def _lock(self, client: Client, request: Request) -> Response:
+        said = json.loads(request.body)
+        free = [queue for queue in said["mqSet"] if self.locks.setdefault(_key(said, queue), said["clientId"])]
+        mine = [queue for queue in free if self.locks[_key(said, queue)] == said["clientId"]]
+        return ok(json.dumps({"lockOKMQSet": mine}).encode())
+
+    def _unlock(self, client: Client, request: Request) -> Response:
+        said = json.loads(request.body)
+        for queue in said["mqSet"]:
+            self.locks.pop(_key(said, queue), None)
+        return ok()
+
+
+def _key(said: dict[str, Any], queue: dict[str, Any]) -> tuple[str, str, int]:
+    return said["consumerGroup"], queue["topic"], queue["queueId"]

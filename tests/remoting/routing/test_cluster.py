@@ -1,0 +1,427 @@
+"""A client of a whole cluster: routes that survive name servers, brokers that move, and the requests of each kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from popmq_remoting import WAITS, BadFormat, Cluster, ClusterSettings, Credentials, Request, Response
+from popmq_remoting.connection.link import OnRequest
+from popmq_remoting.errors import BrokerRefused, RemotingError, Unreachable
+from popmq_remoting.messages.batch import Entry
+from popmq_remoting.pops.acks import PopAck
+from popmq_remoting.requests import groups, members, name_server, popping, pulling, sending, topics
+from popmq_remoting.requests.popping import BrokerPop, PopOutcome
+from popmq_remoting.requests.sending import SendTarget
+from tests.remoting.connection.peers import now_s
+from tests.remoting.fake.broker import loop_ms
+from tests.remoting.fake.cluster import FakeCluster
+from tests.remoting.fake.faults import answering
+from tests.remoting.jumping import jumping, passed, until
+
+ROUTE = 105
+
+
+@asynccontextmanager
+async def client(
+    fake: FakeCluster,
+    on_request: OnRequest | None = None,
+    heartbeat: Callable[[], Request] | None = None,
+    credentials: Credentials | None = None,
+) -> AsyncIterator[Cluster]:
+    """A client, closed at the end; its clock is the brokers' but for their skew."""
+    cluster = Cluster(fake.settings(credentials), on_request, heartbeat, now_ms=loop_ms, draw=lambda: 0.5)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def soon() -> float:
+    return now_s() + 5.0
+
+
+async def brokers_of(cluster: Cluster, topic: str) -> list[str]:
+    route = await cluster.route(topic, soon())
+    return sorted(route.queues) if route else []
+
+
+async def error_of(call: Awaitable[object]) -> RemotingError:
+    with pytest.raises(RemotingError) as caught:
+        await call
+    return caught.value
+
+
+# ── Routes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@jumping
+async def test_a_route_is_asked_for_once_by_all_and_again_after_25_s_without_waiting() -> None:
+    async with FakeCluster(("a", "b")) as fake, client(fake) as cluster:
+        fake.create("t")
+        counts = fake.name_servers[0].counts
+        assert await asyncio.gather(*(brokers_of(cluster, "t") for _ in range(9))) == [["a", "b"]] * 9
+        await passed(24.0)
+        await brokers_of(cluster, "t")
+        assert counts[ROUTE] == 1
+        await passed(2.0)
+        fake.forget()
+        assert await brokers_of(cluster, "t") == ["a", "b"]
+        await until(lambda: counts[ROUTE] == 2)
+
+
+@jumping
+async def test_a_topic_that_does_not_exist_has_no_route_until_it_is_made() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        assert await cluster.route("t", soon()) is None
+        fake.create("t")
+        await passed(1.1)
+        assert await brokers_of(cluster, "t") == ["a"]
+
+
+@jumping
+async def test_a_name_server_that_was_restarted_harms_no_known_topic() -> None:
+    """It knows nothing for 23 s, then one broker of two for 2 s: as measured."""
+    async with FakeCluster(("a", "b")) as fake, client(fake) as cluster:
+        fake.create("t")
+        assert await brokers_of(cluster, "t") == ["a", "b"]
+        await passed(20.0)
+        restarted_s = now_s()
+        await fake.name_servers[0].stop()
+        fake.forget()
+        await fake.name_servers[0].start()
+        while now_s() < restarted_s + 60.0:
+            if now_s() >= restarted_s + 23.0:
+                fake.register("b")
+            if now_s() >= restarted_s + 25.0:
+                fake.register("a")
+            cluster.doubt("t")
+            assert await brokers_of(cluster, "t") == ["a", "b"]
+            await passed(0.5)
+
+
+@jumping
+async def test_a_topic_that_was_deleted_is_gone_after_two_answers_30_s_apart() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        await brokers_of(cluster, "t")
+        fake.forget()
+        began_s = now_s()
+        while await brokers_of(cluster, "t"):
+            await passed(1.0)
+            assert now_s() < began_s + 120.0
+        assert now_s() >= began_s + 30.0
+
+
+@jumping
+async def test_a_brokers_own_word_that_it_lacks_a_topic_is_believed_at_once() -> None:
+    async with FakeCluster(("a", "b")) as fake, client(fake) as cluster:
+        fake.create("t")
+        await brokers_of(cluster, "t")
+        fake.forget()
+        cluster.broker_lacks("t", "a")
+        assert await brokers_of(cluster, "t") == ["b"]
+
+
+@jumping
+async def test_known_routes_serve_while_no_name_server_answers_and_unknown_ones_end_typed() -> None:
+    async with FakeCluster(name_servers=2) as fake, client(fake) as cluster:
+        fake.create("t")
+        await brokers_of(cluster, "t")
+        for server in fake.name_servers:
+            await server.stop()
+        for _ in range(600):  # ten minutes
+            began_s = now_s()
+            assert await brokers_of(cluster, "t") == ["a"]
+            assert now_s() - began_s < 0.1
+            await passed(1.0)
+        assert isinstance(await error_of(cluster.route("other", soon())), Unreachable)
+
+
+@pytest.mark.parametrize("trouble", ["stopped", "frozen", "empty", "starting"])
+@jumping
+async def test_another_name_server_is_asked_when_the_first_cannot_tell(trouble: str) -> None:
+    async with FakeCluster(name_servers=2) as fake, client(fake) as cluster:
+        fake.create("t")
+        first = fake.name_servers[0]
+        if trouble == "stopped":
+            await first.stop()
+        elif trouble == "frozen":
+            first.running.clear()
+        elif trouble == "empty":
+            first.brokers.clear()
+        else:
+            first.faults.add(answering(1, "name server not ready"), ROUTE, times=None)
+        began_s = now_s()
+        assert await brokers_of(cluster, "t") == ["a"]
+        assert now_s() - began_s < 2.0
+        first.running.set()
+
+
+@jumping
+async def test_what_is_written_goes_to_every_name_server_and_who_failed_is_named() -> None:
+    async with FakeCluster(name_servers=3) as fake, client(fake) as cluster:
+        await fake.name_servers[1].stop()
+        told = await cluster.name_servers.tell_all(name_server.put_kv("POPMQ", "t", "a:4"), soon())
+        kinds = [type(told[server.address]) for server in fake.name_servers]
+        assert kinds == [Response, Unreachable, Response]
+        assert [server.kv for server in fake.name_servers] == [{("POPMQ", "t"): "a:4"}, {}, {("POPMQ", "t"): "a:4"}]
+        answer = await cluster.name_servers.ask(name_server.get_kv("POPMQ", "t"), soon())
+        assert answer.expect().text("value") == "a:4"
+
+
+@jumping
+async def test_the_last_address_of_a_missing_broker_is_tried() -> None:
+    """5.3.3 registers 10 s after it listens."""
+    async with FakeCluster(("a", "b")) as fake, client(fake) as cluster:
+        fake.create("t")
+        await brokers_of(cluster, "t")
+        await fake.brokers["a"].stop()
+        del fake.name_servers[0].brokers["a"]
+        assert isinstance(await error_of(cluster.call("a", topics.get_topic("t"), soon())), Unreachable)
+        await fake.brokers["a"].start()
+        await passed(1.1)
+        assert (await cluster.call("a", topics.get_topic("t"), soon())).code == 0
+
+
+@jumping
+async def test_a_broker_that_moved_is_called_at_its_new_address() -> None:
+    async with FakeCluster(("a", "b")) as fake, client(fake) as cluster:
+        fake.create("t")
+        await brokers_of(cluster, "t")
+        await fake.brokers["a"].stop()
+        fake.brokers["b"].log.create("only here", 1)
+        for broker in fake.name_servers[0].brokers.values():
+            broker.addresses[0] = fake.brokers["b"].address  # the replica is the master now
+        for _ in range(3):
+            try:
+                answer = await cluster.call("a", topics.get_topic("only here"), soon())
+                break
+            except Unreachable:
+                await passed(1.0)
+        assert answer.code == 0
+
+
+@jumping
+async def test_a_broker_that_no_name_server_knows_is_unreachable() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        error = await error_of(cluster.call("elsewhere", topics.get_topic("t"), soon()))
+        assert "no name server knows an address of broker elsewhere" in str(error)
+
+
+@jumping
+async def test_long_polls_have_a_connection_of_their_own() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        wait = popping.notification("t", "g", 10_000, loop_ms())
+        parked = asyncio.create_task(cluster.call("a", wait, now_s() + 20.0, WAITS))
+        await until(lambda: fake.brokers["a"].counts[200054] == 1)
+        await send(cluster, b"x")
+        assert popping.has_messages(await parked)
+        purposes = sorted(purpose for _, purpose in cluster.numbers())
+        assert purposes == ["calls", "waits"]
+
+
+@jumping
+async def test_a_member_has_a_connection_and_a_name_of_its_own() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        address = await cluster.address("a", soon())
+        for name in ("c1", "c2"):
+            said = members.Membership("g", (members.MemberSubscription("t"),))
+            beat = members.heartbeat(name, memberships=[said])
+            cluster.peer(address, f"member {name}", lambda beat=beat: beat).keep()  # type: ignore[misc]
+        await until(lambda: len(fake.brokers["a"].members) >= 2)
+        assert members.ids(await cluster.call("a", members.member_ids("g"), soon())) == ["c1", "c2"]
+        await cluster.close_peer(address, "member c1")
+        await until(lambda: len(fake.brokers["a"].clients) == 2)
+        assert members.ids(await cluster.call("a", members.member_ids("g"), soon())) == ["c2"]
+
+
+# ── Requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def send(
+    cluster: Cluster, body: bytes, own: dict[str, str] | None = None, queue_id: int = 0
+) -> sending.SendOutcome:
+    target = SendTarget("t", "producers", queue_id, "a")
+    request = sending.send(target, body, own or {}, loop_ms())
+    return sending.sent(await cluster.call("a", request, soon()))
+
+
+async def pop(cluster: Cluster, invisible_ms: int = 30_000, ordered: bool = False) -> PopOutcome:
+    clock = cluster.clock("a")
+    asked_ms = loop_ms()
+    wanted = BrokerPop("t", "g", invisible_ms, clock.pop_born_ms(), ordered=ordered)
+    outcome = popping.popped(await cluster.call("a", popping.pop(wanted), soon()), "a")
+    if outcome.pop_ms:
+        clock.learn(outcome.pop_ms, asked_ms)
+    return outcome
+
+
+@jumping
+async def test_what_was_sent_is_popped_and_once_acked_never_comes_again() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        first = await send(cluster, b"one", {"TAGS": "red", "UNIQ_KEY": "id-1"})
+        assert (first.code, first.queue_offset, first.transaction_id) == (0, 0, "id-1")
+        entries = [Entry(b"two", "UNIQ_KEY\x01id-2\x02"), Entry(b"three", "")]
+        batch = sending.send_batch(SendTarget("t", "producers", 1), entries, loop_ms())
+        sent = sending.sent(await cluster.call("a", batch, soon()))
+        assert (sent.queue_id, sent.queue_offset, len(sent.offset_ids)) == (1, 0, 2)
+        rows = (await pop(cluster)).rows
+        assert [(row.message.body, row.attempt) for row in rows] == [(b"one", 1), (b"two", 1), (b"three", 1)]
+        assert rows[0].properties["TAGS"] == "red"
+        (await cluster.call("a", popping.ack("t", "g", rows[0].handle), soon())).expect()
+        others = [PopAck("t", row.handle) for row in rows[1:]]
+        (await cluster.call("a", popping.batch_ack("a", "g", others), soon())).expect()
+        await passed(31.0)
+        assert (await pop(cluster)).rows == []
+        assert fake.brokers["a"].pops.leases == {}
+
+
+@jumping
+async def test_a_lease_that_is_over_brings_the_message_back_with_the_next_attempt() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        await send(cluster, b"x")
+        old = (await pop(cluster, invisible_ms=5_000)).rows[0].handle
+        changed = await cluster.call("a", popping.change("t", "g", old, 20_000), soon())
+        new = popping.changed(changed, old)
+        assert new is not None
+        assert new != old
+        await passed(10.0)
+        assert (await pop(cluster)).rows == []
+        await passed(11.0)
+        (row,) = (await pop(cluster)).rows
+        assert (row.message.topic, row.attempt, row.handle.kind) == ("t", 2, "2")
+        (await cluster.call("a", popping.ack("t", "g", row.handle), soon())).expect()
+        await passed(31.0)
+        assert (await pop(cluster)).rows == []
+
+
+@jumping
+async def test_an_ordered_queue_gives_nothing_more_while_it_holds_a_batch() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t", queues=1)
+        await send(cluster, b"one")
+        (row,) = (await pop(cluster, ordered=True)).rows
+        await send(cluster, b"two")
+        assert (await pop(cluster, ordered=True)).rows == []
+        assert row.handle.is_ordered
+        (await cluster.call("a", popping.ack("t", "g", row.handle), soon())).expect()
+        assert [each.message.body for each in (await pop(cluster, ordered=True)).rows] == [b"two"]
+
+
+@pytest.mark.parametrize("skew_ms", [-60_000, 0, 60_000])
+@pytest.mark.parametrize("acl", [False, True])
+@jumping
+async def test_pops_work_whatever_the_brokers_clock_says(skew_ms: int, acl: bool) -> None:
+    """With access control a bornTime of 0 is refused, and one that is too early always."""
+    credentials = Credentials("user", "secret") if acl else None
+    secrets = {"user": "secret"} if acl else None
+    async with FakeCluster(secrets=secrets, skew_ms=skew_ms) as fake, client(fake, credentials=credentials) as cluster:
+        fake.create("t")
+        for body in (b"one", b"two"):
+            await send(cluster, body)
+            assert [row.message.body for row in (await pop(cluster)).rows] == [body]
+        assert abs(cluster.clock("a").ahead_ms - skew_ms) < 100
+        assert all(
+            request.fields["bornTime"] != "0" for request in fake.brokers["a"].requests if request.code == 200050
+        )
+
+
+@jumping
+async def test_messages_are_read_by_offset_key_and_place() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        sent = [
+            await send(cluster, b"%d" % number, {"KEYS": f"k{number}", "UNIQ_KEY": f"id-{number}"}) for number in (0, 1)
+        ]
+        answer = await cluster.call("a", pulling.pull(pulling.BrokerPull("t", "g", 0, 1)), soon())
+        found = pulling.pulled(answer)
+        assert [message.body for message in found.messages] == [b"1"]
+        assert (found.next_offset, found.min_offset, found.max_offset) == (2, 0, 2)
+        for key, unique in (("k1", False), ("id-1", True)):
+            by_key = pulling.query_message("t", key, 32, 0, loop_ms(), unique)
+            messages = popping.messages(await cluster.call("a", by_key, soon()))
+            assert [message.body for message in messages] == [b"1"]
+        place = messages[0].commit_log_offset
+        assert messages[0].offset_id == sent[1].offset_ids[0]
+        assert popping.messages(await cluster.call("a", pulling.view_message("t", place), soon())) == messages
+        end = pulling.pulled(await cluster.call("a", pulling.pull(pulling.BrokerPull("t", "g", 0, 2)), soon()))
+        assert (end.code, end.messages, end.max_offset) == (19, [], 2)
+
+
+@jumping
+async def test_topics_groups_and_positions_are_kept_by_their_broker() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+
+        async def call(request: Request) -> Response:
+            return await cluster.call("a", request, soon())
+
+        config = topics.TopicConfig("fifo", 3, 3, attributes={"message.type": "FIFO"})
+        (await call(topics.create_topic(config))).expect()
+        assert topics.topic_config(await call(topics.get_topic("fifo"))) == config
+        group = groups.GroupConfig("g2", 3, ordered=True, retry_delays_ms=(1_000, 5_000))
+        (await call(groups.create_group(group))).expect()
+        assert groups.group_table(await call(groups.all_groups()))["g2"] == group
+        assert (await call(groups.query_offset("g2", "t", 0))).code == 22
+        (await call(groups.update_offset("g2", "t", 0, 7))).expect()
+        assert (await call(groups.query_offset("g2", "t", 0))).number("offset") == 7
+        await send(cluster, b"x")
+        assert topics.queue_table(await call(topics.topic_stats("t")))["t", "a", 0]["maxOffset"] == 1
+        assert topics.queue_table(await call(groups.group_stats("g2", "t")))["t", "a", 0]["consumerOffset"] == 7
+        (await call(groups.set_request_mode("g2", "t", "POP", 2))).expect()
+        assert groups.request_modes(await call(groups.all_request_modes())) == {("t", "g2"): ("POP", 2)}
+        assert topics.properties_of(await call(topics.broker_config()))["autoCreateTopicEnable"] == "false"
+        queues = {members.BrokerQueue("t", "a", 0), members.BrokerQueue("t", "a", 1)}
+        assert members.locked(await call(members.lock_queues("g2", "c1", queues))) == queues
+        assert members.locked(await call(members.lock_queues("g2", "c2", queues))) == set()
+        (await call(groups.delete_group("g2"))).expect()
+        (await call(topics.delete_topic("fifo"))).expect()
+        with pytest.raises(BrokerRefused):
+            topics.topic_config(await call(topics.get_topic("fifo")))
+
+
+@jumping
+async def test_a_broker_asks_a_producer_about_its_transaction_and_the_end_is_committed() -> None:
+    checks: asyncio.Queue[sending.CheckBack] = asyncio.Queue()
+
+    async def serve(request: Request) -> Response | None:
+        checks.put_nowait(sending.check(request))
+        return None
+
+    beat = members.heartbeat("client-1", ["t"])
+    async with FakeCluster() as fake, client(fake, serve, lambda: beat) as cluster:
+        fake.create("t")
+        await send(cluster, b"half", {"TRAN_MSG": "true", "PGROUP": "t", "UNIQ_KEY": "id-1"})
+        assert (await pop(cluster)).rows == []
+        await until(lambda: bool(fake.brokers["a"].members))
+        fake.brokers["a"].check(fake.brokers["a"].halves[0])
+        check = await checks.get()
+        assert (check.half.topic, check.half.group, check.half.transaction_id) == ("t", "t", "id-1")
+        end = sending.end_transaction(check.half, commit=True, from_check=True)
+        (await cluster.call("a", end, soon())).expect()
+        assert [row.message.body for row in (await pop(cluster)).rows] == [b"half"]
+
+
+@jumping
+async def test_one_code_answers_for_a_whole_batch() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        fake.brokers["a"].faults.add(answering(13, "message is illegal"), 320)
+        batch = sending.send_batch(SendTarget("t", "p", 0), [Entry(b"one"), Entry(b"two")], loop_ms())
+        with pytest.raises(BrokerRefused, match="13: message is illegal"):
+            sending.sent(await cluster.call("a", batch, soon()))
+
+
+@jumping
+async def test_an_address_that_is_no_address_is_refused_at_the_start() -> None:
+    with pytest.raises(BadFormat):
+        Cluster(ClusterSettings(["localhost"], "c"))
