@@ -1,4 +1,5 @@
-"""Writes the synchronous half of the SDK from the asynchronous one: popmq/_async → popmq/_sync.
+"""Writes the synchronous half of the SDK from the asynchronous one, popmq/_async → popmq/_sync, and what type checkers
+read of the package: popmq/__init__.py → popmq/__init__.pyi.
 
     python sdk/twin.py            writes
     python sdk/twin.py --check    says which files are not what it would write; exit code 1
@@ -7,10 +8,12 @@ What waits and runs differently with threads is written by hand in both folders,
 rest would be the same text twice, and so is written once. A rule that no file uses is an error: it is out of date.
 """
 
+import ast
 import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "sdk/popmq"
@@ -41,7 +44,7 @@ def twin(text: str, name: str, used: set[str]) -> str:
 
 def tidy(text: str) -> str:
     """In the form of the house: shorter words make other lines, and imports of `_sync` another order."""
-    for command in (["check", "--quiet", "--select=I", "--fix"], ["format", "--quiet"]):
+    for command in (["check", "--quiet", "--select=I,RUF022", "--fix"], ["format", "--quiet"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename=sdk/popmq/_sync/twin.py", "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     return text
@@ -62,15 +65,33 @@ def twins() -> dict[pathlib.Path, str]:
     return files
 
 
+def stub() -> str:
+    """The public names of the package as imports: at run time it imports a name when it is first used."""
+    values: dict[str, Any] = {}
+    for node in ast.parse((PACKAGE / "__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("_NAMES", "_SUBMODULES"):
+            values[ast.unparse(node.targets[0])] = ast.literal_eval(node.value)
+    found = {name: module for module, names in values["_NAMES"].items() for name in names.split()}
+    found |= dict.fromkeys(("errors", *values["_SUBMODULES"]), "popmq")
+    imports = "\n".join(f"from {module} import {name} as {name}" for name, module in found.items())
+    exported = [name for name, module in found.items() if module != "popmq" or name == "errors"]
+    return tidy(f"{HEADER.format(name='popmq/__init__.py')}{imports}\n\n__version__: str\n__all__ = {exported}\n")
+
+
+def written() -> dict[pathlib.Path, str]:
+    """Every file that this program writes, and its text."""
+    return {**twins(), PACKAGE / "__init__.pyi": stub()}
+
+
 def main(arguments: list[str]) -> int:
     """Exit code: 0 fine, 1 out of date."""
-    stale = [path for path, text in twins().items() if not path.exists() or path.read_text() != text]
+    stale = [path for path, text in written().items() if not path.exists() or path.read_text() != text]
     if "--check" in arguments:
         for path in stale:
             print(f"twin: {path.relative_to(ROOT)} is out of date: run python sdk/twin.py")
         return int(bool(stale))
     for path in stale:
-        path.write_text(twins()[path])
+        path.write_text(written()[path])
     return 0
 
 

@@ -88,11 +88,13 @@ def package_graph(graph: dict[str, set[str]], depth: int) -> dict[str, set[str]]
 @pytest.mark.parametrize(
     ("folder", "depth"),
     [
+        ("sdk/popmq", 2),
         ("sdk/popmq_cli", 2),
         ("sdk/popmq_console", 2),
         ("server/popmq_verify", 2),
         ("http2/popmq_http2", 2),
         ("remoting/popmq_remoting", 2),
+        ("spark_connector/popmq_spark", 2),
         ("bench", 1),
     ],
 )

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from popmq._consuming.outcome import ACK, Outcome, Reject, Release
 from popmq.duration import Duration, seconds_or_none
+from popmq.outcome import ACK, Outcome, Rejected, Released
 
 #: The levels of delay that RocketMQ has, by name, in seconds. `Message.delay` takes any duration.
 DELAY_LEVELS: Mapping[str, float] = {
@@ -235,11 +235,11 @@ class Delivery(Referable):
 
         `count` false: this attempt does not count. `reason` (≤ 4 KiB) stays with the message.
         """
-        self._settle(Release(seconds_or_none(delay, "delay"), count, reason))
+        self._settle(Released(seconds_or_none(delay, "delay"), count, reason))
 
     def reject(self, reason: str = "") -> None:
         """Sends it to the dead-letter topic, in the background. `reason`: ≤ 4 KiB."""
-        self._settle(Reject(reason))
+        self._settle(Rejected(reason))
 
     def reply(self, message: Message | Body) -> Any:
         """Replies to a message that was sent by `client.request`; does not settle it.

@@ -28,15 +28,18 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from popmq._async.client import AsyncClient
 from popmq._sync.client import Client
 from popmq._worker.declaring import declare_missing
-from popmq._worker.recording import Handled, work_until_idle
-from popmq.worker import Worker
+from popmq._worker.running import Run
+from popmq.message import Delivery
+from popmq.outcome import BadPayload, Reject
+from popmq.worker import Middleware, Worker
 from popmq_http2.elapsed import new_event_loop
 
 if TYPE_CHECKING:
@@ -48,6 +51,49 @@ __all__ = ["Broker", "FakeClock", "Handled", "broker"]
 T = TypeVar("T")
 
 _NEEDS_SERVER = 'popmq.testing needs the broker: pip install "popmq[server]"'
+
+
+Outcome = Literal["acked", "released", "rejected", "settled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """One delivery that a worker handled. `result` is what the handler returned, `error` what it raised.
+
+    `outcome` "settled": the handler did so itself, by `delivery.ack()`, `release()` or `reject()`.
+    """
+
+    delivery: Delivery
+    outcome: Outcome
+    result: Any = None
+    error: Exception | None = None
+
+
+class _Recorder(Middleware):
+    """Outermost, so that it sees how each delivery ended."""
+
+    def __init__(self, is_leased: Callable[[str], bool]) -> None:
+        self.handled: list[Handled] = []
+        self._is_leased = is_leased
+
+    def after(self, delivery: Delivery, result: Any) -> None:
+        outcome: Outcome = "acked" if self._is_leased(delivery.handle) else "settled"
+        self.handled.append(Handled(delivery, outcome, result))
+
+    def failed(self, delivery: Delivery, error: Exception) -> None:
+        rejected = isinstance(error, Reject | BadPayload)
+        self.handled.append(Handled(delivery, "rejected" if rejected else "released", error=error))
+
+
+async def _work_until_idle(worker: Worker, client: AsyncClient) -> list[Handled]:
+    """Passes over all handlers until one pass handles nothing: a handler may send what another one handles."""
+    recorder = _Recorder(client._parts.leases.holds)
+    async with client, worker.ready():
+        seen = -1
+        while seen < len(recorder.handled):
+            seen = len(recorder.handled)
+            await Run(client, worker.handlers, [recorder, *worker.middleware], until_idle=0.0).work()
+    return recorder.handled
 
 
 class FakeClock:
@@ -167,7 +213,7 @@ class Broker:
         their backoff: `clock.advance`, and call this again. The worker's handlers and middleware run as in production,
         on a client of this broker. May be called beside a running event loop, which it blocks.
         """
-        return _in_thread(work_until_idle(worker, self.async_client()))
+        return _in_thread(_work_until_idle(worker, self.async_client()))
 
     def start(self) -> None:
         """Starts it on its folder and on the port that it had before."""

@@ -24,16 +24,12 @@ from typing import Any, TypeVar
 
 from popmq._async.client import AsyncClient
 from popmq._async.concurrency import finished
-from popmq._worker.converting import BadPayload
 from popmq._worker.declaring import declare_missing
 from popmq._worker.handlers import Handler, handler_of
 from popmq._worker.middleware import checked_middleware
-from popmq._worker.outcomes import Reject, RetryLater
 from popmq._worker.running import Run
 from popmq.duration import Duration, seconds_or_none
 from popmq.message import Delivery
-
-__all__ = ["BadPayload", "Middleware", "Reject", "RetryLater", "Worker"]
 
 log = logging.getLogger("popmq.worker")
 

@@ -124,7 +124,7 @@ ON_THE_CLIENT = [
 
 
 def test_the_exported_names_are_these() -> None:
-    assert popmq.__all__ == EXPORTED
+    assert popmq.__all__ == sorted(EXPORTED)
     assert all(hasattr(popmq, name) for name in popmq.__all__)
 
 

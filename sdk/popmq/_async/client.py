@@ -16,9 +16,10 @@ from popmq._async.requests import AsyncRequests
 from popmq._async.settling import AsyncSettling
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls
-from popmq._calls.later import Later
 from popmq._calls.pop_calls import all_or_raise
 from popmq._consuming.clock import Clock, SystemClock
+from popmq._given.fields import filter_row
+from popmq._runtime.later import Later
 from popmq._transport.connection import Transport, connection
 from popmq.config import Retry, Timeouts, time_limit
 from popmq.duration import Duration, seconds_of
@@ -196,7 +197,7 @@ class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncNamespaces, A
             queues=queues,
             max_bytes=max_bytes,
             attempt_id=attempt_id or self._numbering.attempt_id(),
-            filter=pop_calls.filter_row(tag, sql),
+            filter=filter_row(tag, sql),
             guard=self._guard,
             lite_topics=lite_topics,
         )
@@ -278,7 +279,7 @@ class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncNamespaces, A
         read may go now. `tag`, `sql`: the filter of later pops. It is validated here, and does not affect the count.
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
         """
-        filter = pop_calls.filter_row(tag, sql)
+        filter = filter_row(tag, sql)
         return await self._wire.run(
             owner_calls.wait_available(topic, group, min_ready, seconds_of(wait, "wait"), upto, filter), timeout=timeout
         )

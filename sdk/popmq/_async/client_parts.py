@@ -6,8 +6,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from popmq._async.transport.wire import Wire
-from popmq._calls.later import made_once
 from popmq._consuming.clock import Clock
+from popmq._runtime.later import made_once
 
 if TYPE_CHECKING:
     from popmq._async.background.checker import Checker

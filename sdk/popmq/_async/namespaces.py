@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from popmq._async.client_parts import ClientParts
-from popmq._calls.later import Later
+from popmq._runtime.later import Later
 
 if TYPE_CHECKING:
     from popmq._async.calls import broker as _broker

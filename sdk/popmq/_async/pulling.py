@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from popmq._async.transport.wire import Wire
-from popmq._calls.later import Later
-from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise, filter_row
+from popmq._calls.pop_calls import all_or_raise
+from popmq._given.fields import filter_row
+from popmq._runtime.later import Later
 from popmq.config import PULL_MESSAGES
 from popmq.duration import Duration, seconds_of
+from popmq.outcome import InvisibleTimeResult
 from popmq.topic import Start
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, cast
 
-from popmq._calls.later import Later
-from popmq._calls.pop_calls import Call, Pages, moment_ms, ms
+from popmq._given.fields import moment_ms, ms
+from popmq._runtime.later import Later
+from popmq._transport.call import Call, Pages
 from popmq.duration import Duration, seconds_of
 from popmq.errors import GroupNotFound, InvalidField, TopicNotFound
 from popmq.topic import Group, LiteTopics, Permission, Quota, Retention, Start, Subscription, Topic, TopicType

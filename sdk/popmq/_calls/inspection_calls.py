@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from popmq._calls.admin_calls import same_names
 from popmq._calls.deliveries import read_delivery
-from popmq._calls.pop_calls import Call, Pages, error_of, filter_row, moment_ms, paged
 from popmq._given.checking import built, from_one, listed_texts
+from popmq._given.fields import filter_row, moment_ms
+from popmq._transport.call import Call, Pages, error_of, paged
 from popmq.errors import InvalidField
 from popmq.life import GroupLife, LifeEvent, MessageLife
 from popmq.message import Delivery

@@ -6,7 +6,8 @@ from typing import Any
 from popmq._calls.admin_calls import start_position
 from popmq._calls.deliveries import columns_asked, read_columns
 from popmq._calls.inspection_calls import read_group_stats
-from popmq._calls.pop_calls import Call, ms
+from popmq._given.fields import ms
+from popmq._transport.call import Call
 from popmq.duration import Duration
 from popmq.owner import Attachment, Availability, Finished, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start

@@ -6,98 +6,30 @@ first try has settled the delivery, or the lease ended before any try arrived. W
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from popmq._calls.later import Later
+from popmq._given.fields import ENTRIES_MAX, ms
+from popmq._runtime.later import Later
+from popmq._transport.call import Call, error_of
 from popmq.duration import Duration, seconds_of
-from popmq.errors import BY_CODE, HandleLapsed, InvalidField, LeaseLost, PartlyRefused, PopMQError
+from popmq.errors import HandleLapsed, LeaseLost, PartlyRefused, PopMQError
+from popmq.outcome import InvisibleTimeResult
 from popmq.topic import Assignment, Session
 from popmq_proto.v1 import popmq_pb2 as pb
 
 if TYPE_CHECKING:
     from popmq import message as _message
     from popmq._calls import deliveries as _deliveries
-    from popmq._consuming import reason as _reason
     from popmq._given import checking
+    from popmq._given import reason as _reason
     from popmq.message import Delivery, DeliveryGuard
 else:
     _deliveries = Later("popmq._calls.deliveries")
-    _reason = Later("popmq._consuming.reason")
+    _reason = Later("popmq._given.reason")
     _message = Later("popmq.message")
     checking = Later("popmq._given.checking")
-
-T = TypeVar("T")
-
-#: The contract's limit of entries in one request.
-ENTRIES_MAX = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
-    """One request: its method as "Service.Method", how to read the answer, and which of the Timeouts bounds it."""
-
-    method: str
-    request: Any
-    read: Callable[[Any, bool], T]
-    timeout: str = "admin"
-    wait: float = 0.0  # seconds that the broker may park it, beyond the timeout
-    once: bool = False  # never retried, because a second try would do it a second time
-    pages: Pages | None = None  # the answer is a list that comes in pages
-    #: A repeat that is refused with one of these was carried out by the try before, whose answer was lost: it is read
-    #: as None.
-    done: tuple[type[PopMQError], ...] = ()
-
-
-class Pages(NamedTuple):
-    """How a list is asked for page by page: its rows in an answer, its size in a request, the rows wanted (0 = all).
-
-    `size`: "" for a list whose pages the broker cuts. `also`: another list of the same answer, whose rows count for the
-    same pages.
-    """
-
-    rows: str
-    size: str = "page_size"
-    most: int = 0
-    also: str = ""
-
-    def next(self, request: Any, whole: Any) -> bool:
-        """Sets the request to the next page; returns whether there is one. `whole` None: the first."""
-        come = 0 if whole is None else len(getattr(whole, self.rows))
-        if whole is not None and (not whole.next_page_token or come >= self.most > 0):
-            return False
-        if self.size:
-            setattr(request, self.size, min(PAGE_ROWS, self.most - come) if self.most else PAGE_ROWS)
-        request.page_token = "" if whole is None else whole.next_page_token
-        return True
-
-    def add(self, whole: Any, page: Any) -> None:
-        """Adds a page to those before it."""
-        for rows in filter(None, (self.rows, self.also)):
-            getattr(whole, rows).extend(getattr(page, rows))
-        whole.next_page_token = page.next_page_token
-
-
-#: Rows of one page.
-PAGE_ROWS = 1000
-
-
-def paged(rows: str, size: str, most: int) -> Pages | None:
-    """The pages of a list of at most `most` rows; None when one answer has them all, or refuses the number."""
-    return Pages(rows, size, most) if most > PAGE_ROWS else None
-
-
-@dataclass(frozen=True, slots=True)
-class InvisibleTimeResult:
-    """The outcome of an extend, release or reject of a delivery."""
-
-    visible_ms: int  # when it may be delivered again
-    dead_lettered: bool  # it went to the dead-letter topic
-    handle: str = ""  # after `extend`: names the delivery from now on; "": the handle stays the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,57 +39,6 @@ class Popped:
     deliveries: list[Delivery]
     lease: float  # seconds from the pop to its deadline
     replay: bool
-
-
-def ms(duration: Duration, field: str = "") -> int:
-    """A duration as whole milliseconds. Raises InvalidField, which names `field`."""
-    return round((duration if type(duration) is float else seconds_of(duration, field)) * 1000)
-
-
-#: The last millisecond of the year 9999, the last one of a datetime.
-LAST_MS = 253_402_300_799_999
-
-
-def moment_ms(moment: datetime | float) -> int:
-    """A time, or seconds since 1970 UTC, as whole milliseconds, rounded up so that it is not too early.
-
-    A datetime before 1970 counts as 1970; one without a zone is local time, as everywhere in Python. Raises
-    InvalidField for anything else.
-    """
-    try:
-        seconds = moment.timestamp() if isinstance(moment, datetime) else moment
-    except (ValueError, OverflowError):  # local time of the first or last day that there is, beyond it in UTC
-        return 0 if isinstance(moment, datetime) and moment.year == 1 else LAST_MS
-    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not math.isfinite(seconds):
-        raise InvalidField(
-            f"{moment!r} is not a time", code="INVALID_FIELD", action="give a datetime, or seconds since 1970"
-        )
-    found = -(-round((int(seconds) if isinstance(seconds, Integral) else float(seconds)) * 1_000_000) // 1000)
-    return max(0, min(found, LAST_MS)) if isinstance(moment, datetime) else found
-
-
-def filter_row(tag: str | None, sql: str | None) -> pb.Filter | None:
-    """A filter of the contract; None when neither is given. Raises InvalidField for both."""
-    if tag is not None and sql is not None:
-        raise InvalidField(
-            "tag and sql are both given", code="INVALID_FIELD", field="filter", action="filter by one of them"
-        )
-    if sql is not None:
-        return pb.Filter(sql92=sql)
-    return None if tag is None else pb.Filter(tag=tag)
-
-
-def error_of(info: pb.ErrorInfo) -> PopMQError:
-    """The exception for an error of the broker. A code of a newer broker becomes a plain PopMQError."""
-    name = pb.Code.Name(info.code) if info.code in pb.Code.values() else f"CODE_{info.code}"
-    return BY_CODE.get(name, PopMQError)(
-        info.message or name,
-        code=name,
-        field=info.field,
-        action=info.action,
-        retryable=info.retryable,
-        retry_after=info.retry_after_ms / 1000,
-    )
 
 
 def all_or_raise(results: list[Any]) -> list[Any]:

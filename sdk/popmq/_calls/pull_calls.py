@@ -4,12 +4,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from popmq._calls.deliveries import columns_asked, read_columns, read_delivery
-from popmq._calls.pop_calls import ENTRIES_MAX, Call, InvisibleTimeResult, error_of, ms
-from popmq._consuming.outcome import Outcome, Reject, Release
-from popmq._consuming.reason import clip
+from popmq._given.fields import ENTRIES_MAX, ms
+from popmq._given.reason import clip
+from popmq._transport.call import Call, error_of
 from popmq.duration import Duration
 from popmq.errors import PopMQError
 from popmq.message import Delivery, DeliveryGuard
+from popmq.outcome import InvisibleTimeResult, Outcome, Rejected, Released
 from popmq.pull import Pulled, PulledColumns, QueueLocks
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -147,9 +148,9 @@ def by_place(deliveries: Sequence[Delivery]) -> Iterator[tuple[str, str, list[in
 
 def sent_back_as(delivery: Delivery, retry: bool, outcome: Outcome) -> pb.SentBack:
     """A pulled delivery that ended otherwise than acked."""
-    if isinstance(outcome, Release):
+    if isinstance(outcome, Released):
         return sent_back(delivery, retry, outcome.delay, outcome.reason)
-    assert isinstance(outcome, Reject)
+    assert isinstance(outcome, Rejected)
     return sent_back(delivery, retry, None, outcome.reason, reject=True)
 
 

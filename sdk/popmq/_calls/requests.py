@@ -8,10 +8,10 @@ popmq_error            on a reply: the handler rejected the request; the text sa
 import dataclasses
 from typing import Any
 
-from popmq._consuming.outcome import Outcome
 from popmq._given.encoding import as_json
 from popmq.errors import DeadlineExceeded, InvalidField, RequestFailed
 from popmq.message import BODY_TYPES, Body, Delivery, Message, wrong_body
+from popmq.outcome import Outcome
 
 REPLY_TO, CORRELATION_ID, ERROR = "popmq_reply_to", "popmq_correlation_id", "popmq_error"
 #: The LITE topic of replies, and the group that reads it.

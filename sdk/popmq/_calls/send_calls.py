@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from popmq._calls.pop_calls import ENTRIES_MAX, Call, error_of, moment_ms, ms
 from popmq._given import checking
+from popmq._given.fields import ENTRIES_MAX, moment_ms, ms
+from popmq._transport.call import Call, error_of
 from popmq.duration import seconds_of
 from popmq.errors import InvalidField, PopMQError
 from popmq.message import BODY_TYPES, Body, Message, SendReceipt, wrong_body

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from popmq._calls.pop_calls import Call, error_of
+from popmq._transport.call import Call, error_of
 from popmq.errors import PopMQError
 from popmq.sink import BatchCommit, StageName
 from popmq_proto.v1 import popmq_pb2 as pb

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from popmq._calls.admin_calls import enum_of, read_subscription, same_names, start_position
-from popmq._calls.pop_calls import Call, filter_row, moment_ms, paged
+from popmq._given.fields import filter_row, moment_ms
+from popmq._transport.call import Call, paged
 from popmq.errors import InvalidField
 from popmq.stats import MessageGroups, MessageGroupState, QueueOffsets
 from popmq.topic import Start, Subscription

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
-from popmq._calls.pop_calls import ENTRIES_MAX, filter_row
 from popmq._consuming.guard import OnError, check_on_error
 from popmq._given.checking import from_one, listed_texts
+from popmq._given.fields import ENTRIES_MAX, filter_row
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.errors import InvalidField
 from popmq_proto.v1 import popmq_pb2 as pb

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, get_args
 
-from popmq._consuming.outcome import ACK, Outcome, Release
-from popmq._consuming.reason import handlers_traceback, reason_of
-from popmq._transport.forks import EARLIER
+from popmq._given.reason import handlers_traceback, reason_of
+from popmq._runtime.forks import EARLIER
 from popmq._transport.telemetry import Processing, Telemetry
 from popmq.errors import ClientClosed, InvalidField, LeaseLost
 from popmq.message import Body, Delivery, Message
+from popmq.outcome import ACK, Outcome, Released
 
 log = logging.getLogger("popmq.consumer")
 
@@ -56,8 +56,8 @@ def outcome_of(error: BaseException | None) -> Outcome:
     if error is None:
         return ACK
     if isinstance(error, (Exception, SystemExit)):
-        return Release(reason=reason_of(error))
-    return Release(delay=0.0, count=False, reason=f"interrupted by {type(error).__qualname__}")
+        return Released(reason=reason_of(error))
+    return Released(delay=0.0, count=False, reason=f"interrupted by {type(error).__qualname__}")
 
 
 def _check_program() -> None:

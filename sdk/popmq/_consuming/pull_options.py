@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from popmq._calls.pop_calls import filter_row
 from popmq._consuming.consume_options import check_batch, idle_limit
 from popmq._consuming.guard import OnError, check_on_error
+from popmq._given.fields import filter_row
 from popmq.duration import Duration, seconds_of
 from popmq.errors import InvalidField
 from popmq.process_queue import FlowControl

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, overload
 
 from popmq._calls import pop_calls
-from popmq._calls.later import Later
 from popmq._calls.pop_calls import all_or_raise
 from popmq._consuming.clock import Clock, SystemClock
+from popmq._given.fields import filter_row
+from popmq._runtime.later import Later
 from popmq._sync.closing import Closing
 from popmq._sync.concurrency import at_exit
 from popmq._sync.namespaces import Namespaces
@@ -197,7 +198,7 @@ class Client(Settling, Pulling, Requests, Namespaces, Closing):
             queues=queues,
             max_bytes=max_bytes,
             attempt_id=attempt_id or self._numbering.attempt_id(),
-            filter=pop_calls.filter_row(tag, sql),
+            filter=filter_row(tag, sql),
             guard=self._guard,
             lite_topics=lite_topics,
         )
@@ -279,7 +280,7 @@ class Client(Settling, Pulling, Requests, Namespaces, Closing):
         read may go now. `tag`, `sql`: the filter of later pops. It is validated here, and does not affect the count.
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
         """
-        filter = pop_calls.filter_row(tag, sql)
+        filter = filter_row(tag, sql)
         return self._wire.run(
             owner_calls.wait_available(topic, group, min_ready, seconds_of(wait, "wait"), upto, filter), timeout=timeout
         )

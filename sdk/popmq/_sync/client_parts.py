@@ -6,8 +6,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from popmq._calls.later import made_once
 from popmq._consuming.clock import Clock
+from popmq._runtime.later import made_once
 from popmq._sync.transport.wire import Wire
 
 if TYPE_CHECKING:

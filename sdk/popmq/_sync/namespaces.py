@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from popmq._calls.later import Later
+from popmq._runtime.later import Later
 from popmq._sync.client_parts import ClientParts
 
 if TYPE_CHECKING:

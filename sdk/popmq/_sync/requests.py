@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from popmq._calls.later import Later
+from popmq._runtime.later import Later
 from popmq.duration import Duration, seconds_of
 
 if TYPE_CHECKING:

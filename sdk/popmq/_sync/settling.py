@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from popmq._calls import pop_calls
-from popmq._calls.later import Later
-from popmq._calls.pop_calls import InvisibleTimeResult, all_or_raise
+from popmq._calls.pop_calls import all_or_raise
+from popmq._runtime.later import Later
 from popmq._sync.transport.wire import Wire
+from popmq._transport.call import Call
 from popmq.duration import Duration
+from popmq.outcome import InvisibleTimeResult
 
 if TYPE_CHECKING:
     from popmq import message as _message
@@ -154,7 +156,7 @@ class Settling:
         group: str,
         name: str,
         entry: Callable[[str], Any],
-        build: Callable[[str, list[Any]], pop_calls.Call[list[Any]]],
+        build: Callable[[str, list[Any]], Call[list[Any]]],
         timeout: Duration | None,
     ) -> Any:
         one = isinstance(deliveries, (_message.Delivery, str))

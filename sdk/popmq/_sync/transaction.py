@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from popmq._calls.later import Later
+from popmq._runtime.later import Later
 from popmq.duration import Duration
 from popmq.errors import PartlyRefused, PopMQError
 

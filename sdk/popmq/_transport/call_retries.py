@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from popmq._calls.pop_calls import Call, ms
+from popmq._given.fields import ms
+from popmq._transport.call import Call
 from popmq.config import Retry
 from popmq.errors import DeadlineExceeded, PopMQError, Unavailable
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq import errors
-from popmq._calls.pop_calls import error_of
+from popmq._transport.call import error_of
 from popmq_http2 import Code
 from popmq_http2.client.call import CallFailed
 from popmq_proto.v1 import popmq_pb2 as pb

@@ -21,6 +21,8 @@ from enum import Enum
 from typing import Any, Literal, NoReturn
 from uuid import UUID
 
+from popmq.outcome import BadPayload
+
 #: Makes the value of a type from what JSON read; the second argument is its position in the body.
 Check = Callable[[Any, str], Any]
 
@@ -31,10 +33,6 @@ _FROM_TEXT: dict[Any, Callable[[str], Any]] = {
     UUID: UUID,
     Decimal: Decimal,
 }
-
-
-class BadPayload(ValueError):
-    """A body that is not of the handler's type; the text says where."""
 
 
 def converter(kind: Any) -> Callable[[bytes], Any]:

@@ -8,8 +8,9 @@ from numbers import Integral
 from typing import Any
 
 from popmq._consuming.consume_options import consume_options
-from popmq._worker.converting import BadPayload, converter, named_type
+from popmq._worker.converting import converter, named_type
 from popmq.message import Delivery
+from popmq.outcome import BadPayload
 
 #: Makes the arguments of a function from a delivery.
 Arguments = Callable[[Delivery], tuple[Any, ...]]

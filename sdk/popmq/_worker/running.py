@@ -19,13 +19,12 @@ from popmq._async.client import AsyncClient
 from popmq._async.concurrency import finished
 from popmq._async.consuming.consumer import AsyncConsumer
 from popmq._calls import requests
-from popmq._worker.converting import BadPayload
 from popmq._worker.handlers import Handler
 from popmq._worker.middleware import Hooks
-from popmq._worker.outcomes import Reject, RetryLater
 from popmq._worker.threads import CallingThread
 from popmq.errors import FilterConflict, InvalidField, PopMQError
 from popmq.message import Delivery
+from popmq.outcome import BadPayload, Reject, RetryLater
 from popmq_http2.elapsed import monotonic
 
 #: Seconds of work that may be held ahead.

@@ -212,7 +212,7 @@ async def test_stats_and_leases_of_an_unknown_topic_or_group_are_refused(client:
 
 @pytest.mark.slow
 async def test_long_lists_are_asked_for_page_by_page(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("popmq._calls.pop_calls.PAGE_ROWS", 3)
+    monkeypatch.setattr("popmq._transport.call.PAGE_ROWS", 3)
     names = [f"topic{number}" for number in range(7)]
     for name in names:
         await client.topics.create(name)

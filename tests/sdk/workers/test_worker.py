@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, NewType, TypedDict
 import pytest
 
 import popmq
+from popmq.outcome import BadPayload
 from popmq.testing import Broker, FakeClock
-from popmq.worker import BadPayload
 from tests.sdk.workers.workers import sent_to
 
 

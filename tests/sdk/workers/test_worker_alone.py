@@ -9,8 +9,8 @@ import pytest
 from typing_extensions import TypeAliasType
 
 import popmq
+from popmq.outcome import BadPayload
 from popmq.testing import Broker
-from popmq.worker import BadPayload
 from tests.sdk.workers.workers import sent_to
 
 

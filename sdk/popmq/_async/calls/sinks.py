@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from popmq._async.calls.namespace import Namespace
 from popmq._async.transport.wire import Wire
-from popmq._calls.later import Later
+from popmq._runtime.later import Later
 from popmq.duration import Duration
 from popmq.errors import PopMQError
 

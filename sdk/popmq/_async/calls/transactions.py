@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from popmq._async.calls.namespace import Namespace
 from popmq._async.transport.wire import Wire
-from popmq._calls.later import Later
 from popmq._calls.pop_calls import all_or_raise
+from popmq._runtime.later import Later
 from popmq.duration import Duration
 from popmq.errors import PopMQError
 

@@ -15,12 +15,12 @@ from popmq._calls.pop_calls import Popped
 from popmq._consuming.consume_options import TICK_S, ConsumeOptions
 from popmq._consuming.guard import Guard
 from popmq._consuming.leased_batches import Batch, ordered, weakly
-from popmq._consuming.outcome import UNREAD
 from popmq._consuming.pop_size import PopSize
-from popmq._transport import forks
+from popmq._runtime import forks
 from popmq._transport.call_retries import Stopped
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
+from popmq.outcome import UNREAD
 from popmq_http2.elapsed import monotonic
 
 log = logging.getLogger("popmq.consumer")

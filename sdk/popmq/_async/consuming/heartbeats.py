@@ -14,8 +14,8 @@ from popmq._async.concurrency import Mutex, Stop
 from popmq._async.consuming.scheduler import Scheduler
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls
-from popmq._calls.pop_calls import Call
 from popmq._consuming.clock import Clock
+from popmq._transport.call import Call
 from popmq._transport.call_retries import Stopped
 from popmq.errors import BadRequest, PopMQError, TryLater
 from popmq.topic import Session

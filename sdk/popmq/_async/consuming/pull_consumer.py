@@ -12,7 +12,7 @@ from popmq._async.consuming.send_backs import SendBacks
 from popmq._async.consuming.share import Share
 from popmq._async.consuming.upkeep import Upkeep
 from popmq._consuming.pull_options import FAILED_S, PullOptions
-from popmq._transport import forks
+from popmq._runtime import forks
 from popmq._transport.call_retries import Stopped
 from popmq.errors import TryLater
 from popmq.message import Delivery

@@ -19,10 +19,8 @@ from popmq._async.consuming.arrivals import Arrivals
 from popmq._async.consuming.send_backs import SendBacks
 from popmq._async.transport.wire import Wire
 from popmq._calls import pull_calls
-from popmq._calls.pop_calls import Call
 from popmq._consuming.clock import Clock
 from popmq._consuming.guard import Guard
-from popmq._consuming.outcome import Ack, Outcome, Reject, Release
 from popmq._consuming.pull_options import (
     FAILED_S,
     HELD_BACK_LOG_EVERY,
@@ -32,9 +30,11 @@ from popmq._consuming.pull_options import (
     Place,
     PullOptions,
 )
+from popmq._transport.call import Call
 from popmq._transport.call_retries import Stopped
 from popmq.errors import Forbidden, GroupNotFound, PopMQError, TopicNotFound, TryLater, WrongConsumeMode
 from popmq.message import Delivery
+from popmq.outcome import Acked, Outcome, Rejected, Released
 from popmq.process_queue import ProcessQueue, met_end
 from popmq.pull import Pulled, PullState
 
@@ -241,21 +241,21 @@ class Puller:
     def _end(self, delivery: Delivery, outcome: Outcome) -> Any:
         """Settles in the process queue, or returns the entry that must be sent back instead."""
         options = self._context.options
-        if isinstance(outcome, Ack):
+        if isinstance(outcome, Acked):
             self.queue.done(delivery.offset)
-        elif isinstance(outcome, Release) and not outcome.count:
+        elif isinstance(outcome, Released) and not outcome.count:
             self._again(delivery, outcome.delay or 0.0)
         elif not options.group:
-            if isinstance(outcome, Release) and outcome.delay is not None:
+            if isinstance(outcome, Released) and outcome.delay is not None:
                 self._again(replace(delivery, attempt=delivery.attempt + 1), outcome.delay)
             else:
                 self.queue.done(delivery.offset)
-        elif options.orderly and isinstance(outcome, Release):
+        elif options.orderly and isinstance(outcome, Released):
             if delivery.attempt < self._context.max_attempts:
                 pause = ORDERLY_AGAIN_S if outcome.delay is None else outcome.delay
                 self._again(replace(delivery, attempt=delivery.attempt + 1), pause)
             else:
-                return pull_calls.sent_back_as(delivery, self._retry, Reject(outcome.reason))
+                return pull_calls.sent_back_as(delivery, self._retry, Rejected(outcome.reason))
         else:
             return pull_calls.sent_back_as(delivery, self._retry, outcome)
         return None

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 from popmq._async.concurrency import Stop
 from popmq._async.consuming.background_sender import BackgroundSender
 from popmq._async.transport.wire import Wire
-from popmq._calls import pop_calls, pull_calls
+from popmq._calls import pull_calls
 from popmq._consuming.clock import Clock
 from popmq._consuming.pull_options import FAILED_S, PullOptions
+from popmq._given.fields import ENTRIES_MAX
 from popmq._transport.call_retries import Stopped
 from popmq.errors import MessageNotFound, PopMQError, TryLater
 from popmq.message import Delivery
@@ -62,7 +63,7 @@ class SendBacks(BackgroundSender):
 
     async def _step(self) -> float | None:
         with self._lock:
-            some = _of_one_topic(self._queued[: pop_calls.ENTRIES_MAX])
+            some = _of_one_topic(self._queued[:ENTRIES_MAX])
             self._queued = self._queued[len(some) :]
         if some and not await self._send(some):
             return FAILED_S

@@ -21,9 +21,9 @@ from popmq._async.consuming.heartbeats import Reader
 from popmq._async.consuming.parts import Parts
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls, pull_calls, subscription_calls
-from popmq._calls.pop_calls import Call
 from popmq._consuming import offsets_file
 from popmq._consuming.pull_options import LOCK_VALID_S, RETRY, Place, PullOptions
+from popmq._transport.call import Call
 from popmq._transport.call_retries import Stopped
 from popmq.errors import TryLater, WrongConsumeMode
 from popmq.stats import QueueOffsets

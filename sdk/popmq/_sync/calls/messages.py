@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from popmq._calls.later import Later
+from popmq._runtime.later import Later
 from popmq._sync.calls.namespace import Namespace
 from popmq.duration import Duration
 

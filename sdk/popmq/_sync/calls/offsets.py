@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from popmq._calls.later import Later
+from popmq._runtime.later import Later
 from popmq._sync.calls.namespace import Namespace
 from popmq.duration import Duration
 from popmq.topic import Assignment, Start

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from popmq._calls.later import Later
-from popmq._calls.pop_calls import filter_row
+from popmq._given.fields import filter_row
+from popmq._runtime.later import Later
 from popmq._sync.calls.namespace import Namespace
 from popmq.duration import Duration
 from popmq.topic import Start

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from popmq._calls.later import Later
+from popmq._runtime.later import Later
 from popmq._sync.calls.namespace import Namespace
 from popmq._sync.transport.wire import Wire
 from popmq.duration import Duration

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, overload
 
-from popmq._calls.later import Later
 from popmq._calls.pop_calls import all_or_raise
+from popmq._runtime.later import Later
 from popmq._sync.calls.namespace import Namespace
 from popmq._sync.transport.wire import Wire
 from popmq.duration import Duration

@@ -12,16 +12,16 @@ from popmq._calls.pop_calls import Popped
 from popmq._consuming.consume_options import TICK_S, ConsumeOptions
 from popmq._consuming.guard import Guard
 from popmq._consuming.leased_batches import Batch, ordered, weakly
-from popmq._consuming.outcome import UNREAD
 from popmq._consuming.pop_size import PopSize
+from popmq._runtime import forks
 from popmq._sync.concurrency import Event, Stop
 from popmq._sync.consuming.delivery_loop import DeliveryLoop
 from popmq._sync.consuming.parts import Parts
 from popmq._sync.consuming.session import Session
-from popmq._transport import forks
 from popmq._transport.call_retries import Stopped
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
+from popmq.outcome import UNREAD
 from popmq_http2.elapsed import monotonic
 
 log = logging.getLogger("popmq.consumer")

@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable
 
 from popmq._calls import pop_calls
-from popmq._calls.pop_calls import Call
 from popmq._consuming.clock import Clock
 from popmq._sync.concurrency import Mutex, Stop
 from popmq._sync.consuming.scheduler import Scheduler
 from popmq._sync.transport.wire import Wire
+from popmq._transport.call import Call
 from popmq._transport.call_retries import Stopped
 from popmq.errors import BadRequest, PopMQError, TryLater
 from popmq.topic import Session

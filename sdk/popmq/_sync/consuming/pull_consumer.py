@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from popmq._consuming.pull_options import FAILED_S, PullOptions
+from popmq._runtime import forks
 from popmq._sync.concurrency import Lock, Stop
 from popmq._sync.consuming.arrivals import Arrivals
 from popmq._sync.consuming.delivery_loop import DeliveryLoop
@@ -13,7 +14,6 @@ from popmq._sync.consuming.puller import PullContext
 from popmq._sync.consuming.send_backs import SendBacks
 from popmq._sync.consuming.share import Share
 from popmq._sync.consuming.upkeep import Upkeep
-from popmq._transport import forks
 from popmq._transport.call_retries import Stopped
 from popmq.errors import TryLater
 from popmq.message import Delivery

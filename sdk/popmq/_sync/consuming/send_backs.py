@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from popmq._calls import pop_calls, pull_calls
+from popmq._calls import pull_calls
 from popmq._consuming.clock import Clock
 from popmq._consuming.pull_options import FAILED_S, PullOptions
+from popmq._given.fields import ENTRIES_MAX
 from popmq._sync.concurrency import Stop
 from popmq._sync.consuming.background_sender import BackgroundSender
 from popmq._sync.transport.wire import Wire
@@ -63,7 +64,7 @@ class SendBacks(BackgroundSender):
 
     def _step(self) -> float | None:
         with self._lock:
-            some = _of_one_topic(self._queued[: pop_calls.ENTRIES_MAX])
+            some = _of_one_topic(self._queued[:ENTRIES_MAX])
             self._queued = self._queued[len(some) :]
         if some and not self._send(some):
             return FAILED_S

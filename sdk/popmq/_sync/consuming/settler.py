@@ -10,17 +10,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from popmq._calls import pop_calls
-from popmq._calls.pop_calls import Call, Popped
+from popmq._calls.pop_calls import Popped
 from popmq._consuming.clock import Clock
 from popmq._consuming.leased_batches import Batch, ordered
-from popmq._consuming.outcome import UNREAD, Ack, Outcome, Release
+from popmq._given.fields import ENTRIES_MAX
+from popmq._runtime import forks
 from popmq._sync.concurrency import Errands, Ticket
 from popmq._sync.consuming.background_sender import BackgroundSender
 from popmq._sync.consuming.leases import Leases
 from popmq._sync.transport.wire import CLOSE_S, Wire
-from popmq._transport import forks
+from popmq._transport.call import Call
 from popmq.errors import ClientClosed, HandleLapsed, LeaseLost, PopMQError
 from popmq.message import Delivery
+from popmq.outcome import UNREAD, Acked, Outcome, Released
 
 log = logging.getLogger("popmq.consumer")
 
@@ -67,12 +69,12 @@ class Settler(BackgroundSender):
         """
         ticket = Ticket() if confirm else None
         span = self._wire.telemetry.current()
-        waits = delivery if delivery.order_key and not isinstance(outcome, Ack) else None
+        waits = delivery if delivery.order_key and not isinstance(outcome, Acked) else None
         if waits:
             self._leases.settling(delivery.handle)
         with self._lock:
             self._begun()
-            if isinstance(outcome, Ack):
+            if isinstance(outcome, Acked):
                 self._acks[delivery.group].append((delivery.current_handle, ticket, None, span))
             else:
                 self._changes[delivery.group].append((_change(delivery.current_handle, outcome), ticket, waits, span))
@@ -87,7 +89,7 @@ class Settler(BackgroundSender):
         """Releases uncounted what is held, since no handler goes on."""
         for delivery in self._leases.held():
             if self._leases.forget_run(delivery):
-                self.settle(delivery, Release(0.0, False, reason), False)
+                self.settle(delivery, Released(0.0, False, reason), False)
 
     def release_batch_of(self, interrupted: Call[Popped]) -> None:
         """Releases uncounted what a pop has leased whose caller was cancelled or interrupted: no handler gets it."""
@@ -153,7 +155,7 @@ class Settler(BackgroundSender):
         return None
 
     def _send(self, group: str, outgoing: list[Outgoing], build: Callable[[str, list[Any]], Call[list[Any]]]) -> None:
-        while some := outgoing[: pop_calls.ENTRIES_MAX]:
+        while some := outgoing[:ENTRIES_MAX]:
             try:
                 with self._wire.telemetry.settling(_name(some), group, len(some), [each[3] for each in some]):
                     results = self._wire.run(build(group, [entry for entry, *_ in some]))
@@ -203,7 +205,7 @@ def _name(outgoing: list[Outgoing]) -> str:
 
 
 def _change(handle: str, outcome: Outcome) -> Any:
-    if isinstance(outcome, Release):
+    if isinstance(outcome, Released):
         return pop_calls.release(handle, outcome.delay, outcome.count, outcome.reason)
-    assert not isinstance(outcome, Ack)
+    assert not isinstance(outcome, Acked)
     return pop_calls.reject(handle, outcome.reason)

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from popmq._calls import pop_calls, pull_calls, subscription_calls
-from popmq._calls.pop_calls import Call
 from popmq._consuming import offsets_file
 from popmq._consuming.pull_options import LOCK_VALID_S, RETRY, Place, PullOptions
 from popmq._sync.concurrency import Stop, aside
 from popmq._sync.consuming.heartbeats import Reader
 from popmq._sync.consuming.parts import Parts
 from popmq._sync.transport.wire import Wire
+from popmq._transport.call import Call
 from popmq._transport.call_retries import Stopped
 from popmq.errors import TryLater, WrongConsumeMode
 from popmq.stats import QueueOffsets

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from popmq._calls.pop_calls import Call, Pages
+from popmq._runtime import forks
 from popmq._sync.concurrency import Home, Lock, Stop
 from popmq._sync.transport.channel import channel
-from popmq._transport import forks
+from popmq._transport.call import Call, Pages
 from popmq._transport.call_retries import CallRetries, Stopped
 from popmq._transport.connection import Connection
 from popmq._transport.rpc_errors import read_rpc_error

@@ -1,6 +1,46 @@
-"""What a handler raises to say how its message ends."""
+"""How a delivery ends: as its guard settles it, as the broker answers, and as a handler says by what it raises."""
+
+from dataclasses import dataclass
 
 from popmq.duration import Duration, seconds_or_none
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """The message is finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Released: visible after `delay` seconds (None: the group's backoff). `count` false: the attempt is free."""
+
+    delay: float | None = None
+    count: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """To the dead-letter topic."""
+
+    reason: str = ""
+
+
+Outcome = Acked | Released | Rejected
+
+ACK = Acked()
+#: The outcome of a message that no handler has seen: visible at once, and the attempt is free.
+UNREAD = Released(delay=0.0, count=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InvisibleTimeResult:
+    """The outcome of an extend, release or reject of a delivery."""
+
+    visible_ms: int  # when it may be delivered again
+    dead_lettered: bool  # it went to the dead-letter topic
+    handle: str = ""  # after `extend`: names the delivery from now on; "": the handle stays the same
+
 
 #: The longest delay of a release that the broker takes.
 DELAY_S_MAX = 12 * 3600
@@ -30,3 +70,7 @@ class RetryLater(Exception):
                 "a DELAY topic, with a delay"
             )
         self.reason = reason
+
+
+class BadPayload(ValueError):
+    """A body that is not of the handler's type; the text says where."""

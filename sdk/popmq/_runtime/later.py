@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from popmq._transport import forks
+from popmq._runtime import forks
 from popmq.errors import ClientClosed
 
 T = TypeVar("T")

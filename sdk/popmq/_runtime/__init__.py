@@ -1,0 +1,1 @@
+"""What depends on the process: imports at the first use, forks, the end of the interpreter."""
