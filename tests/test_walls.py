@@ -111,11 +111,10 @@ FLOORS = {
         "_async _sync",
         "_calls _consuming",
         "_transport",
-        "life owner pull schedule sink stats transaction",
+        "owner pull schedule sink stats transaction",
         "message process_queue topic",
         "_given _runtime config outcome",
-        "duration",
-        "errors",
+        *("duration", "errors"),
     ),
     "popmq_http2": (
         "client server",

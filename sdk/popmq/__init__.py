@@ -32,7 +32,6 @@ _NAMES = {
     "popmq._sync.transaction": "Transaction",
     "popmq.config": "Retry Timeouts",
     "popmq.errors": "PopMQError",
-    "popmq.life": "GroupLife LifeEvent MessageLife",
     "popmq.message": "DELAY_LEVELS Columns DeadLetter Delivery Message SendReceipt TraceContext",
     "popmq.outcome": "InvisibleTimeResult Reject RetryLater",
     "popmq.owner": "Attachment Availability Finished OwnerLease Position SealedBatch Token",
@@ -40,10 +39,10 @@ _NAMES = {
     "popmq.pull": "Pulled PulledColumns PullState QueueLocks",
     "popmq.schedule": "Schedule",
     "popmq.sink": "BatchCommit StageName",
-    "popmq.stats": "AccessKey AccessKeys BrokerInfo "
-    "ClientAnswer ClientSession ClientStats DeadLetterReason DelayedMessage DelayedMessages Discarded Found GroupStats "
-    "History HistoryPoint Lease Leases MessageGroups MessageGroupState Owner Page QueueOffsets "
-    "QueueStats RedriveFailure Redriven Stats StoreStats TopicStats",
+    "popmq.stats": "AccessKey AccessKeys BrokerInfo ClientAnswer ClientSession ClientStats DeadLetterReason "
+    "DelayedMessage DelayedMessages Discarded Found GroupLife GroupStats History HistoryPoint Lease Leases LifeEvent "
+    "MessageGroupState MessageGroups MessageLife Owner Page QueueOffsets QueueStats RedriveFailure Redriven Stats "
+    "StoreStats TopicStats",
     "popmq.topic": "Assignment Group LiteTopics Quota Retention Session Subscription Topic",
     "popmq.transaction": "HalfMessage HalfMessages MessagePreview TransactionCheck",
     "popmq.worker": "Middleware Worker",
@@ -53,7 +52,6 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 _SUBMODULES = (
     "config",
     "duration",
-    "life",
     "message",
     "outcome",
     "owner",

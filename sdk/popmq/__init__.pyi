@@ -2,7 +2,6 @@
 from popmq import config as config
 from popmq import duration as duration
 from popmq import errors as errors
-from popmq import life as life
 from popmq import message as message
 from popmq import outcome as outcome
 from popmq import owner as owner
@@ -25,9 +24,6 @@ from popmq._sync.transaction import Transaction as Transaction
 from popmq.config import Retry as Retry
 from popmq.config import Timeouts as Timeouts
 from popmq.errors import PopMQError as PopMQError
-from popmq.life import GroupLife as GroupLife
-from popmq.life import LifeEvent as LifeEvent
-from popmq.life import MessageLife as MessageLife
 from popmq.message import DELAY_LEVELS as DELAY_LEVELS
 from popmq.message import Columns as Columns
 from popmq.message import DeadLetter as DeadLetter
@@ -64,13 +60,16 @@ from popmq.stats import DelayedMessage as DelayedMessage
 from popmq.stats import DelayedMessages as DelayedMessages
 from popmq.stats import Discarded as Discarded
 from popmq.stats import Found as Found
+from popmq.stats import GroupLife as GroupLife
 from popmq.stats import GroupStats as GroupStats
 from popmq.stats import History as History
 from popmq.stats import HistoryPoint as HistoryPoint
 from popmq.stats import Lease as Lease
 from popmq.stats import Leases as Leases
+from popmq.stats import LifeEvent as LifeEvent
 from popmq.stats import MessageGroups as MessageGroups
 from popmq.stats import MessageGroupState as MessageGroupState
+from popmq.stats import MessageLife as MessageLife
 from popmq.stats import Owner as Owner
 from popmq.stats import Page as Page
 from popmq.stats import QueueOffsets as QueueOffsets

@@ -11,7 +11,6 @@ from popmq._given.checking import built, from_one, listed_texts
 from popmq._given.fields import filter_row, moment_ms
 from popmq._transport.call import Call, Pages, error_of, paged
 from popmq.errors import InvalidField
-from popmq.life import GroupLife, LifeEvent, MessageLife
 from popmq.message import Delivery
 from popmq.stats import (
     AccessKey,
@@ -24,11 +23,14 @@ from popmq.stats import (
     DelayedMessages,
     Discarded,
     Found,
+    GroupLife,
     GroupStats,
     History,
     HistoryPoint,
     Lease,
     Leases,
+    LifeEvent,
+    MessageLife,
     Owner,
     Page,
     QueueStats,

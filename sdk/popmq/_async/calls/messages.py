@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from popmq._calls import inspection_calls, send_calls
-    from popmq.life import MessageLife
     from popmq.message import Delivery
-    from popmq.stats import DeadLetterReason, DelayedMessages, Discarded, Found, Page, Redriven
+    from popmq.stats import DeadLetterReason, DelayedMessages, Discarded, Found, MessageLife, Page, Redriven
 else:
     inspection_calls = Later("popmq._calls.inspection_calls")
     send_calls = Later("popmq._calls.send_calls")
