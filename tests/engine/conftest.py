@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from popmq_server.clock import FakeClock
 from popmq_server.embedded.rules.topics import topic
 from popmq_server.embedded.store import table
 from tests.engine.rig import Rig
@@ -29,6 +30,11 @@ def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
         broken = rig.findings()
         rig.abandon()
         assert broken == []
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture

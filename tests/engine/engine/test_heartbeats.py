@@ -17,11 +17,6 @@ from tests.engine.work import grows
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def sessions(clock: FakeClock) -> Sessions:
     return Sessions(clock)
 

@@ -19,33 +19,18 @@ from popmq_server.embedded.loop.parked_pulls import ParkedPulls
 from popmq_server.embedded.rules.pulling import pull as pulls
 from popmq_server.embedded.store.keys import CQ_KEY
 from popmq_server.errors import Refused
-from popmq_server.monitoring.metrics import Metrics
-from popmq_server.options import Options
-from popmq_server.values.limits import KEEP_MS_MAX
-from tests.engine.event_loop import LOST_S, turns
+from tests.engine.event_loop import LOST_S, turns, whole_engine
 from tests.engine.pull_steps import RETRY, texts
-from tests.engine.rig import HOUR, MINUTE, SECOND, message, sending, verdict
+from tests.engine.rig import HOUR, MINUTE, SECOND, message, sending
 from tests.engine.traffic.traffic import group
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[EmbeddedEngine]:
-    """A whole engine with topic t of two queues and group g that pulls it, judged when it has stopped."""
-    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
-    await broker.execute(ask.CreateTopic("t", 2, False, KEEP_MS_MAX))
-    await broker.execute(group("g", 3))
-    await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
-    yield broker
-    broker.close_waits()
-    await asyncio.to_thread(broker._writer.stop)
-    broken = verdict(broker.store, broker._core.state)
-    await broker.close()
-    assert broken == []
+    """Group g pulls topic t of two queues."""
+    async with whole_engine(tmp_path / "data", clock, queues=2) as broker:
+        await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
+        yield broker
 
 
 def held(

@@ -15,23 +15,17 @@ from popmq_server.contract.commands import queries
 from popmq_server.embedded.loop import in_pieces, parked_pulls
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.errors import Refused
-from popmq_server.monitoring.metrics import Metrics
-from popmq_server.options import Options
-from popmq_server.values.limits import KEEP_MS_MAX
+from tests.engine.event_loop import whole_engine
 from tests.engine.pull_steps import texts
 from tests.engine.rig import sending
-from tests.engine.traffic.traffic import group
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedEngine]:
-    """A whole engine with topic t of one queue and group g that pulls it."""
-    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
-    await broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
-    await broker.execute(group("g", 3))
-    await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
-    yield broker
-    await broker.close()
+async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[EmbeddedEngine]:
+    """Group g pulls topic t of one queue."""
+    async with whole_engine(tmp_path / "data", clock) as broker:
+        await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
+        yield broker
 
 
 async def sent(broker: EmbeddedEngine, *bodies: str) -> ask.Sent:

@@ -185,11 +185,6 @@ def test_bad_input_is_an_error_and_a_stranger_gets_nothing(strategy: Strategy) -
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def locks(clock: FakeClock) -> QueueLocks:
     return QueueLocks(clock)
 

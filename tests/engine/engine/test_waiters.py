@@ -18,22 +18,13 @@ from popmq_server.embedded.loop import long_poll as lots
 from popmq_server.embedded.loop.broker import LOOK_MS, EmbeddedEngine
 from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.errors import Refused
-from popmq_server.monitoring.metrics import Metrics
-from popmq_server.options import Options
 from popmq_server.values.leased import Leased
-from popmq_server.values.limits import KEEP_MS_MAX
-from tests.engine.event_loop import LOST_S, turns
-from tests.engine.rig import MINUTE, SECOND, Delivery, deliveries, sending, verdict
-from tests.engine.traffic.traffic import group
+from tests.engine.event_loop import LOST_S, turns, whole_engine
+from tests.engine.rig import MINUTE, SECOND, Delivery, deliveries, sending
 
 KEY = ("g", "t")
 #: No commit takes so long.
 HELD_UP_S = 15
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 @pytest.fixture
@@ -165,16 +156,8 @@ async def test_places_are_limited_and_a_full_lot_leaves_no_trace(
 
 @pytest.fixture
 async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[EmbeddedEngine]:
-    """A whole engine, judged when it has stopped."""
-    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
-    await broker.execute(ask.CreateTopic("t", 2, False, KEEP_MS_MAX))
-    await broker.execute(group("g", 3))
-    yield broker
-    broker.close_waits()
-    await asyncio.to_thread(broker._writer.stop)
-    broken = verdict(broker.store, broker._core.state)
-    await broker.close()
-    assert broken == []
+    async with whole_engine(tmp_path / "data", clock, queues=2) as broker:
+        yield broker
 
 
 async def all_parked(broker: EmbeddedEngine, count: int) -> None:

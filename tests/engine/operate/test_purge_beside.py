@@ -13,13 +13,9 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.rules.operate import purge
-from popmq_server.monitoring.metrics import Metrics
-from popmq_server.options import Options
-from tests.engine.rig import HOUR, KEEP, MINUTE, Rig, bodies, deliveries, refusal, sending, verdict
-from tests.engine.traffic.traffic import emptied, group
-
-LOST_S = 60
-
+from tests.engine.event_loop import LOST_S, whole_engine
+from tests.engine.rig import HOUR, KEEP, MINUTE, Rig, bodies, deliveries, refusal, sending
+from tests.engine.traffic.traffic import emptied
 
 # ── In one commit with others ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -79,21 +75,9 @@ def test_a_topic_that_is_not_there_cannot_be_purged(rig: Rig) -> None:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[EmbeddedEngine]:
-    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
-    await broker.execute(ask.CreateTopic("t", 1, False, KEEP, "DELAY", pop_messages_per_s=1))
-    await broker.execute(group("g", 3))
-    yield broker
-    broker.close_waits()
-    await asyncio.to_thread(broker._writer.stop)
-    broken = verdict(broker.store, broker._core.state)
-    await broker.close()
-    assert broken == []
+    async with whole_engine(tmp_path / "data", clock, kind="DELAY", pop_messages_per_s=1) as broker:
+        yield broker
 
 
 async def settled(broker: EmbeddedEngine, lots: int) -> None:

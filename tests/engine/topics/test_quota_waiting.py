@@ -16,33 +16,17 @@ from popmq_server.contract.commands import queries
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer import batch, core, handlers
 from popmq_server.errors import Refused
-from popmq_server.monitoring.metrics import Metrics
-from popmq_server.options import Options
-from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, bodies, deliveries, message, numbered, sending, verdict
+from tests.engine.event_loop import LOST_S, whole_engine
+from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, bodies, deliveries, message, numbered, sending
 from tests.engine.traffic.traffic import group
 
-#: A test that hangs has lost a wake; this is when it says so.
-LOST_S = 60
-
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-async def broker(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedEngine]:
-    """A whole engine, judged when it has stopped; its topic gives 2 messages a second."""
-    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
-    await broker.execute(ask.CreateTopic("t", 2, False, KEEP, pop_messages_per_s=2))
-    await broker.execute(group("g", 3))
-    await broker.pop(ask.Pop("t", "g"), 0)
-    yield broker
-    broker.close_waits()
-    await asyncio.to_thread(broker._writer.stop)
-    broken = verdict(broker.store, broker._core.state)
-    await broker.close()
-    assert broken == []
+async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[EmbeddedEngine]:
+    """Its topic gives 2 messages a second."""
+    async with whole_engine(tmp_path / "data", clock, queues=2, keep_ms=KEEP, pop_messages_per_s=2) as broker:
+        await broker.pop(ask.Pop("t", "g"), 0)
+        yield broker
 
 
 @pytest.fixture

@@ -16,13 +16,9 @@ from popmq_server.contract.commands import queries
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer import batch, coalescing
 from popmq_server.embedded.writer.batch import NEXT_BATCH
-from popmq_server.monitoring.metrics import Metrics
-from popmq_server.options import Options
-from popmq_server.values.limits import KEEP_MS_MAX
-from tests.engine.event_loop import LOST_S, turns
+from tests.engine.event_loop import LOST_S, turns, whole_engine
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import MINUTE, Rig, message, refusal, sealing
-from tests.engine.traffic.traffic import group
 
 MIB = 1 << 20
 BOUND, BOUND_OF_PIECES = 4 * MIB, 2 * MIB
@@ -128,12 +124,9 @@ def test_the_bound_is_that_of_the_group_also_where_its_commands_commit_apart(fil
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedEngine]:
-    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
-    await broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
-    await broker.execute(group("g", 3))
-    yield broker
-    await broker.close()
+async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[EmbeddedEngine]:
+    async with whole_engine(tmp_path / "data", clock) as broker:
+        yield broker
 
 
 @pytest.mark.slow

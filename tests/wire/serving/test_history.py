@@ -16,7 +16,7 @@ from popmq_server.embedded.fsck.compact import compact_folder
 from popmq_server.embedded.store.datafile.history_file import HISTORY_FILE
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.monitoring import history as ring
-from popmq_server.monitoring.history import HOUR_MS, POINTS, STEP_MS
+from popmq_server.monitoring.history import STEP_MS
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 
 T = TypeVar("T")
@@ -69,26 +69,6 @@ def test_a_point_has_the_numbers_of_get_stats(shop: Stubs, clock: FakeClock) -> 
     assert newest(shop).broker.used_bytes == stats.store.used_bytes
 
 
-def test_an_hour_is_kept_and_what_is_older_is_gone(shop: Stubs, clock: FakeClock) -> None:
-    for _ in range(POINTS + 3):
-        clock.advance(STEP_MS)
-    answer = history(shop)
-    assert (answer.step_ms, answer.now_ms) == (STEP_MS, clock.now_ms())
-    assert [point.time_ms for point in answer.points] == [
-        *range(clock.now_ms() - HOUR_MS + STEP_MS, clock.now_ms() + 1, STEP_MS)
-    ]
-
-
-def test_a_new_broker_and_a_new_topic_have_no_points_yet(shop: Stubs, clock: FakeClock) -> None:
-    assert len(history(shop).points) == 0
-    clock.advance(STEP_MS)
-    shop.create_topic("new", queues=1)
-    assert len(history(shop, TOPIC).points) == 1
-    assert len(history(shop, "new").points) == 0
-    clock.advance(STEP_MS)
-    assert [len(history(shop, name).points) for name in (TOPIC, "new")] == [2, 1]
-
-
 def test_a_topic_that_is_created_again_has_a_history_of_its_own(shop: Stubs, clock: FakeClock) -> None:
     shop.send(b"a")
     clock.advance(STEP_MS)
@@ -132,14 +112,6 @@ def test_the_history_goes_on_after_a_restart_with_a_gap_for_the_time_in_between(
     assert every == orders == [*before, began_ms + STEP_MS, began_ms + 2 * STEP_MS]
 
 
-def test_a_broker_that_was_killed_has_lost_a_minute_at_most(folder: Path) -> None:
-    clock = FakeClock()
-    unstopped = served(folder, clock, 5, lambda _: (folder / HISTORY_FILE).read_bytes())
-    (folder / HISTORY_FILE).write_bytes(unstopped)
-    kept = served(folder, clock, 0, times)
-    assert clock.now_ms() - kept[-1] <= 60_000
-
-
 def test_check_compact_and_a_start_leave_the_file_alone(folder: Path) -> None:
     clock = FakeClock()
     before = served(folder, clock, 2, times)
@@ -148,27 +120,6 @@ def test_check_compact_and_a_start_leave_the_file_alone(folder: Path) -> None:
     compact_folder(folder)
     assert (folder / HISTORY_FILE).read_bytes() == kept
     assert served(folder, clock, 0, times) == before
-
-
-@pytest.mark.parametrize("content", [b"PopMQ history\r\n\0\0\x01damaged", b"", bytes(100)])
-def test_a_damaged_file_is_replaced(content: bytes, folder: Path) -> None:
-    clock = FakeClock()
-    served(folder, clock, 1, times)
-    (folder / HISTORY_FILE).write_bytes(content)
-    anew = served(folder, clock, 1, times)
-    assert len(anew) == 2
-    assert served(folder, clock, 0, times) == anew
-
-
-def test_a_file_of_somebody_else_stays_and_the_history_is_in_memory(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = FakeClock()
-    served(folder, clock, 1, times)
-    (folder / HISTORY_FILE).write_text("a list of somebody")
-    assert len(served(folder, clock, 2, times)) == 4
-    assert (folder / HISTORY_FILE).read_text() == "a list of somebody"
-    assert f"{HISTORY_FILE} is not a file of PopMQ, and stays as it is" in caplog.text
 
 
 def test_beyond_the_most_topics_an_answer_says_that_something_is_left_out(

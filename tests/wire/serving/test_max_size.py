@@ -80,16 +80,3 @@ def test_a_limit_out_of_range_is_refused(small: EmbeddedBroker, size: int) -> No
         assert (refused.info.code, refused.info.field) == (pb.INVALID_FIELD, "map_bytes")
         stats = stubs.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S)
         assert stats.store.map_bytes == SMALL
-
-
-def test_a_set_limit_outlives_the_broker(tmp_path: Path) -> None:
-    with EmbeddedBroker(tmp_path / "data", sync="none") as broker, popmq.Client(broker.endpoint) as client:
-        client.broker.set_max_size(3 << 30)
-    with EmbeddedBroker(tmp_path / "data", sync="none") as broker, popmq.Client(broker.endpoint) as client:
-        assert client.broker.stats().store.map_bytes == 3 << 30
-    size = 2 << 30
-    with (
-        EmbeddedBroker(tmp_path / "data", sync="none", max_size=size) as broker,
-        popmq.Client(broker.endpoint) as client,
-    ):
-        assert client.broker.stats().store.map_bytes == size, "a flag that names another one is the later decision"
