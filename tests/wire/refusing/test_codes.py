@@ -31,7 +31,30 @@ RESERVED = {
 }
 
 Provoke = Callable[[Stubs, pytest.MonkeyPatch], Refusal]
-PROVOKED: dict[str, Provoke] = {}
+#: Longer ones are functions that are named after their code.
+PROVOKED: dict[str, Provoke] = {
+    "INVALID_FIELD": lambda shop, patch: send(shop, messages=[]),
+    "CLIENT_NOT_FOUND": lambda shop, patch: refusal(
+        shop.admin.GetClientStack, pb.GetClientStackRequest(client_id="nobody")
+    ),
+    "TOPIC_NOT_FOUND": lambda shop, patch: send(shop, topic="nobody"),
+    "GROUP_NOT_FOUND": lambda shop, patch: refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group="nobody")),
+    "OWNER_NOT_FOUND": lambda shop, patch: refusal(
+        shop.broker.ReleaseOwner, pb.ReleaseOwnerRequest(group=GROUP, owner="nobody")
+    ),
+    "ALREADY_EXISTS": lambda shop, patch: refusal(
+        shop.admin.CreateTopic, pb.CreateTopicRequest(topic=pb.Topic(name=TOPIC, queues=9))
+    ),
+    "TRANSACTION_NOT_FOUND": lambda shop, patch: end(shop),
+    "TRANSACTION_ENDED": lambda shop, patch: end(shop, pb.COMMIT, pb.ROLLBACK),
+    "WRONG_CONSUME_MODE": lambda shop, patch: refusal(
+        shop.broker.UpdateOffsets, pb.UpdateOffsetsRequest(topic=TOPIC, group=GROUP, offsets={0: 0})
+    ),
+    "SCHEDULE_NOT_FOUND": lambda shop, patch: refusal(shop.admin.GetSchedule, pb.GetScheduleRequest(name="nobody")),
+    "FILTER_INVALID": lambda shop, patch: refusal(
+        shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(sql92="a = "))
+    ),
+}
 
 
 def provokes(provoke: Provoke) -> Provoke:
@@ -56,39 +79,9 @@ def send(shop: Stubs, **fields: Any) -> Refusal:
 
 
 @provokes
-def invalid_field(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return send(shop, messages=[])
-
-
-@provokes
-def client_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return refusal(shop.admin.GetClientStack, pb.GetClientStackRequest(client_id="nobody"))
-
-
-@provokes
 def forbidden(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     shop.create_topic("closed", permission=pb.READ_ONLY)
     return send(shop, topic="closed")
-
-
-@provokes
-def topic_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return send(shop, topic="nobody")
-
-
-@provokes
-def group_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group="nobody"))
-
-
-@provokes
-def owner_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return refusal(shop.broker.ReleaseOwner, pb.ReleaseOwnerRequest(group=GROUP, owner="nobody"))
-
-
-@provokes
-def already_exists(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return refusal(shop.admin.CreateTopic, pb.CreateTopicRequest(topic=pb.Topic(name=TOPIC, queues=9)))
 
 
 @provokes
@@ -149,24 +142,9 @@ def end(shop: Stubs, *decisions: pb.Resolution) -> Refusal:
 
 
 @provokes
-def transaction_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return end(shop)
-
-
-@provokes
-def transaction_ended(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return end(shop, pb.COMMIT, pb.ROLLBACK)
-
-
-@provokes
 def stage_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     stage = pb.StageName(stage_id="none", topic=TOPIC)
     return refusal(shop.broker.CommitBatch, pb.CommitBatchRequest(sink="s", stages=[stage]))
-
-
-@provokes
-def wrong_consume_mode(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return refusal(shop.broker.UpdateOffsets, pb.UpdateOffsetsRequest(topic=TOPIC, group=GROUP, offsets={0: 0}))
 
 
 @provokes
@@ -223,16 +201,6 @@ def lite_topic_quota(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 def filter_conflict(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     shop.pop()
     return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(tag="a")))
-
-
-@provokes
-def schedule_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return refusal(shop.admin.GetSchedule, pb.GetScheduleRequest(name="nobody"))
-
-
-@provokes
-def filter_invalid(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(sql92="a = ")))
 
 
 @provokes

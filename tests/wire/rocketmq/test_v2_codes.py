@@ -20,7 +20,41 @@ from tests.wire.stubs import GROUP, TOPIC, Stubs
 
 PAGE = Path(__file__).parents[3] / "docs" / "rocketmq.md"
 Provoke = Callable[[Stubs, V2, pytest.MonkeyPatch], int]
-PROVOKED: dict[str, Provoke] = {}
+#: Longer ones are functions that are named after their code.
+PROVOKED: dict[str, Provoke] = {
+    "OK": lambda shop, v2, patch: sent(v2),
+    "BAD_REQUEST": lambda shop, v2, patch: code(rpc.SendMessageResponse.FromString(v2.raw("SendMessage", b"\xff"))),
+    "ILLEGAL_ACCESS_POINT": lambda shop, v2, patch: route(
+        v2, TOPIC, scheme=pb.IPv4, addresses=[pb.Address(host="", port=1)]
+    ),
+    "ILLEGAL_TOPIC": lambda shop, v2, patch: route(v2, "a b"),
+    "ILLEGAL_CONSUMER_GROUP": lambda shop, v2, patch: v2.receive(group="a b").code,
+    "ILLEGAL_MESSAGE_TAG": lambda shop, v2, patch: sent(v2, tag="a|b"),
+    "ILLEGAL_MESSAGE_KEY": lambda shop, v2, patch: sent(v2, keys=[" "]),
+    "ILLEGAL_MESSAGE_GROUP": lambda shop, v2, patch: sent(v2, message_group="g" * 64),
+    "ILLEGAL_MESSAGE_PROPERTY_KEY": lambda shop, v2, patch: sent(v2, properties={"KEYS": "x"}),
+    "INVALID_TRANSACTION_ID": lambda shop, v2, patch: code(
+        v2.call("EndTransaction", topic=resource(TOPIC), transaction_id="nonsense", resolution=pb.COMMIT)
+    ),
+    "ILLEGAL_MESSAGE_ID": lambda shop, v2, patch: sent(v2, message_id=""),
+    "ILLEGAL_FILTER_EXPRESSION": lambda shop, v2, patch: (
+        v2.receive(filter_expression=pb.FilterExpression(type=pb.SQL, expression="a >")).code
+    ),
+    "ILLEGAL_POLLING_TIME": lambda shop, v2, patch: v2.receive(poll_ms=-1).code,
+    "ILLEGAL_INVISIBLE_TIME": lambda shop, v2, patch: v2.receive(invisible_s=43_201).code,
+    "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE": lambda shop, v2, patch: sent(v2, message_group="g"),
+    "UNRECOGNIZED_CLIENT_TYPE": lambda shop, v2, patch: code(v2.call("Heartbeat")),
+    "MESSAGE_CORRUPTED": lambda shop, v2, patch: code(v2.send()),
+    "ILLEGAL_OFFSET": lambda shop, v2, patch: offset(v2, "UpdateOffset", offset=-1),
+    "ILLEGAL_LITE_TOPIC": lambda shop, v2, patch: sent(v2, lite_topic="a.b"),
+    "MESSAGE_NOT_FOUND": lambda shop, v2, patch: v2.receive().code,
+    "TOPIC_NOT_FOUND": lambda shop, v2, patch: route(v2, "nobody"),
+    "CONSUMER_GROUP_NOT_FOUND": lambda shop, v2, patch: v2.receive(group="nobody").code,
+    "OFFSET_NOT_FOUND": lambda shop, v2, patch: offset(v2, "GetOffset"),
+    "MESSAGE_BODY_TOO_LARGE": lambda shop, v2, patch: code(v2.send(message(b"x" * ((4 << 20) + 1)))),
+    "MESSAGE_BODY_EMPTY": lambda shop, v2, patch: code(v2.send(message(b""))),
+    "MESSAGE_PROPERTIES_TOO_LARGE": lambda shop, v2, patch: sent(v2, properties={"a": "x" * (16 << 10)}),
+}
 #: Provoked beside what they belong to.
 ELSEWHERE = {"LITE_TOPIC_QUOTA_EXCEEDED", "LITE_SUBSCRIPTION_QUOTA_EXCEEDED", "UNAUTHORIZED"}
 
@@ -56,81 +90,11 @@ def offset(v2: V2, name: str, group: str = GROUP, **fields: Any) -> int:
 
 
 @provokes
-def ok(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return sent(v2)
-
-
-@provokes
 def multiple_results(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
     v2.send(message())
     (good,) = v2.receive().messages
     bad = pb.Message(system_properties=pb.SystemProperties(message_id="x", receipt_handle="nonsense"))
     return code(v2.ack(good, bad))
-
-
-@provokes
-def bad_request(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return code(rpc.SendMessageResponse.FromString(v2.raw("SendMessage", b"\xff")))
-
-
-@provokes
-def illegal_access_point(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return route(v2, TOPIC, scheme=pb.IPv4, addresses=[pb.Address(host="", port=1)])
-
-
-@provokes
-def illegal_topic(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return route(v2, "a b")
-
-
-@provokes
-def illegal_consumer_group(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return v2.receive(group="a b").code
-
-
-@provokes
-def illegal_message_tag(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return sent(v2, tag="a|b")
-
-
-@provokes
-def illegal_message_key(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return sent(v2, keys=[" "])
-
-
-@provokes
-def illegal_message_group(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return sent(v2, message_group="g" * 64)
-
-
-@provokes
-def illegal_message_property_key(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return sent(v2, properties={"KEYS": "x"})
-
-
-@provokes
-def invalid_transaction_id(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return code(v2.call("EndTransaction", topic=resource(TOPIC), transaction_id="nonsense", resolution=pb.COMMIT))
-
-
-@provokes
-def illegal_message_id(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return sent(v2, message_id="")
-
-
-@provokes
-def illegal_filter_expression(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return v2.receive(filter_expression=pb.FilterExpression(type=pb.SQL, expression="a >")).code
-
-
-@provokes
-def illegal_polling_time(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return v2.receive(poll_ms=-1).code
-
-
-@provokes
-def illegal_invisible_time(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return v2.receive(invisible_s=43_201).code
 
 
 @provokes
@@ -140,70 +104,15 @@ def invalid_receipt_handle(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> in
 
 
 @provokes
-def message_property_conflict_with_type(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return sent(v2, message_group="g")
-
-
-@provokes
-def unrecognized_client_type(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return code(v2.call("Heartbeat"))
-
-
-@provokes
-def message_corrupted(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return code(v2.send())
-
-
-@provokes
 def client_id_required(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
     with V2(v2.endpoint, client_id="") as nobody:
         return code(nobody.call("Heartbeat"))
 
 
 @provokes
-def illegal_offset(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return offset(v2, "UpdateOffset", offset=-1)
-
-
-@provokes
-def illegal_lite_topic(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return sent(v2, lite_topic="a.b")
-
-
-@provokes
 def invalid_client_properties(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
     with v2.telemetry() as telemetry:
         return code(telemetry.agree(publishing=pb.Publishing(), client_properties={"1": ""}))
-
-
-@provokes
-def message_not_found(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return v2.receive().code
-
-
-@provokes
-def topic_not_found(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return route(v2, "nobody")
-
-
-@provokes
-def consumer_group_not_found(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return v2.receive(group="nobody").code
-
-
-@provokes
-def offset_not_found(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return offset(v2, "GetOffset")
-
-
-@provokes
-def message_body_too_large(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return code(v2.send(message(b"x" * ((4 << 20) + 1))))
-
-
-@provokes
-def message_body_empty(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return code(v2.send(message(b"")))
 
 
 @provokes
@@ -222,11 +131,6 @@ def precondition_failed(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
 def too_many_requests(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
     shop.create_topic("narrow", quota=native.Quota(send_messages_per_s=1))
     return [code(v2.send(message(topic="narrow"))) for _ in range(4)][-1]
-
-
-@provokes
-def message_properties_too_large(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
-    return sent(v2, properties={"a": "x" * (16 << 10)})
 
 
 @provokes
