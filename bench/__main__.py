@@ -9,8 +9,6 @@ Parts measure a broker process through its ports; `resting` alone runs the engin
 floor does not hold. Close other programs first: they change the figures.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -8,8 +8,6 @@ during and after it and its CPU, and how many pieces the attacker sent on how ma
 attack two more rows have CONNECTIONS that make no calls, before and after their greeting.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -9,8 +9,6 @@ On a machine with few cores the readers' processes alone make the neighbour wait
 beside as many programs that only count: what readers cost beyond that is the broker's.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -8,8 +8,6 @@ A round starts each broker with an empty data folder, and runs its legs (WORK) w
 reason. Close other programs first; the report has the share of the cores that they used.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

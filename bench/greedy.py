@@ -7,8 +7,6 @@ also waits as long as a refusal asks for, as the SDK does. The neighbour has a k
 sends 50 times a second.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import subprocess

@@ -11,8 +11,6 @@
   size of the data file by the bytes of the messages that are stored, in the last quarter.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import itertools

@@ -8,8 +8,6 @@ A row compares two medians of one run, or judges a figure of PopMQ alone (`alone
 no verdict.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -17,8 +17,6 @@ SIGTERM or Ctrl-C ends a part: the groups receive what is left, the broker stops
 notes of the load. The same command goes on from there, until all minutes have run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

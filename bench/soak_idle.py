@@ -3,8 +3,6 @@
 python -m bench.soak_idle PORT CONNECTIONS
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import resource

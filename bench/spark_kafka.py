@@ -8,8 +8,6 @@ Kafka and its source come from Maven, for a Spark that both connectors run on (b
     from send to table    1,000 messages a second: the age of a micro-batch's messages when its Parquet is written
 """
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

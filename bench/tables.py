@@ -1,7 +1,5 @@
 """The page of the comparison and its plots, from the figures of bench/compare.py."""
 
-from __future__ import annotations
-
 import json
 import re
 import statistics

@@ -3,8 +3,6 @@
 Most of them have stopped well-known servers; the CVE numbers are those of the reports.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import count

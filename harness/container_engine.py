@@ -3,8 +3,6 @@
 Where no registry is reached, the base images are made of Debian's packages: the same Python, at the same path.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Finds the descendants of a process, for tests and the demo, which kill some of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """The settings of Hypothesis for all tests: the same examples in each run, but random ones in a campaign."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -3,8 +3,6 @@
 That a test shows what its row says is for readers to judge, and for `make mutate`, which changes each function.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

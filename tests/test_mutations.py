@@ -1,7 +1,5 @@
 """scripts/mutate.py: the changes that it makes, and whether a test noticed one."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The bounds that figures must keep on 2 cores with 1 KiB messages and fsync on; else the bench fails."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 MESSAGES_PER_S = 60_000

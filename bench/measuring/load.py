@@ -6,8 +6,6 @@ It prints `ready`, waits for a line on its standard input, runs, and prints its 
 prepared before the clock starts; answers are parsed as a real client parses them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Measures a broker from outside: its CPU from /proc, its fsyncs from GetStats, the load from the load processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

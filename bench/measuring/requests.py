@@ -4,8 +4,6 @@ A load process that builds 256 protobuf objects for every call mostly measures i
 the others are copies of its bytes with new ids written over the old ones, at the fixed stride of the messages.
 """
 
-from __future__ import annotations
-
 from popmq_proto.v1 import popmq_pb2 as pb
 
 ID_BYTES = 16  # hexadecimal: 4 of the caller, 8 of the request, 4 of the place in it

@@ -6,8 +6,6 @@ It fills a broker, starts `popmq console` beside it, gets each page, delivers al
 button, and sends messages meanwhile. Times are in milliseconds, sizes those of the page as it is sent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import re

@@ -7,8 +7,6 @@ one. Ten times a second a new connection is made from the same address, and from
 milliseconds they waited for the broker's SETTINGS, and the broker's memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import selectors
 import socket

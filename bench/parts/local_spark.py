@@ -1,7 +1,5 @@
 """Measures the connector in a real Spark on `local[2]`, JVM included, beside raw stubs and the SDK, in turns."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

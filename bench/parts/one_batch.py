@@ -4,8 +4,6 @@ A process of its own writes the batch, as the sink of a job does. Here another c
 the other, from the first staged row until the last row of the batch can be read.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from typing import Any

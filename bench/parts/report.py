@@ -1,7 +1,5 @@
 """Writes the figures as a table, as JSON, and as a plot if matplotlib is installed."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

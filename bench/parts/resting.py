@@ -6,8 +6,6 @@ thread for one commit batch: other requests wait that long, and other programs d
 size to size; each commit adds a thousand leases.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -4,8 +4,6 @@ Of groups: CPU time of the writer thread for one commit batch. Of parked pops: C
 groups has as many pieces as it needs: the table has one piece of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import statistics

@@ -1,7 +1,5 @@
 """Measures the cost of delivery semantics: order, delays, many deadlines at once, and an idle broker."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -4,8 +4,6 @@ The JVM's part is left out, since it is the same for every source; `local_spark.
 compared within one run, one process each.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

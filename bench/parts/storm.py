@@ -5,8 +5,6 @@
 It prints its endpoint, waits for a line, moves the clock to the deadline, and prints the seconds that the revive took.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

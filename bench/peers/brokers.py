@@ -5,8 +5,6 @@
 All listen on the loopback, with ports that no default installation uses.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -7,8 +7,6 @@
 A program that cannot be installed raises Missing; the comparison then omits that broker and prints the reason.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

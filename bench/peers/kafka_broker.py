@@ -1,7 +1,5 @@
 """Kafka in KRaft mode: one process that is broker and controller, on a new data folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

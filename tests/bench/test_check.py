@@ -1,7 +1,5 @@
 """The budget of a message: what is counted, and that exceeding it is noticed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

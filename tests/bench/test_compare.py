@@ -1,7 +1,5 @@
 """The page of benchmarks: the median of the rounds, every broker with a name, and what was left out with its reason."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

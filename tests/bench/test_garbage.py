@@ -2,8 +2,6 @@
 a refused send kept its messages until the next collection.
 """
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 

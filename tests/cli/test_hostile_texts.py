@@ -1,7 +1,5 @@
 """Texts of clients on a terminal: controls, line ends and marks of direction are shown as escapes, never obeyed."""
 
-from __future__ import annotations
-
 import re
 import sys
 import unicodedata

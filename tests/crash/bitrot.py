@@ -9,8 +9,6 @@ page may end its process. Half of the flips lie anywhere in the file; the other 
 of pages: most of a file is bodies, where a checksum finds everything.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Campaigns are short in `make test-all` and long in `make chaos`; both end with a table of what they did."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable

@@ -12,8 +12,6 @@
 forks share what this process imported, so a run takes some 0.1 s.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

@@ -1,7 +1,5 @@
 """Helpers for the data folder of a stopped broker: the findings of `popmq check`, and the reason of a refused start."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

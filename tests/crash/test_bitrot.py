@@ -1,7 +1,5 @@
 """One flipped bit, anywhere in the data file: nothing wrong is delivered as right, and nothing is lost in silence."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

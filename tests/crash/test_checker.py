@@ -1,7 +1,5 @@
 """The checker of the campaigns finds every kind of defect: one sound story, and one lie at a time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

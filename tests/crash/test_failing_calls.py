@@ -1,7 +1,5 @@
 """Each call that writes fails, once or from then on: no OK that is not durable, nothing lost, and told why."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

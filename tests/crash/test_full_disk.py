@@ -1,7 +1,5 @@
 """A disk or a map without room refuses what needs room, goes on with what frees it, and recovers by itself."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

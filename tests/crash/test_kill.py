@@ -1,7 +1,5 @@
 """A broker that is killed at any moment loses nothing that it answered, and gives or sends nothing twice."""
 
-from __future__ import annotations
-
 import random
 import struct
 import time

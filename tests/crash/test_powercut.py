@@ -1,7 +1,5 @@
 """A broker whose machine loses its power keeps what it answered, whatever the disk made of what was not synced."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

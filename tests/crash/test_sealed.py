@@ -1,7 +1,5 @@
 """What the campaigns believe of owners is found out when it is a lie: one sound story, one change at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A sync that failed is final: nobody gets an OK, the broker ends, and a restart has everything that was answered."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import grpc

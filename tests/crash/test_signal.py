@@ -1,7 +1,5 @@
 """A damaged page may end a broker by a signal: once, for the next start reads every page and refuses."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A broker that cannot start says why and what to do, ends with an exit code of its own, and harms nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

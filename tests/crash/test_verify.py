@@ -1,7 +1,5 @@
 """`popmq verify`: what it reports of a broker that keeps its promises, and of one that does not."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

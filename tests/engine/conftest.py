@@ -1,7 +1,5 @@
 """A rig for each test. After it, fsck must find nothing, and a new start must read the state that was in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

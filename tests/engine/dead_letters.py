@@ -1,7 +1,5 @@
 """Dead letters for tests: makes some, and redrives them in pieces, as a caller does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from popmq_server.contract import commands as ask

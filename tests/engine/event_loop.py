@@ -1,7 +1,5 @@
 """Helpers that wait inside an event loop, and a whole engine in one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

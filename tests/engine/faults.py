@@ -1,7 +1,5 @@
 """Faults for tests: a disk that fails in a commit or in a put, and a process that is killed around a commit."""
 
-from __future__ import annotations
-
 import contextlib
 import enum
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tagged messages and filters for tests."""
 
-from __future__ import annotations
-
 from popmq_server.contract import commands as ask
 from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.records import Subscription

@@ -1,7 +1,5 @@
 """A query for the position of a group inside a transaction: tests need more of it than clients get."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Lite topics for tests: calls as in rig.py, with messages that say their lite topic before the colon."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Calls Why as a caller does: the trace in pieces, then the life of each message found."""
 
-from __future__ import annotations
-
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands.inspection import GroupLife, MessageLife
 from tests.engine.rig import Rig

@@ -1,7 +1,5 @@
 """Pull consumers as plain calls on a rig."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

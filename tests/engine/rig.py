@@ -4,8 +4,6 @@ A call is a commit batch: one transaction. `settle` does the periodic work that 
 `findings` are those of fsck, and differences between memory and what a new start reads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Stages and batches of one sink for tests, as plain calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

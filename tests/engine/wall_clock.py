@@ -1,7 +1,5 @@
 """A clock whose wall time a test sets by hand, as an operator or NTP does."""
 
-from __future__ import annotations
-
 from popmq_server.clock import SystemClock
 from tests.engine.rig import Rig
 

@@ -7,8 +7,6 @@ Each target runs in a process of its own. An input that fails is in build/fuzzin
 `python -m tests.fuzz 0 TARGET FILE`. Exit code 1 after a failure.
 """
 
-from __future__ import annotations
-
 import importlib
 import random
 import subprocess

@@ -3,8 +3,6 @@
 A file for each target, one input a line as base64, the shortest first, so that changes are small and readable.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 from hashlib import sha256

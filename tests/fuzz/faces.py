@@ -3,8 +3,6 @@
 A wrong request gets an answer that the contract knows; it is never a bug of the broker, and its store stays sound.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

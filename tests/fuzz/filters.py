@@ -1,7 +1,5 @@
 """The texts of filters: any text is a filter or is refused, with a place that lies in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar

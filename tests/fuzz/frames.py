@@ -4,8 +4,6 @@ server   first byte: small or usual limits, whether handlers wait, how the bytes
 client   first byte: small or usual limits, how the bytes are cut; then what a server sends to three calls
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ pages   edits of a sound data file: place (4 bytes), length (1 byte), the bytes;
 rows    the first byte chooses a format, then the bytes of a row
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import tempfile

@@ -1,7 +1,5 @@
 """What is fuzzed: a function that takes any bytes and raises if the product broke a promise."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """All targets by name."""
 
-from __future__ import annotations
-
 import importlib
 from contextlib import AbstractContextManager
 from typing import NamedTuple

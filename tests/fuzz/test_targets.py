@@ -1,7 +1,5 @@
 """What fuzzing has kept runs again, and each target can fail."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fuzz.corpus import kept

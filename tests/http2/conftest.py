@@ -1,7 +1,5 @@
 """An echo server on a real port, in the test's own event loop, and a client that sends frames."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """A client that writes any frame, in any order, and reads what comes back: to do what well-behaved clients never do."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, NamedTuple, Self
 

@@ -3,8 +3,6 @@
 python -m tests.http2.fuzzing MINUTES [FIRST SEED]
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

@@ -1,7 +1,5 @@
 """Frame sequences by a seed: what a client of gRPC sends, with a mistake here and there."""
 
-from __future__ import annotations
-
 import random
 
 from hpack.hpack import Encoder

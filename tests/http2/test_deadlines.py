@@ -1,7 +1,5 @@
 """Deadlines: calls that end in the same moment share a timer, and an ended call leaves nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ differ, since RFC 9113 lets a server treat every error as one of the connection.
 that is rejected.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Connections that get what a seed gives: nothing is left behind, no bug is logged, what is written can be read."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.http2 import fuzzing

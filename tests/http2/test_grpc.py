@@ -1,7 +1,5 @@
 """Calls of grpcio's client: all four kinds, deadlines, cancellation, metadata, gzip, sizes, the end of the server."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

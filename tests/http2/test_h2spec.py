@@ -3,8 +3,6 @@
 It is a Go program, built once from the version that h2spec/go.mod pins. Without Go the test is skipped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path

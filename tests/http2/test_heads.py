@@ -1,7 +1,5 @@
 """Heads of one connection: read from the last one where that is enough, always as if read alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

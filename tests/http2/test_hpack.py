@@ -1,7 +1,5 @@
 """Header blocks, beside the hpack library: what it writes we read, and what it refuses we refuse."""
 
-from __future__ import annotations
-
 import contextlib
 
 import hpack

@@ -1,7 +1,5 @@
 """Connections share the memory that sockets are read into."""
 
-from __future__ import annotations
-
 from harness.attacks import GREETING, head
 from popmq_http2 import Server, unary
 from popmq_http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame

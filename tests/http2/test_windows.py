@@ -1,7 +1,5 @@
 """Bytes that are counted: both windows of a connection, answers that nobody has taken, and the largest message."""
 
-from __future__ import annotations
-
 import asyncio
 import zlib
 

@@ -1,7 +1,5 @@
 """A connection without a socket: frames in, frames out, all in one thread, so that a seed gives one run."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, NamedTuple
 

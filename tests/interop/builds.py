@@ -4,8 +4,6 @@ The registries and caches are those that the tools are set up for; nothing here 
 machine lacks is skipped.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

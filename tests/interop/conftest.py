@@ -1,7 +1,5 @@
 """Starts the scenarios of a module together, and prints the table at the end of `make interop`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import Future
 

@@ -6,8 +6,6 @@ ROCKETMQ_ENDPOINT=… ROCKETMQ_ADMIN=… python -m tests.interop.record --keep "
                                                                  a running server; writes reference.json
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -3,8 +3,6 @@
 Runs(…).begin(client, scenario) ─▶ a thread: build the driver, start what it needs, run ─▶ Result
 """
 
-from __future__ import annotations
-
 import threading
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -5,8 +5,6 @@ runs everything, also Rust, whose client takes minutes to build. A scenario that
 skipped, naming the feature.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any

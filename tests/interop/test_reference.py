@@ -1,7 +1,5 @@
 """The page about differences lists each of them: what was kept of the reference against what is expected of PopMQ."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -3,8 +3,6 @@
 scenario(world) ─▶ world.start() a driver ─▶ world.topic(), world.group() ─▶ calls ─▶ outcome: plain data
 """
 
-from __future__ import annotations
-
 import base64
 import itertools
 import time

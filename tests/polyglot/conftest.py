@@ -1,7 +1,5 @@
 """The example programs of other languages, built by their own tools, and a broker in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What other people's checkers say: buf about the contract, pyright about the samples of the documents."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The load generator of make bench-compare: its own tests, and both faces of a broker, measured for a moment."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Node, Go, Java and Rust speak to a real broker with stubs made from the contract alone."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """deploy/: units and manifests name settings, paths, ports and exit codes that the broker has."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The container image, built and run by a real engine: `make image-test`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The contract keeps what a release had: what proto/released.py would find, and that it finds it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

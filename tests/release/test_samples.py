@@ -1,7 +1,5 @@
 """The programs of the documents as their readers use them: pasted into a shell, or saved as a file and run."""
 
-from __future__ import annotations
-
 import ast
 import codeop
 import os

@@ -1,7 +1,5 @@
 """What a release is made of, what is said about it, and the workflows that build and examine it."""
 
-from __future__ import annotations
-
 import re
 from importlib.metadata import distribution
 from pathlib import Path

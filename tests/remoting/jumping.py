@@ -4,8 +4,6 @@ Sockets are real ones, but both of their ends have to be in this loop: what one 
 once, so a loop that finds nothing to read may take the time until its next timer as passed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import selectors

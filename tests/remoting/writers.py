@@ -1,7 +1,5 @@
 """What brokers write and this client only reads: stored messages, binary headers. Written after the formats' tables."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """Programs that a test starts; those left running by a failing test are killed."""
 
-from __future__ import annotations
-
 import subprocess
 
 _STARTED: list[subprocess.Popen[str]] = []

@@ -1,7 +1,5 @@
 """Client certificates: both modes of the source and the sink show one to a broker that asks for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

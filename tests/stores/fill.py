@@ -7,8 +7,6 @@ in functions, since the release of format 1 has none of them. Time moves by some
 state at the end.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

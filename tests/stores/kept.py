@@ -1,7 +1,5 @@
 """The kept stores of earlier formats."""
 
-from __future__ import annotations
-
 import lzma
 from pathlib import Path
 

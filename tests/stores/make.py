@@ -7,8 +7,6 @@ Before a format is added (embedded/store/formats.py), a store of the one that en
 commit. fill.py says what is in it, and test_older_stores.py opens each.
 """
 
-from __future__ import annotations
-
 import argparse
 import lzma
 import os

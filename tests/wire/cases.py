@@ -1,7 +1,5 @@
 """Bad requests as values: a good request with fields changed, and the code of its refusal."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 HOUR_12 = 43_200_000

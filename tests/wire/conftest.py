@@ -1,7 +1,5 @@
 """A broker in this process, on a real port and a fake clock; after each test its store is checked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reads codes, their status, and the codes of each call from the texts of the contract and docs/protocol.md."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Holds the writer before its next commit, so that a test decides which commands share it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Tells a test when the broker has noticed that a caller disconnected, which no answer shows."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

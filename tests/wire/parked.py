@@ -1,7 +1,5 @@
 """Tells a test that a call is parked, which no answer shows, without polling."""
 
-from __future__ import annotations
-
 import threading
 
 from tests.wire.stubs import CALL_S

@@ -4,8 +4,6 @@ Tests with the fixture `shop` run on both, as do those of other files with `eith
 with `second` show what the stub lacks, and its handles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 

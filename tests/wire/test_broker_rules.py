@@ -1,7 +1,5 @@
 """Mechanisms of the reference that no other test names, seen over the wire. Ids are those of mechanisms.md."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Client certificates: whose names stand for which access key, on both transports, and while files are replaced."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from collections.abc import Callable, Iterator

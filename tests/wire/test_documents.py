@@ -1,7 +1,5 @@
 """docs/protocol.md is true: its examples run, and its tables are those of the contract and of the code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

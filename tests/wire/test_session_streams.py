@@ -1,7 +1,5 @@
 """Session streams that the broker refuses."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any

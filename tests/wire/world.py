@@ -1,7 +1,5 @@
 """A broker that holds something of every kind, and a good request for each method, from which bad ones are made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

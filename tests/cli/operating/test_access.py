@@ -1,7 +1,5 @@
 """Keys and TLS on the command line: made, given by options, files and the environment, never shown."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

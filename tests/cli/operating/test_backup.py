@@ -1,7 +1,5 @@
 """`popmq backup`: a folder to start on, or a file from standard output; never a half one that looks whole."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`popmq max-size`: shows and moves the limit of the data file of a running broker."""
 
-from __future__ import annotations
-
 import pytest
 
 import popmq

@@ -1,7 +1,5 @@
 """`popmq export` and `popmq import`: a topic as JSON lines or Parquet, and back, with all fields of its messages."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -4,8 +4,6 @@ A call that a stop meets in the moment between two frames may be repeated by its
 close. grpcio loses some of those: such a call has neither an answer nor an end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

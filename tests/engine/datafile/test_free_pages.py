@@ -1,7 +1,5 @@
 """The pages that a transaction may still take are counted exactly: so many fit, and not one more."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The file of the charts' numbers: replaced as a whole, never over what is not PopMQ's, and no harm if it fails."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A repair turns one wrong bit of a page back: no entry of the page is lost."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from pathlib import Path

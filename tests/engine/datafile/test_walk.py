@@ -1,7 +1,5 @@
 """The walk over the pages of a data file: a sound file has no fault, and each kind of damage is named."""
 
-from __future__ import annotations
-
 import os
 import random
 import struct

@@ -1,7 +1,5 @@
 """Dead letters have all the bytes of their messages: each commit writes a bounded number of these, whoever asks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock

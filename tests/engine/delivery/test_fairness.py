@@ -5,8 +5,6 @@ they name, how many messages they take, what becomes of these), limits of leases
 turns.py and docs/decisions/0027-fair-turns.md; `n` is the number of queues of the topic.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """How much one pop with a filter looks at, how owners see it, and that exactly what matches is delivered."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """How leases ended: one row for each run of each lease that is over, and one for each member that left alone."""
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

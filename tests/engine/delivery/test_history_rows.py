@@ -1,7 +1,5 @@
 """Rows of history in blocks: what they cost, that they come back as they were put, and what damage and retention do."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What a reset made void costs pops nothing while the sweep has not come to it."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

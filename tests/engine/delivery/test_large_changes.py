@@ -1,7 +1,5 @@
 """Changes and pops of very many deliveries: what one commit does is bounded, the rest follows in the next ones."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

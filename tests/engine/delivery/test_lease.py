@@ -1,7 +1,5 @@
 """Leases: what a client does with its deliveries, and what their time does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 Ids in the docstrings are those of mechanisms.md.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Owners and sealed tokens: the same set until it is acked, whatever happened meanwhile."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Pop: whose turn it is, how much it takes, what it says is left, and what it steps over."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """PRIORITY topics: the urgent first, across queues, and nothing waits for ever: counted (F.03)."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The revive: everything that is due, never early, in pieces that let requests through."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

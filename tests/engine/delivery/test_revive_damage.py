@@ -1,7 +1,5 @@
 """Damage of `due` while the broker runs: it is reported, mended or passed over, and all other leases end in time."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Leases that live with their client: as long as it is heard of, and no longer."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What waits for the writer is bounded, whatever it is: a stalled disk costs memory up to a bound, then BUSY."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator

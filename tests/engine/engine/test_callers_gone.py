@@ -1,7 +1,5 @@
 """Calls of many entries whose callers leave: what one commit did not do is done in the next ones."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables keyed by the type of a command agree: none leaves one out, and none names one that does not exist."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Sessions: what a heartbeat, a goodbye and silence do, and the version of an assignment."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

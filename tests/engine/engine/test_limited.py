@@ -1,7 +1,5 @@
 """Capabilities: what an engine lacks is refused with what to use instead, and the rest is not touched."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any, get_type_hints
 

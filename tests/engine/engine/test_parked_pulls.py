@@ -1,7 +1,5 @@
 """Parked Pulls: what wakes them and what does not, when they end, and what they have looked at."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

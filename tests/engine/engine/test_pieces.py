@@ -1,7 +1,5 @@
 """Bulk reads in pieces: pulls and pages that are browsed, between which commands of others run."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

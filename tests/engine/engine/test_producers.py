@@ -1,7 +1,5 @@
 """Live producers: who is asked next, who is full, who is gone."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

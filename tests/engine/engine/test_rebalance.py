@@ -1,7 +1,5 @@
 """Who reads which queue, as tables."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The allocation strategies for groups that pull, as tables; and locks of queues."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The topics of transaction ids, which are asked for the rights of each EndTransaction."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

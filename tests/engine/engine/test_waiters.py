@@ -1,7 +1,5 @@
 """The parking lot: no wake is lost, and none is kept by somebody who has gone."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

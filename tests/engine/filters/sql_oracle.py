@@ -6,8 +6,6 @@ and text is made from the tree with as few parentheses as the precedence of the 
     tree = ("and", ("order", ">", ("property", "a"), ("number", "5")), …)     text = "a > 5 AND …"
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

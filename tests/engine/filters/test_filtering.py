@@ -1,7 +1,5 @@
 """Filters at work: who fixes them, who replaces them, and what they pass over."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

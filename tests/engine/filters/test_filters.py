@@ -1,7 +1,5 @@
 """Tag filters, and what a filter is: made once from its text, asked for every message. T.01–T.08 of the mechanisms."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,8 +4,6 @@ Each row is one rule: an expression, a message, the result that the reference gi
 they differ where they do.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

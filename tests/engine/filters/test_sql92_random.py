@@ -1,7 +1,5 @@
 """Random SQL92 expressions: the server's closures against the slow judge of sql_oracle.py, over random messages."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

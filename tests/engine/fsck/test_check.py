@@ -1,7 +1,5 @@
 """The checker finds what is broken: a judge that never convicts proves nothing."""
 
-from __future__ import annotations
-
 import errno
 import os
 import zlib

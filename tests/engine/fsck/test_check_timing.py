@@ -1,7 +1,5 @@
 """`popmq check` of delayed and half messages: each way to break them is found, and told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """`popmq compact`: the file shrinks, everything in it stays, and whatever goes wrong leaves the old one."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

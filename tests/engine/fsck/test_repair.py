@@ -1,7 +1,5 @@
 """`popmq check --repair`: what can be read is kept, what was left out is reported, the old file stays."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Browse: pages of a queue, of a retry topic and of what waits in a FIFO topic, over whatever is missing."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb

@@ -1,7 +1,5 @@
 """Where groups stand, when they read last, how much is before them; and that a moved offset is reported."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path

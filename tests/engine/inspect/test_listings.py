@@ -1,7 +1,5 @@
 """Lists of any length: in pieces that do not grow with what there is, complete over their pieces."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

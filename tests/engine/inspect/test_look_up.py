@@ -1,7 +1,5 @@
 """LookUp and the index under it: by message id and key, the newest first, in pieces, whatever the index looks like."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

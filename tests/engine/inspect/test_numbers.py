@@ -1,7 +1,5 @@
 """The numbers that people look at: equal to what is in the store, whoever asks and whenever."""
 
-from __future__ import annotations
-
 from tests.engine.rig import MINUTE, SECOND, Rig
 
 

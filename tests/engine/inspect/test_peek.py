@@ -1,7 +1,5 @@
 """Peek: what the next Pop would deliver, and nothing changes by looking."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

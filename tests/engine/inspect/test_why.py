@@ -1,7 +1,5 @@
 """Why: the whole life of a message for each group, as a word, as a sentence, and as what happened."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

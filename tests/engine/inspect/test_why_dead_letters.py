@@ -1,7 +1,5 @@
 """Why: dead letters that speak for their message, FIFO topics, and what retention has dropped."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb

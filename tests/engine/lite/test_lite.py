@@ -1,7 +1,5 @@
 """Lite topics: small ordered topics under one name, made by their first message."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

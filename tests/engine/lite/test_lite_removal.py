@@ -1,7 +1,5 @@
 """Lite topics that go: idle, purged, deleted, dropped by retention; the numbers of those that stay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The limit of bytes of a LITE topic: it finds its own chunks by an index, whatever other topics have stored."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

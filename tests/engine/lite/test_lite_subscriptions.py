@@ -1,7 +1,5 @@
 """Who reads which lite topics, where a group begins in them, and who is woken."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

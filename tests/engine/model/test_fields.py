@@ -1,7 +1,5 @@
 """Stored bytes of messages, read by hand and by the generated class: both say the same."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Handles of a batch are encoded and decoded together, with the outcome of one by one."""
 
-from __future__ import annotations
-
 import random
 
 from popmq_server.values.handles import (

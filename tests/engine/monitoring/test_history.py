@@ -1,7 +1,5 @@
 """The last hour of numbers: the ring, sums over it, and its bytes in a file. Numbers come from the tests."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable
 

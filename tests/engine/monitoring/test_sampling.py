@@ -1,7 +1,5 @@
 """The samples of the history: rates from counters, the other numbers from the engine, and the file beside them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

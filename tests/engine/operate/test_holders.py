@@ -1,7 +1,5 @@
 """Why and redrive search for the CheckPoints that hold a message in bounded pieces, with other commands in between."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Subscriptions that nobody reads any more expire: told before, counted, and never while anything is under way."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Removal beside many groups: what is left of a topic, or of a group, goes in pieces that do not grow with others."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is deleted is gone at once, and in the end nothing of it is left in any database."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """PurgeTopic beside other commands: in one commit with them, again and again, while calls wait."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PurgeTopic: everything that a topic held is gone at once and for good, and everybody goes on as before."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Redrive: dead letters are delivered again, none lost and none twice, whatever happens on the way."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What was redriven: in its message group, from the give-up topic, and the space that it takes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What was redriven and is in no queue any more: a group that is moved back keeps it, one that is moved on does not."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

@@ -1,7 +1,5 @@
 """The consume mode of a group in a topic, switched while consumers of both kinds run."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

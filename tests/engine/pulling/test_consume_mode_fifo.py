@@ -1,7 +1,5 @@
 """A change of the consume mode over FIFO topics."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

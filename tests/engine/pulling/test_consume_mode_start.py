@@ -1,7 +1,5 @@
 """Where a group begins whose mode is set for a topic before it reads it."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

@@ -1,7 +1,5 @@
 """Offsets: committed by consumers that pull, queried, reset and cloned by an operator."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

@@ -1,7 +1,5 @@
 """Pull: statuses and offset corrections, batches, filters."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

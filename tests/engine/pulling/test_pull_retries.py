@@ -1,7 +1,5 @@
 """Pull of retry topics, by the numbers of their entries, and of dead-letter topics."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

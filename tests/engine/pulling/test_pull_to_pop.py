@@ -1,7 +1,5 @@
 """From pulling to popping: a group goes on where its offsets are."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

@@ -1,7 +1,5 @@
 """A reset of much is done in pieces that nobody can see."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

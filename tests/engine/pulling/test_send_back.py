@@ -1,7 +1,5 @@
 """Send-back: pulled messages that could not be done come again, or are dead letters."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

@@ -1,7 +1,5 @@
 """A piece of a job whose transaction was aborted runs again: jobs keep in memory only what is on disk."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Live records that outlive their chunk: found at the same cost each, in bounded pieces, and never half of them."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import time

@@ -1,7 +1,5 @@
 """Retention of a topic that many groups read: it compares no chunk with all groups in one piece, and drops the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Dead letters that were redriven and are dropped by age: no group loses them, however many groups have to be moved."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

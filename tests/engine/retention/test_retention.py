@@ -1,7 +1,5 @@
 """Retention: chunks go when their time has come, and nothing that is still needed goes with them."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

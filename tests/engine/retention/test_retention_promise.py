@@ -1,7 +1,5 @@
 """What retention promises by default: nothing that a group has not finished is dropped, come late or gone back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

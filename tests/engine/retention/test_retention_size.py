@@ -1,7 +1,5 @@
 """Retention by size: a topic with a limit of bytes makes room before it stores, or says who is in the way (F.10)."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

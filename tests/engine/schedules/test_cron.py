@@ -1,7 +1,5 @@
 """Cron expressions in a time zone: which times they name, also where the clocks change."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime

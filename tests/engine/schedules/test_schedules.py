@@ -1,7 +1,5 @@
 """Schedules in the engine: each occurrence is sent once, whatever the broker, the clock and the topic do."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 from unittest import mock

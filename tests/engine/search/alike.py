@@ -5,8 +5,6 @@
 What each pop got by itself stays a pop of one message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All random machines."""
 
-from __future__ import annotations
-
 from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Sinks, Timed

@@ -1,7 +1,5 @@
 """The Hypothesis strategies of the state machine's steps. Their sets are small, so that steps affect each other."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND

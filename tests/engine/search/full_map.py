@@ -3,8 +3,6 @@
 A seed gives a history. The map has the smallest size allowed, so it really runs out of pages; no fault is injected.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ lanes; afterwards numbers, positions, dead letters, wakes, all that waits and th
 are rules in modules by theme; machines.py says which machine has which.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import itertools

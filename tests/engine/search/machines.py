@@ -1,7 +1,5 @@
 """The machines: one model, searched from several sides, since one machine with every rule goes nowhere deeply."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 

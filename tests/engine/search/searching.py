@@ -6,8 +6,6 @@ Each round gives every machine its examples, with the next seed: the last line o
 A line for each machine and round; at the end a table. Exit code 1 after a finding.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

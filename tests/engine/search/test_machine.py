@@ -6,8 +6,6 @@ full_map.py, machine_full.py.
 The long search over all of them is `make search` (searching.py).
 """
 
-from __future__ import annotations
-
 import logging
 
 import pytest

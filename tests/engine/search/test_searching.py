@@ -1,7 +1,5 @@
 """The long search itself: it counts what it does, tells what it finds, and does the same again."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Check-back: who is asked about a half message, when, how often, and what becomes of it at last."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Delayed messages: never early, once, in order, and taken back for certain (I.12, D.72, D.73, F.01, F.02)."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

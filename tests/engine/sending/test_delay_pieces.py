@@ -1,7 +1,5 @@
 """Delayed messages become visible in bounded pieces, also after restarts and crashes."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """A half message whose producer never comes back is given up by its age."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

@@ -1,7 +1,5 @@
 """Delayed messages that go before their time, recalled or with their topic; and all together (I.12, I.22, F.02)."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import random

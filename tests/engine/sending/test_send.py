@@ -1,7 +1,5 @@
 """Send: what is stored where, what a look-up finds, and that a repeated request stores nothing."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

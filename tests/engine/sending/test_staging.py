@@ -1,7 +1,5 @@
 """Staged messages: visible if and only if their batch was committed, each once, whatever is killed in between."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.clock import FakeClock

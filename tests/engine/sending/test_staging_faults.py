@@ -1,7 +1,5 @@
 """A sink, its tasks or the broker die anywhere: each row is in its topic once; and what that costs."""
 
-from __future__ import annotations
-
 import functools
 import random
 from typing import Any

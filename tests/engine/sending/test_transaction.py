@@ -1,7 +1,5 @@
 """Half messages: visible if and only if committed, ended once, whoever asks and whatever happens in between."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import random

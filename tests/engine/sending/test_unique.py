@@ -1,7 +1,5 @@
 """Topics with unique ids: a message id is stored once in the topic's time, whatever happens in between (F.09)."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

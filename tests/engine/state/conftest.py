@@ -1,7 +1,5 @@
 """A map whose free pages lie apart, for tests of what then finds no adjacent ones."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

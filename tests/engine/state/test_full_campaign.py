@@ -3,8 +3,6 @@
 `POPMQ_CAMPAIGN=whole` (make chaos) lives 200 of them, `make test-all` some.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The map is really full: nothing is injected.
 """
 
-from __future__ import annotations
-
 import logging
 
 import pytest

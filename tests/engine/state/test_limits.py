@@ -1,7 +1,5 @@
 """The numbers that contract and documents promise, so that a slip in a constant is not carried into its own test."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

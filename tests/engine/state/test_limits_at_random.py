@@ -1,7 +1,5 @@
 """Quotas, sizes, unique ids, priorities and purges under random commands, crashes and commits that fail."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

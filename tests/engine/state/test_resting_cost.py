@@ -1,7 +1,5 @@
 """What is at rest costs those who do not ask for it nothing: counted at two sizes ten times apart."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

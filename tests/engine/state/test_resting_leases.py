@@ -1,7 +1,5 @@
 """Leases at rest: what is committed of them stays in the store, and a start counts them without an object for each."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from unittest import mock

@@ -4,8 +4,6 @@ messages do not wait for it.
 The large messages are stored before the map is scattered, so they are there, but cannot be stored a second time.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

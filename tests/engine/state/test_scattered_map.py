@@ -3,8 +3,6 @@
 The map is really scattered: every second page of it is free, and the pages at its end are used.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

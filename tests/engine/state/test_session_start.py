@@ -1,7 +1,5 @@
 """Session leases when the broker starts again, and the search for what a client holds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The tables of the state: each is declared once, and what removes a topic, a group or an owner finds it there."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A data file that a power cut left in the middle of its creation, and the commit that failed in it."""
 
-from __future__ import annotations
-
 import mmap
 from pathlib import Path
 

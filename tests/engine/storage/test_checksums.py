@@ -1,7 +1,5 @@
 """Checksums of rows: one wrong bit is corrected, more are refused, and both are named by `popmq check`."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a crash leaves, line by line: before the commit nothing, after it everything."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

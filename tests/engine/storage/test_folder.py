@@ -1,7 +1,5 @@
 """The data folder: one process at a time has it, whatever happens to the files in it."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """What lets a later release change the store: numbers, versions, and rows that keep what they do not know."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from pathlib import Path

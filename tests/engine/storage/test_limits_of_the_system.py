@@ -1,7 +1,5 @@
 """Limits that the system sets: a file that may not grow is a full store, and each limit is named for what it is."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,7 +1,5 @@
 """The limit of the data file moves while the broker runs: what waits for room goes on; a failure changes nothing."""
 
-from __future__ import annotations
-
 import logging
 import os
 import resource

@@ -1,7 +1,5 @@
 """A file under a name of ours that PopMQ has not written: refused by its name, and never written to."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import random

@@ -3,8 +3,6 @@
 tests/stores has a store of each format, written by the last release of that format; fill.py there says what is in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The mapping of many entries: a dict to whoever uses it, and no single dict of it is ever made much larger."""
 
-from __future__ import annotations
-
 import gc
 import sys
 

@@ -1,7 +1,5 @@
 """Mechanisms of the reference about the store that no other test names. Ids are those of mechanisms.md."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

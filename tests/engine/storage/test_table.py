@@ -1,7 +1,5 @@
 """Overlay tables: what a transaction changes is seen by itself only, until it is merged or dropped."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test

@@ -1,7 +1,5 @@
 """The last id of a topic, a group, a lite topic and an owner: a store refuses further ones, and goes on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages that are read together are those that are read one by one, up to the first that needs more than that."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What an operator has closed is refused to everybody; what was accepted before is kept as it was promised."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

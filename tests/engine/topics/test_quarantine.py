@@ -1,7 +1,5 @@
 """A record whose bytes are not what was written: never delivered, counted, reported, and the others go on."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Quotas: what a topic takes and gives in a second, to the token and to the millisecond (F.08, D.47)."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

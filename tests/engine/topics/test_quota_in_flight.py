@@ -1,7 +1,5 @@
 """The quota of messages in flight: a group that holds as many gets no more until some are settled."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from popmq_server.contract import commands as ask

@@ -1,7 +1,5 @@
 """Who waits for a token of a quota: woken at its time, one at a time, in order, and by nothing else (F.08, D.41)."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Walks of housekeeping through tables of which some rows cannot be read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages that are sent one by one: what they cost on disk, and that sharing a chunk changes nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

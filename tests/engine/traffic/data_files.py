@@ -1,7 +1,5 @@
 """Data files for tests of their pages: how one gets a history, and where things lie in it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stores with many resting leases, for tests that they do not slow an operation."""
 
-from __future__ import annotations
-
 from popmq_server.contract import commands as ask
 from tests.engine.rig import HOUR, Rig, numbered, sending
 

@@ -1,7 +1,5 @@
 """Random commands of every kind, the same for the same seed: for tests that only ask whether the engine stays sound."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """FIFO messages for tests: the first character of a text is its message group."""
 
-from __future__ import annotations
-
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
 from popmq_server.errors import Refused

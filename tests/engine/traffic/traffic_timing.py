@@ -1,7 +1,5 @@
 """Delayed and half messages for tests, as the api makes them; and random commands about them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The answers of one commit batch are bounded in bytes for all requests; a request that is put off loses nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import tracemalloc
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """What one more message of a batch costs in the engine: a budget of calls, so that no cost for each creeps in."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

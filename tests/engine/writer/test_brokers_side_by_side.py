@@ -1,7 +1,5 @@
 """Several brokers in one process, as programs that embed them have: the commands of one do not concern the others."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import pytest

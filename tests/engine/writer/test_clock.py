@@ -1,7 +1,5 @@
 """Steps of the wall clock move no lease; a restart takes the later of the wall clock and the time it saved."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Sends and equal pops of one message, and acks, of one commit batch are run as one: callers see no difference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

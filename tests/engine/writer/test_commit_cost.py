@@ -1,7 +1,5 @@
 """What a commit batch of one command costs: a budget of calls, so that additions are noticed."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

@@ -3,8 +3,6 @@
 Every k-th commit fails, in each way that a commit can fail, under random commands of every kind.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 from collections.abc import Callable

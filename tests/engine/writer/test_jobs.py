@@ -1,7 +1,5 @@
 """Periodic work is done by jobs, and one that fails stops no other: each has a postponement of its own."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A batch in which many commands fail after they wrote: what the others cost then, and that each is still done once."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

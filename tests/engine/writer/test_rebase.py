@@ -1,7 +1,5 @@
 """A clock that was a year ahead and is set right: nothing waits longer than it was asked to, for every stored time."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -5,8 +5,6 @@ of the second one stands a command that raises, in every group. Both must give t
 whatever an aborted run leaves behind in memory shows sooner or later.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Each lane has its share of every commit batch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Starts: where a group begins in a topic, and what the broker reads before it opens its port."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """The writer's thread: what it takes together, and that nobody is left without an answer when it ends."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether an answer arrived: a PING follows it, whose ACK comes after the client has read it."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable

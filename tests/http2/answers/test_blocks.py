@@ -1,7 +1,5 @@
 """The header blocks of answers, beside the hpack library's decoder with the table that a client has asked for."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """One interface to three channels: for threads, for asyncio, and grpcio's as the reference."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Both channels, the echo server on each transport, and servers that are played by a test."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any

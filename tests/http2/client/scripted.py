@@ -1,7 +1,5 @@
 """A connection of the client whose server is the test: calls in, frames out, and the frames that the test answers."""
 
-from __future__ import annotations
-
 from popmq_http2 import Limits
 from popmq_http2.client.blocks import RequestBlocks
 from popmq_http2.client.call import ClientCall, Status

@@ -1,7 +1,5 @@
 """Calls through both channels, to our server and to grpcio's, with grpcio's client as the one to compare with."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Any

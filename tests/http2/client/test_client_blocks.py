@@ -1,7 +1,5 @@
 """The header blocks of requests, beside our decoder and the hpack library's."""
 
-from __future__ import annotations
-
 import pytest
 from hpack.hpack import Decoder as LibraryDecoder
 from hypothesis import given

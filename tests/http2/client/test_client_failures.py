@@ -1,7 +1,5 @@
 """Servers that are gone, silent, slow or not what they should be: each call ends, with the status that retries need."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

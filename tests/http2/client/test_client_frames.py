@@ -1,7 +1,5 @@
 """The client's connection beside a server that does what servers may do, and what they must not."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What a proxy answers in place of the broker, and access keys that no header can carry: no bugs of the broker."""
 
-from __future__ import annotations
-
 import pytest
 
 import popmq

@@ -1,7 +1,5 @@
 """One address cannot have any number of connections, nor start anew with a full budget after a flood."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

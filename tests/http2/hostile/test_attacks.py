@@ -1,7 +1,5 @@
 """Each attack on one connection with the default limits: when the connection ends, and what it holds until then."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import tracemalloc

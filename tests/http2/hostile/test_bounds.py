@@ -1,7 +1,5 @@
 """What a hostile or broken client can make a connection do: nothing that lasts, and nothing to its neighbours."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import tracemalloc

@@ -1,7 +1,5 @@
 """Frames that are cheap to send and were, or could be, dear to answer: what they cost is counted, not timed."""
 
-from __future__ import annotations
-
 import asyncio
 import zlib
 

@@ -1,7 +1,5 @@
 """A process that has no file left for a new connection closes it, and serves those that it has."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """What one connection, or many new ones, may take of a turn of the event loop while others wait: counted, not timed."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Requests of which the rest does not come: who may hold how much memory with them, and for how long."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

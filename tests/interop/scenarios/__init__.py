@@ -6,8 +6,6 @@ Facts that differ from run to run (ids, times) are compared inside the scenario;
 right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Connections that need more than an address: TLS, access keys."""
 
-from __future__ import annotations
-
 from tests.interop.harness import Line
 from tests.interop.scenarios import OPERATOR, Outcome, scenario
 from tests.interop.world import World, listened, receive, refusal, send, texts

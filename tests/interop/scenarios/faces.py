@@ -1,7 +1,5 @@
 """One message, two faces: what a RocketMQ client sends, PopMQ's own SDK receives, and the other way round."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

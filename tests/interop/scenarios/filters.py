@@ -1,7 +1,5 @@
 """Tags and SQL92: what a group does not want never reaches it."""
 
-from __future__ import annotations
-
 from tests.interop.scenarios import Outcome, scenario
 from tests.interop.world import World, receive, refusal, send, texts
 

@@ -1,7 +1,5 @@
 """Messages that are delivered later, or perhaps never: delay, recall, transactions."""
 
-from __future__ import annotations
-
 import time
 
 from tests.interop.scenarios import Outcome, scenario

@@ -1,7 +1,5 @@
 """Invisible time: it passes, it is changed, and what lost its lease cannot be acked."""
 
-from __future__ import annotations
-
 import time
 
 from tests.interop.harness import Driver, Line

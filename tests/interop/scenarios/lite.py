@@ -1,7 +1,5 @@
 """Lite topics: many small queues of one parent topic, each client with its own set."""
 
-from __future__ import annotations
-
 import time
 
 from tests.interop.harness import Line

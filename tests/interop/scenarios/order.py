@@ -1,7 +1,5 @@
 """FIFO topics: within a message group one after another, whatever fails."""
 
-from __future__ import annotations
-
 from tests.interop.harness import Driver, Line
 from tests.interop.scenarios import Outcome, scenario
 from tests.interop.world import World, listened, receive, send, text, texts, until_ok

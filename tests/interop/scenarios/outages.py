@@ -1,7 +1,5 @@
 """The server is not there yet, or goes away without a word."""
 
-from __future__ import annotations
-
 import time
 
 from tests.interop.scenarios import Outcome, scenario

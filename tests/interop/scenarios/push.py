@@ -1,7 +1,5 @@
 """Push consumers: listeners that fail, take long, join, leave and die."""
 
-from __future__ import annotations
-
 import itertools
 import time
 

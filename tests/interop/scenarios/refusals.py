@@ -1,7 +1,5 @@
 """What the server refuses, as the client shows it."""
 
-from __future__ import annotations
-
 from tests.interop.scenarios import Outcome, scenario
 from tests.interop.world import World, refusal, send
 

@@ -1,7 +1,5 @@
 """What was sent is what is received."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 

@@ -1,7 +1,5 @@
 """Frames and headers: what is written is read, in any pieces, and damage is a typed refusal."""
 
-from __future__ import annotations
-
 import json
 import struct
 

@@ -1,7 +1,5 @@
 """JSON as older brokers write it: bare and object keys; standard JSON is read as the library reads it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stored messages, properties, batches, compressed bodies, ids and recall handles."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import struct

@@ -1,7 +1,5 @@
 """Handles of popped messages, what a pop's answer says about them, and acks of many."""
 
-from __future__ import annotations
-
 import base64
 import json
 

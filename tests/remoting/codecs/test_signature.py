@@ -1,7 +1,5 @@
 """Signatures of ACL 1 and 2."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Certificates of brokers and clients, made for a test."""
 
-from __future__ import annotations
-
 import ssl
 from ipaddress import ip_address
 from pathlib import Path

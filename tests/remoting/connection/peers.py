@@ -1,7 +1,5 @@
 """A server that answers every request with its body, and a client of it."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable

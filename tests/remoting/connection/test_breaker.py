@@ -1,7 +1,5 @@
 """When an address that failed is tried again."""
 
-from __future__ import annotations
-
 from popmq_remoting.connection.breaker import Breaker
 from popmq_remoting.connection.limits import PeerLimits
 

@@ -1,7 +1,5 @@
 """Many calls on one connection: each gets its own answer or an error, whatever comes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

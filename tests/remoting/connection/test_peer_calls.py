@@ -1,7 +1,5 @@
 """Calls over a connection: all end by their deadline, typed, and none gets the answer of another."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable

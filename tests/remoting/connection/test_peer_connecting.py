@@ -1,7 +1,5 @@
 """Connections: made when they are needed, given up when a server is gone, tried again with pauses, kept alive."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A broker: administration, sends, pulls, offsets, transactions and clients; pops.py has the leases."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import struct

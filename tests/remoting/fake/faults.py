@@ -1,7 +1,5 @@
 """What can go wrong between a request and its answer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import Enum, auto
 

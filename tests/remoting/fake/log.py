@@ -1,7 +1,5 @@
 """What a broker has stored: topics, queues, records, groups and their positions."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

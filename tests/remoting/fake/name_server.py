@@ -1,7 +1,5 @@
 """A name server: routes that brokers registered, and a store of keys and values. Restarted, it knows no routes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

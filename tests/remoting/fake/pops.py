@@ -1,7 +1,5 @@
 """Pops and leases of a broker: CheckPoints, acks by offset or by bits, renewals, retries and ordered batches."""
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A server of the remoting protocol on the loopback: reads frames, answers by a table of handlers, injects faults."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

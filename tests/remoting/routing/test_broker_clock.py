@@ -1,7 +1,5 @@
 """The broker's clock as its pops tell it."""
 
-from __future__ import annotations
-
 from popmq_remoting.routing.broker_clock import UNLEARNT_MS, BrokerClock
 
 NOW_MS = 1_700_000_000_000

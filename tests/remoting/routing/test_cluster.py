@@ -1,7 +1,5 @@
 """A client of a whole cluster: routes that survive name servers, brokers that move, and the requests of each kind."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Which answers of name servers are believed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

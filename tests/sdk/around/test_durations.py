@@ -1,7 +1,5 @@
 """Durations are taken in the same way wherever one is given; a call has a `timeout` of its own."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import time

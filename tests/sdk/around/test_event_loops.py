@@ -1,7 +1,5 @@
 """AsyncClient, workers and the broker in other event loops than asyncio's own, whose transports are other classes."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 from collections.abc import Callable, Coroutine

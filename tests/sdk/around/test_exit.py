@@ -1,7 +1,5 @@
 """Programs and event loops that end while consumers are open: they end at once, and tell the broker what they can."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

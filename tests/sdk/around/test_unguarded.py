@@ -1,7 +1,5 @@
 """A loop whose body settles nothing: its deliveries come again when their leases end, which a log line says at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq.testing import Broker

@@ -1,7 +1,5 @@
 """The blocking client without what only POSIX systems have: as on Windows, and as eventlet leaves `select`."""
 
-from __future__ import annotations
-
 import select
 import subprocess
 import sys

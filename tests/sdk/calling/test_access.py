@@ -1,7 +1,5 @@
 """TLS and access keys as a program meets them: by arguments, by the environment, and by errors that say the cure."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Closing a client: what still waits then ends, and what comes later is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -1,7 +1,5 @@
 """A pop whose caller is cancelled, or interrupted by Ctrl-C, while the broker leases messages to it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pkgutil import resolve_name

@@ -1,7 +1,5 @@
 """Calls that change something, whose first answer was lost: what a repeat means, and which calls have none."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

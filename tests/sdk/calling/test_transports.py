@@ -1,7 +1,5 @@
 """What carries the calls: PopMQ's own HTTP/2 in Python, or grpcio. Programs see no difference."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

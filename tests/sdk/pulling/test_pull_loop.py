@@ -1,7 +1,5 @@
 """Mechanisms of pull consumption on the client's side that no other test names. Ids are those of mechanisms.md."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Messages as tables of Arrow and pandas, with the names and types of the Spark connector."""
 
-from __future__ import annotations
-
 import sys
 from datetime import UTC, datetime
 from typing import Any

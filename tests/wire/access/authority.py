@@ -1,7 +1,5 @@
 """An authority for client certificates, made for a test."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Calls with an access key, signed as the RocketMQ 5 clients do it or proved; and the file of the keys of tests."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

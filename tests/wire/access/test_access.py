@@ -1,7 +1,5 @@
 """Every method of every service needs an access key, and one that allows it: all of them are called, with all keys."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Access keys without a broker: their file, their signatures, their grants; and that nothing shows a secret."""
 
-from __future__ import annotations
-
 import hmac
 import inspect
 import logging

@@ -1,7 +1,5 @@
 """The audit log: who did what as an operator, with which outcome; and nothing for polls of numbers."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a client cannot do to the clients of other access keys, although its own key allows the call."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

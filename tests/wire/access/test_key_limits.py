@@ -1,7 +1,5 @@
 """Limits of one access key: what is refused and until when, that nobody else notices, and that each is counted."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Open streams of an access key: they end with the key, and its limits hold for them."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,7 +1,5 @@
 """Topics and groups that an operator has closed, as clients of both protocols meet them."""
 
-from __future__ import annotations
-
 import grpc
 import pytest
 

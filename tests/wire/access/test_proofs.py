@@ -1,7 +1,5 @@
 """Proofs of an access key, and files that have the hash of a secret in place of the secret."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The TLS port: what serves where, whose certificate a new connection gets, and what a start refuses."""
 
-from __future__ import annotations
-
 import logging
 import re
 import shutil

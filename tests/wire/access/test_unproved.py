@@ -1,7 +1,5 @@
 """Large requests of callers without a key: they are refused while they arrive, and nothing of them is kept."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

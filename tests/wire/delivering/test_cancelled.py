@@ -1,7 +1,5 @@
 """Callers that go away: a cancelled Pop loses nothing, and nobody else waits for it."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

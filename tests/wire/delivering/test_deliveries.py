@@ -1,7 +1,5 @@
 """What becomes of a delivery: acked, extended, released, rejected, or left until its lease runs out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """EndLease and ListAccessKeys: what an operator does about a client that will not come back, and who may do what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

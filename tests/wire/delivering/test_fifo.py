@@ -1,7 +1,5 @@
 """FIFO topics over the wire: what a client in any language sees of order, failures and stopped message groups."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

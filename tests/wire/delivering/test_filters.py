@@ -1,7 +1,5 @@
 """Filters over the wire: named by a Pop, fixed for the group, replaced by an operator, and never in the way."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

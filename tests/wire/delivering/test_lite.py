@@ -1,7 +1,5 @@
 """Lite topics on the wire: the native face, SyncLiteSubscription of apache.rocketmq.v2, and both at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

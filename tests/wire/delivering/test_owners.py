@@ -1,7 +1,5 @@
 """Owners and sealed tokens on the wire: the same set until it is acked, whatever happens in between."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A batch of plain messages is validated field by field at once; the outcome is that of each message on its own."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Pop, as the contract says it: how much, from where, in which form, and what a repeated one answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import grpc

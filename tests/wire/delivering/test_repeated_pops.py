@@ -1,7 +1,5 @@
 """A Pop whose bytes were read before is not read again; what such a memory keeps is bounded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

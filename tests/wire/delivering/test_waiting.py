@@ -1,7 +1,5 @@
 """Long polls: what wakes them, what ends them, and that they cost others nothing."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

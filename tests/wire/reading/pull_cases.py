@@ -1,7 +1,5 @@
 """Bad requests of reading by queue and offset, made from the good ones of world.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from popmq_proto.v1 import popmq_pb2 as pb

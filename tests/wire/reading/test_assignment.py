@@ -1,7 +1,5 @@
 """QueryAssignment and Heartbeat: the broker does the rebalance, clients only ask."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Browse over all queues: newest or oldest first, and searches, over the wire."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

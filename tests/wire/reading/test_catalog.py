@@ -1,7 +1,5 @@
 """Topics and groups: made, changed, shown, deleted; and Browse, which looks without effect."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Columns that are joined from stored bytes are what decoding each message would give, however it was written."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A topic that was deleted and created again: offsets say which of the two they are of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Dead letters by reason, and discarded, over the wire."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

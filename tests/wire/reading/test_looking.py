@@ -1,7 +1,5 @@
 """Looking at single messages over the wire, and redriving dead letters: what the contract says of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """GetStats, ListLeases: the numbers are those of a small model that sees every answer."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import dataclass, field

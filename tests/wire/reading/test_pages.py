@@ -1,7 +1,5 @@
 """Page tokens: each belongs to one list. The rows of the pages are tested with each list."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading by queue and offset over the wire: what a pull consumer in any language sees."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mechanisms of pull consumption over the wire that no other test names. Ids are those of mechanisms.md."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

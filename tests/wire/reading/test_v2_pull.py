@@ -1,7 +1,5 @@
 """apache.rocketmq.v2: reading by queue and offset."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the broker reads and writes by hand is what the generated classes read and write."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

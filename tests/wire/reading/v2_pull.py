@@ -1,7 +1,5 @@
 """PullMessage of apache.rocketmq.v2, as raw calls."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from popmq_proto.rocketmq import definition_pb2 as pb

@@ -1,7 +1,5 @@
 """A client that asks, and takes no answers."""
 
-from __future__ import annotations
-
 import socket
 
 from harness.attacks import GREETING, head

@@ -1,7 +1,5 @@
 """Requests made wrong on purpose: fields set to odd values, and bytes damaged. Repeatable by its seed."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bad requests by subject: names, pops, owners, settings, looks, lists, times, sinks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What answers that their clients do not take cost the broker's process: no more than was promised to them."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from pathlib import Path

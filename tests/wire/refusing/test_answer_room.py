@@ -1,7 +1,5 @@
 """Clients that ask for many messages and read nothing: what the broker keeps for them, and that nobody else notices."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace

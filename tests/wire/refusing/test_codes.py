@@ -1,7 +1,5 @@
 """Every Code: its gRPC status is the contract's, and some call provokes it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 POPMQ_FUZZ names how many for each seed; POPMQ_SEED another first seed.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path

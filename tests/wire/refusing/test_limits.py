@@ -1,7 +1,5 @@
 """What topics and groups bound, as a client in any language sees it: ids, priorities, quotas, sizes, purges."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb

@@ -1,7 +1,5 @@
 """Bad and good requests in one commit: the good ones are done as if they were alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Of several faults of a request the first is reported, in one order whatever the call: topic, group, the rest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

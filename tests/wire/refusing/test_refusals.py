@@ -1,7 +1,5 @@
 """Bad requests, one by one: the documented error, readable by the stock helper, and nothing changed."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Requests of more bytes or elements than a valid one has are refused before they are parsed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

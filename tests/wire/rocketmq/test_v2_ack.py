@@ -1,7 +1,5 @@
 """apache.rocketmq.v2: what a client does with its deliveries: acks, other times, dead letters; and repeats of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

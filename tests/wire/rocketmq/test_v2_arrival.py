@@ -3,8 +3,6 @@
 A push consumer that draws a new attempt id for each receive never asks for it again, and its calls renew the lease.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any

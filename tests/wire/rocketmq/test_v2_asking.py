@@ -1,7 +1,5 @@
 """What an operator asks of official clients over their Telemetry streams."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

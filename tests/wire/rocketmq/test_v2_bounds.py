@@ -1,7 +1,5 @@
 """apache.rocketmq.v2: careless and hostile clients: what is kept of them, and what they are answered."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any

@@ -1,7 +1,5 @@
 """Every code that docs/rocketmq.md says is answered: something provokes it, and nothing else is listed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

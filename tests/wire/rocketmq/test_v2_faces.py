@@ -1,7 +1,5 @@
 """Two faces, one store: what apache.rocketmq.v2 sends popmq.v1 pops, and the other way, with nothing lost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

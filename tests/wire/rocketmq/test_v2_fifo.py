@@ -1,7 +1,5 @@
 """apache.rocketmq.v2: message groups of FIFO topics, whose messages come in order until one of them is settled."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as pb

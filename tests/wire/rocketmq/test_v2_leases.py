@@ -1,7 +1,5 @@
 """apache.rocketmq.v2: how long a client holds what it received, and what becomes of it when the client goes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 from collections.abc import AsyncGenerator, Callable

@@ -1,7 +1,5 @@
 """Messages that have an id, a tag, a body and an origin only take a short way; its outcome is that of the long one."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """apache.rocketmq.v2 ReceiveMessage: what a client gets, when, and what becomes of it when the client goes."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from typing import Any

@@ -1,7 +1,5 @@
 """apache.rocketmq.v2: where a topic is, what is polled, and how names and namespaces become the engine's."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

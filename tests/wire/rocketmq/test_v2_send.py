@@ -1,7 +1,5 @@
 """apache.rocketmq.v2: messages in, as each check of the reference has it, and what nobody sees yet."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

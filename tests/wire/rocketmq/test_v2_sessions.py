@@ -1,7 +1,5 @@
 """apache.rocketmq.v2: how clients come, live and go, and who is asked about half messages."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, cast
 

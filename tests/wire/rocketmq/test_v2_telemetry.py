@@ -1,7 +1,5 @@
 """apache.rocketmq.v2: what a client and the broker agree on over Telemetry; each row of the settings is a claim."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Delayed messages on the wire: sent, listed, recalled, and there in their time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

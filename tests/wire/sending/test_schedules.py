@@ -1,7 +1,5 @@
 """Schedules on the wire: made, shown, paused, run and deleted; and what their messages look like."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Send, as the contract says it: each sentence a claim."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Exactly-once sinks as a client in any language sees them: Stage, CommitBatch, DropStages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

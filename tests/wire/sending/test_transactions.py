@@ -1,7 +1,5 @@
 """Transactions on the wire: half messages, their end, and the stream on which producers are asked about them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any

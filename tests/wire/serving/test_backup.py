@@ -1,7 +1,5 @@
 """Backup: a copy of a running broker that holds what was answered before it began, and never a half one."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import itertools

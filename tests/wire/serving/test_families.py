@@ -1,7 +1,5 @@
 """Counters and histograms of our own are shown as prometheus-client shows its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

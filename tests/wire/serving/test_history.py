@@ -1,7 +1,5 @@
 """GetHistory: the numbers of the last hour are those that the broker had at each time, also after a restart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """A broker on several hosts: every port on all of them, or on none."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Lines of the log that no reader takes stop no broker, and are counted."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The log: each line has its zone, level and request; JSON has one object in each line."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -1,7 +1,5 @@
 """SetMaxSize: the limit of the data file of a running broker."""
 
-from __future__ import annotations
-
 import contextlib
 import urllib.request
 from collections.abc import Iterator

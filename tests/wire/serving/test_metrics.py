@@ -1,7 +1,5 @@
 """The scrape port: it says what docs/metrics.md says, and its numbers are true."""
 
-from __future__ import annotations
-
 import re
 import urllib.request
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """deploy/monitoring, docs/alerts.md: rules and panels name metrics and labels of a real scrape, and are understood."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

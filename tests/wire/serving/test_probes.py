@@ -1,7 +1,5 @@
 """/healthz and /readyz beside /metrics: what they answer during the start, a stop, and a hang."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

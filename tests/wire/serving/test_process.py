@@ -1,7 +1,5 @@
 """`python -m popmq_server` as supervisors and scripts see it: flags, the ready line, signals, exit codes."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import json

@@ -1,7 +1,5 @@
 """ListSessions with `recent`: clients that pop, pull or send without a session, over both protocols."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

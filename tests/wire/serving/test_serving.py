@@ -1,7 +1,5 @@
 """The server around the calls: health, reflection, what is reserved, sizes, and bytes that are no requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings of `popmq serve`: flags, variables and the file name the same table; what SIGHUP reads again."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

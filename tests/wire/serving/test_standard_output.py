@@ -1,7 +1,5 @@
 """The lines that a broker prints at its start, where nothing takes them."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -1,7 +1,5 @@
 """FIFO topics: order within a message group through leases, failures, crashes; other message groups go on."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Members of a batch that were extended alone, when the message before them in their message group times out."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

@@ -1,7 +1,5 @@
 """FIFO topics and owners: message groups belong to a part, wait tied when the lease ends, and are torn together."""
 
-from __future__ import annotations
-
 from popmq_server.values.outgoing import hash8
 from tests.engine.rig import HOUR, SECOND, Delivery, Rig, bodies, deliveries
 from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo, send_more

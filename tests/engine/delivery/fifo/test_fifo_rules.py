@@ -1,7 +1,5 @@
 """Mechanisms of ordered delivery that no other test names. Ids are those of mechanisms.md."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A message group that stops at a failed message, and goes on when somebody resumes it."""
 
-from __future__ import annotations
-
 import pytest
 
 from popmq_server.contract import commands as ask

@@ -17,8 +17,6 @@ answer and goes on. Everything else (results, numbers, what happens with time) i
     over         done, dead, filtered, void
 """
 
-from __future__ import annotations
-
 from tests.engine.search.model.model_facts import NOTHING_SEEN, Position, Postponed, Seen
 from tests.engine.search.model.model_fifo import Lines
 from tests.engine.search.model.model_stages import Stages

@@ -6,8 +6,6 @@ a failure counts for the first message of its message group in the batch; later 
 a redriven message that its queue has no more comes when its message group is free, after a reset also before older ones
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from tests.engine.search.model.model_facts import (

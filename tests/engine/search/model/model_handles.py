@@ -1,7 +1,5 @@
 """The rules of ack, extend, release and reject, and of leases that run out."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from tests.engine.search.model.model_facts import NEVER_GIVEN, Entry, Handle, Lease, View, must

@@ -7,8 +7,6 @@ must have been allowed to be dropped.
     otherwise    every group has been past it for keep_ms, nobody went back       what is held stays in any case
 """
 
-from __future__ import annotations
-
 from tests.engine.search.model.model_facts import Place, must
 from tests.engine.search.model.model_topics import Topics
 

@@ -3,8 +3,6 @@
 As in model.py the answers of pops are judged and believed; a dropped message must have been allowed to be dropped.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 

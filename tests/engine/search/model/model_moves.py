@@ -3,8 +3,6 @@
 A group that pulls may send back a message before committing it: the message is then in its queue and the retry topic.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from tests.engine.search.model.model_facts import EVERYTHING, Entry, Filter, Place, RetryRow, Stored, Topic, View, must

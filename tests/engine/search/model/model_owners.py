@@ -1,7 +1,5 @@
 """The rules of owners and sealed tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.engine.search.model.model_facts import (

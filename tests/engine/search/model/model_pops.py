@@ -4,8 +4,6 @@ The model does not predict what a pop takes. It sees the answer and the group's 
 for both, and believes them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

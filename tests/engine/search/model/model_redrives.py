@@ -1,7 +1,5 @@
 """Dead letters that an operator redrives."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

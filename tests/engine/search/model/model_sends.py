@@ -5,8 +5,6 @@ delayed     until both clocks (a time) or our own (a delay) have reached its tim
 half        until its transaction is committed (then visible or delayed), rolled back, or given up
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ dropped     by the sink, by a commit of the same batch or a later one, with its 
 The engine tells which stages it still has, and which wait; each missing one must have been allowed to end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

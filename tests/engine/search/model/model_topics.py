@@ -1,7 +1,5 @@
 """The rules of topics, groups and filters: what exists, where a group begins, and what it wants."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.engine.search.model.model_facts import EVERYTHING, Filter, Group, Half, Stored, Topic, Turns, View, must

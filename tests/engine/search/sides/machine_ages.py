@@ -1,7 +1,5 @@
 """Retention: hours and days pass, groups go back and come late, and unread messages are kept."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 

@@ -1,7 +1,5 @@
 """What clients do: send, pop, ack, fail, with bad disks, lost answers and crashes in between."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Topics and groups that an operator closes: new calls are refused, everything that was accepted goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

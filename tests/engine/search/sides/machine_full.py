@@ -5,8 +5,6 @@ it takes as an answer: STORAGE_FULL for what needs room, a dead letter that wait
 never refused. After each step nothing is missing and the checker is content; in the end room is made, and all heals.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """What must hold after every step of a machine: the store equals the model."""
 
-from __future__ import annotations
-
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from popmq_server.contract.commands import queries

@@ -1,7 +1,5 @@
 """Random histories of lite topics: sent to, read by groups, idle for hours, removed and created again, over crashes."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

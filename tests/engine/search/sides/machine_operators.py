@@ -1,7 +1,5 @@
 """Rules of operators: topics, groups and filters are created, changed and deleted; groups are reset and resumed."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 

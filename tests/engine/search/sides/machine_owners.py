@@ -1,7 +1,5 @@
 """What owners do: attach, read with tokens, come late, finish."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 

@@ -1,7 +1,5 @@
 """Groups that read by queue and offset: pull, commit, send back; and that go over to pops and back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

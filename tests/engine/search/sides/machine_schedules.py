@@ -4,8 +4,6 @@ The model knows cron from the other side: it looks at every minute, or at every 
 has to be right is the sequence of message ids of each schedule: none missing, none twice, none of another time.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Sinks: tasks stage, drivers commit, and both repeat it, with messages of others in between."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Messages that are invisible at first: delayed ones by two clocks, and half messages with their producers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st
