@@ -230,12 +230,12 @@ class Delivery(Referable):
         """Acks it, in the background; `client.ack` waits for the broker."""
         self._settle(ACK)
 
-    def release(self, delay: Duration | None = None, *, count: bool = True, reason: str = "") -> None:
+    def release(self, delay: Duration | None = None, *, uncounted: bool = False, reason: str = "") -> None:
         """Releases it, in the background: visible after `delay`, such as 90 or "90s" (None: the group's backoff).
 
-        `count` false: this attempt does not count. `reason` (≤ 4 KiB) stays with the message.
+        `uncounted`: this attempt does not count. `reason` (≤ 4 KiB) stays with the message.
         """
-        self._settle(Released(seconds_or_none(delay, "delay"), count, reason))
+        self._settle(Released(seconds_or_none(delay, "delay"), uncounted, reason))
 
     def reject(self, reason: str = "") -> None:
         """Sends it to the dead-letter topic, in the background. `reason`: ≤ 4 KiB."""

@@ -12,10 +12,10 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Released: visible after `delay` seconds (None: the group's backoff). `count` false: the attempt is free."""
+    """Released: visible after `delay` seconds (None: the group's backoff). `uncounted`: the attempt does not count."""
 
     delay: float | None = None
-    count: bool = True
+    uncounted: bool = False
     reason: str = ""
 
 
@@ -30,7 +30,7 @@ Outcome = Acked | Released | Rejected
 
 ACK = Acked()
 #: The outcome of a message that no handler has seen: visible at once, and the attempt is free.
-UNREAD = Released(delay=0.0, count=False)
+UNREAD = Released(delay=0.0, uncounted=True)
 
 
 @dataclass(frozen=True, slots=True)

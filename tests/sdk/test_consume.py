@@ -254,7 +254,7 @@ async def test_closing_the_client_closes_its_consumers(connect: Connect, client:
     other = connect()
     consumer = other.consume(TOPIC, GROUP)
     delivery = await anext_of(consumer)
-    delivery.release(0.0, count=False)
+    delivery.release(0.0, uncounted=True)
     delivery = await anext_of(consumer)  # a pop of two: one delivered, one waits
     await other.close()
     stats = await numbers()

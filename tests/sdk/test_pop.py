@@ -86,7 +86,7 @@ async def test_a_release_without_a_delay_takes_the_groups_backoff(client: Any, p
 async def test_an_uncounted_release_gives_the_attempt_back(client: Any) -> None:
     await client.send(TOPIC, b"x")
     (delivery,) = await client.pop(TOPIC, GROUP)
-    await client.release(delivery, delay=0.0, count=False)
+    await client.release(delivery, delay=0.0, uncounted=True)
     (again,) = await client.pop(TOPIC, GROUP)
     assert again.attempt == 1
 

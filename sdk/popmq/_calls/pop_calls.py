@@ -127,10 +127,10 @@ def extend(handle: str, invisible: Duration) -> pb.InvisibleTimeChange:
     return pb.InvisibleTimeChange(handle=handle, extend=pb.Extend(invisible_ms=ms(invisible, "invisible")))
 
 
-def release(handle: str, delay: Duration | None, count: bool, reason: str) -> pb.InvisibleTimeChange:
+def release(handle: str, delay: Duration | None, uncounted: bool, reason: str) -> pb.InvisibleTimeChange:
     """Released: visible after `delay` seconds, None for the group's backoff."""
     change = pb.Release(
-        uncounted=not count, reason=_reason.clip(reason), delay_ms=None if delay is None else ms(delay, "delay")
+        uncounted=uncounted, reason=_reason.clip(reason), delay_ms=None if delay is None else ms(delay, "delay")
     )
     return pb.InvisibleTimeChange(handle=handle, release=change)
 

@@ -57,7 +57,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
         return ACK
     if isinstance(error, (Exception, SystemExit)):
         return Released(reason=reason_of(error))
-    return Released(delay=0.0, count=False, reason=f"interrupted by {type(error).__qualname__}")
+    return Released(delay=0.0, uncounted=True, reason=f"interrupted by {type(error).__qualname__}")
 
 
 def _check_program() -> None:

@@ -76,7 +76,7 @@ class Settling:
         self,
         deliveries: Handle,
         delay: Duration | None = None,
-        count: bool = True,
+        uncounted: bool = False,
         reason: str = "",
         *,
         group: str = "",
@@ -88,7 +88,7 @@ class Settling:
         self,
         deliveries: Iterable[Handle],
         delay: Duration | None = None,
-        count: bool = True,
+        uncounted: bool = False,
         reason: str = "",
         *,
         group: str = "",
@@ -99,7 +99,7 @@ class Settling:
         self,
         deliveries: Handle | Iterable[Handle],
         delay: Duration | None = None,
-        count: bool = True,
+        uncounted: bool = False,
         reason: str = "",
         *,
         group: str = "",
@@ -107,11 +107,11 @@ class Settling:
     ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
         """Releases deliveries: they are delivered again after `delay` seconds (None: the group's backoff).
 
-        With `count` False the attempt does not count. `reason` is stored with the message, cut at 4 KiB.
+        With `uncounted` the attempt does not count. `reason` is stored with the message, cut at 4 KiB.
         Raises HandleLapsed, InvalidField; LeaseLost as `ack` does; PartlyRefused if some of many are refused.
         """
         result: InvisibleTimeResult | list[InvisibleTimeResult] = self._change(
-            deliveries, group, "release", lambda handle: pop_calls.release(handle, delay, count, reason), timeout
+            deliveries, group, "release", lambda handle: pop_calls.release(handle, delay, uncounted, reason), timeout
         )
         return result
 

@@ -102,7 +102,7 @@ def _print(output: Output, delivery: popmq.Delivery) -> None:
             show_body(delivery.body)
         sys.stdout.flush()
     except OSError:
-        delivery.release(0.0, count=False, reason="not printed")  # visible at once: no attempt was made
+        delivery.release(0.0, uncounted=True, reason="not printed")  # visible at once: no attempt was made
         raise
 
 

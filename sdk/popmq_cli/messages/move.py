@@ -93,11 +93,11 @@ def _move(client: popmq.Client, target: str, taken: list[popmq.Delivery]) -> int
         refused = [delivery for index, delivery in enumerate(taken) if index in partly.errors]
         if sent:
             client.ack(sent)
-        client.release(refused, 0.0, False, str(partly))
+        client.release(refused, 0.0, True, str(partly))
         raise
     except BaseException:
         # Whether the broker stored them is not known, or nothing was sent: at once for the next run, and not counted.
-        client.release(taken, 0.0, False, "not moved")
+        client.release(taken, 0.0, True, "not moved")
         raise
     client.ack(taken)
     return sum(receipt.duplicate for receipt in receipts)

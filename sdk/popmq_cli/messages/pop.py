@@ -71,7 +71,7 @@ def pop(
             sys.stdout.flush()
         except BaseException:
             # The reader of the pipe ended (head), or Ctrl-C: some may be unread, so others may have them at once.
-            client.release(batch, delay=0.0, count=False, reason="not printed")
+            client.release(batch, delay=0.0, uncounted=True, reason="not printed")
             raise
         if ack:  # printed before it is acked: a broken pipe loses nothing
             client.ack(batch)

@@ -82,7 +82,7 @@ def release(
       popmq release billing HANDLE --delay 0
       popmq release billing HANDLE --reason "not today"
     """
-    _tell(output, handles, client.release(handles, delay, not uncounted, reason, group=group))
+    _tell(output, handles, client.release(handles, delay, uncounted, reason, group=group))
 
 
 @click.command()

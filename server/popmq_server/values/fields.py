@@ -26,35 +26,35 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
     The payload of a field with a length is the last `length` bytes before its end. For other fields the value is the
     varint, or 0 for fixed widths, which popmq.v1.Message does not use.
     """
-    place, size = 0, len(data)
-    while place < size:
-        start = place
-        key, place = _varint(data, place)
+    at, size = 0, len(data)
+    while at < size:
+        start = at
+        key, at = _varint(data, at)
         kind = key & 7
         value = 0
         if kind == 2:
-            value, place = _varint(data, place)
-            place += value
+            value, at = _varint(data, at)
+            at += value
         elif kind == 0:
-            value, place = _varint(data, place)
+            value, at = _varint(data, at)
         else:
-            place += 8 if kind == 1 else 4
-        yield key >> 3, value, start, place
+            at += 8 if kind == 1 else 4
+        yield key >> 3, value, start, at
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, at: int) -> tuple[int, int]:
     """(value, index after it)."""
-    value = data[place]
+    value = data[at]
     if value < 0x80:
-        return value, place + 1
+        return value, at + 1
     value &= 0x7F
     shift = 7
     while True:
-        place += 1
-        byte = data[place]
+        at += 1
+        byte = data[at]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, place + 1
+            return value, at + 1
         shift += 7
 
 
@@ -62,29 +62,29 @@ def raw(data: bytes, number: int) -> bytes:
     """The bytes of the last text field of this number, or b"". Every pop of a FIFO topic calls it, so it uses no
     generator, and reads one-byte varints inline.
     """
-    place, size, found = 0, len(data), b""
-    while place < size:
-        key = data[place]
+    at, size, found = 0, len(data), b""
+    while at < size:
+        key = data[at]
         if key < 0x80:
-            place += 1
+            at += 1
         else:
-            key, place = _varint(data, place)
+            key, at = _varint(data, at)
         kind = key & 7
         if kind > 1:
             length = 4
             if kind == 2:
-                length = data[place]
+                length = data[at]
                 if length < 0x80:
-                    place += 1
+                    at += 1
                 else:
-                    length, place = _varint(data, place)
+                    length, at = _varint(data, at)
                 if key >> 3 == number:
-                    found = data[place : place + length]
-            place += length
+                    found = data[at : at + length]
+            at += length
         elif kind:
-            place += 8
+            at += 8
         else:
-            _, place = _varint(data, place)
+            _, at = _varint(data, at)
     return found
 
 

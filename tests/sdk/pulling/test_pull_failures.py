@@ -65,7 +65,7 @@ async def test_a_handler_may_settle_its_delivery_itself(client: Any, guard: Any,
 async def test_a_message_released_uncounted_is_delivered_again_by_the_same_consumer(client: Any, guard: Any) -> None:
     await client.send(TOPIC, "x")
     async with client.pull_consume(TOPIC, GROUP) as consumer:
-        (await next_of(consumer)).release(0.0, count=False)
+        (await next_of(consumer)).release(0.0, uncounted=True)
         again = await handle(guard, await next_of(consumer))
         assert again.attempt == 1
     assert sum((await committed(client)).values()) == 1

@@ -243,7 +243,7 @@ class Puller:
         options = self._context.options
         if isinstance(outcome, Acked):
             self.queue.done(delivery.offset)
-        elif isinstance(outcome, Released) and not outcome.count:
+        elif isinstance(outcome, Released) and outcome.uncounted:
             self._again(delivery, outcome.delay or 0.0)
         elif not options.group:
             if isinstance(outcome, Released) and outcome.delay is not None:

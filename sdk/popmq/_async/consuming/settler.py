@@ -88,7 +88,7 @@ class Settler(BackgroundSender):
         """Releases uncounted what is held, since no handler goes on."""
         for delivery in self._leases.held():
             if self._leases.forget_run(delivery):
-                self.settle(delivery, Released(0.0, False, reason), False)
+                self.settle(delivery, Released(0.0, True, reason), False)
 
     def release_batch_of(self, interrupted: Call[Popped]) -> None:
         """Releases uncounted what a pop has leased whose caller was cancelled or interrupted: no handler gets it."""
@@ -209,6 +209,6 @@ def _name(outgoing: list[Outgoing]) -> str:
 
 def _change(handle: str, outcome: Outcome) -> Any:
     if isinstance(outcome, Released):
-        return pop_calls.release(handle, outcome.delay, outcome.count, outcome.reason)
+        return pop_calls.release(handle, outcome.delay, outcome.uncounted, outcome.reason)
     assert not isinstance(outcome, Acked)
     return pop_calls.reject(handle, outcome.reason)

@@ -110,7 +110,7 @@ def _held(kv: Transaction, state: State, where: GroupTopic) -> set[tuple[int, in
     found: set[tuple[int, int]] = set()
     for ck in state.ck.values():
         if (ck.group_id, ck.topic_id) == where:
-            found |= {(run.queue, run.first + place) for run in ck.runs for place in range(run.length)}
+            found |= {(run.queue, run.first + step) for run in ck.runs for step in range(run.length)}
     prefix = STAT_KEY.pack(*where)
     found |= {RQ_VALUE.unpack_from(value)[3:5] for _, value in kv.scan("rq", prefix)}
     waiting = ((FWAIT_VALUE.unpack_from(value)[3], FWAIT_KEY.unpack(key)[3]) for key, value in kv.scan("fwait", prefix))
@@ -156,5 +156,5 @@ def _names(kv: Transaction, topic_id: int, start: int, stop: int) -> Iterator[tu
         if position >= stop:
             return
         raw = value[IDX_HEAD.size + IDX_HEAD.unpack_from(value)[2] * IDX_RANGE.size :]
-        for place in range(0, len(raw), 12):
-            yield bytes(raw[place : place + 8]), position + U32.unpack_from(raw, place + 8)[0]
+        for at in range(0, len(raw), 12):
+            yield bytes(raw[at : at + 8]), position + U32.unpack_from(raw, at + 8)[0]

@@ -55,21 +55,21 @@ def _check_records(
     They lie as they were stored, and the index block says when the last one was; unless times were `moved` (rebase.py),
     which leaves those in the records as they were.
     """
-    place, times = 0, list[int]()
-    while place + RECORD_HEAD_BYTES <= len(chunk):
-        version, length = divmod(RECORD.unpack_from(chunk, place)[1], LENGTH_END)
-        size = bad.get(start + place) or RECORD_HEAD_BYTES + length
-        read = read_record(chunk[place : place + size], topic_id)
-        if read is None and start + place not in bad:
-            why = _why_unread(chunk[place : place + size], version)
-            yield f"the record at {start + place} {why}, and is not in quarantine"
-        place += size
+    at, times = 0, list[int]()
+    while at + RECORD_HEAD_BYTES <= len(chunk):
+        version, length = divmod(RECORD.unpack_from(chunk, at)[1], LENGTH_END)
+        size = bad.get(start + at) or RECORD_HEAD_BYTES + length
+        read = read_record(chunk[at : at + size], topic_id)
+        if read is None and start + at not in bad:
+            why = _why_unread(chunk[at : at + size], version)
+            yield f"the record at {start + at} {why}, and is not in quarantine"
+        at += size
         if read is not None:
             times.append(read[0])
-        elif place == len(chunk):
+        elif at == len(chunk):
             times.append(last_ms)
-    if place != len(chunk):
-        yield f"the records of chunk {start} end at {start + place}, the chunk at {start + len(chunk)}"
+    if at != len(chunk):
+        yield f"the records of chunk {start} end at {start + at}, the chunk at {start + len(chunk)}"
     elif not moved and (times != sorted(times) or times[-1:] != [last_ms]):
         yield f"the messages of chunk {start} were not stored in their order, or its index block has another time"
 

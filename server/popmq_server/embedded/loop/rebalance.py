@@ -39,20 +39,20 @@ def assign(queues: int, clients: Sequence[str], client: str, share_number: int) 
         return NOT_KNOWN
     if share_number <= 0 or share_number >= len(ring) - 1:
         return Assignment(True, True, ())
-    place = ring.index(client)
+    index = ring.index(client)
     if len(ring) > queues:
-        return Assignment(True, False, (place % queues,))
+        return Assignment(True, False, (index % queues,))
     mine = {
-        queue for step in range(share_number + 1) for queue in average(queues, len(ring), (place + step) % len(ring))
+        queue for step in range(share_number + 1) for queue in average(queues, len(ring), (index + step) % len(ring))
     }
     return Assignment(True, False, tuple(sorted(mine)))
 
 
-def average(queues: int, clients: int, place: int) -> range:
-    """The share of the client at `place` when queues are assigned in equal stretches; may be empty."""
+def average(queues: int, clients: int, index: int) -> range:
+    """The share of the client at `index` when queues are assigned in equal stretches; may be empty."""
     size, more = divmod(queues, clients)
-    start = place * size + min(place, more)
-    return range(start, start + size + (place < more))
+    start = index * size + min(index, more)
+    return range(start, start + size + (index < more))
 
 
 # ── Consume mode PULL ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,9 +130,9 @@ def by_machine_room(queues: Sequence[int], clients: Sequence[str], client: str) 
 def shared_room(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
     """One client's share of its room's queues: equal stretches, then one each of the remainder."""
     size, more = divmod(len(queues), len(clients))
-    place = clients.index(client)
-    left_over = queues[size * len(clients) + place : size * len(clients) + place + 1] if place < more else []
-    return (*queues[size * place : size * (place + 1)], *left_over)
+    index = clients.index(client)
+    left_over = queues[size * len(clients) + index : size * len(clients) + index + 1] if index < more else []
+    return (*queues[size * index : size * (index + 1)], *left_over)
 
 
 def _room_of(client: str) -> str:

@@ -108,8 +108,8 @@ class CheckPoint:
         if len(self.runs) == 1 and bits:
             yield self.runs[0], 0, bits
             return
-        for place, start, inside in _spans(self._run_starts, bits):
-            yield self.runs[place], start, inside
+        for index, start, inside in _spans(self._run_starts, bits):
+            yield self.runs[index], start, inside
 
     def attempts_of(self, member: int) -> int:
         """The attempt number of a member."""
@@ -124,8 +124,8 @@ class CheckPoint:
         if len(self.chunks) == 1 and bits:
             return {self.chunks[0][1]: bits.bit_count()}
         found: dict[int, int] = {}
-        for place, _, inside in _spans(self._chunk_starts, bits):
-            chunk = self.chunks[place][1]
+        for index, _, inside in _spans(self._chunk_starts, bits):
+            chunk = self.chunks[index][1]
             found[chunk] = found.get(chunk, 0) + inside.bit_count()
         return found
 
@@ -134,10 +134,10 @@ def _spans(starts: list[int], bits: int) -> Iterator[tuple[int, int, int]]:
     """(index, start, bits inside) of each span from one start to the next that has any of `bits`."""
     base = 0
     while bits:
-        place = bisect.bisect_right(starts, base + (bits & -bits).bit_length() - 1) - 1
-        start, stop = starts[place], starts[place + 1]
+        index = bisect.bisect_right(starts, base + (bits & -bits).bit_length() - 1) - 1
+        start, stop = starts[index], starts[index + 1]
         bits >>= start - base
-        yield place, start, bits & (1 << stop - start) - 1
+        yield index, start, bits & (1 << stop - start) - 1
         bits >>= stop - start
         base = stop
 
@@ -274,7 +274,7 @@ def decode_lease(due_ms: int, sub: int, raw: memoryview, count: int) -> Lease:
     renewals, renewed_ms = _RENEWED.unpack_from(raw, width) if due_ms != NEVER and len(raw) > width else (0, 0)
     if sub:
         return Lease(due_ms, 1 << sub - 1, renewals=renewals, renewed_ms=renewed_ms)
-    fields = [int.from_bytes(raw[place * width : (place + 1) * width], "little") for place in range(4)]
+    fields = [int.from_bytes(raw[index * width : (index + 1) * width], "little") for index in range(4)]
     undone = (1 << count) - 1 ^ fields[0]
     if due_ms != NEVER:
         return Lease(due_ms, undone, renewals=renewals, renewed_ms=renewed_ms)
@@ -327,7 +327,7 @@ def take_chunks(ck: CheckPoint, bits: int) -> tuple[tuple[int, int], ...]:
 def _stretches(numbers: list[int]) -> Iterable[tuple[int, int]]:
     """(first, length) of each stretch of consecutive numbers."""
     start = 0
-    for place in range(1, len(numbers) + 1):
-        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
-            yield numbers[start], place - start
-            start = place
+    for index in range(1, len(numbers) + 1):
+        if index == len(numbers) or numbers[index] != numbers[index - 1] + 1:
+            yield numbers[start], index - start
+            start = index

@@ -39,8 +39,8 @@ def load(numbers: Numbers, spans: Numbers, found: dict[Any, list[int]], bits: in
 def after(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int, most: int) -> list[int]:
     """At most `most` numbers of a key that are greater than `number`, in ascending order."""
     held, found = spans.get(key, ()), list[int]()
-    for place in range(bisect.bisect_left(held, number >> bits), len(held)):
-        inside = numbers[(*key, held[place])]
+    for index in range(bisect.bisect_left(held, number >> bits), len(held)):
+        inside = numbers[(*key, held[index])]
         found += inside[bisect.bisect_right(inside, number) :]
         if len(found) >= most:
             break
@@ -50,16 +50,16 @@ def after(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, b
 def _insert(table: Numbers, key: Any, number: int) -> bool:
     """Adds a number to a sorted tuple; returns whether there were others."""
     held = table.get(key, ())
-    place = bisect.bisect_left(held, number)
-    table[key] = (*held[:place], number, *held[place:])
+    index = bisect.bisect_left(held, number)
+    table[key] = (*held[:index], number, *held[index:])
     return bool(held)
 
 
 def _take(table: Numbers, key: Any, number: int) -> bool:
     """Removes a number from a sorted tuple; returns whether others are left."""
     held = table[key]
-    place = bisect.bisect_left(held, number)
-    left = held[:place] + held[place + 1 :]
+    index = bisect.bisect_left(held, number)
+    left = held[:index] + held[index + 1 :]
     if left:
         table[key] = left
     else:

@@ -66,9 +66,9 @@ class Builder(Interpreter[Token, Part]):
     def _refused(self, tree: SyntaxTree, why: str, action: str = "") -> Refused:
         return refusal("sql92", self._text, tree.meta.start_pos, why, action)
 
-    def _part(self, tree: SyntaxTree, place: int = 0) -> tuple[SyntaxTree, Part]:
+    def _part(self, tree: SyntaxTree, index: int = 0) -> tuple[SyntaxTree, Part]:
         """A child of a node, and its compiled Part."""
-        child = tree.children[place]
+        child = tree.children[index]
         assert isinstance(child, Tree)
         return child, self.visit(child)
 
@@ -111,7 +111,7 @@ class Builder(Interpreter[Token, Part]):
 
     def _equality(self, tree: SyntaxTree) -> Decide:
         """Refuses NULL, since nothing is equal to it, and a truth value next to a literal of another sort."""
-        sides = [self._part(tree, place) for place in (0, 1)]
+        sides = [self._part(tree, index) for index in (0, 1)]
         for child, part in sides:
             if part.constant and part.value is None:
                 raise self._refused(child, "nothing is equal to NULL", "write IS NULL or IS NOT NULL")
@@ -153,15 +153,15 @@ class Builder(Interpreter[Token, Part]):
         return Part(Sort.TRUTH, logic.opposite(self._between(tree)))
 
     def _between(self, tree: SyntaxTree) -> Decide:
-        value, low, high = (self._number(tree, place) for place in (0, 1, 2))
+        value, low, high = (self._number(tree, index) for index in (0, 1, 2))
         if low.constant and high.constant and low.value > high.value:
             why = f"no number is between {low.value} and {high.value}"
             raise self._refused(self._part(tree, 1)[0], why, "write the smaller one first")
         return logic.every((_ordered(value, operator.ge, low), _ordered(value, operator.le, high)))
 
-    def _number(self, tree: SyntaxTree, place: int) -> Part:
+    def _number(self, tree: SyntaxTree, index: int) -> Part:
         """An operand of `>` and the like: a number, or a property whose text is read as one. Texts have no order."""
-        child, part = self._part(tree, place)
+        child, part = self._part(tree, index)
         if part.sort is Sort.NUMBER:
             return part
         if part.sort is not Sort.PROPERTY:

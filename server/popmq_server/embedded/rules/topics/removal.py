@@ -90,8 +90,8 @@ def drop_subscriptions(tx: Tx, group_id: GroupId, left: int) -> int:
             return 0
         groups = tx.state.topic_groups.get(topic_id, ())
         if group_id in groups:
-            place = groups.index(group_id)
-            tx.state.topic_groups[topic_id] = groups[:place] + groups[place + 1 :]
+            index = groups.index(group_id)
+            tx.state.topic_groups[topic_id] = groups[:index] + groups[index + 1 :]
             left = max(0, left - len(groups) // GROUPS_PER_KEY)
         if not left:
             return 0
