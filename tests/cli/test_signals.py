@@ -8,12 +8,15 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import popmq
 from popmq.testing import Broker
+from popmq_cli.messages.program import failure
+from popmq_cli.shared import signals
 from tests.cli.conftest import PROGRAM
 
 pytestmark = pytest.mark.process
@@ -42,9 +45,8 @@ def start(client: popmq.Client) -> Iterator[Start]:
 
     yield start
     for program in started:
-        with contextlib.suppress(ProcessLookupError):
+        with program, contextlib.suppress(ProcessLookupError):  # its pipes are closed, whoever else has them
             os.killpg(program.pid, signal.SIGKILL)
-        program.communicate()
 
 
 def first_of(namespace: Program) -> int:
@@ -147,6 +149,34 @@ def test_a_command_that_outlives_the_drain_is_ended_and_its_message_released(
         os.kill(shell, 0)
     (again,) = client.pop("orders", "billing")
     assert (again.text(), again.attempt) == ("a", 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_while_a_command_is_started_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """The shell ran before Popen had returned: an interrupt in between left it behind, alive."""
+    shells: list[subprocess.Popen[bytes]] = []
+
+    def interrupted(*given: Any, **more: Any) -> subprocess.Popen[bytes]:
+        shells.append(subprocess.Popen(*given, **more))
+        signal.raise_signal(number)
+        return shells[0]
+
+    monkeypatch.setattr(
+        "popmq_cli.messages.program.subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": interrupted})
+    )
+    before = {each: signal.getsignal(each) for each in signals.ENDING}
+    signals.listen()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            failure("sleep 600", b"", {})
+        assert shells[0].poll() == -signal.SIGTERM
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        shells[0].kill()
+        shells[0].wait()
 
 
 def test_a_reader_that_has_stopped_reading_keeps_no_command_alive(start: Start, client: popmq.Client) -> None:

@@ -5,6 +5,7 @@ therefore they are files, and not pipes, which would end with it, or with us.
 """
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import IO
 import click
 
 from popmq_cli.shared.output import text_of
+from popmq_cli.shared.signals import held
 
 #: Bytes at the end of a command's standard error that become the reason of its failure.
 REASON_BYTES = 1024
@@ -45,11 +47,16 @@ def _run(command: str, given: IO[bytes], said: IO[bytes], environment: Mapping[s
     # In a process group of its own, so that all processes of the command can be ended. Not in the foreground of a
     # terminal: the command could not read from it, and Ctrl-C would not reach it.
     group = None if _in_foreground() else 0
-    process = subprocess.Popen(command, shell=True, stdin=given, stderr=said, env=environment, process_group=group)
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with held():  # the shell runs before Popen returns: a signal that came in between would leave it behind
+            process = subprocess.Popen(
+                command, shell=True, stdin=given, stderr=said, env=environment, process_group=group
+            )
         return process.wait()
     except BaseException:
-        _end(process, process.send_signal if group is None else lambda number: os.killpg(process.pid, number))
+        if process is not None:
+            _end(process, process.send_signal if group is None else functools.partial(os.killpg, process.pid))
         raise
 
 

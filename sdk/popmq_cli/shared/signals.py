@@ -4,8 +4,9 @@ Without a handler the system ends a process at once, with its messages leased an
 container it does not end at all.
 """
 
+import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 #: What `docker stop`, systemd and Kubernetes send, and what a closed terminal sends.
@@ -35,6 +36,29 @@ def end(number: int, _frame: Any) -> NoReturn:
     for each in ENDING:
         signal.signal(each, signal.SIG_IGN)
     raise Terminated(number)
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Signals that come within are handled at its end: what begins there has a name by then, and can be ended."""
+    before: dict[int, Any] = {}
+    came: list[int] = []
+
+    def note(number: int, _frame: Any) -> None:
+        came.append(number)
+
+    try:
+        for number in (*ENDING, signal.SIGINT, signal.SIGALRM):
+            if callable(signal.getsignal(number)):
+                before[number] = signal.signal(number, note)
+        yield
+    finally:
+        # SIGALRM first: the handler of another signal may set that of SIGALRM anew.
+        for number in reversed(before):
+            if signal.getsignal(number) is note:
+                signal.signal(number, before[number])
+        for each in came:
+            before[each](each, None)
 
 
 class Drain:

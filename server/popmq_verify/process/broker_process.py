@@ -6,6 +6,7 @@ only need a broker use `popmq.testing`, which runs one inside the test's process
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import signal
@@ -183,10 +184,6 @@ class BrokerProcess:
         self.kill() if kind else self.stop()
 
 
-#: Sockets that keep the ports returned by `own_port`.
-_KEPT: list[socket.socket] = []
-
-
 def own_port() -> int:
     """A port on the loopback that the system assigns to no other program while this process lives.
 
@@ -198,7 +195,7 @@ def own_port() -> int:
     kept.bind(("127.0.0.1", 0))
     port: int = kept.getsockname()[1]
     if sys.platform == "linux":
-        _KEPT.append(kept)
+        atexit.register(kept.close)  # kept until then
     else:
         kept.close()
     return port
