@@ -226,13 +226,13 @@ def test_each_arrow_of_the_life_of_a_message_has_a_function_and_a_test() -> None
 # The walks of docs/contributing/reading-the-source.md:
 #
 #     A → B   the file of A calls B
-#     A ⇢ B   the file of A runs a command, and the writer's tables of handlers name B
+#     A ⇢ B   the file of A runs a command or a query, and the tables of handlers name B
 #     A ⇒ B   later: B exists
 
 #: The tables that name the function of each command.
-HANDLERS = sorted((ROOT / "server/popmq_server/embedded/writer").glob("*.py"))
-#: How a command is given to the engine, also by the broker itself.
-RUNS = {"execute", "_execute"}
+HANDLERS = [path for part in ("writer", "loop") for path in (ROOT / "server/popmq_server/embedded" / part).glob("*.py")]
+#: How a command or a query is given to the engine, also by the engine itself.
+RUNS = {"execute", "ask", "run", "run_piece", "_begin"}
 #: A linked name, an arrow, or the end of a chain.
 TOKEN = re.compile(r"\[`[^`:\]]+(?::([\w.]+))?`\]\(([^)#]+)\)|([→⇢⇒])|( · |[\n|])")
 DEFINITION = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -92,6 +92,7 @@ ORDER = (
     "embedded.rules.retention",
     "embedded.rules.delivery",
     "embedded.rules.topics",
+    "embedded.operations",
     "embedded.state",
     "embedded.store",
     "embedded.store.datafile",

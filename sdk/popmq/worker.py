@@ -20,7 +20,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 from popmq._async.client import AsyncClient
 from popmq._async.concurrency import finished
@@ -28,7 +28,6 @@ from popmq._worker.declaring import declare_missing
 from popmq._worker.handlers import Handler, handler_of
 from popmq._worker.middleware import checked_middleware
 from popmq._worker.running import Run
-from popmq.config import ConsumeOptions
 from popmq.duration import Duration, seconds_or_none
 from popmq.message import Delivery
 
@@ -81,7 +80,7 @@ class Worker:
         group: str,
         concurrency: int = 8,
         convert: Callable[[Delivery], Any] | None = None,
-        **options: Unpack[ConsumeOptions],
+        **options: Any,
     ) -> Callable[[Function], Function]:
         """Registers a function or a coroutine function for the messages of `topic`, which stays callable as it is.
 

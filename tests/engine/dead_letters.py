@@ -1,18 +1,19 @@
 """Dead letters for tests: makes some, and redrives them in pieces, as a caller does."""
 
+from dataclasses import replace
 from typing import Any
 
-from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from tests.engine.rig import Rig
 
 DEAD = "%DLQ%g"
 
 
-def piece(rig: Rig, **asked: Any) -> ask.RedrivenPiece:
-    command = ask.RedrivePiece(**{"group": "g", **asked})
-    done: ask.RedrivenPiece = rig.do(command)
+def piece(rig: Rig, **asked: Any) -> operations.RedrivenPiece:
+    command = operations.RedrivePiece(**{"group": "g", **asked})
+    done: operations.RedrivenPiece = rig.do(command)
     while done.walk is not None:
-        done = rig.do(command._replace(walk=done.walk))
+        done = rig.do(replace(command, walk=done.walk))
     return done
 
 

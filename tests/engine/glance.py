@@ -2,10 +2,9 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
 from unittest import mock
 
-from popmq_server.contract.commands import LANE_POP, LANES
+from popmq_server.contract.operations import LANE_POP, Command
 from popmq_server.embedded.rules.topics.log import Log
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (
@@ -17,10 +16,11 @@ from popmq_server.embedded.store.keys import (
 )
 from popmq_server.embedded.writer import handlers
 from tests.engine.search.model.model_facts import RetryRow, Stand
+from tests.engine.unlisted import Unlisted
 
 
-class Glance(NamedTuple):
-    """→ Stand. Runs in the order of the pops; changes nothing."""
+class Glance(Command[Stand], Unlisted, lane=LANE_POP):
+    """Runs in the order of the pops; changes nothing."""
 
     topic: str
     group: str
@@ -46,5 +46,5 @@ def glance(tx: Tx, command: Glance) -> Stand:
 @contextlib.contextmanager
 def glances() -> Iterator[None]:
     """The engine takes Glance as a command."""
-    with mock.patch.dict(handlers.HANDLERS, {Glance: glance}), mock.patch.dict(LANES, {Glance: LANE_POP}):
+    with mock.patch.dict(handlers.HANDLERS, {Glance: glance}):
         yield

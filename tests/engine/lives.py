@@ -1,23 +1,25 @@
 """Calls Why as a caller does: the trace in pieces, then the life of each message found."""
 
-from popmq_server.contract import commands as ask
+from dataclasses import replace
+
 from popmq_server.contract.commands.inspection import GroupLife, MessageLife
+from popmq_server.embedded import operations
 from tests.engine.rig import Rig
 
 
-def traced(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[ask.Spotted]:
-    found: list[ask.Spotted] = []
+def traced(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[operations.Spotted]:
+    found: list[operations.Spotted] = []
     at: tuple[int, bytes] | None = (0, b"")
     while at is not None:
-        some: ask.Traced = rig.do(ask.Trace(message_id, topic, group, at))
+        some: operations.Traced = rig.do(operations.Trace(message_id, topic, group, at))
         found, at = found + some.found, some.at
     return found
 
 
 def why(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
-    command = ask.WhyPiece(message_id, tuple(traced(rig, message_id, topic, group)), topic, group)
-    while isinstance(lives := rig.do(command), ask.HolderSearch):
-        command = command._replace(walk=lives)
+    command = operations.WhyPiece(message_id, tuple(traced(rig, message_id, topic, group)), topic, group)
+    while isinstance(lives := rig.do(command), operations.HolderSearch):
+        command = replace(command, walk=lives)
     return list[MessageLife](lives)
 
 

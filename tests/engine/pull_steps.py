@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.values.records import Subscription
 from tests.engine.rig import Rig, message, parsed
 
@@ -38,7 +39,7 @@ def switch(rig: Rig, mode: str, topic: str = "t", group: str = "g", share_number
 
 def finish(rig: Rig, left: bool, topic: str = "t", group: str = "g") -> None:
     while left:
-        left = rig.do(ask.Sweep(topic, group))
+        left = rig.do(operations.Sweep(topic, group))
 
 
 def pulling(rig: Rig, queues: int = 1, **settings: Any) -> Rig:
@@ -76,7 +77,7 @@ def reset(
     group: str = "g",
 ) -> dict[int, int]:
     """Resets offsets as the broker does: repeats until all leases and retries of the group are removed."""
-    done: ask.Reset = rig.do(ask.ResetOffsets(topic, group, to, dict(offsets) if offsets is not None else None))
+    done: operations.Reset = rig.do(ask.ResetOffsets(topic, group, to, dict(offsets) if offsets is not None else None))
     finish(rig, done.left, topic, group)
     return done.offsets
 

@@ -15,7 +15,7 @@ from popmq_server.clock import Clock, FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import GroupNumbers, Page
-from popmq_server.contract.commands.queries import A, Query
+from popmq_server.contract.operations import A, Query
 from popmq_server.embedded.fsck.check import check, differences
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
@@ -296,8 +296,7 @@ class Rig:
         """The answer to a query outside of any commit batch; no periodic work runs."""
         tx = Tx(self.core.state, self.store, self.now)
         try:
-            answer: A = HANDLERS[type(query)](tx, query)
-            return answer
+            return cast(A, HANDLERS[type(query)](tx, query))
         finally:
             tx.abort()
 

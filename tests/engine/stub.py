@@ -8,9 +8,8 @@ forgets; what users test against (popmq.testing) is the broker itself.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 from popmq_proto.v1.popmq_pb2 import Message
 from popmq_server.clock import Clock
@@ -18,15 +17,14 @@ from popmq_server.contract import commands as do
 from popmq_server.contract.capabilities import CAPABILITIES
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import (
-    Consumer,
+    ClientNumbers,
     EngineInfo,
     GroupNumbers,
     Rows,
     StoreNumbers,
-    StreamNumbers,
     TopicNumbers,
 )
-from popmq_server.contract.commands.sessions import Assignment, Heartbeat
+from popmq_server.contract.operations import A, Command, Query
 from popmq_server.errors import (
     Refused,
     bad_handle,
@@ -34,7 +32,8 @@ from popmq_server.errors import (
     lapsed,
     topic_not_found,
 )
-from popmq_server.values.records import Group, Terms, Topic
+from popmq_server.values.ids import GroupId
+from popmq_server.values.records import Group, Topic
 
 #: The capabilities that it has.
 HAS = frozenset({"peek", "look_up"})
@@ -65,31 +64,26 @@ class StubEngine:
     acked: dict[tuple[str, str], int] = field(default_factory=dict)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
-    def __post_init__(self) -> None:
-        self._runs: dict[type, Callable[[Any], Any]] = {
-            do.CreateTopic: self._create_topic,
-            do.CreateGroup: self._create_group,
-            do.Send: self._send,
-            do.Ack: lambda command: self._ack(command.group, command.handles),
-            do.ChangeInvisibleTime: lambda command: [self._change(command.group, one) for one in command.changes],
-            do.RenewSession: lambda _: 0,
-            do.ReleaseSession: lambda _: 0,
-            queries.Topics: lambda query: Rows(self._topic_numbers(name) for name in self._named(query.name)),
-            queries.Groups: lambda query: Rows([self._group_numbers(query.group, query.topic)]),
-            queries.GroupSettings: lambda query: Rows(
-                [self._group(query.name)] if query.name else self.groups.values()
-            ),
-            queries.SessionHandle: lambda _: "",
-            queries.TermsOf: lambda query: {name: Terms(1, "POP", 0) for name in query.topics if name in self.topics},
-        }
-
     def info(self) -> EngineInfo:
         return EngineInfo("stub", frozenset(CAPABILITIES) - HAS)
 
-    async def execute(self, command: Any) -> Any:
-        return self._runs[type(command)](command)
+    async def execute(self, command: Command[A]) -> A:
+        return cast(A, HANDLERS[type(command)](self, command))
 
-    ask = execute
+    async def ask(self, query: Query[A]) -> A:
+        return cast(A, HANDLERS[type(query)](self, query))
+
+    def _topics(self, query: queries.Topics) -> Rows[TopicNumbers]:
+        return Rows(self._topic_numbers(name) for name in self._named(query.name))
+
+    def _numbers(self, query: queries.Groups) -> Rows[GroupNumbers]:
+        return Rows([self._group_numbers(query.group, query.topic)])
+
+    def _settings(self, query: queries.GroupSettings) -> Rows[Group]:
+        return Rows([self._group(query.name)] if query.name else self.groups.values())
+
+    def _changes(self, command: do.ChangeInvisibleTime) -> list[do.Changed | do.Renewed | Refused]:
+        return [self._change(command.group, one) for one in command.changes]
 
     def _group(self, name: str) -> Group:
         if name not in self.groups:
@@ -109,16 +103,16 @@ class StubEngine:
         """Only `acked` is counted."""
         return GroupNumbers(group, topic, 0, 0, 0, 0, 0, self.acked.get((group, topic), 0), 0, 0, 0, 0)
 
-    def _create_topic(self, command: do.CreateTopic) -> tuple[Topic, bool]:
+    def _create_topic(self, command: do.CreateTopic) -> do.CreatedTopic:
         existed = command.name in self.topics
-        settings = command._asdict() | {"queues": 1, "topic_id": 0, "created_ms": self.clock.now_ms()}
+        settings = vars(command) | {"queues": 1, "topic_id": 0, "created_ms": self.clock.now_ms()}
         self.stored.setdefault(command.name, [])
-        return self.topics.setdefault(command.name, Topic(**settings)), existed
+        return do.CreatedTopic(self.topics.setdefault(command.name, Topic(**settings)), existed)
 
-    def _create_group(self, command: do.CreateGroup) -> tuple[Group, bool]:
+    def _create_group(self, command: do.CreateGroup) -> do.CreatedGroup:
         existed = command.name in self.groups
-        made = Group(**command._asdict(), group_id=0, created_ms=self.clock.now_ms())  # type: ignore[arg-type]
-        return self.groups.setdefault(command.name, made), existed
+        made = Group(**vars(command), group_id=GroupId(0), created_ms=self.clock.now_ms())
+        return do.CreatedGroup(self.groups.setdefault(command.name, made), existed)
 
     def _send(self, command: do.Send) -> do.Sent:
         self._named(command.topic)
@@ -148,7 +142,7 @@ class StubEngine:
         data, stored_ms = self.stored[delivery.topic][delivery.offset]
         return data, stored_ms, 0, delivery.offset, delivery.attempt + 1
 
-    async def peek(self, asked: do.Peek) -> list[do.ReadRow]:
+    def _peek(self, asked: do.Peek) -> list[do.ReadRow]:
         self._group(asked.group)
         opened = self.open.get((asked.group, asked.topic), {})
         new = range(self.next.get((asked.group, asked.topic), 0), len(self.stored[asked.topic]))
@@ -156,7 +150,7 @@ class StubEngine:
         rows = [self._row(one) for one in (*due, *(Delivery(asked.topic, offset) for offset in new))]
         return rows[: asked.messages_max]
 
-    async def look_up(self, asked: do.LookUp) -> do.LookedUp:
+    def _look_up(self, asked: do.LookUp) -> do.LookedUp:
         """Finds messages by key only, in one piece, newest first."""
         (name,) = self._named(asked.topic)
         log = list(enumerate(self.stored[name]))
@@ -173,11 +167,12 @@ class StubEngine:
             raise lapsed("handle")
         return delivery
 
-    def _ack(self, group: str, handles: Sequence[str]) -> do.Acked:
+    def _ack(self, command: do.Ack) -> do.Acked:
+        group = command.group
         self._group(group)
         results: list[Refused | None] = []
         topics: dict[str, int] = {}
-        for handle in handles:
+        for handle in map(str, command.handles):
             try:
                 delivery = self._leased(group, handle)
                 del self.open[group, delivery.topic][delivery.offset]
@@ -188,7 +183,7 @@ class StubEngine:
                 results.append(refused)
         return do.Acked(results, topics)
 
-    def _change(self, group: str, change: do.Change | Refused) -> tuple[int, bool] | do.Renewed | Refused:
+    def _change(self, group: str, change: do.Change | Refused) -> do.Changed | do.Renewed | Refused:
         """An extension gives the delivery another handle; the old one lapses."""
         self._group(group)
         try:
@@ -200,7 +195,7 @@ class StubEngine:
         delivery.due_ms = self.clock.now_ms() + (change.delay_ms or 0)
         if change.kind != "extend":
             delivery.handle = ""
-            return delivery.due_ms, False
+            return do.Changed(delivery.due_ms, False)
         self._name(group, delivery)
         return do.Renewed(delivery.due_ms, False, delivery.handle)
 
@@ -208,21 +203,32 @@ class StubEngine:
         delivery.handle = f"stub-delivery:{next(self.numbers)}"
         self.handles[delivery.handle] = group, delivery
 
-    async def assignment(
-        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
-    ) -> Assignment:
-        self._named(topic)
-        self._group(group)
-        return Assignment(known=True, all=True, queues=())
+    def _assignment(self, asked: do.AssignmentOf) -> do.Assignment:
+        self._named(asked.topic)
+        self._group(asked.group)
+        return do.Assignment(known=True, all=True, queues=())
 
-    async def heartbeat(self, beat: Heartbeat) -> int:
+    def _heartbeat(self, beat: do.Heartbeat) -> int:
         self._group(beat.group)
         return 1
 
-    async def clients(
-        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
-    ) -> tuple[list[Consumer], list[StreamNumbers]]:
-        return [], []
 
-    async def store_numbers(self) -> StoreNumbers:
-        return StoreNumbers(0, 0, 0, 0)
+HANDLERS = (
+    do.CreateTopic.by(StubEngine._create_topic)
+    | do.CreateGroup.by(StubEngine._create_group)
+    | do.Send.by(StubEngine._send)
+    | do.Ack.by(StubEngine._ack)
+    | do.ChangeInvisibleTime.by(StubEngine._changes)
+    | do.RenewSession.by(lambda _, command: 0)
+    | do.ReleaseSession.by(lambda _, command: 0)
+    | do.Heartbeat.by(StubEngine._heartbeat)
+    | do.AssignmentOf.by(StubEngine._assignment)
+    | do.Clients.by(lambda _, query: ClientNumbers([], []))
+    | do.Peek.by(StubEngine._peek)
+    | do.LookUp.by(StubEngine._look_up)
+    | queries.Topics.by(StubEngine._topics)
+    | queries.Groups.by(StubEngine._numbers)
+    | queries.GroupSettings.by(StubEngine._settings)
+    | queries.SessionHandle.by(lambda _, query: "")
+    | queries.StoreSize.by(lambda _, query: StoreNumbers(0, 0, 0, 0))
+).handlers

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, message
 
 
@@ -109,7 +110,7 @@ def second(rig: Rig) -> None:
     lites.send(rig, "ann:1", "ann:2", "bob:1")
     lites.sync(rig, "phone", "ADD", "ann", "bob")
     lites.pop(rig, "ann", max_messages=1, invisible_ms=20 * HOUR)
-    rig.do(ask.RedrivePiece("billing", (0,)))
+    rig.do(operations.RedrivePiece("billing", (0,)))
     send(rig, "orders", message("held"))
     rig.pop(1, "orders", "audit", client_id="phone", session=True)
 

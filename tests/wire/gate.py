@@ -30,7 +30,7 @@ class Gate:
             self.groups.append(commands)
             return run(core, commands)
 
-        def counted(writer: Writer, command: Any, ticket: Any) -> None:
+        def counted(writer: Writer[Any], command: Any, ticket: Any) -> None:
             submit(writer, command, ticket)
             self._count(submitted=1)
 

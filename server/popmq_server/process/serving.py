@@ -8,12 +8,13 @@ import pathlib
 from collections.abc import Coroutine
 from concurrent import futures
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from popmq_server import logs, ports
 from popmq_server.clock import Clock, pause
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.loop.broker import EmbeddedEngine
+from popmq_server.embedded.operations import StoreState
 from popmq_server.embedded.store.datafile.history_file import HistoryFile
 from popmq_server.embedded.store.formats import FORMAT
 from popmq_server.errors import Refused, StartError
@@ -155,8 +156,8 @@ class Serving:
             topics = await broker.ask(queries.Topics())
             groups = await broker.ask(queries.Groups())
             producers = len(broker.producers.streams())
-            schedules = (await broker.ask(queries.Store())).schedules
-            store = await broker.store_numbers()
+            schedules = (await broker.run(StoreState())).schedules
+            store = await broker.ask(queries.StoreSize())
             now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
             return Scrape(now_ms, wall_ms, began_ms, topics, groups, producers, store, schedules)
 
@@ -172,13 +173,13 @@ class Serving:
         broker, file = self.broker, HistoryFile(self._options.data, is_history)
 
         async def used_bytes() -> int:
-            return (await broker.store_numbers()).used_bytes
+            return (await broker.ask(queries.StoreSize())).used_bytes
 
         sampler = Sampler(self._clock, self._metrics, broker.ask, used_bytes, file)
         sampler.start()
         self._closing.push_async_callback(sampler.stop)
 
-    def _seen(self, question: Coroutine[Any, Any, Scrape]) -> Scrape | None:
+    def _seen(self, question: Coroutine[object, object, Scrape]) -> Scrape | None:
         """None while the engine does not answer in time, and while the broker stops."""
         try:
             return self._run(question)
@@ -188,7 +189,7 @@ class Serving:
             question.close()
             return None
 
-    def _run(self, question: Coroutine[Any, Any, T]) -> T:
+    def _run(self, question: Coroutine[object, object, T]) -> T:
         """Runs a coroutine in the event loop, for a thread of the HTTP port. Raises TimeoutError after ANSWER_S."""
         asked = asyncio.run_coroutine_threadsafe(question, self._loop)
         try:
@@ -200,7 +201,7 @@ class Serving:
     async def alive(self) -> bool:
         """Whether the writer answers; waits while it does not. Too many waiting requests are a sign of life."""
         try:
-            await self.broker.ask(queries.Store())
+            await self.broker.run(StoreState())
         except Refused as refused:
             return refused.code == "BUSY"
         return True
@@ -217,9 +218,9 @@ class Serving:
         """Whether clients are served. A full store is ready too: the acks that make room have to reach it."""
         if self._phase != "serving":
             return ProbeAnswer(False, self._phase)
-        return self._answers(self.broker.ask(queries.Store()), "the writer")
+        return self._answers(self.broker.run(StoreState()), "the writer")
 
-    def _answers(self, question: Coroutine[Any, Any, Any], what: str) -> ProbeAnswer:
+    def _answers(self, question: Coroutine[object, object, object], what: str) -> ProbeAnswer:
         try:
             self._run(question)
         except TimeoutError:

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract.commands import queries
 from popmq_server.contract.engine import Commands
+from popmq_server.contract.rights import Need
 from popmq_server.errors import Refused
 from popmq_server.protocols import validation
 from popmq_server.protocols.access import access_keys
@@ -29,14 +30,14 @@ class ClientCallsService:
 
     async def GetClientStack(self, raw: bytes) -> Message:
         """Returns the client's answer, after at most 5 s."""
-        access_keys.check(access_keys.Need("admin"))
+        access_keys.check(Need("admin"))
         request = read(pb.GetClientStackRequest, raw)
         code, text = await self._clients.stack(_client_id(request.client_id))
         return pb.GetClientStackResponse(code=code, text=text)
 
     async def VerifyMessage(self, raw: bytes) -> Message:
         """Returns whether the client handled the message, after at most 5 s."""
-        access_keys.check(access_keys.Need("admin"))
+        access_keys.check(Need("admin"))
         request = read(pb.VerifyMessageRequest, raw)
         client_id = _client_id(request.client_id)
         topic = validation.topic_name(request.topic)

@@ -3,14 +3,9 @@
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.contract.rights import Need
 from popmq_server.errors import Refused
-from popmq_server.protocols.access.access_keys import (
-    CALLER,
-    NEVER_MS,
-    Key,
-    Need,
-    unauthenticated,
-)
+from popmq_server.protocols.access.access_keys import CALLER, NEVER_MS, Key, unauthenticated
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.native.requests import read
 

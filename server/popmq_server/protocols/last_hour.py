@@ -6,6 +6,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import Clock, pause
 from popmq_server.contract.commands import queries
 from popmq_server.contract.engine import BasicEngine
+from popmq_server.contract.rights import Need
 from popmq_server.monitoring.history import (
     STEP_MS,
     Pair,
@@ -14,7 +15,7 @@ from popmq_server.monitoring.history import (
 )
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols import validation
-from popmq_server.protocols.access.access_keys import CALLER, Key, Need
+from popmq_server.protocols.access.access_keys import CALLER, Key
 from popmq_server.protocols.native import requests
 from popmq_server.values.message import DEAD_LETTER_PREFIX, RETRY_PREFIX
 

@@ -24,8 +24,8 @@ from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs, ports
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.contract.capabilities import limited
 from popmq_server.contract.engine import BasicEngine, Engine
+from popmq_server.contract.limited import limited
 from popmq_server.errors import Refused, StartError
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates

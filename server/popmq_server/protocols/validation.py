@@ -3,6 +3,7 @@
 import functools
 
 from popmq_server import logs
+from popmq_server.contract.rights import Need
 from popmq_server.errors import invalid
 from popmq_server.protocols.access import access_keys
 from popmq_server.values.filters import filter as filters
@@ -74,6 +75,6 @@ def check_filter(kind: str, text: str, topic: str, group: str) -> None:
     The engine is asked after that, and so the topic is compared later.
     """
     key = access_keys.caller()
-    if key is not None and not key.may(access_keys.Need("receive", "", group, or_admin=True)):
-        raise access_keys.denied(key, access_keys.Need("receive", topic, group))
+    if key is not None and not key.may(Need("receive", "", group, or_admin=True)):
+        raise access_keys.denied(key, Need("receive", topic, group))
     filters.make(kind, text)

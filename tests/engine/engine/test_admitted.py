@@ -10,8 +10,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
-from popmq_server.contract.commands import queries
-from popmq_server.contract.commands.lanes import ENTRIES
+from popmq_server.embedded import operations
 from popmq_server.embedded.loop.broker import EmbeddedEngine, Ticket
 from popmq_server.embedded.writer import admitted
 from popmq_server.embedded.writer.admitted import (
@@ -21,6 +20,7 @@ from popmq_server.embedded.writer.admitted import (
     bytes_of,
 )
 from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.handlers import HANDLERS
 from popmq_server.errors import Refused, invalid
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
@@ -109,7 +109,7 @@ async def test_the_rest_of_a_call_that_was_admitted_is_counted_and_never_refused
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(admitted, "ADMITTED_COMMANDS_MAX", 1)
-    counts, sweep = Admitted(), ask.Sweep("t", "g")
+    counts, sweep = Admitted(), operations.Sweep("t", "g")
     sizes = [counts.admit(sweep), counts.enter(sweep)]
     with pytest.raises(Refused):
         counts.admit(sweep)
@@ -131,7 +131,7 @@ async def test_the_rest_of_a_call_that_was_admitted_is_counted_and_never_refused
         (ask.Pop("t", "g", lite=("a", "b"), filter=("sql", "a=1")), 2, 3),
         (ask.Pop("t", "g"), 0, 0),
         (ask.CreateSchedule("s", "* * * * *", "UTC", "t", "ONCE", ask.NewMessage(b"12345", "", "m")), 0, 5),
-        (queries.Store(), 0, 0),
+        (operations.StoreState(), 0, 0),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -141,13 +141,12 @@ def test_a_command_counts_its_entries_and_their_bytes(command: Any, entries: int
 
 def test_every_command_with_entries_of_any_number_names_their_field() -> None:
     settings = ["changes", "delays_ms", "filter", "joining", "queues", "reach", "retention", "start", "to", "types"]
-    places = {(ask.PeekPiece, "begins"), (ask.Trace, "at")}
+    places = {(operations.PeekPiece, "begins"), (operations.Trace, "at")}
     lists = {
         (kind, name)
-        for kind in ask.LANES
-        if kind.__module__.startswith("popmq_server.") and issubclass(kind, tuple)
+        for kind in HANDLERS
         for name, hint in kind.__annotations__.items()
         if any(word in str(hint) for word in ("tuple[", "dict[", "frozenset["))
     }
     short = {(kind, name) for kind, name in lists if name in settings and kind is not ask.ChangeInvisibleTime}
-    assert lists - short - places == ENTRIES.items()
+    assert lists - short - places == {(kind, kind.entries_field) for kind, _ in lists if kind.entries_field}

@@ -98,9 +98,9 @@ async def test_messages_are_sent_back_once_when_their_caller_leaves(
 
 async def test_queue_locks_go_with_their_topic_when_the_caller_of_the_deletion_has_left(broker: EmbeddedEngine) -> None:
     await broker.execute(ask.CreateTopic("locked", 2, False, HOUR))
-    assert await broker.lock_queues("locked", "g", "client", (0, 1)) == [0, 1]
+    assert await broker.execute(ask.LockQueues("locked", "g", "client", (0, 1))) == [0, 1]
     deleting = asyncio.create_task(broker.execute(ask.DeleteTopic("locked")))
     await asyncio.sleep(0)
     deleting.cancel()
     await broker.execute(ask.CreateTopic("locked", 2, False, HOUR))
-    assert await broker.lock_queues("locked", "g", "other", (0, 1)) == [0, 1]
+    assert await broker.execute(ask.LockQueues("locked", "g", "other", (0, 1))) == [0, 1]

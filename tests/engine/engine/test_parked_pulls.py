@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,13 +58,13 @@ class Looks:
 
     def __init__(self, broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        execute = broker.pulls._execute
+        execute = broker.run
 
         async def counted(command: Any) -> Any:
             self.count += isinstance(command, ask.Pull)
             return await execute(command)
 
-        monkeypatch.setattr(broker.pulls, "_execute", counted)
+        monkeypatch.setattr(broker, "run", counted)
 
 
 # ── What is parked, and what wakes ───────────────────────────────────────────────────────────────────────────────────
@@ -341,7 +342,8 @@ async def test_a_message_between_the_look_and_the_parking_is_not_missed(clock: F
             return ask.Pulled("OFFSET_OVERFLOW_ONE", [], 1, 0, 1)
         return ask.Pulled("FOUND", [(b"", 0, 0, 1, 1)], 2, 0, 2)
 
-    parking = ParkedPulls(clock, execute)
+    engine: Any = SimpleNamespace(run=execute)
+    parking = ParkedPulls(clock, engine)
     async with asyncio.timeout(LOST_S):
         assert (await parking.pull(ask.Pull("t", "g", 0, 1), MINUTE)).status == "FOUND"
     assert looks == [1, 1]

@@ -10,7 +10,7 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop import in_pieces, parked_pulls
+from popmq_server.embedded.loop import listings, parked_pulls
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.errors import Refused
 from tests.engine.event_loop import whole_engine
@@ -33,13 +33,14 @@ async def sent(broker: EmbeddedEngine, *bodies: str) -> ask.Sent:
 
 def pieces(broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> list[ask.Pull]:
     """The Pulls that reach the writer, as they come."""
-    seen, execute = list[ask.Pull](), broker.pulls._execute
+    seen, execute = list[ask.Pull](), broker.run
 
     async def noted(command: ask.Pull) -> Any:
-        seen.append(command)
+        if isinstance(command, ask.Pull):
+            seen.append(command)
         return await execute(command)
 
-    monkeypatch.setattr(broker.pulls, "_execute", noted)
+    monkeypatch.setattr(broker, "run", noted)
     return seen
 
 
@@ -100,7 +101,7 @@ async def test_a_pull_returns_what_it_has_when_its_quota_ends_between_two_pieces
 ) -> None:
     monkeypatch.setattr(parked_pulls, "PIECE_MESSAGES", 2)
     await sent(broker, *"abcdefgh")
-    execute, looks = broker.pulls._execute, []
+    execute, looks = broker.run, []
 
     async def refuses(command: Any) -> Any:
         looks.append(command)
@@ -108,7 +109,7 @@ async def test_a_pull_returns_what_it_has_when_its_quota_ends_between_two_pieces
             raise Refused("RATE_LIMITED", "the quota is used up")
         return await execute(command)
 
-    monkeypatch.setattr(broker.pulls, "_execute", refuses)
+    monkeypatch.setattr(broker, "run", refuses)
     pulled = await broker.pull(ask.Pull("t", "g", 0, 0, 7), 0)
     assert (texts(pulled), pulled.next_offset) == ([*"abcd"], 4)
 
@@ -118,8 +119,8 @@ async def test_a_page_that_is_browsed_in_pieces_is_the_same(
 ) -> None:
     await sent(broker, *[letter * size for letter, size in zip("abcdef", [1, 300, 2, 90, 1, 1], strict=True)])
     asked = [queries.Browse("t", 0, 1, most, size) for most in (1, 3, 9) for size in (1, 150, 400, 9999)]
-    whole = [await broker.execute(query) for query in asked]
-    monkeypatch.setattr(in_pieces, "PIECE_MESSAGES", 2)
-    monkeypatch.setattr(in_pieces, "PIECE_BYTES", 100)
+    whole = [await broker.run(query) for query in asked]
+    monkeypatch.setattr(listings, "PIECE_MESSAGES", 2)
+    monkeypatch.setattr(listings, "PIECE_BYTES", 100)
     for query, expected in zip(asked, whole, strict=True):
         assert (await broker.ask(query))[:4] == expected[:4], query

@@ -7,6 +7,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
+from popmq_server.contract.commands import TopicsOf
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer.core import Core
 from popmq_server.monitoring.metrics import Metrics
@@ -44,7 +45,7 @@ async def test_a_forged_transaction_id_costs_the_same_beside_ten_times_the_topic
         broker = await broker_with(tmp_path / str(topics), topics)
         with monkeypatch.context() as patched:
             patched.setattr(Core, "run", counted)
-            assert await broker.topics_of([transaction(UNKNOWN)]) == set()
+            assert await broker.ask(TopicsOf((transaction(UNKNOWN),))) == set()
         await broker.close()
     assert counts[0] == counts[1]
 
@@ -52,8 +53,8 @@ async def test_a_forged_transaction_id_costs_the_same_beside_ten_times_the_topic
 async def test_transaction_ids_give_the_names_of_their_topics(tmp_path: Path) -> None:
     broker = await broker_with(tmp_path / "data", 3)
     texts = [transaction(1), transaction(3), transaction(UNKNOWN), "no transaction"]
-    assert await broker.topics_of(texts) == {"t0", "t2"}
-    assert await broker.topics_of([transaction(2)]) == {"t1"}
+    assert await broker.ask(TopicsOf(tuple(texts))) == {"t0", "t2"}
+    assert await broker.ask(TopicsOf((transaction(2),))) == {"t1"}
     await broker.execute(ask.DeleteTopic("t0"))
-    assert await broker.topics_of(texts[:2]) == {"t0", "t2"}, "known names are kept: ids are not reused"
+    assert await broker.ask(TopicsOf(tuple(texts[:2]))) == {"t0", "t2"}, "known names are kept: ids are not reused"
     await broker.close()

@@ -178,7 +178,7 @@ async def test_a_look_that_is_cut_short_goes_on_until_its_time_is_over_and_then_
 
     other = parked(broker.waiters, clock)
     await turns()
-    monkeypatch.setattr(broker, "execute", cut_short)
+    monkeypatch.setattr(broker, "run", cut_short)
     answer = await broker.pop(ask.Pop("t", "g"), 0)
     assert (answer.rest, len(looks)) == (5, LOOK_MS // SECOND)
     assert await other
@@ -192,7 +192,7 @@ async def test_a_look_that_is_cancelled_hands_its_wake_on(
         raise AssertionError
 
     other = parked(broker.waiters, clock)
-    monkeypatch.setattr(broker, "execute", never)
+    monkeypatch.setattr(broker, "run", never)
     looking = asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE))
     await turns()
     looking.cancel()

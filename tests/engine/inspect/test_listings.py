@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import Rows
-from popmq_server.contract.commands.queries import Query
-from popmq_server.embedded.loop import in_pieces
+from popmq_server.contract.operations import Query
+from popmq_server.embedded.loop import listings
 from popmq_server.embedded.rules.inspect import names, stats
 from popmq_server.embedded.rules.operate import message_groups
 from popmq_server.embedded.rules.sending import delay, transaction
@@ -35,6 +36,12 @@ def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction, "ROWS_AT_ONCE", 10)
 
 
+def answered(run: Any, query: Query[Any]) -> Any:
+    """The answer of the event loop, which gets the pieces by `run`."""
+    handler = listings.BY_LISTINGS.handlers.get(type(query), listings.joined)
+    return handler(SimpleNamespace(run=run), query)
+
+
 def whole(rig: Rig, query: Query[Any]) -> Any:
     """All rows of a list, as the broker joins them; each piece may be a few steps only."""
 
@@ -44,7 +51,7 @@ def whole(rig: Rig, query: Query[Any]) -> Any:
         assert work < 5000, f"a piece of {query} made {work} calls"
         return answers[0]
 
-    return asyncio.run(in_pieces.answered(execute, query))
+    return asyncio.run(answered(execute, query))
 
 
 def many(rig: Rig, count: int) -> Rig:
@@ -217,9 +224,9 @@ def test_joined_pieces_end_at_the_wanted_number_of_rows() -> None:
         begin = int(query.after or 0)
         return Rows([str(begin)], str(begin + 1) if begin < 9 else "")
 
-    rows = asyncio.run(in_pieces.answered(execute, queries.Topics(rows_max=4)))
+    rows = asyncio.run(answered(execute, queries.Topics(rows_max=4)))
     assert (rows, rows.after) == (["0", "1", "2", "3"], "4")
-    assert len(asyncio.run(in_pieces.answered(execute, queries.Topics()))) == 10
+    assert len(asyncio.run(answered(execute, queries.Topics()))) == 10
 
 
 def test_delayed_messages_come_in_pieces_soonest_first(make_rig: MakeRig) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.inspect import look_up
 from popmq_server.embedded.rules.topics import index
 from popmq_server.embedded.store.keys import TOPIC_AT
@@ -23,10 +24,10 @@ def sent(rig: Rig, text: str, *keys: str, topic: str = "t", message_id: str = ""
     rig.do(ask.Send(topic, entries, bytes=1))
 
 
-def look(rig: Rig, **asked: Any) -> ask.LookedUpPiece:
+def look(rig: Rig, **asked: Any) -> operations.LookedUpPiece:
     chosen: dict[str, Any] = {"topic": "t", "message_id": "", "key": "", "messages_max": 4096, "bytes_max": 1 << 30}
-    command = ask.LookUpPiece(**chosen | asked)
-    answer: ask.LookedUpPiece = rig.do(command)
+    command = operations.LookUpPiece(**chosen | asked)
+    answer: operations.LookedUpPiece = rig.do(command)
     return answer
 
 
@@ -146,7 +147,7 @@ def test_the_copy_of_a_redriven_message_is_not_a_second_message(rig: Rig) -> Non
 
 
 def test_a_topic_that_does_not_exist_is_refused(rig: Rig) -> None:
-    assert refusal(rig.run(ask.LookUpPiece("nobody", "a", "", 1, 1))[0]) == "TOPIC_NOT_FOUND"
+    assert refusal(rig.run(operations.LookUpPiece("nobody", "a", "", 1, 1))[0]) == "TOPIC_NOT_FOUND"
 
 
 # ── What cannot be read ──────────────────────────────────────────────────────────────────────────────────────────────

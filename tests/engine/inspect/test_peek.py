@@ -6,6 +6,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.delivery import pick
 from popmq_server.embedded.store.keys import DATABASES
 from popmq_server.values.limits import QUEUES_PRIORITY
@@ -25,7 +26,9 @@ def seen(rows: Any) -> Seen:
 def peek(rig: Rig, topic: str = "t", group: str = "g", messages: int = 32, **asked: Any) -> Seen:
     begins: dict[int, int] | None = None
     while True:
-        answer: ask.PeekedPiece = rig.do(ask.PeekPiece(topic, group, messages, 1 << 20, begins=begins, **asked))
+        answer: operations.PeekedPiece = rig.do(
+            operations.PeekPiece(topic, group, messages, 1 << 20, begins=begins, **asked)
+        )
         if answer.begins is None:
             return seen(answer.rows)
         begins = answer.begins
@@ -67,7 +70,7 @@ def test_peek_changes_no_byte_and_commits_nothing(rig: Rig) -> None:
     rig.release(rig.pop(2), delay_ms=0)
     before, turns = everything(rig), rig.core.state.turns.committed()
     for _ in range(5):
-        committed = rig.commit(ask.PeekPiece("t", "g", 32, 1 << 20))
+        committed = rig.commit(operations.PeekPiece("t", "g", 32, 1 << 20))
         assert (committed.wrote, committed.woken) == (False, set())
     assert (everything(rig), rig.core.state.turns.committed()) == (before, turns)
     assert rig.numbers().in_flight == 0
@@ -106,7 +109,7 @@ def test_peek_has_the_limits_of_a_pop(rig: Rig) -> None:
     assert peek(rig) == []
     rig.topic("u")
     rig.send("x" * 1000, "y" * 1000, topic="u")
-    assert len(rig.do(ask.PeekPiece("u", "g", 32, 1)).rows) == 1
+    assert len(rig.do(operations.PeekPiece("u", "g", 32, 1)).rows) == 1
 
 
 def test_a_filter_is_asked_for_or_is_the_groups_own_and_is_not_fixed_by_a_look(rig: Rig) -> None:
@@ -118,7 +121,9 @@ def test_a_filter_is_asked_for_or_is_the_groups_own_and_is_not_fixed_by_a_look(r
     rig.pop(filter=("tag", "red"))
     send(rig, message("c", tag="red"), message("d", tag="blue"))
     assert [row[0] for row in peek(rig)] == ["c"]
-    refused = rig.run(ask.PeekPiece("t", "g", 1, 1, ("tag", "blue")), ask.PeekPiece("t", "g", 1, 1, ("sql92", "(")))
+    refused = rig.run(
+        operations.PeekPiece("t", "g", 1, 1, ("tag", "blue")), operations.PeekPiece("t", "g", 1, 1, ("sql92", "("))
+    )
     assert [refusal(result) for result in refused] == ["FILTER_CONFLICT", "FILTER_INVALID"]
 
 
@@ -129,7 +134,7 @@ def test_a_sparse_filter_is_looked_for_in_pieces(rig: Rig, monkeypatch: pytest.M
     for number in range(40):
         send(rig, message(f"m{number}", tag="blue"))
     send(rig, message("a", tag="red"))
-    assert rig.do(ask.PeekPiece("t", "g", 32, 1 << 20, ("tag", "red"))).begins is not None
+    assert rig.do(operations.PeekPiece("t", "g", 32, 1 << 20, ("tag", "red"))).begins is not None
     assert [row[0] for row in peek(rig, filter=("tag", "red"))] == ["a"]
     assert peek(rig, filter=("tag", "green")) == []
 
@@ -177,5 +182,5 @@ def test_a_fifo_topic_is_looked_into_with_its_locks(rig: Rig) -> None:
 
 def test_names_that_do_not_exist_are_refused(rig: Rig) -> None:
     rig.pair()
-    refused = rig.run(ask.PeekPiece("nobody", "g", 1, 1), ask.PeekPiece("t", "nobody", 1, 1))
+    refused = rig.run(operations.PeekPiece("nobody", "g", 1, 1), operations.PeekPiece("t", "nobody", 1, 1))
     assert [refusal(result) for result in refused] == ["TOPIC_NOT_FOUND", "GROUP_NOT_FOUND"]

@@ -6,6 +6,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands.inspection import Event, MessageLife
+from popmq_server.embedded import operations
 from popmq_server.embedded.loop import in_pieces
 from popmq_server.embedded.rules.delivery import sweep
 from popmq_server.embedded.rules.inspect import message_status, trace
@@ -214,7 +215,7 @@ def test_why_does_not_show_a_skipped_message_as_leased_before_the_reset_is_swept
     rig.send("a", "b", "c")
     for _ in range(3):
         rig.pop(1, invisible_ms=HOUR)
-    questions = [ask.WhyPiece(text, tuple(traced(rig, text))) for text in "abc"]
+    questions = [operations.WhyPiece(text, tuple(traced(rig, text))) for text in "abc"]
     reset, *lives = rig.run(ask.ResetOffsets("t", "g", offsets={0: 3}), *questions)
     assert reset.left, "the sweep has only begun"
     assert [one.groups[0].state for (one,) in lives] == ["before start"] * 3
@@ -344,12 +345,12 @@ def test_an_id_that_is_in_several_topics_has_a_life_in_each(rig: Rig) -> None:
 def test_an_unknown_message_id_is_not_found(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.Send("t", (message("x", keys=("a",)),), bytes=1))
-    assert refusal(rig.run(ask.WhyPiece("a", tuple(traced(rig, "a"))))[0]) == "MESSAGE_NOT_FOUND"
+    assert refusal(rig.run(operations.WhyPiece("a", tuple(traced(rig, "a"))))[0]) == "MESSAGE_NOT_FOUND"
 
 
 def test_names_that_do_not_exist_are_refused(rig: Rig) -> None:
     rig.pair()
-    refused = rig.run(ask.Trace("a", topic="x"), ask.Trace("a", group="x"))
+    refused = rig.run(operations.Trace("a", topic="x"), operations.Trace("a", group="x"))
     assert refusals(refused) == ["TOPIC_NOT_FOUND", "GROUP_NOT_FOUND"]
 
 
@@ -379,7 +380,7 @@ def test_a_why_changes_nothing(rig: Rig) -> None:
     before = {name: rig.read(name) for name in ("hist", "ck", "due", "rq", "gone", "stat", "poff", "meta")}
     for text in "ab":
         why(rig, text)
-    assert not rig.commit(ask.Trace("a"), ask.WhyPiece("b", tuple(traced(rig, "b")))).wrote
+    assert not rig.commit(operations.Trace("a"), operations.WhyPiece("b", tuple(traced(rig, "b")))).wrote
     assert {name: rig.read(name) for name in before} == before
     assert bodies(rig.pop()) == []
 
@@ -394,7 +395,7 @@ def test_an_id_of_ever_more_messages_costs_no_more_than_the_bytes_that_a_piece_r
         rig.do(ask.Send("t", tuple(message("x" * 1_000, "same") for _ in range(count))))
         found = tuple(traced(rig, "same"))[: in_pieces.SPOTS_MAX]
         answers: list[list[MessageLife]] = []
-        work.append(calls(lambda some=found, told=answers: told.append(rig.do(ask.WhyPiece("same", some)))))  # type: ignore[misc]
+        work.append(calls(lambda some=found, told=answers: told.append(rig.do(operations.WhyPiece("same", some)))))  # type: ignore[misc]
         newest.append([one.offset for one in answers[0]])
     assert newest == [[*range(39, 31, -1)], [*range(399, 391, -1)]]
     assert work[1] < 1.1 * work[0]

@@ -4,6 +4,7 @@ from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.store import history_rows
 from popmq_server.values.message import Extra
@@ -17,7 +18,7 @@ from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message
 def test_a_discard_has_a_row_of_history_that_older_releases_can_read(rig: Rig) -> None:
     rig.pair()
     died(rig, "a", reason=lease_history.DISCARDED_REASON)
-    rig.do(ask.DiscardPiece("g"))
+    rig.do(operations.DiscardPiece("g"))
     assert story(rig) == ["sent", "popped", "rejected", "dead", "discarded"]
     rows = [row for key, value in rig.read("hist") for row in history_rows.read(key, value)]
     assert [(row.how, row.reason) for row in rows] == [

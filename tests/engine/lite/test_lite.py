@@ -6,6 +6,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.errors import Refused
 from tests.engine.lites import create, lite_rig, lites, note, pop, popping, send, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, deliveries, refusal, refusals
@@ -149,7 +150,7 @@ def test_an_attempt_gets_the_same_undone_messages_of_all_its_lite_topics(rig: Ri
 
 def test_a_topic_of_another_type_has_no_lite_topics_and_a_lite_topic_nothing_else(rig: Rig) -> None:
     rig.topic("t")
-    results = rig.run(popping("x", topic="t"), ask.Pop("chat", "g"), ask.PeekPiece("chat", "g", 1, 100, None))
+    results = rig.run(popping("x", topic="t"), ask.Pop("chat", "g"), operations.PeekPiece("chat", "g", 1, 100, None))
     assert refusals(results) == ["INVALID_FIELD"] * 3
     others: list[Any] = [
         ask.Pull("chat", "g", 0, 0),
@@ -195,7 +196,7 @@ def test_a_redriven_dead_letter_comes_again_in_its_lite_topic(rig: Rig) -> None:
     send(rig, "ann:1", "ann:2")
     rig.reject(pop(rig, "ann", max_messages=1))
     rig.advance(SECOND)
-    done = rig.do(ask.RedrivePiece("g", offsets=(0,)))
+    done = rig.do(operations.RedrivePiece("g", offsets=(0,)))
     assert (done.topics, done.failures) == ({"chat": 1}, [])
     assert bodies(pop(rig, "ann")) == ["ann:1", "ann:2"]
 
@@ -205,7 +206,7 @@ def test_a_dead_letter_whose_lite_topic_was_removed_stays(rig: Rig) -> None:
     rig.reject(pop(rig, "ann"))
     wait(rig, 3 * DAY)
     assert lites(rig) == 0
-    done = rig.do(ask.RedrivePiece("g", offsets=(0,)))
+    done = rig.do(operations.RedrivePiece("g", offsets=(0,)))
     assert [failure.why.code for failure in done.failures] == ["TOPIC_NOT_FOUND"]
     assert len(rig.dead()) == 1
 

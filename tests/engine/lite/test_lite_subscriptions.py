@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.state import lite_watch
 from popmq_server.embedded.state.tx import Tx
@@ -170,10 +171,10 @@ def test_an_aborted_commit_forgets_no_lite_topic_with_messages(rig: Rig, monkeyp
         tx.next("rseq")
         raise ArithmeticError
 
-    monkeypatch.setitem(handlers.HANDLERS, ask.PeekPiece, raises_late)
+    monkeypatch.setitem(handlers.HANDLERS, operations.PeekPiece, raises_late)
     sync(rig, "c", "ADD", "ann", "bob")
     send(rig, "ann:1")
-    answer, spoiled = rig.run(popping(client_id="c"), ask.PeekPiece("chat", "g", 1, 100, None))
+    answer, spoiled = rig.run(popping(client_id="c"), operations.PeekPiece("chat", "g", 1, 100, None))
     assert refusal(spoiled) == "INTERNAL"
     rows = [row for part in answer.leases for row in deliveries(part)]
     assert bodies(rows) == ["ann:1"]

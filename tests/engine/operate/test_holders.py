@@ -1,10 +1,12 @@
 """Why and redrive search for the CheckPoints that hold a message in bounded pieces, with other commands in between."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.operate import holders
 from popmq_server.embedded.state import checkpoints
 from tests.engine.conftest import MakeRig
@@ -27,8 +29,8 @@ def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def next_piece(rig: Rig, command: Any) -> tuple[Any, Any]:
     """(answer, None), or (the command's HolderSearch, the command to continue with)."""
     answer = rig.do(command)
-    walk = answer if isinstance(answer, ask.HolderSearch) else getattr(answer, "walk", None)
-    return (answer, None) if walk is None else (walk, command._replace(walk=walk))
+    walk = answer if isinstance(answer, operations.HolderSearch) else getattr(answer, "walk", None)
+    return (answer, None) if walk is None else (walk, replace(command, walk=walk))
 
 
 def pieces(rig: Rig, command: Any) -> tuple[Any, list[int]]:
@@ -41,8 +43,8 @@ def pieces(rig: Rig, command: Any) -> tuple[Any, list[int]]:
     return answers[-1][0], work
 
 
-def question(rig: Rig, message_id: str, group: str = "") -> ask.WhyPiece:
-    return ask.WhyPiece(message_id, tuple(traced(rig, message_id)), group=group)
+def question(rig: Rig, message_id: str, group: str = "") -> operations.WhyPiece:
+    return operations.WhyPiece(message_id, tuple(traced(rig, message_id)), group=group)
 
 
 def fifo(rig: Rig, *texts: str) -> None:
@@ -66,7 +68,7 @@ def dead_letter_of_a_locked_message_group(rig: Rig) -> Any:
     fifo(rig, "a1", "a2")
     rig.reject(rig.pop(1, topic="f"))
     assert bodies(rig.pop(1, topic="f")) == ["a2"]
-    return ask.RedrivePiece("g")
+    return operations.RedrivePiece("g")
 
 
 @pytest.mark.slow
@@ -109,7 +111,7 @@ def test_why_and_redrive_do_not_search_leases_for_finished_or_locked_messages(ma
     fifo(rig, "c1", "d1")
     rig.reject(rig.pop(1, topic="f"))
     assert bodies(rig.pop(topic="f")) == ["d1"], "another message group is locked"
-    for command in (question(rig, "a"), question(rig, "b"), ask.RedrivePiece("g")):
+    for command in (question(rig, "a"), question(rig, "b"), operations.RedrivePiece("g")):
         assert len(pieces(rig, command)[1]) == 1
 
 
@@ -123,9 +125,9 @@ def test_why_reports_a_lease_that_changes_during_the_search_in_its_final_state(r
     told = {}
     for name, meanwhile in (("a", lambda: rig.ack(rows[-1:])), ("b", lambda: rig.pop(1, client_id="late"))):
         walk, rest = next_piece(rig, question(rig, name))
-        assert isinstance(walk, ask.HolderSearch)
+        assert isinstance(walk, operations.HolderSearch)
         walk, rest = next_piece(rig, rest)
-        assert isinstance(walk, ask.HolderSearch)
+        assert isinstance(walk, operations.HolderSearch)
         meanwhile()
         told[name] = pieces(rig, rest)[0][0].groups[0]
     assert (told["a"].state, told["b"].state) == ("acked", "leased")
@@ -153,8 +155,8 @@ def test_a_message_that_is_leased_during_the_search_is_not_redriven_as_well(rig:
     rig.do(ask.ResetOffsets("f", "g", offsets={0: 0}))
     rig.settle()
     assert bodies(rig.pop(1, topic="f")) == ["a1"]
-    walk, rest = next_piece(rig, ask.RedrivePiece("g"))
-    assert isinstance(walk, ask.HolderSearch)
+    walk, rest = next_piece(rig, operations.RedrivePiece("g"))
+    assert isinstance(walk, operations.HolderSearch)
     assert bodies(rig.pop(topic="f")) == ["b1", "c1"], "leased while redrive searches"
     assert pieces(rig, rest)[0].topics == {"f": 2}
     assert rig.read("bare") == [], "both messages come anyway, no copy was needed"
@@ -169,7 +171,7 @@ def test_a_message_whose_lease_ends_during_the_search_is_redriven(rig: Rig) -> N
     rig.do(ask.ResetOffsets("f", "g", offsets={0: 0}))
     (again,) = rig.pop(1, topic="f")
     assert again.body == "a1"
-    _, rest = next_piece(rig, ask.RedrivePiece("g"))
+    _, rest = next_piece(rig, operations.RedrivePiece("g"))
     rig.ack([again])
     assert pieces(rig, rest)[0].topics == {"f": 1}
     assert bodies(rig.pop(1, topic="f")) == ["a1"]
@@ -185,8 +187,8 @@ def test_dead_letters_that_came_into_a_piece_while_it_searched_are_searched_too(
         rig.do(ask.ResetOffsets("f", "g", offsets={0: 0}))
         rig.settle()
     assert bodies(rig.pop(topic="f")) == ["a1", "b1"]
-    walk, rest = next_piece(rig, ask.RedrivePiece("g", (0,)))
-    farther, work = pieces(rig, rest._replace(offsets=(0, 1)))
+    walk, rest = next_piece(rig, operations.RedrivePiece("g", (0,)))
+    farther, work = pieces(rig, replace(rest, offsets=(0, 1)))
     assert len(walk.places) == 1
     assert farther.topics == {"f": 2}
     assert len(work) > 2, "it began again"
@@ -209,5 +211,5 @@ def test_a_lease_that_ends_in_the_same_commit_as_a_piece_harms_nothing(rig: Rig)
     command = question(rig, "a")
     ended = ask.Ack("g", tuple(row.handle for row in rows[1 : 2 * PIECE]))
     _, walk = rig.run(ended, command)
-    lives, _ = pieces(rig, command._replace(walk=walk))
+    lives, _ = pieces(rig, replace(command, walk=walk))
     assert lives[0].groups[0].state == "leased"

@@ -8,6 +8,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.operate import idle_subscriptions
 from popmq_server.embedded.rules.topics import walks
 from popmq_server.embedded.state.tx import Tx
@@ -117,7 +118,7 @@ def test_a_group_that_comes_back_is_new_in_the_topic(shop: Rig) -> None:
     [
         ask.Pop("t", "g", max_messages=1, invisible_ms=SECOND),
         ask.Available("t", "g"),
-        ask.Attend("g", ("t",)),
+        operations.Attend("g", ("t",)),
         ask.SetFilter("t", "g", ("tag", "*")),
         ask.ResetOffsets("t", "g", ("EARLIEST", 0)),
         ask.AttachOwner("g", "o", MINUTE, "t"),

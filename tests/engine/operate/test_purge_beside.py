@@ -8,7 +8,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
-from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.rules.operate import purge
 from tests.engine.event_loop import LOST_S, whole_engine
@@ -84,7 +84,7 @@ async def settled(broker: EmbeddedEngine, lots: int) -> None:
             broker.waiters.count + broker.watchers.count + broker.quota_waiters.count + broker.pulls.waiters.count
             != lots
         ):
-            await broker.ask(queries.Store())
+            await broker.ask(operations.StoreState())
 
 
 async def test_parked_pops_wait_on_through_a_purge_and_get_the_next_message(

@@ -6,6 +6,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.operate import purge
 from popmq_server.embedded.store.keys import DATABASES, U32
 from tests.engine.rig import (
@@ -368,7 +369,7 @@ def test_redriven_dead_letters_are_not_dropped_twice(rig: Rig) -> None:
     rig.pair()
     rig.send(*"abc")
     rig.reject(rig.pop())
-    rig.do(ask.RedrivePiece("g", offsets=(0,)))
+    rig.do(operations.RedrivePiece("g", offsets=(0,)))
     assert emptied(rig, "%DLQ%g") == 2
     assert [row.body for row in rig.pop()] == ["a"], "it is a message of its origin again"
     assert rig.numbers().dead == 0

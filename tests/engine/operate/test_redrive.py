@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.operate import redrive
 from tests.engine.dead_letters import DEAD, all_again, counted, died, offsets, piece
 from tests.engine.faults import failing_put
@@ -21,7 +22,7 @@ def test_a_dead_letter_is_delivered_again_with_its_own_bytes_and_attempts_from_o
     rig.advance(MINUTE)
     rig.reject(rig.pop(), reason="poison")
     assert parsed(rig.browse(DEAD).rows[0][0]).dead_letter.attempts == 2
-    assert piece(rig, offsets=(0,)) == ask.RedrivenPiece({"t": 1}, [], 1, 0, 0)
+    assert piece(rig, offsets=(0,)) == operations.RedrivenPiece({"t": 1}, [], 1, 0, 0)
     (row,) = rig.popped().rows
     assert row[0] == sent.data
     assert row[2:5] == (0, 0, 1), "its old place, and its first attempt"
@@ -105,7 +106,7 @@ def test_a_dead_letter_of_a_dead_letter_is_the_dead_letter_that_it_was(rig: Rig)
 def test_a_parked_pop_is_woken(rig: Rig) -> None:
     rig.pair()
     died(rig, "a")
-    assert rig.commit(ask.RedrivePiece("g")).woken == {("g", "t")}
+    assert rig.commit(operations.RedrivePiece("g")).woken == {("g", "t")}
 
 
 def test_dead_letters_of_a_group_that_pulls_are_pulled_from_its_retry_topic(rig: Rig) -> None:
@@ -159,7 +160,7 @@ def test_dead_letters_are_named_by_offset_and_what_is_not_there_is_reported(rig:
 def test_a_dead_letter_that_is_named_twice_is_redriven_once(rig: Rig) -> None:
     rig.pair()
     died(rig, "a", "b")
-    assert piece(rig, offsets=(1, 1, 0, 1)) == ask.RedrivenPiece({"t": 2}, [], 4, 0, 0)
+    assert piece(rig, offsets=(1, 1, 0, 1)) == operations.RedrivenPiece({"t": 2}, [], 4, 0, 0)
     assert bodies(rig.pop()) == ["b", "a"]
 
 
@@ -167,7 +168,7 @@ def found(rig: Rig, *message_ids: str) -> dict[int, str]:
     letters: dict[int, str] = {}
     below: int | None = None
     while below != 0:
-        some, below = rig.do(ask.FindDeadLetters("g", frozenset(message_ids), below))
+        some, below = rig.do(operations.FindDeadLetters("g", frozenset(message_ids), below))
         letters |= some
     return letters
 
@@ -194,7 +195,7 @@ def test_a_search_for_dead_letters_is_done_in_pieces(rig: Rig, monkeypatch: pyte
     rig.pair()
     for text in numbered("m", 10):
         died(rig, text)
-    some, below = rig.do(ask.FindDeadLetters("g", frozenset({"m0", "m9"})))
+    some, below = rig.do(operations.FindDeadLetters("g", frozenset({"m0", "m9"})))
     assert (some, below > 0) == ({9: "m9"}, True)
     assert found(rig, "m0", "m9") == {0: "m0", 9: "m9"}
 
@@ -295,14 +296,14 @@ def test_a_damaged_dead_letter_is_reported_and_stays(rig: Rig) -> None:
 )
 def test_names_that_do_not_exist_are_refused(rig: Rig, asked: dict[str, Any], code: str) -> None:
     rig.pair()
-    assert refusal(rig.run(ask.RedrivePiece(**asked))[0]) == code
-    assert refusal(rig.run(ask.FindDeadLetters(asked["group"], frozenset({"a"})))[0]) == code
+    assert refusal(rig.run(operations.RedrivePiece(**asked))[0]) == code
+    assert refusal(rig.run(operations.FindDeadLetters(asked["group"], frozenset({"a"})))[0]) == code
 
 
 def test_the_dead_letter_topic_may_be_gone(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.DeleteTopic(DEAD))
-    assert refusal(rig.run(ask.RedrivePiece("g"))[0]) == "TOPIC_NOT_FOUND"
+    assert refusal(rig.run(operations.RedrivePiece("g"))[0]) == "TOPIC_NOT_FOUND"
 
 
 # ── Once, whatever happens ───────────────────────────────────────────────────────────────────────────────────────────
@@ -329,8 +330,8 @@ def test_a_piece_is_done_whole_or_not_at_all(rig: Rig, put: int) -> None:
     rig.pair()
     died(rig, "a", "b")
     with failing_put(put) as hit:
-        result = rig.run(ask.RedrivePiece("g"))[0]
-    redriven = isinstance(result, ask.RedrivenPiece)
+        result = rig.run(operations.RedrivePiece("g"))[0]
+    redriven = isinstance(result, operations.RedrivenPiece)
     assert redriven or hit.times  # a command that met the fault with others is tried once more, alone
     assert rig.findings() == []
     rig.crash()
@@ -344,6 +345,6 @@ def test_a_message_dead_lettered_in_the_commit_of_a_redrive_is_redriven_and_popp
     rig.send("a")
     row = rig.pop()[0]
     reject = ask.ChangeInvisibleTime("g", (ask.Change(row.handle, "reject"),))
-    *_, done, popped = rig.run(reject, ask.RedrivePiece("g"), ask.Pop("t", "g"))
+    *_, done, popped = rig.run(reject, operations.RedrivePiece("g"), ask.Pop("t", "g"))
     assert done.topics == {"t": 1}
     assert [found[4] for found in popped.rows] == [1]

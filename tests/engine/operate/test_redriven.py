@@ -6,6 +6,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.store.keys import RQ_VALUE
 from popmq_server.values.message import GIVE_UP_TOPIC, Extra
 from popmq_server.values.outgoing import Outgoing
@@ -119,7 +120,7 @@ def test_an_unfinished_reset_does_not_drop_messages_redriven_after_it(
     (head,) = rig.pop(1, topic="f")
     rig.pop(topic="f")  # a2, a3, a4 wait
     rig.reject([head])
-    reset, redriven = rig.run(ask.ResetOffsets("f", "g", offsets={0: 4}), ask.RedrivePiece("g"))
+    reset, redriven = rig.run(ask.ResetOffsets("f", "g", offsets={0: 4}), operations.RedrivePiece("g"))
     assert (reset.left, redriven.topics) == (True, {"f": 1})
     rig.settle()
     assert bodies(rig.pop(topic="f")) == ["a1"]
@@ -148,13 +149,13 @@ def given_up(rig: Rig, *messages: Outgoing, unique_ids_ms: int = 0) -> None:
     rig.group()
     rig.pop(topic="x")
     rig.do(ask.Send("x", messages, bytes=1))
-    rig.do(ask.Listen(frozenset({"x"})))
+    rig.do(operations.Listen(frozenset({"x"})))
     for _ in range(40):
         rig.skip(30 * SECOND)
         while rig.due:
             checks = rig.commit().timed.checks
             if checks:
-                rig.do(ask.CountChecks(tuple((check.transaction, check.number) for check in checks)))
+                rig.do(operations.CountChecks(tuple((check.transaction, check.number) for check in checks)))
 
 
 def test_half_messages_that_were_given_up_are_committed(rig: Rig) -> None:
@@ -193,7 +194,7 @@ def test_a_late_commit_moves_a_unique_id_and_not_its_time(rig: Rig) -> None:
 
 def test_a_half_message_that_is_committed_can_be_popped_in_the_same_commit(rig: Rig) -> None:
     given_up(rig, half("a"))
-    _, popped = rig.run(ask.RedrivePiece(""), ask.Pop("x", "g"))
+    _, popped = rig.run(operations.RedrivePiece(""), ask.Pop("x", "g"))
     assert [row[3] for row in popped.rows] == [0]
 
 

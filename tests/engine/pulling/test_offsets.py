@@ -3,6 +3,7 @@
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.delivery import sweep
 from popmq_server.embedded.rules.pulling import offsets
 from popmq_server.errors import Refused
@@ -353,7 +354,7 @@ def test_a_dead_letter_whose_message_a_reset_made_unread_is_delivered_once_after
     send_fifo(rig, "a1", "a2")
     rig.reject(rig.pop(1))
     reset(rig, EARLIEST)
-    rig.do(ask.RedrivePiece("g"))
+    rig.do(operations.RedrivePiece("g"))
     assert rig.findings() == []
     send_fifo(rig, "a3")
     assert bodies(rig.pop()) == ["a1", "a2", "a3"]
@@ -386,7 +387,7 @@ def test_a_clone_stands_where_the_other_stands_and_holds_nothing(shop: Rig) -> N
     shop.group("h")
     shop.pop(7)
     held = shop.pop(2, group="h")
-    done: ask.Reset = shop.do(ask.CloneOffsets("t", "g", "h"))
+    done: operations.Reset = shop.do(ask.CloneOffsets("t", "g", "h"))
     finish(shop, done.left, group="h")
     assert done.offsets == {0: 7}
     assert refusals(shop.ack(held, "h")) == ["HANDLE_LAPSED"] * 2

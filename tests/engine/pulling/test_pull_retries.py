@@ -3,6 +3,7 @@
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from tests.engine.pull_steps import (
     RETRY,
     commit,
@@ -108,7 +109,7 @@ def test_a_dead_letter_topic_is_pulled_like_any_other(rig: Rig) -> None:
 def test_dead_letters_that_were_redriven_are_not_pulled_any_more(rig: Rig) -> None:
     pulling(rig).send("a", "b", "c")
     send_back(rig, 0, 1, 2, reject=True)
-    rig.do(ask.RedrivePiece("g", offsets=(0, 2)))
+    rig.do(operations.RedrivePiece("g", offsets=(0, 2)))
     assert places(pull(rig, 0, topic="%DLQ%g", group="")) == [("b", 1, 1)]
     assert pull(rig, 2, topic="%DLQ%g", group="")[:3] == ("MESSAGE_WAS_REMOVING", [], 3)
     assert sorted(place[::2] for place in pulled_again(rig)) == [("a", 1), ("c", 1)], "attempts begin anew"

@@ -3,6 +3,7 @@
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.delivery import sweep
 from tests.engine.pull_steps import (
     finish,
@@ -31,7 +32,7 @@ def half_done(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
     rig.release(rows[10:20], delay_ms=0)
     for row in rows[20:30]:
         rig.release([row], delay_ms=MINUTE)
-    done: ask.Reset = rig.do(ask.ResetOffsets("t", "g", EARLIEST))
+    done: operations.Reset = rig.do(ask.ResetOffsets("t", "g", EARLIEST))
     assert done == ({0: 0}, True)
     return rig
 
@@ -70,7 +71,7 @@ def test_a_reset_that_was_left_half_done_is_finished_by_housekeeping(half_done: 
 def test_a_second_reset_before_the_first_is_swept_up(half_done: Rig) -> None:
     rows = half_done.pop(10)
     half_done.release(rows[:5], delay_ms=0)
-    done: ask.Reset = half_done.do(ask.ResetOffsets("t", "g", None, {0: 38}))
+    done: operations.Reset = half_done.do(ask.ResetOffsets("t", "g", None, {0: 38}))
     assert done.left
     assert bodies(half_done.pop(100)) == ["m38", "m39"]
     finish(half_done, True)
@@ -94,6 +95,6 @@ def test_a_repeated_attempt_does_not_return_messages_skipped_by_a_reset(
 
 def test_a_deleted_topic_or_group_ends_a_sweep(half_done: Rig) -> None:
     half_done.do(ask.DeleteTopic("t"))
-    assert half_done.do(ask.Sweep("t", "g")) is False
+    assert half_done.do(operations.Sweep("t", "g")) is False
     half_done.settle()
     assert half_done.read("sweep") == []

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.sending import check_back, stages
 from popmq_server.embedded.rules.topics.topic import IDX_HEAD
 from popmq_server.embedded.state.jobs import Job, Timed
@@ -134,7 +135,7 @@ def test_a_copy_that_cannot_be_dropped_does_not_stop_retention(rig: Rig) -> None
         rig.pop(topic=topic)
     rig.send("a", "b", "c")
     rig.reject(rig.pop())
-    rig.do(ask.RedrivePiece("g"))
+    rig.do(operations.RedrivePiece("g"))
     rows = rig.pop(invisible_ms=12 * HOUR)
     rig.ack(rows[1:])
     idle(rig, 180)

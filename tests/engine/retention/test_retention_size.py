@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from popmq_server.contract import commands as ask
-from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.sending import size_limit
 from popmq_server.embedded.rules.topics.topic import IDX_HEAD
 from popmq_server.embedded.store.keys import I64, U32
@@ -351,7 +351,7 @@ def test_a_message_appended_in_the_commit_that_drops_the_last_chunk_of_its_queue
     first, second = rig.pop()
     rig.reject([first])
     rig.skip(2 * MINUTE)
-    rows = rig.commit(ask.ChangeInvisibleTime("g", (ask.Change(second.handle, "reject"),)), queries.Store())
+    rows = rig.commit(ask.ChangeInvisibleTime("g", (ask.Change(second.handle, "reject"),)), operations.StoreState())
     assert refusal(rows.results[0]) == ""
     assert rig.browse("%DLQ%g").min_offset == 1
     assert [letter.body for letter in rig.dead()] == [b"b"]

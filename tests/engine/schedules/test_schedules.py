@@ -1,6 +1,7 @@
 """Schedules in the engine: each occurrence is sent once, whatever the broker, the clock and the topic do."""
 
 import logging
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -10,6 +11,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.fsck.repair import repair_folder
 from popmq_server.embedded.rules.schedules import occurrences, schedules
 from popmq_server.embedded.state.space import Room
@@ -77,7 +79,7 @@ def test_each_occurrence_is_a_message_with_an_id_of_its_own_and_its_time(rig: Ri
         "popmq_schedule": "report",
         "popmq_scheduled_for": "2026-01-05T08:30:00Z",
     }
-    found = rig.do(ask.LookUpPiece("t", one.message_id, "", 8, 1 << 20))
+    found = rig.do(operations.LookUpPiece("t", one.message_id, "", 8, 1 << 20))
     assert [parsed(row[0]).message_id for row in found.rows] == [one.message_id], "the look-up knows it"
     rig.advance(DAY)
     assert times(rig) == ["01-05T08:30", "01-06T08:30"]
@@ -270,14 +272,14 @@ def test_a_full_store_keeps_an_occurrence_until_there_is_room(rig: Rig, monkeypa
 
 
 def test_the_delay_of_an_occurrence_that_was_not_sent_is_shown(rig: Rig) -> None:
-    assert rig.look(queries.Store()).schedules == (0, None)
+    assert rig.look(operations.StoreState()).schedules == (0, None)
     schedule(rig)
     rig.skip(HOUR - SECOND)
-    assert rig.look(queries.Store()).schedules == (1, SECOND)
+    assert rig.look(operations.StoreState()).schedules == (1, SECOND)
     rig.skip(3 * SECOND)
-    assert rig.look(queries.Store()).schedules == (1, -2 * SECOND)
+    assert rig.look(operations.StoreState()).schedules == (1, -2 * SECOND)
     rig.settle()
-    assert rig.look(queries.Store()).schedules == (1, HOUR - 2 * SECOND)
+    assert rig.look(operations.StoreState()).schedules == (1, HOUR - 2 * SECOND)
 
 
 def test_a_message_goes_where_its_topic_wants_it(rig: Rig) -> None:
@@ -308,7 +310,7 @@ def test_creating_a_schedule_again_with_other_settings_is_refused(rig: Rig) -> N
         {"missed": "ALL"},
         {"message": message("tock", "s")},
     ):
-        (refused,) = rig.run(again._replace(**changed))
+        (refused,) = rig.run(replace(again, **changed))
         assert refusal(refused) == "ALREADY_EXISTS"
         assert f"another {next(iter(changed))}" in refused.message
 

@@ -6,6 +6,7 @@ What each pop got by itself stays a pop of one message.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from popmq_server.contract import commands as ask
@@ -46,5 +47,5 @@ def _one(many: list[Ran]) -> Ran:
     for _, _, result, _ in many:
         must(len(result.rows) == 1 and result._replace(rows=first.rows) == first, "answers of one pop", first, result)
         rows += result.rows
-    asked: ask.Pop = command._replace(max_messages=len(many))
+    asked: ask.Pop = replace(command, max_messages=len(many))
     return step._replace(messages=len(many)), asked, first._replace(rows=rows), stand

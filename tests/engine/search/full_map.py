@@ -10,6 +10,7 @@ from typing import Any
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import End
+from popmq_server.embedded import operations
 from popmq_server.embedded.store.keys import NEVER, U64
 from popmq_server.embedded.store.lmdb import MapFull
 from popmq_server.errors import Refused
@@ -198,7 +199,7 @@ class History:
 
     def redrive(self) -> None:
         group = self.chance.choice(list(GROUPS))
-        result = self.rig.run(ask.RedrivePiece(group, offsets=None))[0]
+        result = self.rig.run(operations.RedrivePiece(group, offsets=None))[0]
         assert refusal(result) in ("", "STORAGE_FULL", "TOPIC_NOT_FOUND"), result
 
     def time_passes(self) -> None:

@@ -233,7 +233,7 @@ class Broker(Holds):
                 if faults > 1 and refused(result, "UNAVAILABLE"):
                     if isinstance(step, ListenStep):  # listening producers are not stored
                         step.judge(self, command, None)
-                elif faults and ask.needs_room(command) and (lane or not self.met_no_fault(result)):
+                elif faults and command.takes_room() and (lane or not self.met_no_fault(result)):
                     must(refused(result, "STORAGE_FULL"), "a full disk", result)
                 else:
                     self.model.full = faults > 0
@@ -260,7 +260,7 @@ class Broker(Holds):
         before = self.deliverable()
         committed = self.rig.commit(command)
         result = committed.results[0]
-        early = ask.LANES[type(command)] != ask.LANE_ACK
+        early = command.lane != ask.LANE_ACK
         if early:
             self.time_in_model(committed)
         self.last = before, committed, early

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.errors import Refused, invalid
 from popmq_server.values.handles import (
     Handle,
@@ -261,12 +262,12 @@ class CountStep(NamedTuple):
 
     places: list[int]
 
-    def command(self, machine: Broker) -> ask.CountChecks:
+    def command(self, machine: Broker) -> operations.CountChecks:
         known = machine.checks or [(NO_TRANSACTION, 1)]
         chosen = [known[-1 - place % len(known)] for place in self.places]
-        return ask.CountChecks(tuple(chosen))
+        return operations.CountChecks(tuple(chosen))
 
-    def judge(self, machine: Broker, command: ask.CountChecks, result: Any) -> None:
+    def judge(self, machine: Broker, command: operations.CountChecks, result: Any) -> None:
         must(result is None, "count checks", result)
         machine.model.count_checks(list(command.checks))
 
@@ -276,10 +277,10 @@ class ListenStep(NamedTuple):
 
     topics: frozenset[str]
 
-    def command(self, machine: Broker) -> ask.Listen:
-        return ask.Listen(self.topics)
+    def command(self, machine: Broker) -> operations.Listen:
+        return operations.Listen(self.topics)
 
-    def judge(self, machine: Broker, command: ask.Listen, result: Any) -> None:
+    def judge(self, machine: Broker, command: operations.Listen, result: Any) -> None:
         must(result is None, "listen", result)
         machine.model.listen(self.topics)
 

@@ -7,6 +7,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import Check, Place, queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.sending import check_back
 from popmq_server.embedded.rules.sending.check_back import CHECK_BYTES_MAX, CHECKS_AT_ONCE, GIVE_UPS_AT_ONCE
 from popmq_server.embedded.rules.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS
@@ -42,7 +43,7 @@ def half(rig: Rig) -> Place:
 
 def hand(rig: Rig, *checks: Check) -> None:
     """A live producer was asked."""
-    rig.do(ask.CountChecks(tuple((check.transaction, check.number) for check in checks)))
+    rig.do(operations.CountChecks(tuple((check.transaction, check.number) for check in checks)))
 
 
 def counted(rig: Rig) -> list[int]:
@@ -106,7 +107,7 @@ def test_the_topics_of_listening_producers_are_known_though_the_disk_is_full(
     rig.do(ask.AttachOwner("g", "o", HOUR, "t", None))
     after = [] if before else ["t"]
     with failing(rig.store, Fault.FULL):
-        told = rig.run(ask.Listen(frozenset(after)), ask.RenewOwner("g", "o", 1, 2 * HOUR))
+        told = rig.run(operations.Listen(frozenset(after)), ask.RenewOwner("g", "o", 1, 2 * HOUR))
     assert refusals(told) == ["", "UNAVAILABLE"]
     rig.skip(HOUR)
     assert asked(rig) == [("a", 1)] * len(after)
@@ -157,7 +158,7 @@ def test_a_hello_must_name_topics_that_take_half_messages(rig: Rig, half: Place)
     rig.topic("plain")
     listen(rig, "t")
     for name, code in (("nobody", "TOPIC_NOT_FOUND"), ("plain", "INVALID_FIELD"), ("%DLQ%g", "INVALID_FIELD")):
-        (refused,) = rig.run(ask.Listen(frozenset(("t", name)), ("t", name)))
+        (refused,) = rig.run(operations.Listen(frozenset(("t", name)), ("t", name)))
         assert (refusal(refused), refused.field) == (code, "hello.transaction_topics[1]")
     assert rig.core.state.listened == {"t"}
 
@@ -259,7 +260,7 @@ def test_counted_checks_live_through_a_crash(rig: Rig, half: Place) -> None:
     for number in range(1, CHECKS_MAX + 1):
         found = timed(rig).checks
         assert [check.number for check in found] == [number]
-        killed_before_commit(rig, ask.CountChecks(((found[0].transaction, number),)))
+        killed_before_commit(rig, operations.CountChecks(((found[0].transaction, number),)))
         hand(rig, *found)
         rig.crash()
         listen(rig, "t")
@@ -357,4 +358,4 @@ def test_damaged_bytes_are_set_aside_instead_of_asked_about(
     with caplog.at_level(logging.ERROR, "popmq.quarantine"):
         assert timed(rig) == Timed([], [], [], [])
     assert "do not match their checksum" in caplog.text
-    assert (halves(rig), rig.look(queries.Store())[1]) == ([], 1)
+    assert (halves(rig), rig.look(operations.StoreState())[1]) == ([], 1)

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from popmq_server.contract import commands as ask
-from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.sending import placing
 from popmq_server.embedded.rules.sending.release_delayed import RELEASE_BYTES_MAX, RELEASE_MESSAGES_MAX
 from popmq_server.embedded.state import jobs, space
@@ -159,5 +159,5 @@ def test_bytes_that_are_damaged_are_set_aside_and_the_others_fire(rig: Rig, capl
     rig.advance(SECOND)
     assert texts(rig) == ["a", "c"]
     assert waiting(rig) == (0, 0)
-    assert rig.look(queries.Store())[1] == 1, "it is kept, and counted"
+    assert rig.look(operations.StoreState())[1] == 1, "it is kept, and counted"
     assert "do not match their checksum" in caplog.text

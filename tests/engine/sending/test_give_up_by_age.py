@@ -4,6 +4,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import Place
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.sending import check_back, transaction
 from popmq_server.embedded.rules.sending.check_back import GIVE_UPS_AT_ONCE, HALF_KEEP_MS, LOOK_EVERY_MS
 from popmq_server.embedded.rules.sending.transaction import Half
@@ -43,7 +44,7 @@ def test_a_half_message_whose_producer_never_comes_back_is_given_up_after_72_hou
     assert (letter.body, letter.dead_letter.topic, letter.dead_letter.attempts) == (b"a", "t", 0)
     assert "72 h" in letter.dead_letter.reason
     assert refusal(rig.run(ending([half], True))[0][0]) == "TRANSACTION_NOT_FOUND"
-    rig.do(ask.RedrivePiece("", None))
+    rig.do(operations.RedrivePiece("", None))
     assert texts(rig) == ["a"]
 
 

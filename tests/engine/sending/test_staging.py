@@ -1,5 +1,7 @@
 """Staged messages: visible if and only if their batch was committed, each once, whatever is killed in between."""
 
+from dataclasses import replace
+
 import pytest
 
 from popmq_server.clock import FakeClock
@@ -295,12 +297,12 @@ def test_a_sink_of_a_broker_without_access_keys_goes_to_the_next_key(rig: Rig) -
     stage(rig, "a", "1", batch=1)
     commit(rig, ("a", 1), batch=1)
     assert rig.read("batch")[0][1][stages.BATCH.size :] == b"q", "as earlier releases wrote it"
-    rig.do(committing(batch=2)._replace(access_key="ours"))
+    rig.do(replace(committing(batch=2), access_key="ours"))
     rig.restart()
-    assert refusal(rig.run(committing(batch=3)._replace(access_key="theirs"))[0]) == "PERMISSION_DENIED"
+    assert refusal(rig.run(replace(committing(batch=3), access_key="theirs"))[0]) == "PERMISSION_DENIED"
     rig.do(committing(batch=3))
-    assert refusal(rig.run(committing(batch=4)._replace(access_key="theirs"))[0]) == "PERMISSION_DENIED"
-    assert rig.do(committing(batch=3)._replace(access_key="ours")).duplicate
+    assert refusal(rig.run(replace(committing(batch=4), access_key="theirs"))[0]) == "PERMISSION_DENIED"
+    assert rig.do(replace(committing(batch=3), access_key="ours")).duplicate
 
 
 def test_a_commit_needs_room_for_the_row_of_its_sink(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

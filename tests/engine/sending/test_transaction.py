@@ -10,6 +10,7 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import Ended, Place, queries
 from popmq_server.contract.commands.numbers import MessagePreview
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.operate.purge import PURGE_KEYS_MAX
 from popmq_server.embedded.rules.sending import placing
 from popmq_server.embedded.rules.sending.transaction import DONE_KEEP_MS, FIRST_CHECK_MS, FORGET_MAX
@@ -298,7 +299,7 @@ def test_damaged_bytes_are_set_aside_and_their_neighbours_commit(
     with caplog.at_level(logging.ERROR, "popmq.quarantine"):
         assert refusals(end(rig, *open_ones, commit=True)) == ["", "TRANSACTION_NOT_FOUND", ""]
     assert "do not match their checksum" in caplog.text
-    assert rig.look(queries.Store())[1] == 1
+    assert rig.look(operations.StoreState())[1] == 1
     assert texts(rig) == ["a", "c"]
     assert halves(rig) == []
 

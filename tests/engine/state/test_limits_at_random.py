@@ -1,6 +1,7 @@
 """Quotas, sizes, unique ids, priorities and purges under random commands, crashes and commits that fail."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class LimitedTraffic(Traffic):
         return [
             ask.CreateTopic("t", 3, False, DAY, "PRIORITY", MIB, 10 * SECOND, **quotas),
             ask.CreateTopic("u", 2, True, DAY, "NORMAL", MIB, message_bytes_max=MIB // 3, **quotas),
-            group("g", 3)._replace(in_flight_max=20),
+            replace(group("g", 3), in_flight_max=20),
             group("h", 2),
         ]
 

@@ -8,6 +8,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import NewMessage, queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.sending import stages
 from popmq_server.embedded.rules.sending.release_delayed import ReleasingDelayed
 from popmq_server.embedded.rules.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS
@@ -123,7 +124,7 @@ def test_a_half_message_that_is_given_up_without_adjacent_pages_delays_no_other_
     small_map.skip(FIRST_CHECK_MS)
     for _ in range(CHECKS_MAX):
         checks = timed(small_map).checks
-        small_map.do(ask.CountChecks(tuple((check.transaction, check.number) for check in checks)))
+        small_map.do(operations.CountChecks(tuple((check.transaction, check.number) for check in checks)))
         small_map.skip(CHECK_EVERY_MS)
     send(small_map, later("n", transaction=True), topic="half")
     seconds(small_map, 20)

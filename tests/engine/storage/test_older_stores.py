@@ -10,6 +10,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.fsck.check import check_folder
 from popmq_server.embedded.fsck.compact import compact_folder
 from popmq_server.embedded.fsck.repair import repair_folder
@@ -167,7 +168,7 @@ def test_a_repeated_request_is_answered_as_it_was(rig: Rig) -> None:
 @pytest.mark.slow
 @every_format
 def test_messages_are_found_by_id_and_by_key_and_tell_their_life(rig: Rig) -> None:
-    found = rig.do(ask.LookUpPiece("orders", "", "key-1", 10, 1 << 20)).rows
+    found = rig.do(operations.LookUpPiece("orders", "", "key-1", 10, 1 << 20)).rows
     assert len(found) == 3
     (life,) = [one for one in why(rig, "id-a0") if one.topic == "orders"]
     told = {group.group: group.state for group in life.groups}

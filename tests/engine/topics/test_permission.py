@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.errors import Refused
 from tests.engine import lites
 from tests.engine.conftest import MakeRig
@@ -150,7 +151,7 @@ def test_a_dead_letter_is_redriven_into_a_topic_that_takes_no_more(rig: Rig) -> 
     rig.send("a")
     rig.reject(rig.pop(), "no")
     permit(rig, "READ_ONLY")
-    assert rig.do(ask.RedrivePiece("g")).topics == {"t": 1}
+    assert rig.do(operations.RedrivePiece("g")).topics == {"t": 1}
     assert bodies(rig.pop()) == ["a"]
 
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, parsed
 
 
@@ -33,7 +33,7 @@ def test_a_damaged_message_is_kept_and_logged_with_its_place(rig: Rig, caplog: p
     assert "topic t queue 0 offset 0" in caplog.text
     assert len(rig.read("quar")) == 1
     assert len(rig.read("log")) == 1
-    assert rig.do(queries.Store())[1] == 1
+    assert rig.do(operations.StoreState())[1] == 1
 
 
 def test_each_group_counts_a_damaged_message_once(rig: Rig) -> None:

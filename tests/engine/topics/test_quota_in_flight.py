@@ -6,6 +6,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.delivery.pop import IN_FLIGHT_RETRY_MS
 from popmq_server.errors import Refused
 from tests.engine.rig import Rig, bodies
+from tests.engine.traffic.traffic import group
 
 
 def in_flight(rig: Rig, **asked: Any) -> Refused | None:
@@ -63,6 +64,6 @@ def test_a_higher_limit_applies_at_once_and_wakes_parked_pops(rig: Rig) -> None:
     rig.send("a", "b")
     rig.pop()
     settings = rig.core.state.groups[rig.core.state.ids[("g", "g")]]._asdict()
-    changes = {name: settings[name] for name in ask.CreateGroup._fields} | {"in_flight_max": 2}
+    changes = {name: settings[name] for name in vars(group("g", 1))} | {"in_flight_max": 2}
     assert ("g", "t") in rig.commit(ask.UpdateGroup("g", changes)).woken
     assert bodies(rig.pop()) == ["b"]

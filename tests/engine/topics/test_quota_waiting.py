@@ -10,7 +10,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
-from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer import batch, core, handlers
 from popmq_server.errors import Refused
@@ -60,7 +60,7 @@ async def quiet(broker: EmbeddedEngine) -> None:
     for _ in range(8):
         for _ in range(4):
             await turn()
-        await broker.ask(queries.Store())
+        await broker.ask(operations.StoreState())
 
 
 async def later(broker: EmbeddedEngine, clock: FakeClock, ms: int) -> None:
@@ -176,7 +176,7 @@ async def test_a_wait_at_the_in_flight_limit_ends_refused_or_with_what_an_ack_ma
     broker: EmbeddedEngine, clock: FakeClock
 ) -> None:
     await broker.execute(ask.UpdateTopic("t", 1024, None, (("pop_messages_per_s", 0),)))
-    settings = group("g", 3)._asdict() | {"in_flight_max": 1}
+    settings = vars(group("g", 3)) | {"in_flight_max": 1}
     await broker.execute(ask.UpdateGroup("g", settings))
     await broker.execute(ask.Send("t", tuple(message(text) for text in "abc")))
     (first,) = deliveries(await broker.pop(ask.Pop("t", "g"), 0))
@@ -200,14 +200,14 @@ async def test_a_token_that_comes_while_the_answer_is_on_its_way_is_not_waited_f
 ) -> None:
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
-    execute = broker.execute
+    execute = broker.run
 
     async def slow(command: Any) -> Any:
         answer = await execute(command)
         clock._now_ms += SECOND  # nobody is woken: the next alarm would be the first to notice
         return answer
 
-    monkeypatch.setattr(broker, "execute", slow)
+    monkeypatch.setattr(broker, "run", slow)
     async with asyncio.timeout(5):
         assert bodies(deliveries(await broker.pop(ask.Pop("t", "g"), MINUTE))) == ["c"]
 

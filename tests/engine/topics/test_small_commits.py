@@ -6,6 +6,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.topics import index
 from popmq_server.embedded.rules.topics.topic import OPEN_BYTES_MAX, OPEN_MS_MAX
 from popmq_server.embedded.store.keys import U64
@@ -155,7 +156,7 @@ def test_a_look_up_within_a_chunk_finds_only_messages_stored_between_two_times(r
     for text in "abcdef":
         rig.do(ask.Send("t", (message(text, keys=("k",)),)))
         rig.skip(SECOND)
-    found = rig.do(ask.LookUpPiece("t", "", "k", 10, 1 << 20, begin + 2 * SECOND, begin + 4 * SECOND))
+    found = rig.do(operations.LookUpPiece("t", "", "k", 10, 1 << 20, begin + 2 * SECOND, begin + 4 * SECOND))
     assert [(parsed(row[0]).body, row[1]) for row in found.rows] == [
         (text.encode(), begin + place * SECOND) for place, text in ((4, "e"), (3, "d"), (2, "c"))
     ]
@@ -194,7 +195,7 @@ def test_messages_that_join_a_chunk_after_an_index_merge_are_found(rig: Rig, mon
         if number % 5 == 4:
             rig.skip(OPEN_MS_MAX)
     for number in range(20):
-        found = rig.do(ask.LookUpPiece("t", f"a{number}", "", 10, 1 << 20))
+        found = rig.do(operations.LookUpPiece("t", f"a{number}", "", 10, 1 << 20))
         assert [parsed(row[0]).message_id for row in found.rows] == [f"a{number}"]
     assert rig.read("widx")
 

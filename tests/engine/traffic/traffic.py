@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.values.handles import Handle
 from popmq_server.values.leased import Leased
 from popmq_server.values.limits import KEEP_MS_MAX
@@ -89,9 +90,9 @@ class Traffic:
             ]
         )
 
-    def redrive(self) -> ask.RedrivePiece:
+    def redrive(self) -> operations.RedrivePiece:
         offsets = self.chance.choice([None, tuple(self.chance.choices(range(20), k=3))])
-        return ask.RedrivePiece(self.chance.choice(GROUPS), offsets)
+        return operations.RedrivePiece(self.chance.choice(GROUPS), offsets)
 
     def operate(self) -> Any:
         name = self.chance.choice(TOPICS), self.chance.choice(GROUPS)

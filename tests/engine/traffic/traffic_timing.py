@@ -9,7 +9,8 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import Place, queries
 from popmq_server.contract.commands.numbers import R, Rows
-from popmq_server.contract.commands.queries import Query
+from popmq_server.contract.operations import Query
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.sending.transaction import FIRST_CHECK_MS
 from popmq_server.embedded.state.jobs import Timed
 from popmq_server.values.limits import KEEP_MS_MAX
@@ -163,10 +164,10 @@ class TimedTraffic(Traffic):
         return ending(chosen, self.chance.random() < 0.7) if chosen else self.wait()
 
     def count(self) -> Any:
-        return ask.CountChecks(tuple((check.transaction, check.number) for check in self.checks[-20:]))
+        return operations.CountChecks(tuple((check.transaction, check.number) for check in self.checks[-20:]))
 
     def listen(self) -> Any:
-        return ask.Listen(frozenset(self.chance.choice([(), ("w",)])))
+        return operations.Listen(frozenset(self.chance.choice([(), ("w",)])))
 
     def remake(self) -> Any:
         return ask.DeleteTopic("w") if self.chance.random() < 0.1 else self._topic()
@@ -176,7 +177,7 @@ class TimedTraffic(Traffic):
 
 
 def listen(rig: Rig, *topics: str) -> None:
-    rig.do(ask.Listen(frozenset(topics), topics))
+    rig.do(operations.Listen(frozenset(topics), topics))
 
 
 def timed(rig: Rig) -> Timed:

@@ -11,6 +11,7 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer import batch, coalescing
 from popmq_server.embedded.writer.batch import NEXT_BATCH
@@ -60,8 +61,8 @@ ASKED: dict[str, Callable[[int], Any]] = {
     "replay": lambda _: ask.Pop("t", "g", max_messages=1, client_id="c", attempt_id="a"),
     "token": lambda number: sealing(number + 1, group="o"),
     "pull": lambda number: ask.Pull("t", "p", 0, number, max_messages=1),
-    "peek": lambda _: ask.PeekPiece("t", "g", 1, 3 * MIB),
-    "look up": lambda number: ask.LookUpPiece("t", str(number), "", 1, 3 * MIB),
+    "peek": lambda _: operations.PeekPiece("t", "g", 1, 3 * MIB),
+    "look up": lambda number: operations.LookUpPiece("t", str(number), "", 1, 3 * MIB),
     "browse": lambda number: queries.Browse("t", 0, number, 1, 3 * MIB),
 }
 
@@ -152,7 +153,7 @@ async def test_postponed_pulls_keep_their_wake(broker: EmbeddedEngine) -> None:
 async def test_a_broker_that_stops_answers_postponed_requests(broker: EmbeddedEngine) -> None:
     for number in range(COUNT):
         await broker.execute(large(number))
-    asked = [asyncio.ensure_future(broker.execute(ask.PeekPiece("t", "g", 1, 3 * MIB))) for _ in range(COUNT)]
+    asked = [asyncio.ensure_future(broker.run(operations.PeekPiece("t", "g", 1, 3 * MIB))) for _ in range(COUNT)]
     await asyncio.sleep(0)
     await asyncio.to_thread(broker._writer.stop)
     assert [len(answer.rows) for answer in await asyncio.gather(*asked)] == [1] * COUNT
@@ -165,10 +166,10 @@ def test_the_lives_of_many_large_messages_of_one_id_are_reported_without_holding
     rig.pair()
     for number in range(COUNT):
         rig.do(large(number, "same"))
-    found = tuple(rig.do(ask.Trace("same")).found)
+    found = tuple(rig.do(operations.Trace("same")).found)
     assert len(found) == COUNT
     tracemalloc.start()
-    lives = rig.do(ask.WhyPiece("same", found))
+    lives = rig.do(operations.WhyPiece("same", found))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(lives) == COUNT

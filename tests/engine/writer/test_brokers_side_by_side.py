@@ -1,18 +1,20 @@
 """Several brokers in one process, as programs that embed them have: the commands of one do not concern the others."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.contract.operations import Command
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.writer import handlers
 from popmq_server.errors import invalid
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import Rig
+from tests.engine.unlisted import Unlisted
 
 
-class Disturbed(NamedTuple):
+class Disturbed(Command[None], Unlisted, lane=ask.LANE_ACK):
     """Is refused after another broker of the process has changed a table of its own."""
 
     other: Rig
@@ -31,7 +33,6 @@ def test_a_refused_command_does_not_count_as_written_because_another_broker_wrot
         raise invalid("no", action="none")
 
     monkeypatch.setitem(handlers.HANDLERS, Disturbed, refuse)
-    monkeypatch.setitem(ask.LANES, Disturbed, ask.LANE_ACK)
     refused = rig.run(Disturbed(other))
     assert [each.code for each in refused] == ["INVALID_FIELD"]
     assert looks == [0]

@@ -1,5 +1,6 @@
 """Sends and equal pops of one message, and acks, of one commit batch are run as one: callers see no difference."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,13 +90,13 @@ def test_settling_one_message_of_a_shared_checkpoint_does_not_affect_the_others(
     ],
 )
 def test_a_pop_that_asks_for_anything_else_has_a_lease_of_its_own(full: Rig, other: dict[str, Any]) -> None:
-    one, two, three = full.run(ONE, ONE._replace(**other), ONE)
+    one, two, three = full.run(ONE, replace(ONE, **other), ONE)
     assert one.ck_id == three.ck_id != two.ck_id
     assert full.findings() == []
 
 
 def test_the_same_attempt_twice_in_a_batch_gets_the_same_message(full: Rig) -> None:
-    first, repeat = taken(full, *[ONE._replace(client_id="c", attempt_id="a")] * 2)
+    first, repeat = taken(full, *[replace(ONE, client_id="c", attempt_id="a")] * 2)
     assert first == repeat
 
 

@@ -7,12 +7,13 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.contract.operations import Command
 from popmq_server.embedded.rules.delivery import revive
 from popmq_server.embedded.rules.delivery.deadletter import DeadLetterBudget
 from popmq_server.embedded.state import jobs
@@ -27,6 +28,7 @@ from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.rig import Rig, bodies, refusal, refusals, sending
 from tests.engine.traffic.traffic import Traffic
+from tests.engine.unlisted import Unlisted
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +162,7 @@ def test_a_disk_that_takes_nothing_answers_unavailable_and_is_asked_again_later(
 # ── One command fails ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Poison(NamedTuple):
+class Poison(Command[None], Unlisted, lane=ask.LANE_ACK):
     """Writes everywhere, and raises."""
 
     error: Exception
@@ -184,7 +186,7 @@ def test_a_poisoned_command_fails_alone(
     rig: Rig, lane: int, error: Exception, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(handlers.HANDLERS, Poison, poison)
-    monkeypatch.setitem(ask.LANES, Poison, lane)
+    monkeypatch.setattr(Poison, "lane", lane)
     rig.pair()
     rig.send("a")
     row = rig.pop()[0]
@@ -201,7 +203,6 @@ def test_a_poisoned_command_fails_alone(
 
 def test_a_put_that_finds_the_map_full_refuses_its_command_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(handlers.HANDLERS, Poison, lambda tx, command: tx.kv.put("rq", b"x", b"x"))
-    monkeypatch.setitem(ask.LANES, Poison, ask.LANE_ACK)
     rig.pair()
     with failing_put(1):
         full, _ = rig.run(Poison(RuntimeError()), sending("a"))

@@ -1,20 +1,22 @@
 """A batch in which many commands fail after they wrote: what the others cost then, and that each is still done once."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.contract.operations import Command
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.writer import handlers
 from popmq_server.errors import invalid
 from tests.engine.rig import Rig, bodies, refusal, sending
+from tests.engine.unlisted import Unlisted
 from tests.engine.work import grows
 
 
-class Poison(NamedTuple):
+class Poison(Command[None], Unlisted, lane=ask.LANE_SEND):
     """Writes and is refused."""
 
 
@@ -34,7 +36,6 @@ class Work:
             commit(transaction)
 
         monkeypatch.setitem(handlers.HANDLERS, Poison, refuse)
-        monkeypatch.setitem(ask.LANES, Poison, ask.LANE_SEND)
         monkeypatch.setattr(Transaction, "commit", counted)
 
 

@@ -1,28 +1,28 @@
-"""Every query has a handler, and the handler answers with the type that the query names."""
+"""Commands and queries of the contract and of the engine: their lanes, and handlers that answer with their types."""
 
 import typing
 
 import pytest
 
-from popmq_server.contract.commands import LANE_POP, LANES, queries
-from popmq_server.contract.commands.numbers import Rows
-from popmq_server.contract.commands.queries import Listing, Query
-from popmq_server.embedded.writer.handlers import HANDLERS
-from popmq_server.protocols.access.needs import ASKING, ROWS
+from popmq_server.contract.commands import EveryOperation
+from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND, Operation, Query
+from popmq_server.embedded.loop.broker import BY_LOOP
+from popmq_server.embedded.operations import EveryOwn
+from popmq_server.embedded.writer.core import BY_CORE
+from popmq_server.embedded.writer.handlers import BY_WRITER
+from popmq_server.protocols.access.access_keys import Key, read_grant
 
-DERIVED = (*Query.__subclasses__(), *Listing.__subclasses__())
-QUERIES = [query for query in DERIVED if query.__module__ == queries.__name__ and query is not Listing]
-
-
-@pytest.mark.parametrize("query", QUERIES)
-def test_a_query_is_answered_with_the_type_that_it_names(query: type[Query[object]]) -> None:
-    (base,) = vars(query)["__orig_bases__"]
-    (row,) = typing.get_args(base)
-    hints = typing.get_type_hints(HANDLERS[query])
-    assert hints["return"] == (Rows[row] if typing.get_origin(base) is Listing else row)  # type: ignore[valid-type]
-    assert query in hints.values(), "the handler takes another query"
+OPERATIONS: tuple[type[Operation[object]], ...] = typing.get_args(EveryOperation | EveryOwn)
 
 
-def test_queries_run_after_what_is_stored_and_each_has_its_right() -> None:
-    assert {LANES[query] for query in QUERIES} == {LANE_POP}
-    assert set(QUERIES) == ASKING.keys() > ROWS.keys()
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_every_operation_has_a_handler_and_a_lane(kind: type[Operation[object]]) -> None:
+    """So says the type checker, too: tests/engine/engine/test_command_types.py."""
+    assert kind in BY_WRITER.handlers | BY_CORE.handlers | BY_LOOP.handlers
+    assert kind.lane in ([LANE_POP] if issubclass(kind, Query) else [LANE_ACK, LANE_SEND, LANE_POP])
+
+
+def test_no_key_allows_what_is_the_engines_own() -> None:
+    key = Key("root", (), [read_grant("*"), read_grant("admin")])
+    for kind in typing.get_args(EveryOwn):
+        assert not any(map(key.may, kind.needs(None))), kind

@@ -6,11 +6,13 @@ whatever an aborted run leaves behind in memory shows sooner or later.
 """
 
 import logging
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.contract.operations import Command
 from popmq_server.embedded.state.lite_watch import WATCH_MS
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.writer import handlers
@@ -21,11 +23,12 @@ from tests.engine.conftest import MakeRig
 from tests.engine.rig import MINUTE, SECOND, Rig, parsed
 from tests.engine.traffic.traffic import Traffic, group
 from tests.engine.traffic.traffic_fifo import fifo_message
+from tests.engine.unlisted import Unlisted
 
 GROUPS_OF_COMMANDS = 120
 
 
-class Spoiler(NamedTuple):
+class Spoiler(Command[None], Unlisted, lane=ask.LANE_POP):
     """Writes and raises: the others run again without it."""
 
 
@@ -39,7 +42,6 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
     """The command runs after all others, in a lane of its own."""
     caplog.set_level(logging.CRITICAL, "popmq")
     monkeypatch.setitem(handlers.HANDLERS, Spoiler, spoil)
-    monkeypatch.setitem(ask.LANES, Spoiler, ask.LANE_POP)
 
 
 class OrderedTraffic(Traffic):
@@ -75,8 +77,8 @@ class LiteTraffic(Traffic):
 
     def first(self) -> list[Any]:
         made = ask.CreateTopic("chat", 1, False, 72 * 60 * MINUTE, "LITE")
-        late = group("g", 3)._replace(start_from="LATEST")
-        return [made, late, group("h", 3)._replace(lite_exclusive=True)]
+        late = replace(group("g", 3), start_from="LATEST")
+        return [made, late, replace(group("h", 3), lite_exclusive=True)]
 
     def group(self) -> list[Any]:
         kinds = [self.send, self.send, self.sync, self.sync, self.pop, self.pop, self.pop, self.ack, self.change]

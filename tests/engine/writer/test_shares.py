@@ -24,7 +24,7 @@ def nobody(*_: Any) -> None:
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> Writer:
+def writer(tmp_path: Path) -> Writer[None]:
     """One whose thread does not run: the test takes the groups."""
     clock = FakeClock()
     return Writer(Core(Store(tmp_path / "data", 1 << 26, "none"), clock), clock, nobody, nobody)
@@ -36,11 +36,11 @@ def large() -> ask.Send:
 
 def counts(group: list[tuple[Any, Any]]) -> tuple[int, int, int]:
     """(acks, sends, pops)"""
-    lanes = [ask.LANES[type(command)] for command, _ in group]
+    lanes = [command.lane for command, _ in group]
     return lanes.count(0), lanes.count(1), lanes.count(2)
 
 
-def test_pops_have_their_places_however_many_bytes_of_sends_wait(writer: Writer) -> None:
+def test_pops_have_their_places_however_many_bytes_of_sends_wait(writer: Writer[None]) -> None:
     for _ in range(200):
         writer.submit(large(), None)
     for _ in range(25_000):
@@ -52,7 +52,7 @@ def test_pops_have_their_places_however_many_bytes_of_sends_wait(writer: Writer)
         assert pops >= BATCH_SHARE
 
 
-def test_a_flood_of_one_lane_leaves_its_share_to_each_other_lane(writer: Writer) -> None:
+def test_a_flood_of_one_lane_leaves_its_share_to_each_other_lane(writer: Writer[None]) -> None:
     for _ in range(5000):
         writer.submit(ask.Ack("g", ()), None)
     for _ in range(500):
@@ -63,7 +63,7 @@ def test_a_flood_of_one_lane_leaves_its_share_to_each_other_lane(writer: Writer)
     assert min(sends, pops) >= BATCH_SHARE
 
 
-def test_lanes_without_anybody_keep_no_places(writer: Writer) -> None:
+def test_lanes_without_anybody_keep_no_places(writer: Writer[None]) -> None:
     for _ in range(2 * BATCH_COMMANDS_MAX):
         writer.submit(ask.Ack("g", ()), None)
     assert counts(writer._take()) == (BATCH_COMMANDS_MAX, 0, 0)

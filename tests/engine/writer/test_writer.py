@@ -9,7 +9,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
-from popmq_server.contract.commands import queries
+from popmq_server.embedded import operations
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer import writer as writing
 from popmq_server.embedded.writer.batch import Committed
@@ -75,7 +75,7 @@ def office(tmp_path: Path) -> Iterator[Office]:
 def test_waiting_commands_form_one_commit_acks_first_and_pops_last(office: Office) -> None:
     office.writer.submit(ask.Pop("t", "g"), "pop")
     office.writer.submit(sending("a"), "send")
-    office.writer.submit(queries.Store(), "look")
+    office.writer.submit(operations.StoreState(), "look")
     office.writer.submit(ask.Ack("g", ()), "ack")
     office.writer.start()
     assert len(office.answer("pop").rows) == 1

@@ -14,12 +14,8 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as v1
 from popmq_server.clock import FakeClock
-from popmq_server.contract.commands import (
-    ChangeInvisibleTime,
-    Pop,
-    Popped,
-    Query,
-)
+from popmq_server.contract.commands import ChangeInvisibleTime, Pop, Popped
+from popmq_server.contract.operations import Query
 from popmq_server.embedded.fsck.check import check_folder
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.monitoring.metrics import Metrics

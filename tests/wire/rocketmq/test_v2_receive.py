@@ -110,7 +110,7 @@ def test_a_named_queue_is_respected_where_queues_are_shared_but_not_of_node_clie
 
 def test_a_receive_asks_the_engine_once(shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    execute = EmbeddedEngine.execute
+    execute = EmbeddedEngine.run
 
     def noted(broker: EmbeddedEngine, command: Any) -> Any:
         asked.append(type(command).__name__)
@@ -118,7 +118,7 @@ def test_a_receive_asks_the_engine_once(shop: Stubs, v2: V2, monkeypatch: pytest
 
     v2.send(message())
     v2.receive()
-    monkeypatch.setattr(EmbeddedEngine, "execute", noted)
+    monkeypatch.setattr(EmbeddedEngine, "run", noted)
     v2.receive(queue=0)
     assert asked == ["Pop"]
 

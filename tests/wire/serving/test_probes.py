@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_a_start_that_reads_the_store_is_healthy_and_not_ready(
 ) -> None:
     start, seen = Writer.start, list[Answer]()
 
-    def probe(self: Writer) -> None:
+    def probe(self: Writer[Any]) -> None:
         seen.extend((get(port, "/healthz"), get(port, "/readyz")))
         start(self)
 

@@ -252,7 +252,7 @@ def test_the_port_opens_after_the_store_is_ready(tmp_path: Path, monkeypatch: py
     """A client that can connect is served: no client can connect while the store is opened and scanned."""
     port, start, open_while_starting = own_port(), Writer.start, []
 
-    def probe(self: Writer) -> None:
+    def probe(self: Writer[Any]) -> None:
         start(self)
         open_while_starting.append(can_connect(port))
 

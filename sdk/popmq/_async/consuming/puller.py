@@ -21,14 +21,14 @@ from popmq._async.transport.wire import Wire
 from popmq._calls import pull_calls
 from popmq._consuming.clock import Clock
 from popmq._consuming.guard import Guard
-from popmq._consuming.pull_settings import (
+from popmq._consuming.pull_options import (
     FAILED_S,
     HELD_BACK_LOG_EVERY,
     ORDERLY_AGAIN_S,
     PAUSED_S,
     RETRY,
     Place,
-    PullSettings,
+    PullOptions,
 )
 from popmq._transport.call import Call
 from popmq._transport.call_retries import Stopped
@@ -47,7 +47,7 @@ class PullContext:
 
     wire: Wire
     clock: Clock
-    options: PullSettings
+    options: PullOptions
     lock: Lock  # of every process queue
     arrivals: Arrivals
     send_backs: SendBacks

@@ -1,14 +1,15 @@
-"""Commands of the engine: one frozen class for each command, and for each structured answer (after the →).
+"""Commands and queries of the contract, and their answers, in one module for each family.
 
-Commands carry names and plain numbers, validated by the protocols that create them; the engine checks what needs its
+They carry names and plain numbers, validated by the protocols that create them; the engine checks what needs its
 state. All times are ms. Answers for entries are values or `Refused` objects, in the order of the request.
 
-One module for each family. Each class declares its lane (lanes.py); handlers.py maps it to its function.
+A new class is declared in its module (operations.py says how) and added to EveryOperation.
 """
 
-from typing import Any
-
+from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.catalog import (
+    CreatedGroup,
+    CreatedTopic,
     CreateGroup,
     CreateTopic,
     DeleteGroup,
@@ -19,28 +20,29 @@ from popmq_server.contract.commands.catalog import (
 )
 from popmq_server.contract.commands.filtering import SetFilter
 from popmq_server.contract.commands.inspection import (
+    DeadLetterReasons,
+    Discard,
+    Event,
     Failure,
+    GroupLife,
     LookedUp,
     LookUp,
+    MessageLife,
     Peek,
+    ReasonNumbers,
+    ReasonsFound,
     Redrive,
     Redriven,
     Search,
     Searched,
     Why,
 )
-from popmq_server.contract.commands.lanes import (
-    LANE_ACK,
-    LANE_POP,
-    LANE_SEND,
-    LANES,
-    NEED_ROOM,
-)
 from popmq_server.contract.commands.lite import LiteSynced, SyncLite
 from popmq_server.contract.commands.messages import (
     Ack,
     Acked,
     Change,
+    Changed,
     ChangeInvisibleTime,
     EndLease,
     NewMessage,
@@ -58,113 +60,178 @@ from popmq_server.contract.commands.messages import (
     bytes_of,
 )
 from popmq_server.contract.commands.owners import (
+    AckedUpTo,
     AckUpTo,
+    Attached,
     AttachOwner,
     Available,
+    OwnerRenewed,
+    Ready,
     ReleaseOwner,
     RenewOwner,
 )
-from popmq_server.contract.commands.pieces import (
-    DiscardPiece,
-    FindDeadLetters,
-    HolderSearch,
-    LookedUpPiece,
-    LookUpPiece,
-    MessagePlace,
-    PeekedPiece,
-    PeekPiece,
-    RedrivenPiece,
-    RedrivePiece,
-    Spotted,
-    Trace,
-    Traced,
-    WhyPiece,
-)
 from popmq_server.contract.commands.pulling import (
-    Attend,
     CloneOffsets,
     OffsetsOfQueue,
     Pull,
     Pulled,
     QueryOffsets,
-    Reset,
     ResetOffsets,
     SendBack,
     SentBack,
     SetConsumeMode,
-    Sweep,
     UpdateOffsets,
 )
-from popmq_server.contract.commands.queries import Query
-from popmq_server.contract.commands.sessions import ReleaseSession, RenewSession
-from popmq_server.contract.commands.staging import (
-    BatchCommitted,
-    CommitBatch,
-    DropStages,
-    Stage,
-    StageName,
+from popmq_server.contract.commands.sessions import (
+    Assignment,
+    AssignmentOf,
+    Clients,
+    Heartbeat,
+    LockQueues,
+    ReleaseSession,
+    RenewSession,
+    UnlockQueues,
 )
-from popmq_server.contract.commands.store import SetMaxSize
+from popmq_server.contract.commands.staging import BatchCommitted, CommitBatch, DropStages, Stage, StageName
+from popmq_server.contract.commands.store import Piece, SetMaxSize
 from popmq_server.contract.commands.timing import (
     Check,
-    CountChecks,
+    CreatedSchedule,
     CreateSchedule,
     DeleteSchedule,
     End,
     Ended,
     EndTransaction,
-    Listen,
     PauseSchedule,
     Recall,
     RunSchedule,
+    TopicsOf,
+)
+from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND
+
+#: What an engine may be asked to do: it has a handler for each of them, or lacks the capability.
+EveryOperation = (
+    Ack
+    | AckUpTo
+    | AssignmentOf
+    | AttachOwner
+    | Available
+    | queries.Browse
+    | ChangeInvisibleTime
+    | Clients
+    | CloneOffsets
+    | CommitBatch
+    | CreateGroup
+    | CreateSchedule
+    | CreateTopic
+    | DeadLetterReasons
+    | queries.Delayed
+    | DeleteGroup
+    | DeleteSchedule
+    | DeleteTopic
+    | Discard
+    | DropStages
+    | EndLease
+    | EndTransaction
+    | queries.GroupSettings
+    | queries.Groups
+    | Heartbeat
+    | queries.HeldBy
+    | queries.Leases
+    | LockQueues
+    | LookUp
+    | queries.MessageGroups
+    | queries.Owners
+    | PauseSchedule
+    | Peek
+    | Pop
+    | Pull
+    | PurgeTopic
+    | QueryOffsets
+    | Recall
+    | Redrive
+    | ReleaseOwner
+    | ReleaseSession
+    | RenewOwner
+    | RenewSession
+    | ResetOffsets
+    | ResumeMessageGroup
+    | RunSchedule
+    | queries.Schedules
+    | Search
+    | Send
+    | SendBack
+    | queries.SessionHandle
+    | SetConsumeMode
+    | SetFilter
+    | SetMaxSize
+    | Stage
+    | queries.StoreSize
+    | queries.Subscriptions
+    | SyncLite
+    | queries.Topics
+    | TopicsOf
+    | queries.Transactions
+    | UnlockQueues
+    | UpdateGroup
+    | UpdateOffsets
+    | UpdateTopic
+    | Why
 )
 
 __all__ = [
-    "LANES",
     "LANE_ACK",
     "LANE_POP",
     "LANE_SEND",
     "Ack",
     "AckUpTo",
     "Acked",
+    "AckedUpTo",
+    "Assignment",
+    "AssignmentOf",
     "AttachOwner",
-    "Attend",
+    "Attached",
     "Available",
     "BatchCommitted",
     "Change",
     "ChangeInvisibleTime",
+    "Changed",
     "Check",
+    "Clients",
     "CloneOffsets",
     "CommitBatch",
-    "CountChecks",
     "CreateGroup",
     "CreateSchedule",
     "CreateTopic",
+    "CreatedGroup",
+    "CreatedSchedule",
+    "CreatedTopic",
+    "DeadLetterReasons",
     "DeleteGroup",
     "DeleteSchedule",
     "DeleteTopic",
-    "DiscardPiece",
+    "Discard",
     "DropStages",
     "End",
     "EndLease",
     "EndTransaction",
     "Ended",
+    "Event",
+    "EveryOperation",
     "Failure",
-    "FindDeadLetters",
-    "HolderSearch",
-    "Listen",
+    "GroupLife",
+    "Heartbeat",
     "LiteSynced",
+    "LockQueues",
     "LookUp",
-    "LookUpPiece",
     "LookedUp",
-    "LookedUpPiece",
-    "MessagePlace",
+    "MessageLife",
     "NewMessage",
     "OffsetsOfQueue",
+    "OwnerRenewed",
     "PauseSchedule",
     "Peek",
-    "PeekPiece",
-    "PeekedPiece",
+    "Piece",
     "Place",
     "Pop",
     "PopToken",
@@ -174,20 +241,19 @@ __all__ = [
     "Pull",
     "Pulled",
     "PurgeTopic",
-    "Query",
     "QueryOffsets",
     "ReadRow",
+    "Ready",
+    "ReasonNumbers",
+    "ReasonsFound",
     "Recall",
     "Redrive",
-    "RedrivePiece",
     "Redriven",
-    "RedrivenPiece",
     "ReleaseOwner",
     "ReleaseSession",
     "RenewOwner",
     "RenewSession",
     "Renewed",
-    "Reset",
     "ResetOffsets",
     "ResumeMessageGroup",
     "RunSchedule",
@@ -200,25 +266,15 @@ __all__ = [
     "SetConsumeMode",
     "SetFilter",
     "SetMaxSize",
-    "Spotted",
     "Stage",
     "StageName",
-    "Sweep",
     "SyncLite",
-    "Trace",
-    "Traced",
+    "TopicsOf",
+    "UnlockQueues",
     "UpdateGroup",
     "UpdateOffsets",
     "UpdateTopic",
     "Why",
-    "WhyPiece",
     "bytes_of",
-    "needs_room",
+    "queries",
 ]
-
-
-def needs_room(command: Any) -> bool:
-    """Whether a command is refused as a whole if the store has no room. A rollback frees room."""
-    if isinstance(command, EndTransaction):
-        return any(isinstance(end, End) and end.commit for end in command.ends)
-    return type(command) in NEED_ROOM

@@ -2,13 +2,28 @@
 
 from typing import Any, NamedTuple
 
-from popmq_server.contract.commands.lanes import LANE_ACK, command
-from popmq_server.values.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS
+from popmq_server.contract.capabilities import PURGE
+from popmq_server.contract.operations import LANE_ACK, Command, Listed
+from popmq_server.contract.rights import ADMIN, Needs
+from popmq_server.values.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group, Topic
 
 
-@command(LANE_ACK, needs_room=True)
-class CreateTopic(NamedTuple):
-    """→ (Topic, whether it existed). Fields are those of records.Topic; retention: `by_age`, `keep_ms`, `bytes_max`."""
+class CreatedTopic(NamedTuple):
+    """`existed`: the topic was there before, with these settings."""
+
+    topic: Topic
+    existed: bool
+
+
+class CreatedGroup(NamedTuple):
+    """`existed`: the group was there before, with these settings."""
+
+    group: Group
+    existed: bool
+
+
+class CreateTopic(Command[CreatedTopic], Listed["CreateTopic"], lane=LANE_ACK, needs_room=True):
+    """Creates a topic. Fields are those of records.Topic; retention: `by_age`, `keep_ms`, `bytes_max`."""
 
     name: str
     queues: int
@@ -25,10 +40,12 @@ class CreateTopic(NamedTuple):
     lite_ttl_ms: int = 0
     permission: str = "READ_WRITE"
 
+    def needs(self) -> Needs:
+        return ADMIN
 
-@command(LANE_ACK)
-class UpdateTopic(NamedTuple):
-    """→ Topic. `queues` 0 and `retention` None: unchanged; `retention` is (by age, keep ms).
+
+class UpdateTopic(Command[Topic], Listed["UpdateTopic"], lane=LANE_ACK):
+    """Changes settings. `queues` 0 and `retention` None: unchanged; `retention` is (by age, keep ms).
 
     `changes`: new values of other fields of records.Topic that may change. `type`: the type that the topic must have,
     "" = any: it cannot change.
@@ -40,17 +57,21 @@ class UpdateTopic(NamedTuple):
     changes: tuple[tuple[str, int | str], ...] = ()
     type: str = ""
 
+    def needs(self) -> Needs:
+        return ADMIN
 
-@command(LANE_ACK)
-class DeleteTopic(NamedTuple):
-    """→ None."""
+
+class DeleteTopic(Command[None], Listed["DeleteTopic"], lane=LANE_ACK):
+    """Deletes a topic with its messages."""
 
     name: str
 
+    def needs(self) -> Needs:
+        return ADMIN
 
-@command(LANE_ACK, needs_room=True)
-class CreateGroup(NamedTuple):
-    """→ (Group, whether it existed).
+
+class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, needs_room=True):
+    """Creates a group.
 
     `delays_ms`: backoff before attempt 2, 3, …, the last repeats. `share_number`: 0 = all members read every queue.
     `start_from`: EARLIEST, LATEST or TIMESTAMP (`start_ms`): where the group begins in a topic that it names first.
@@ -76,28 +97,37 @@ class CreateGroup(NamedTuple):
     consume_enable: bool = True
     subscription_expiry_ms: int = SUBSCRIPTION_EXPIRY_MS
 
-
-@command(LANE_ACK)
-class UpdateGroup(NamedTuple):
-    """→ Group. `changes` are fields of records.Group."""
-
-    name: str
-    changes: dict[str, Any]
+    def needs(self) -> Needs:
+        return ADMIN
 
 
-@command(LANE_ACK)
-class DeleteGroup(NamedTuple):
-    """→ None."""
+class UpdateGroup(Command[Group], Listed["UpdateGroup"], lane=LANE_ACK):
+    """Changes settings; `changes` are fields of records.Group."""
 
     name: str
+    changes: dict[str, Any]  # values of several types
+
+    def needs(self) -> Needs:
+        return ADMIN
 
 
-@command(LANE_ACK)
-class PurgeTopic(NamedTuple):
-    """→ (the number of dropped messages: those readable by position, the delayed and the half ones, `after`).
+class DeleteGroup(Command[None], Listed["DeleteGroup"], lane=LANE_ACK):
+    """Deletes a group with its dead letters."""
+
+    name: str
+
+    def needs(self) -> Needs:
+        return ADMIN
+
+
+class PurgeTopic(Command[int], Listed["PurgeTopic"], lane=LANE_ACK, capability=PURGE):
+    """Drops all messages of a topic → their number: those readable by position, the delayed and the half ones.
 
     `after`: that of the last answer: the groups of the topic are moved in pieces, until it is 0.
     """
 
     name: str
     after: int = 0
+
+    def needs(self) -> Needs:
+        return ADMIN

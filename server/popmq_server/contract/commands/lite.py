@@ -2,12 +2,23 @@
 
 from typing import NamedTuple
 
-from popmq_server.contract.commands.lanes import LANE_POP, command
+from popmq_server.contract.capabilities import LITE
+from popmq_server.contract.operations import LANE_POP, Command, Listed
+from popmq_server.contract.rights import Needs, receives
 
 
-@command(LANE_POP, entries="names")
-class SyncLite(NamedTuple):
-    """→ LiteSynced. Sets the lite topics of `topic` that a client of `group` reads for the next 75 s or so.
+class LiteSynced(NamedTuple):
+    """The client's number of names; (client, lite topic) pairs of clients that have lost, or do not get, that name.
+
+    Only in groups with exclusive lite topics: the latest subscriber has the name, the others are to be notified.
+    """
+
+    names: int
+    evicted: tuple[tuple[str, str], ...] = ()
+
+
+class SyncLite(Command[LiteSynced], Listed["SyncLite"], lane=LANE_POP, entries="names", capability=LITE):
+    """Sets the lite topics of `topic` that a client of `group` reads for the next 75 s or so.
 
     `action`: ADD, REMOVE, REPLACE (all), DROP (the client has left). `start`: where the group begins in the added ones,
     (LAST, MIN, MAX, OFFSET, TAIL or TIMESTAMP, number); None or LAST: where it is, or at its own start.
@@ -20,12 +31,5 @@ class SyncLite(NamedTuple):
     names: tuple[str, ...] = ()
     start: tuple[str, int] | None = None
 
-
-class LiteSynced(NamedTuple):
-    """The client's number of names; (client, lite topic) pairs of clients that have lost, or do not get, that name.
-
-    Only in groups with exclusive lite topics: the latest subscriber has the name, the others are to be notified.
-    """
-
-    names: int
-    evicted: tuple[tuple[str, str], ...] = ()
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group)

@@ -1,14 +1,12 @@
 """Commands on messages, on their leases, and on the message groups of FIFO topics (message_groups.py)."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, Self, cast
 
-from popmq_server.contract.commands.lanes import (
-    LANE_ACK,
-    LANE_POP,
-    LANE_SEND,
-    command,
-)
+from popmq_server.contract.capabilities import END_LEASE, LITE, MESSAGE_GROUPS, OWNERS, Capability
+from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND, Command, Listed
+from popmq_server.contract.rights import ADMIN, Caller, Needs, receives, receives_from, sends
 from popmq_server.errors import Refused
 from popmq_server.values.handles import Handle
 from popmq_server.values.message import Extra
@@ -34,30 +32,6 @@ class NewMessage(NamedTuple):
 Entries = tuple[NewMessage | Refused, ...] | tuple[Outgoing | Refused, ...]
 
 
-@command(LANE_SEND, needs_room=True, entries="entries")
-class Send(NamedTuple):
-    """→ Sent. Stores the valid messages of a request.
-
-    `producer_id`, `request_number`: both or neither; a repeated number gets its first answer for 10 minutes.
-    `bytes`: the size of all messages, counted against what may wait for the writer. `types`: the topic types that the
-    messages are for, if only such a topic may take them.
-    """
-
-    topic: str
-    entries: Entries
-    producer_id: str = ""
-    request_number: int = 0
-    bytes: int = 0
-    types: frozenset[str] = frozenset()
-
-    @property
-    def valid(self) -> tuple[Any, ...]:
-        """The entries without the refused ones; where there are none, without a look at each."""
-        if {*map(type, self.entries)} <= {NewMessage, Outgoing}:
-            return self.entries
-        return tuple(entry for entry in self.entries if not isinstance(entry, Refused))
-
-
 class Place(NamedTuple):
     """Where one message is: in a queue, or, with a recall handle or a transaction id, not in one yet.
 
@@ -81,6 +55,32 @@ class Sent(NamedTuple):
     first: int
     duplicate: bool
     places: tuple[Place | Refused, ...] | None = None
+
+
+class Send(Command[Sent], Listed["Send"], lane=LANE_SEND, needs_room=True, entries="entries"):
+    """Stores the valid messages of a request.
+
+    `producer_id`, `request_number`: both or neither; a repeated number gets its first answer for 10 minutes.
+    `bytes`: the size of all messages, counted against what may wait for the writer. `types`: the topic types that the
+    messages are for, if only such a topic may take them.
+    """
+
+    topic: str
+    entries: Entries
+    producer_id: str = ""
+    request_number: int = 0
+    bytes: int = 0
+    types: frozenset[str] = frozenset()
+
+    @property
+    def valid(self) -> tuple[NewMessage, ...]:
+        """The entries without the refused ones; where there are none, without a look at each."""
+        if {*map(type, self.entries)} <= {NewMessage, Outgoing}:
+            return cast(tuple[NewMessage, ...], self.entries)
+        return cast(tuple[NewMessage, ...], tuple(entry for entry in self.entries if not isinstance(entry, Refused)))
+
+    def needs(self) -> Needs:
+        return sends(self.topic)
 
 
 class Position(NamedTuple):
@@ -112,9 +112,40 @@ class PopToken(NamedTuple):
     reach: Reach = EVERYWHERE
 
 
-@command(LANE_POP, needs_room=True, entries="lite")
-class Pop(NamedTuple):
-    """→ Popped. Leases deliverable messages.
+#: (message bytes, stored ms, queue, offset, attempt): plain tuples, since a Pop or Pull makes thousands of them.
+ReadRow = tuple[bytes, int, int, int, int]
+#: The same, and the handle that names this delivery in acks and changes: text of ASCII characters.
+PoppedRow = tuple[bytes, int, int, int, int, bytes]
+
+
+def bytes_of(rows: Sequence[tuple[bytes, *tuple[object, ...]]]) -> int:
+    """Message bytes of rows, whose first field has them."""
+    return sum(map(len, [row[0] for row in rows]))
+
+
+class Popped(NamedTuple):
+    """What a Pop leased; empty `rows` lease nothing.
+
+    `rest`: messages left in the visited queues. `replay`: the answer to a known attempt id or token. `sealed`: with a
+    token (messages sealed at first, end, stolen, lost). `type`: the topic's.
+    """
+
+    rows: list[PoppedRow]
+    popped_ms: int
+    due_ms: int
+    rest: int
+    replay: bool = False
+    sealed: tuple[int, bool, int, int] | None = None
+    type: str = "NORMAL"
+
+    @property
+    def handles(self) -> list[bytes]:
+        """The handles of all rows, in their order."""
+        return [handle for _, _, _, _, _, handle in self.rows]
+
+
+class Pop(Command[Popped], Listed["Pop"], lane=LANE_POP, needs_room=True, entries="lite"):
+    """Leases deliverable messages.
 
     `filter_wins`: the filter replaces the group's instead of being refused. `session`: the lease lasts as long as
     `client_id` is alive, see session_lease.py. `release_if_gone`: a caller that left loses the lease, even with an
@@ -148,32 +179,15 @@ class Pop(NamedTuple):
         """The text of its filter, for what may wait for the writer."""
         return 0 if self.filter is None else len(self.filter[1])
 
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group)
 
-#: (message bytes, stored ms, queue, offset, attempt): plain tuples, since a Pop or Pull makes thousands of them.
-ReadRow = tuple[bytes, int, int, int, int]
-#: The same, and the handle that names this delivery in acks and changes: text of ASCII characters.
-PoppedRow = tuple[bytes, int, int, int, int, bytes]
+    def needed(self) -> Capability | None:
+        return OWNERS if self.token is not None else LITE if self.lite is not None else None
 
-
-def bytes_of(rows: Sequence[tuple[Any, ...]]) -> int:
-    """Message bytes of rows, whose first field has them."""
-    return sum(map(len, [row[0] for row in rows]))
-
-
-class Popped(NamedTuple):
-    """What a Pop leased; empty `rows` lease nothing.
-
-    `rest`: messages left in the visited queues. `replay`: the answer to a known attempt id or token. `sealed`: with a
-    token (messages sealed at first, end, stolen, lost). `type`: the topic's.
-    """
-
-    rows: list[PoppedRow]
-    popped_ms: int
-    due_ms: int
-    rest: int
-    replay: bool = False
-    sealed: tuple[int, bool, int, int] | None = None
-    type: str = "NORMAL"
+    def narrowed(self, caller: Caller) -> Self:
+        """One with a token is of an owner."""
+        return self if self.token is None else replace(self, token=self.token._replace(reach=caller.reach))
 
 
 class Acked(NamedTuple):
@@ -183,15 +197,17 @@ class Acked(NamedTuple):
     topics: dict[str, int]
 
 
-@command(LANE_ACK, entries="handles")
-class Ack(NamedTuple):
-    """→ Acked. Finishes deliveries of `group`.
+class Ack(Command[Acked], Listed["Ack"], lane=LANE_ACK, entries="handles"):
+    """Finishes deliveries of `group`.
 
     `handles`: as Popped has them; the embedded engine's own commands have Handles.
     """
 
     group: str
     handles: tuple[str, ...] | tuple[Handle | Refused, ...]
+
+    def needs(self) -> Needs:
+        return receives_from(self.group)
 
 
 class Change(NamedTuple):
@@ -209,6 +225,13 @@ class Change(NamedTuple):
     reason: str = ""
 
 
+class Changed(NamedTuple):
+    """`visible_ms`: when the message is delivered to others, or the end of the lease; 0 if it is a dead letter."""
+
+    visible_ms: int
+    dead_lettered: bool
+
+
 class Renewed(NamedTuple):
     """The answer to an extension after which the delivery has another handle. The embedded engine's stay the same."""
 
@@ -217,18 +240,27 @@ class Renewed(NamedTuple):
     handle: str
 
 
-@command(LANE_ACK)
-class EndLease(NamedTuple):
-    """→ the number of messages that were not done. `lease_id`: of LeaseNumbers. `reach`: as in commands on owners."""
+class EndLease(Command[int], Listed["EndLease"], lane=LANE_ACK, capability=END_LEASE):
+    """Ends a lease early → the number of its messages that were not done.
+
+    `lease_id`: of LeaseNumbers. `reach`: as in commands on owners.
+    """
 
     group: str
     lease_id: str
     reach: Reach = EVERYWHERE
 
+    def needs(self) -> Needs:
+        return receives_from(self.group, or_admin=True)
 
-@command(LANE_ACK, entries="changes")
-class ChangeInvisibleTime(NamedTuple):
-    """→ list of (visible ms, dead lettered), Renewed or Refused, one for each change, in order."""
+    def narrowed(self, caller: Caller) -> Self:
+        return replace(self, reach=caller.reach_or_admin())
+
+
+class ChangeInvisibleTime(
+    Command[Sequence[Changed | Renewed | Refused]], Listed["ChangeInvisibleTime"], lane=LANE_ACK, entries="changes"
+):
+    """Extends, releases or rejects deliveries of `group`; the answer has one for each change, in order."""
 
     group: str
     changes: tuple[Change | Refused, ...]
@@ -238,10 +270,12 @@ class ChangeInvisibleTime(NamedTuple):
         """The reasons of all changes, for what may wait for the writer."""
         return sum(len(each.reason) for each in self.changes if isinstance(each, Change))
 
+    def needs(self) -> Needs:
+        return receives_from(self.group)
 
-@command(LANE_ACK)
-class ResumeMessageGroup(NamedTuple):
-    """→ None; of one piece, whether stopped messages are left.
+
+class ResumeMessageGroup(Command[None], Listed["ResumeMessageGroup"], lane=LANE_ACK, capability=MESSAGE_GROUPS):
+    """Goes on with a message group that is stopped.
 
     `dead_letter`: the stopped head goes to the dead letter topic; otherwise it is delivered again, attempts from 0.
     """
@@ -250,3 +284,6 @@ class ResumeMessageGroup(NamedTuple):
     group: str
     message_group: str
     dead_letter: bool = False
+
+    def needs(self) -> Needs:
+        return ADMIN

@@ -4,7 +4,7 @@ They belong to the seam (contract/engine.py): every engine answers with them, wh
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from popmq_server.values.records import Schedule, Topic
 
@@ -17,6 +17,13 @@ class Rows(list[R]):
     def __init__(self, rows: Iterable[R] = (), after: str = "") -> None:
         super().__init__(rows)
         self.after = after
+
+
+class CountedRows(NamedTuple, Generic[R]):
+    """Rows, and the number of all of them; 0 after the first page."""
+
+    rows: Rows[R]
+    total: int
 
 
 class GroupNumbers(NamedTuple):
@@ -87,6 +94,14 @@ class LeaseNumbers(NamedTuple):
     members: int
     undone: int
     kind: str
+
+
+class LeasePage(NamedTuple):
+    """A page of a list of leases. `total`: of all pages, 0 after the first one. `after`: of the next, "" = no more."""
+
+    rows: list[LeaseNumbers]
+    total: int
+    after: str
 
 
 class OwnerNumbers(NamedTuple):
@@ -173,14 +188,6 @@ class ScheduleNumbers(NamedTuple):
     ahead_ms: int | None
 
 
-class StoreUse(NamedTuple):
-    """Used pages of the data file, and records in quarantine."""
-
-    pages: int
-    quarantined: int
-    schedules: ScheduleNumbers
-
-
 class Consumer(NamedTuple):
     """A client with a session. `in_flight`: messages leased to it in this group."""
 
@@ -197,6 +204,13 @@ class StreamNumbers(NamedTuple):
     client_id: str
     topics: tuple[str, ...]
     since_ms: int
+
+
+class ClientNumbers(NamedTuple):
+    """The clients of a group, or all."""
+
+    consumers: list[Consumer]
+    streams: list[StreamNumbers]
 
 
 class StoreNumbers(NamedTuple):

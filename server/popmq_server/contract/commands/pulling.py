@@ -4,16 +4,41 @@
 of queue 0.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from popmq_server.contract.commands.lanes import LANE_ACK, LANE_POP, command
-from popmq_server.contract.commands.messages import ReadRow
+from popmq_server.contract.capabilities import PULL, RESET_OFFSETS
+from popmq_server.contract.commands.messages import Changed, ReadRow
+from popmq_server.contract.operations import LANE_ACK, LANE_POP, Command, Listed
+from popmq_server.contract.rights import ADMIN, Needs, receives
 from popmq_server.errors import Refused
+from popmq_server.values.records import Subscription
 
 
-@command(LANE_POP)
-class Pull(NamedTuple):
-    """→ Pulled. Reads one queue from `offset` on; no lease.
+class Pulled(NamedTuple):
+    """What a Pull found: `status` is a name of popmq.v1.PullStatus.
+
+    `rows`: ReadRow each. `next_offset`: after everything examined. `more`: the queue has messages after it.
+    `acked`: messages that `commit_offset` moved past. `left`: entries of a retry topic are left below it: finish them
+    with UpdateOffsets. `topic_created_ms`: of the topic that the offsets are of.
+    `full`: the read ended at the number of messages or bytes that was asked for. `bytes`: of the records that it read.
+    """
+
+    status: str
+    rows: list[ReadRow]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    more: bool = False
+    acked: int = 0
+    left: bool = False
+    topic_created_ms: int = 0
+    full: bool = False
+    bytes: int = 0
+
+
+class Pull(Command[Pulled], Listed["Pull"], lane=LANE_POP, capability=PULL):
+    """Reads one queue from `offset` on; no lease.
 
     `group` "": a reader without a group. `filter`: (kind, text), None = the group's own. `commit_offset`: committed in
     the queue before the read. `filter_wins`: the filter replaces the group's instead of being refused. `end_offset`:
@@ -42,32 +67,12 @@ class Pull(NamedTuple):
         """The text of its filter, for what may wait for the writer."""
         return 0 if self.filter is None else len(self.filter[1])
 
-
-class Pulled(NamedTuple):
-    """What a Pull found: `status` is a name of popmq.v1.PullStatus.
-
-    `rows`: ReadRow each. `next_offset`: after everything examined. `more`: the queue has messages after it.
-    `acked`: messages that `commit_offset` moved past. `left`: entries of a retry topic are left below it: finish them
-    with UpdateOffsets. `topic_created_ms`: of the topic that the offsets are of.
-    `full`: the read ended at the number of messages or bytes that was asked for. `bytes`: of the records that it read.
-    """
-
-    status: str
-    rows: list[ReadRow]
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    more: bool = False
-    acked: int = 0
-    left: bool = False
-    topic_created_ms: int = 0
-    full: bool = False
-    bytes: int = 0
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group)
 
 
-@command(LANE_ACK, entries="offsets")
-class UpdateOffsets(NamedTuple):
-    """→ the number of messages moved past; of one piece, (number, whether some are left). Moves committed offsets.
+class UpdateOffsets(Command[int], Listed["UpdateOffsets"], lane=LANE_ACK, entries="offsets", capability=PULL):
+    """Moves committed offsets.
 
     `topic_created_ms`: as in Pull.
     """
@@ -77,18 +82,8 @@ class UpdateOffsets(NamedTuple):
     offsets: dict[int, int]
     topic_created_ms: int = 0
 
-
-@command(LANE_POP)
-class QueryOffsets(NamedTuple):
-    """→ Rows of OffsetsOfQueue. `group` "": no committed offsets. `since_ms` None: no search by time.
-
-    `after`: that of the last answer: `least_committed` covers some groups in each, until it is "".
-    """
-
-    topic: str
-    group: str = ""
-    since_ms: int | None = None
-    after: str = ""
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group)
 
 
 class OffsetsOfQueue(NamedTuple):
@@ -109,35 +104,48 @@ class OffsetsOfQueue(NamedTuple):
     topic_created_ms: int = 0
 
 
-@command(LANE_POP, entries="offsets")
-class ResetOffsets(NamedTuple):
-    """→ Reset. `to`: (name of a StartFrom, ms), for all queues; or `offsets` of some queues."""
+class QueryOffsets(Command[list[OffsetsOfQueue]], Listed["QueryOffsets"], lane=LANE_POP, capability=PULL):
+    """`group` "": no committed offsets. `since_ms` None: no search by time.
+
+    `after`: that of the last answer: `least_committed` covers some groups in each, until it is "".
+    """
+
+    topic: str
+    group: str = ""
+    since_ms: int | None = None
+    after: str = ""
+
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group, or_admin=True)
+
+
+class ResetOffsets(
+    Command[dict[int, int]], Listed["ResetOffsets"], lane=LANE_POP, entries="offsets", capability=RESET_OFFSETS
+):
+    """`to`: (name of a StartFrom, ms), for all queues; or `offsets` of some queues."""
 
     topic: str
     group: str
     to: tuple[str, int] | None = None
     offsets: dict[int, int] | None = None
 
+    def needs(self) -> Needs:
+        return ADMIN
 
-@command(LANE_POP)
-class CloneOffsets(NamedTuple):
-    """→ Reset. Copies the offsets of `from_group` to `group`."""
+
+class CloneOffsets(Command[dict[int, int]], Listed["CloneOffsets"], lane=LANE_POP, capability=RESET_OFFSETS):
+    """Copies the offsets of `from_group` to `group`."""
 
     topic: str
     from_group: str
     group: str
 
-
-class Reset(NamedTuple):
-    """The group's next offset of each queue. `left`: some of what it held is not removed yet: continue with Sweep."""
-
-    offsets: dict[int, int]
-    left: bool
+    def needs(self) -> Needs:
+        return ADMIN
 
 
-@command(LANE_POP)
-class SetConsumeMode(NamedTuple):
-    """→ (Subscription, whether some messages are still to be moved: continue with Sweep). `mode`: POP or PULL.
+class SetConsumeMode(Command[Subscription], Listed["SetConsumeMode"], lane=LANE_POP, capability=PULL):
+    """`mode`: POP or PULL.
 
     `start`: (name of a StartFrom, ms) of a group that is new in the topic; refused for any other.
     """
@@ -148,21 +156,8 @@ class SetConsumeMode(NamedTuple):
     share_number: int = 0
     start: tuple[str, int] | None = None
 
-
-@command(LANE_ACK, entries="topics")
-class Attend(NamedTuple):
-    """→ None. Live members of the group may read these topics: their subscriptions are in use."""
-
-    group: str
-    topics: tuple[str, ...]
-
-
-@command(LANE_ACK)
-class Sweep(NamedTuple):
-    """→ whether something is left. Runs one piece of the work that a reset or a switch of the consume mode left."""
-
-    topic: str
-    group: str
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group, or_admin=True)
 
 
 class SentBack(NamedTuple):
@@ -182,8 +177,9 @@ class SentBack(NamedTuple):
     max_attempts: int = 0
 
 
-@command(LANE_ACK, entries="messages")
-class SendBack(NamedTuple):
+class SendBack(
+    Command[Sequence[Changed | Refused]], Listed["SendBack"], lane=LANE_ACK, entries="messages", capability=PULL
+):
     """→ list of (visible ms, dead lettered) or Refused, one for each message, in order.
 
     `Later` for those that exceed the limit of dead letters of one commit: the broker repeats the command for them.
@@ -200,3 +196,6 @@ class SendBack(NamedTuple):
     def bytes(self) -> int:
         """The reasons of all messages, for what may wait for the writer."""
         return sum(len(each.reason) for each in self.messages if isinstance(each, SentBack))
+
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group)

@@ -9,61 +9,73 @@ A Listing may have any number of rows; `ask` answers with up to `rows_max` of th
 not delay them; each piece shows one consistent state (loop/in_pieces.py).
 """
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import KW_ONLY, replace
+from typing import Self
 
-from popmq_server.contract.commands.lanes import LANE_POP, LANES
+from popmq_server.contract.capabilities import (
+    BROWSE,
+    LIST_DELAYED,
+    LIST_LEASES,
+    LIST_TRANSACTIONS,
+    MESSAGE_GROUPS,
+    OWNERS,
+    SCHEDULES,
+)
 from popmq_server.contract.commands.numbers import (
+    CountedRows,
     DelayedMessage,
     GroupNumbers,
     HalfMessage,
-    LeaseNumbers,
+    LeasePage,
     MessageGroupNumbers,
     OwnerNumbers,
     Page,
     R,
     Rows,
     ScheduleRow,
-    StoreUse,
+    StoreNumbers,
     TopicNumbers,
 )
+from popmq_server.contract.operations import Listed, Query
+from popmq_server.contract.rights import (
+    ADMIN,
+    KNOWN,
+    Caller,
+    Needs,
+    covers,
+    describes,
+    looks,
+    named_group,
+    receives,
+    receives_from,
+    sent_to,
+)
 from popmq_server.values.reach import EVERYWHERE, Reach
-from popmq_server.values.records import Group, Subscription, Terms
-
-A = TypeVar("A")
+from popmq_server.values.records import Group, Subscription
 
 
-class Query(Generic[A]):
-    """A query whose answer is an A: type checkers derive the type of the answer from it."""
-
-    def __init_subclass__(cls) -> None:
-        LANES[cls] = LANE_POP
-
-
-@dataclass(frozen=True, kw_only=True)
 class Listing(Query[Rows[R]]):
     """A query for a list of any length."""
 
+    _: KW_ONLY
     after: str = ""
     rows_max: int = 0
 
 
-@dataclass(frozen=True)
-class Topics(Listing[TopicNumbers]):
+class Topics(Listing[TopicNumbers], Listed["Topics"]):
     """All topics, sorted by name, or one topic or retry topic."""
 
     name: str = ""
 
+    def needs(self) -> Needs:
+        return describes(self.name) if self.name else KNOWN
 
-@dataclass(frozen=True)
-class TopicNames(Query[dict[int, str]]):
-    """Id → name of those of these topics that exist: for the engine's own use."""
-
-    topic_ids: tuple[int, ...]
+    def shown(self, answer: Rows[TopicNumbers], caller: Caller) -> Rows[TopicNumbers]:
+        """The rows that it could have asked for by name."""
+        return Rows((row for row in answer if covers(caller, describes(row.topic.name))), answer.after)
 
 
-@dataclass(frozen=True)
-class Groups(Listing[GroupNumbers]):
+class Groups(Listing[GroupNumbers], Listed["Groups"]):
     """Every group in every topic that it has named, by topic, limited to the requested topic and group.
 
     With both names it is one row, of zeros until the group names the topic.
@@ -72,38 +84,51 @@ class Groups(Listing[GroupNumbers]):
     topic: str = ""
     group: str = ""
 
+    def needs(self) -> Needs:
+        return (
+            *(describes(self.topic) if self.topic else KNOWN),
+            *(receives(self.topic, self.group, or_admin=True) if self.group else ()),
+        )
 
-@dataclass(frozen=True)
-class GroupSettings(Listing[Group]):
+    def shown(self, answer: Rows[GroupNumbers], caller: Caller) -> Rows[GroupNumbers]:
+        """The rows that it could have asked for by name."""
+        return Rows(
+            (row for row in answer if covers(caller, receives(row.topic, row.group, or_admin=True))), answer.after
+        )
+
+
+class GroupSettings(Listing[Group], Listed["GroupSettings"]):
     """The settings of all groups, sorted by name, or of one."""
 
     name: str = ""
 
+    def needs(self) -> Needs:
+        return receives_from(self.name, or_admin=True) if self.name else KNOWN
 
-@dataclass(frozen=True)
-class Subscriptions(Listing[tuple[str, Subscription]]):
+    def shown(self, answer: Rows[Group], caller: Caller) -> Rows[Group]:
+        """The rows that it could have asked for by name."""
+        return Rows((row for row in answer if covers(caller, receives_from(row.name, or_admin=True))), answer.after)
+
+
+class Subscriptions(Listing[tuple[str, Subscription]], Listed["Subscriptions"]):
     """(topic name, subscription) of each topic that a group has named, sorted by name."""
 
     group: str = ""
 
-
-@dataclass(frozen=True)
-class TermsOf(Query[dict[str, Terms]]):
-    """The queue count, mode and share number of a group in each of these topics; missing topics are left out."""
-
-    group: str
-    topics: tuple[str, ...]
+    def needs(self) -> Needs:
+        return named_group(self.group)
 
 
-@dataclass(frozen=True)
-class HeldBy(Query[dict[tuple[str, str], int]]):
+class HeldBy(Query[dict[tuple[str, str], int]], Listed["HeldBy"], entries="clients"):
     """The number of messages leased to each of these (group, client), which must not be too many for one command."""
 
     clients: tuple[tuple[str, str], ...]
 
+    def needs(self) -> Needs:
+        return tuple(need for group, _ in self.clients for need in receives_from(group, or_admin=True))
 
-@dataclass(frozen=True)
-class SessionHandle(Query[str]):
+
+class SessionHandle(Query[str], Listed["SessionHandle"]):
     """The handle of the message with this id that the client holds under a session lease; "" if it holds none.
 
     A search through the leases of the client, for a client that knows a message only by its id.
@@ -113,12 +138,14 @@ class SessionHandle(Query[str]):
     group: str
     message_id: str
 
+    def needs(self) -> Needs:
+        return receives_from(self.group)  # of the caller's client: leases.holder
 
-@dataclass(frozen=True)
-class Leases(Query[tuple[list[LeaseNumbers], int, str]]):
+
+class Leases(Query[LeasePage], Listed["Leases"], capability=LIST_LEASES):
     """The list of leases, soonest deadline first: of those topics and groups that `reach` covers.
 
-    → (at most `leases_max` rows; the total number, 0 after the first page; `after` of the next page, "" = no more)
+    `leases_max`: rows of a page at most.
     """
 
     topic: str
@@ -127,9 +154,14 @@ class Leases(Query[tuple[list[LeaseNumbers], int, str]]):
     after: str = ""
     reach: Reach = EVERYWHERE
 
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group, or_admin=True) if self.topic or self.group else ADMIN
 
-@dataclass(frozen=True)
-class Owners(Listing[OwnerNumbers]):
+    def narrowed(self, caller: Caller) -> Self:
+        return replace(self, reach=caller.reach_or_admin())
+
+
+class Owners(Listing[OwnerNumbers], Listed["Owners"], capability=OWNERS):
     """The owners of one group or all, by group; in a group in no order that means anything. `reach`: of those owners
     only all of whose topics it covers.
     """
@@ -137,9 +169,14 @@ class Owners(Listing[OwnerNumbers]):
     group: str = ""
     reach: Reach = EVERYWHERE
 
+    def needs(self) -> Needs:
+        return named_group(self.group)
 
-@dataclass(frozen=True)
-class MessageGroups(Listing[MessageGroupNumbers]):
+    def narrowed(self, caller: Caller) -> Self:
+        return replace(self, reach=caller.reach_or_admin())
+
+
+class MessageGroups(Listing[MessageGroupNumbers], Listed["MessageGroups"], capability=MESSAGE_GROUPS):
     """Message groups of a group in a topic: stopped ones, then those with waiting messages, then those that are only
     leased. One with several leases may come twice. `rows_max` must be set.
     """
@@ -148,11 +185,13 @@ class MessageGroups(Listing[MessageGroupNumbers]):
     group: str = ""
     stopped_only: bool = False
 
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group, or_admin=True)
 
-@dataclass(frozen=True)
-class Delayed(Query[tuple[Rows[DelayedMessage], int]]):
-    """Delayed messages due before `until_ms` (0 = no bound), soonest first → (at most `count` rows; the total number, 0
-    after the first page). `previews`: with what they contain.
+
+class Delayed(Query[CountedRows[DelayedMessage]], Listed["Delayed"], capability=LIST_DELAYED):
+    """Delayed messages due before `until_ms` (0 = no bound), soonest first; at most `count` rows. `previews`: with
+    what they contain.
     """
 
     topic: str
@@ -161,27 +200,41 @@ class Delayed(Query[tuple[Rows[DelayedMessage], int]]):
     after: str = ""
     previews: bool = True
 
+    def needs(self) -> Needs:
+        return sent_to(self.topic)
 
-@dataclass(frozen=True)
-class Transactions(Query[tuple[Rows[HalfMessage], int]]):
-    """Open half messages, topic by topic, in each oldest first → (rows and the total number, as of Delayed)."""
+    def narrowed(self, caller: Caller) -> Self:
+        """Messages are shown to those who may read them."""
+        return replace(self, previews=covers(caller, looks(self.topic, "")))
+
+
+class Transactions(Query[CountedRows[HalfMessage]], Listed["Transactions"], capability=LIST_TRANSACTIONS):
+    """Open half messages, topic by topic, in each oldest first; fields as of Delayed."""
 
     topic: str
     count: int
     after: str = ""
     previews: bool = True
 
+    def needs(self) -> Needs:
+        return sent_to(self.topic)
 
-@dataclass(frozen=True)
-class Schedules(Listing[ScheduleRow]):
+    def narrowed(self, caller: Caller) -> Self:
+        """Messages are shown to those who may read them."""
+        return replace(self, previews=covers(caller, looks(self.topic, "")))
+
+
+class Schedules(Listing[ScheduleRow], Listed["Schedules"], capability=SCHEDULES):
     """All schedules, sorted by name, or one. `upcoming`: how many of their next occurrences are listed."""
 
     name: str = ""
     upcoming: int = 0
 
+    def needs(self) -> Needs:
+        return ADMIN
 
-@dataclass(frozen=True)
-class Browse(Query[Page]):
+
+class Browse(Query[Page], Listed["Browse"], capability=BROWSE):
     """Messages of a queue, or of a retry topic, from an offset on. Returns one message even over `bytes_max`.
 
     `rest_bytes`: as that of Pull.
@@ -194,7 +247,12 @@ class Browse(Query[Page]):
     bytes_max: int
     rest_bytes: int = 0
 
+    def needs(self) -> Needs:
+        return looks(self.topic, "")
 
-@dataclass(frozen=True)
-class Store(Query[StoreUse]):
-    """How much of the store is used."""
+
+class StoreSize(Query[StoreNumbers], Listed["StoreSize"]):
+    """The size of the store, and its free space."""
+
+    def needs(self) -> Needs:
+        return KNOWN

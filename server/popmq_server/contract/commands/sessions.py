@@ -4,10 +4,14 @@ Both run in pieces: the answer is (leases moved, where to continue). The caller 
 """
 
 from collections.abc import Mapping
+from dataclasses import field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from popmq_server.contract.commands.lanes import LANE_ACK, command
+from popmq_server.contract.capabilities import QUEUE_LOCKS
+from popmq_server.contract.commands.numbers import ClientNumbers
+from popmq_server.contract.operations import LANE_ACK, Command, Listed, Query
+from popmq_server.contract.rights import KNOWN, Needs, named_group, receives
 
 #: A session lease ends this long after the client was heard of last; then other clients get the message.
 SESSION_LEASE_MS = 60_000
@@ -21,8 +25,7 @@ LOCK_MS = 60_000
 EITHER: Mapping[str, str] = MappingProxyType({})
 
 
-@command(LANE_ACK)
-class RenewSession(NamedTuple):
+class RenewSession(Command[int], Listed["RenewSession"], lane=LANE_ACK):
     """→ the number of leases moved; of one piece, (the number, `after` of the next piece or 0).
 
     The client is alive: its leases last `lease_ms` from now. `cap_ms`: no lease lasts longer than this after
@@ -34,17 +37,23 @@ class RenewSession(NamedTuple):
     cap_ms: int
     after: int = 0
 
+    def needs(self) -> Needs:
+        return KNOWN
 
-@command(LANE_ACK)
-class ReleaseSession(NamedTuple):
-    """→ as RenewSession. The client has ended: its leases end now."""
+
+class ReleaseSession(Command[int], Listed["ReleaseSession"], lane=LANE_ACK):
+    """The client has ended: its leases end now."""
 
     client: str
     after: int = 0
 
+    def needs(self) -> Needs:
+        return KNOWN
 
-class Heartbeat(NamedTuple):
-    """Of a client that reads `topics` for a group. → the version of the group's assignments, 0 unless `versioned`.
+
+class Heartbeat(Command[int], Listed["Heartbeat"], lane=LANE_ACK):
+    """Renews or ends the session of a client that reads `topics` for a group → the version of the group's assignments,
+    0 unless `versioned`.
 
     `only`: the consume mode of each topic that the client reads in one mode alone. `goodbye`: the session ends.
     """
@@ -54,7 +63,10 @@ class Heartbeat(NamedTuple):
     topics: frozenset[str]
     goodbye: bool = False
     versioned: bool = True
-    only: Mapping[str, str] = EITHER
+    only: Mapping[str, str] = field(default_factory=lambda: EITHER)
+
+    def needs(self) -> Needs:
+        return tuple(need for topic in sorted(self.topics) or [""] for need in receives(topic, self.group))
 
 
 class Assignment(NamedTuple):
@@ -67,3 +79,55 @@ class Assignment(NamedTuple):
     all: bool
     queues: tuple[int, ...]
     mode: str = "POP"
+
+
+class AssignmentOf(Query[Assignment], Listed["AssignmentOf"]):
+    """The queues assigned to a client; `strategy` applies where its group pulls. `broadcast`: it reads all of them."""
+
+    topic: str
+    group: str
+    client: str
+    strategy: str = ""
+    broadcast: bool = False
+
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group)
+
+
+class LockQueues(Command[list[int]], Listed["LockQueues"], lane=LANE_ACK, entries="queues", capability=QUEUE_LOCKS):
+    """Locks or renews queues for a client → all that it holds now."""
+
+    topic: str
+    group: str
+    client: str
+    queues: tuple[int, ...]
+
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group)
+
+
+class UnlockQueues(Command[None], Listed["UnlockQueues"], lane=LANE_ACK, entries="queues", capability=QUEUE_LOCKS):
+    """Unlocks queues of a client; an empty `queues`: all of its own."""
+
+    topic: str
+    group: str
+    client: str
+    queues: tuple[int, ...]
+
+    def needs(self) -> Needs:
+        return receives(self.topic, self.group)
+
+
+class Clients(Query[ClientNumbers], Listed["Clients"]):
+    """Consumers with a session, and streams of producers, of one group or all.
+
+    At most `rows_max` (0 = all) of the consumers after `behind`, a (group, client), by name. Streams, which have no
+    group, come after the last of all consumers.
+    """
+
+    group: str
+    behind: tuple[str, str] = ("", "")
+    rows_max: int = 0
+
+    def needs(self) -> Needs:
+        return named_group(self.group)

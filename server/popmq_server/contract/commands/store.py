@@ -2,14 +2,18 @@
 
 from typing import NamedTuple
 
-from popmq_server.contract.commands.lanes import LANE_ACK, command
+from popmq_server.contract.capabilities import MAX_SIZE
+from popmq_server.contract.operations import LANE_ACK, Command, Listed
+from popmq_server.contract.rights import ADMIN, Needs
 
 
-@command(LANE_ACK)
-class SetMaxSize(NamedTuple):
-    """→ None. Sets a new limit of the data file, in bytes; runs between two transactions (core.py)."""
+class SetMaxSize(Command[None], Listed["SetMaxSize"], lane=LANE_ACK, capability=MAX_SIZE):
+    """Sets a new limit of the data file, in bytes; runs between two transactions (core.py)."""
 
     size: int
+
+    def needs(self) -> Needs:
+        return ADMIN
 
 
 class Piece(NamedTuple):

@@ -7,17 +7,22 @@ Recall handles and transaction ids are the texts that Send returned; the engine 
 
 from typing import NamedTuple
 
-from popmq_server.contract.commands.lanes import LANE_ACK, LANE_SEND, command
+from popmq_server.contract.capabilities import RECALL, SCHEDULES, TRANSACTIONS
 from popmq_server.contract.commands.messages import NewMessage, Place
+from popmq_server.contract.operations import LANE_ACK, LANE_SEND, Command, Listed, Query
+from popmq_server.contract.rights import ADMIN, Needs, sends
 from popmq_server.errors import Refused
+from popmq_server.values.records import Schedule
 
 
-@command(LANE_ACK)
-class Recall(NamedTuple):
-    """→ the message id. Removes a delayed message before it is due: it will never be delivered."""
+class Recall(Command[str], Listed["Recall"], lane=LANE_ACK, capability=RECALL):
+    """Removes a delayed message before it is due: it will never be delivered."""
 
     topic: str
     handle: str
+
+    def needs(self) -> Needs:
+        return sends(self.topic, or_admin=True)
 
 
 class End(NamedTuple):
@@ -34,11 +39,31 @@ class Ended(NamedTuple):
     place: Place
 
 
-@command(LANE_ACK, entries="ends")
-class EndTransaction(NamedTuple):
-    """→ list of Ended or Refused, one for each entry, in order; an invalid entry is replaced by its Refused."""
+class EndTransaction(
+    Command[list[Ended | Refused]], Listed["EndTransaction"], lane=LANE_ACK, entries="ends", capability=TRANSACTIONS
+):
+    """Commits or rolls back; the answer has one for each entry, in order. An invalid one is replaced by its Refused.
+
+    The caller also needs send on the topics of its transactions: authorization.py.
+    """
 
     ends: tuple[End | Refused, ...]
+
+    def needs(self) -> Needs:
+        return sends("", or_admin=True)
+
+    def takes_room(self) -> bool:
+        """A rollback frees room."""
+        return any(isinstance(end, End) and end.commit for end in self.ends)
+
+
+class TopicsOf(Query[frozenset[str]], Listed["TopicsOf"], entries="transactions", capability=TRANSACTIONS):
+    """The topics of these transactions, for a check of rights. Ids that the engine did not make have no topic."""
+
+    transactions: tuple[str, ...]
+
+    def needs(self) -> Needs:
+        return ADMIN
 
 
 class Check(NamedTuple):
@@ -53,27 +78,17 @@ class Check(NamedTuple):
     data: bytes
 
 
-@command(LANE_ACK, entries="checks")
-class CountChecks(NamedTuple):
-    """→ None. Counts checks that were written to a live stream, as (transaction, number of the check)."""
+class CreatedSchedule(NamedTuple):
+    """`existed`: the schedule was there before, with these settings."""
 
-    checks: tuple[tuple[str, int], ...]
-
-
-@command(LANE_ACK, entries="topics")
-class Listen(NamedTuple):
-    """→ None. `topics`: all topics for whose half messages a live producer can answer now.
-
-    `joining`: the topics that a new producer has named; Refused if one of them takes no half messages.
-    """
-
-    topics: frozenset[str]
-    joining: tuple[str, ...] = ()
+    schedule: Schedule
+    existed: bool
 
 
-@command(LANE_ACK, needs_room=True)
-class CreateSchedule(NamedTuple):
-    """→ (Schedule, whether it existed). Sends `message` to `topic` at each occurrence of `cron` in the zone.
+class CreateSchedule(
+    Command[CreatedSchedule], Listed["CreateSchedule"], lane=LANE_ACK, needs_room=True, capability=SCHEDULES
+):
+    """Sends `message` to `topic` at each occurrence of `cron` in the zone.
 
     `zone`: a name of the IANA database. `missed`: SKIP, ONCE or ALL, for occurrences that could not be sent in time.
     """
@@ -90,24 +105,33 @@ class CreateSchedule(NamedTuple):
         """Its message, for what may wait for the writer."""
         return len(self.message.data)
 
+    def needs(self) -> Needs:
+        return ADMIN
 
-@command(LANE_ACK)
-class DeleteSchedule(NamedTuple):
-    """→ None. Messages that it has sent stay."""
+
+class DeleteSchedule(Command[None], Listed["DeleteSchedule"], lane=LANE_ACK, capability=SCHEDULES):
+    """Messages that it has sent stay."""
 
     name: str
 
+    def needs(self) -> Needs:
+        return ADMIN
 
-@command(LANE_ACK)
-class PauseSchedule(NamedTuple):
-    """→ Schedule. Occurrences while it is paused are not missed: they are left out."""
+
+class PauseSchedule(Command[Schedule], Listed["PauseSchedule"], lane=LANE_ACK, capability=SCHEDULES):
+    """Occurrences while it is paused are not missed: they are left out."""
 
     name: str
     paused: bool
 
+    def needs(self) -> Needs:
+        return ADMIN
 
-@command(LANE_SEND, needs_room=True)
-class RunSchedule(NamedTuple):
-    """→ the message id. Sends the message now, beside its occurrences; also while it is paused."""
+
+class RunSchedule(Command[str], Listed["RunSchedule"], lane=LANE_SEND, needs_room=True, capability=SCHEDULES):
+    """Sends the message now, beside its occurrences; also while it is paused."""
 
     name: str
+
+    def needs(self) -> Needs:
+        return ADMIN

@@ -7,8 +7,8 @@ at a time. The answer of a call ends after PIECES_MAX pieces; the caller goes on
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
 
 from popmq_server.clock import pause, stopwatch
 from popmq_server.contract.commands import (
@@ -19,6 +19,7 @@ from popmq_server.contract.commands import (
     queries,
 )
 from popmq_server.contract.commands.inspection import DeadLetterReasons, ReasonNumbers, ReasonsFound
+from popmq_server.contract.engine import Commands
 from popmq_server.embedded.rules.inspect import dead_reasons, search
 from popmq_server.embedded.rules.inspect.search import END, Scope
 from popmq_server.embedded.store.lmdb import Transaction
@@ -44,11 +45,11 @@ REASONS_MAX = 1000
 
 
 class Aside:
-    """Long reads of one store. For one event loop. `ask` answers a query of the engine."""
+    """Long reads of one store. For one event loop. `engine` answers its queries."""
 
-    def __init__(self, store: Store, ask: Callable[[Any], Awaitable[Any]]) -> None:
+    def __init__(self, store: Store, engine: Commands) -> None:
         self._store = store
-        self._ask = ask
+        self._engine = engine
         self._calls = asyncio.Semaphore(CALLS_MAX)
         self._turn = asyncio.Lock()
 
@@ -69,9 +70,9 @@ class Aside:
         """The reasons of the dead letters of a stretch of offsets; it ends early when there are many of them."""
         name = dead_letter_topic(asked.group) if asked.group else GIVE_UP_TOPIC
         if asked.group:
-            await self._ask(queries.GroupSettings(name=asked.group))  # refuses a group that does not exist
+            await self._engine.ask(queries.GroupSettings(name=asked.group))  # refuses a group that does not exist
         try:
-            (numbers,) = await self._ask(queries.Topics(name=name))
+            (numbers,) = await self._engine.ask(queries.Topics(name=name))
         except Refused:
             raise topic_not_found(name, "group") from None  # the request names no topic
         _, least, stop = numbers.queues[0]
@@ -96,7 +97,7 @@ class Aside:
                 field="order",
                 action="leave order, search, from_ms and until_ms out",
             )
-        (numbers,) = await self._ask(queries.Topics(name=asked.topic))
+        (numbers,) = await self._engine.ask(queries.Topics(name=asked.topic))
         topic: Topic = numbers.topic
         times = asked.from_ms, asked.until_ms
         return Scope(topic.topic_id, topic.type == "LITE", asked.text.encode(), asked.newest, *times)

@@ -7,65 +7,69 @@ close   (the api has closed its port) → wake the parked → writer drains → 
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, NamedTuple, cast
 
 from popmq_server.clock import Clock
 from popmq_server.contract.commands import (
+    Assignment,
+    AssignmentOf,
     Available,
     Change,
     ChangeInvisibleTime,
     Check,
-    CountChecks,
-    DeleteGroup,
-    DeleteTopic,
-    Listen,
+    Clients,
+    EveryOperation,
+    Heartbeat,
+    LockQueues,
+    Piece,
     Pop,
     Popped,
     Pull,
     Pulled,
-    PurgeTopic,
+    Ready,
     Send,
-    SetConsumeMode,
-    SetFilter,
+    SendBack,
     Stage,
-    UpdateTopic,
+    TopicsOf,
+    UnlockQueues,
     queries,
 )
 from popmq_server.contract.commands.numbers import (
+    ClientNumbers,
     CommitNumbers,
-    Consumer,
     EngineInfo,
     EventNumbers,
     GroupNumbers,
     Rows,
     StoreNumbers,
-    StreamNumbers,
 )
-from popmq_server.contract.commands.queries import A, Query
-from popmq_server.contract.commands.sessions import Assignment, Heartbeat
-from popmq_server.contract.commands.store import Piece
+from popmq_server.contract.commands.queries import Listing
 from popmq_server.contract.engine import ProducerStream, RoomForAnswers
-from popmq_server.embedded.loop import in_pieces
+from popmq_server.contract.operations import A, Command, Handled, Operation, Query
+from popmq_server.embedded.loop import listings
+from popmq_server.embedded.loop.afterwards import AFTERWARDS
 from popmq_server.embedded.loop.backup_stream import backup
 from popmq_server.embedded.loop.consumers import Consumers
 from popmq_server.embedded.loop.hashes import with_hashes
-from popmq_server.embedded.loop.in_pieces import REPEATED, InPieces, any_later
+from popmq_server.embedded.loop.in_pieces import BY_PIECES, InPieces, any_later
+from popmq_server.embedded.loop.listings import BY_LISTINGS
 from popmq_server.embedded.loop.long_poll import Key, Waiters
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
 from popmq_server.embedded.loop.producers import CheckStream, Producers
+from popmq_server.embedded.operations import CountChecks, Listen, StoreState, TopicNames
 from popmq_server.embedded.rules.lite import lite_pop
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer.admitted import Admitted
 from popmq_server.embedded.writer.batch import READS, Committed, answer_bytes
-from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.core import BY_CORE, Core
+from popmq_server.embedded.writer.handlers import BY_WRITER
 from popmq_server.embedded.writer.writer import Writer
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options, Unnamed
 from popmq_server.values.handles import read_transaction
 from popmq_server.values.leased import Leased
-from popmq_server.values.message import dead_letter_topic
 
 log = logging.getLogger("popmq.broker")
 
@@ -76,9 +80,9 @@ LOOK_MS = 2_000
 class Ticket(NamedTuple):
     """The future of a command that was submitted to the writer, and the bytes that it counts for."""
 
-    future: "asyncio.Future[Any]"
+    future: "asyncio.Future[Any]"  # of the answer, which each command has of its own type
     bytes: int
-    command: Any
+    command: Operation[object]
 
 
 class EmbeddedEngine(InPieces):
@@ -109,23 +113,23 @@ class EmbeddedEngine(InPieces):
         self.watchers = Waiters(clock, wake_all=True)
         #: Pops of either kind that found messages while the topic's quota was used up; they wait until it permits one.
         self.quota_waiters: Waiters = Waiters(clock, wake_all=False)
-        self.pulls = ParkedPulls(clock, self.execute)
+        self.pulls = ParkedPulls(clock, self)
         self.consumers: Consumers = Consumers(clock, self)
         self.producers = Producers(self._tell_listened)
         self._listened: frozenset[str] | None = frozenset()
-        self._writer = Writer(self._core, clock, self._deliver, self._failed, self._loop.call_soon)
+        self._writer = Writer[Ticket](self._core, clock, self._deliver, self._failed, self._loop.call_soon)
         self._admitted = Admitted()
         self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._unsubscribe = clock.subscribe(self._clock_moved)
         self._writer.start()
 
-    def _deliver(self, tickets: list[Any], committed: Committed) -> None:
+    def _deliver(self, tickets: list[Ticket], committed: Committed) -> None:
         """Called on the writer thread; schedules one loop callback for the whole commit."""
         self.metrics.committed(_numbers_of(committed))
         self._loop.call_soon_threadsafe(self._answer, tickets, committed)
 
-    def _answer(self, tickets: list[Any], committed: Committed) -> None:
+    def _answer(self, tickets: list[Ticket], committed: Committed) -> None:
         """Resolves the futures of one commit batch, then wakes the waiters that have to look again."""
         self._admitted.leave(tickets)
         for ticket, result in zip(tickets, committed.results, strict=True):
@@ -158,57 +162,67 @@ class EmbeddedEngine(InPieces):
         for lot in (self.waiters, self.watchers, self.quota_waiters, self.pulls.waiters):
             self._loop.call_soon_threadsafe(lot.tick)
 
-    async def execute(self, command: Any) -> Any:
-        """Runs one command; the answer has been committed. Raises Refused.
+    def execute(self, command: Command[A]) -> Coroutine[object, object, A]:
+        """Runs one command; the answer has been committed. Raises Refused."""
+        kind = type(command)
+        return cast(Coroutine[object, object, A], _WHOLE[kind](self, command)) if kind in _WHOLE else self.run(command)
 
-        The admitted commands are bounded (admitted.py): callers get BUSY before the process runs out of memory. An
+    def ask(self, query: Query[A]) -> Coroutine[object, object, A]:
+        """Answers one query; the numbers of groups get those that only the event loop has."""
+        kind = type(query)
+        return cast(Coroutine[object, object, A], _WHOLE[kind](self, query)) if kind in _WHOLE else self.run(query)
+
+    async def run(self, operation: Operation[A]) -> A:
+        """Runs one command or query in one commit. Raises Refused.
+
+        The admitted ones are bounded (admitted.py): callers get BUSY before the process runs out of memory. An
         answer with messages needs room (contract/engine.py).
         """
-        room = self._room if isinstance(command, READS) else None
+        room = self._room if isinstance(operation, READS) else None
         if room is not None:
             room.check()
+        command: Operation[object] = operation
         size = self._admitted.admit(command)
         if isinstance(command, Send | Stage):
             command = with_hashes(command)
-        ticket = Ticket(self._loop.create_future(), size, command)
+        future: asyncio.Future[A] = self._loop.create_future()
+        ticket = Ticket(future, size, command)
         self._writer.submit(command, ticket)
         try:
-            result = await ticket.future
+            result = await future
         except asyncio.CancelledError:
             # If the answer came in the same turn of the loop, `_answer` still saw a caller and released nothing.
-            if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
-                self._unheard(command, ticket.future.result())
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._unheard(command, future.result())
             raise
         finally:
-            del ticket  # its future has the refusal, whose traceback has this frame
+            del ticket, future  # the future has the refusal, whose traceback has this frame
         if room is not None:
             try:
                 room.hold(answer_bytes(result))
             except Refused:
                 self._unheard(command, result)
                 raise
-        return await self.finished(command, result) if type(command) in REPEATED else result
+        return result
 
-    async def ask(self, query: Query[A]) -> A:
-        """Answers one query; the numbers of groups get those that only the event loop has."""
-        answer: A = await in_pieces.answered(self._groups if isinstance(query, queries.Groups) else self.execute, query)
-        return answer
+    async def groups(self, query: queries.Groups) -> Rows[GroupNumbers]:
+        """The list of groups, with parked calls and sessions."""
+        return await listings.joined_by(self._some_groups, query)
 
-    async def _groups(self, query: queries.Groups) -> Rows[GroupNumbers]:
-        """One piece of the list of groups, with parked calls and sessions."""
-        lots, sessions, rows = (self.waiters, self.watchers, self.quota_waiters), self.consumers.sessions, Rows[Any]()
-        found: Rows[GroupNumbers] = await self.execute(query)
+    async def _some_groups(self, query: Listing[GroupNumbers]) -> Rows[GroupNumbers]:
+        lots, sessions = (self.waiters, self.watchers, self.quota_waiters), self.consumers.sessions
+        found = await self.run(query)
+        rows = Rows[GroupNumbers](after=found.after)
         for row in found:
             parked = sum(lot.parked(row.group, row.topic) for lot in lots)
             rows.append(row._replace(parked=parked, sessions=sessions.count(row.group)))
-        rows.after = found.after
         return rows
 
-    async def run_piece(self, command: Any) -> Any:
+    async def run_piece(self, operation: Operation[A]) -> A:
         """The answer of one commit to the rest of a call that was admitted: not refused with BUSY."""
-        ticket = Ticket(self._loop.create_future(), self._admitted.enter(command), command)
-        self._writer.submit(command, ticket)
-        return await ticket.future
+        future: asyncio.Future[A] = self._loop.create_future()
+        self._writer.submit(operation, Ticket(future, self._admitted.enter(operation), operation))
+        return await future
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pops, and parks while no message is deliverable. A Pop with a token never parks, because its set is sealed.
@@ -225,7 +239,7 @@ class EmbeddedEngine(InPieces):
         while True:
             seen = {here: here.generation(key) for here in (self.waiters, self.watchers, self.quota_waiters)}
             try:
-                popped: Leased = await self.execute(command)
+                popped = cast(Leased, await self.run(command))  # the handler's answer, without handles
             except (Refused, asyncio.CancelledError):
                 for here in seen:
                     here.hand_on(key)  # a refused or cancelled Pop must not swallow a wake
@@ -258,65 +272,65 @@ class EmbeddedEngine(InPieces):
         woken = await self.quota_waiters.park(key, seen[self.quota_waiters], deadline_ms)
         return woken or popped.quota_ms <= self.clock.now_ms()
 
-    def _unheard(self, command: Any, result: Any) -> None:
+    def _unheard(self, command: Operation[object], result: object) -> None:
         """Does what is left of a command whose caller has left.
 
         What a Pop leased is visible again at once, attempt not counted. With a token, or with an attempt id unless
         `release_if_gone` is set, it keeps the lease: the caller may retry the Pop and get the same messages. What did
         not fit into one commit is done in the next ones.
         """
-        if isinstance(result, Leased):
+        if isinstance(result, Leased) and isinstance(command, Pop):
             if result.rows and command.token is None and (command.release_if_gone or not command.attempt_id):
                 self._submit(_release_of(command, result)).cancel()  # it has no caller either: `_answer` finishes it
-        elif any_later(result):
-            self.carry_on(command, result)
+        elif isinstance(command, ChangeInvisibleTime | SendBack) and any_later(result):
+            self.carry_on(command, cast(list[object], result))
 
-    def _submit(self, command: Any) -> "asyncio.Future[Any]":
+    def _submit(self, command: Operation[object]) -> "asyncio.Future[object]":
         """Submits a command without awaiting its answer."""
-        future = self._loop.create_future()
+        future: asyncio.Future[object] = self._loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._writer.submit(command, Ticket(future, self._admitted.enter(command), command))
         return future
 
-    async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
-        """Returns (ready, Position, topic id) once `min_ready` are there or the wait ends. Takes no wake from a Pop."""
+    async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Ready:
+        """Answers once `min_ready` are there or the wait ends. Takes no wake from a Pop."""
         key = (command.group, command.topic)
         deadline_ms = self.clock.now_ms() + wait_ms
         while True:
             seen = self.watchers.generation(key)
-            answer = await self.execute(command)
-            if answer[0] >= min_ready or not wait_ms or not await self.watchers.park(key, seen, deadline_ms):
+            answer = await self.run(command)
+            if answer.ready >= min_ready or not wait_ms or not await self.watchers.park(key, seen, deadline_ms):
                 return answer
 
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
         """Pulls, and waits up to `wait_ms` while the queue is at its end."""
         return await self.pulls.pull(command, wait_ms)
 
-    async def assignment(
-        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
-    ) -> Assignment:
-        """Returns the queues assigned to a client."""
-        return await self.consumers.assignment(topic, group, client, strategy, broadcast)
+    async def pop_now(self, command: Pop) -> Popped:
+        """Pops without waiting."""
+        return await self.pop(command, 0)
+
+    async def assignment(self, asked: AssignmentOf) -> Assignment:
+        """The queues assigned to a client."""
+        return await self.consumers.assignment(asked)
 
     async def heartbeat(self, beat: Heartbeat) -> int:
         """Renews or ends a session."""
         return await self.consumers.heartbeat(beat)
 
-    async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
+    async def lock_queues(self, asked: LockQueues) -> list[int]:
         """Locks or renews queues for a client; returns all that it holds now."""
-        return await self.consumers.lock(topic, group, client, queues)
+        return await self.consumers.lock(asked)
 
-    async def unlock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
-        """Unlocks queues of the client; an empty tuple unlocks all of them."""
-        await self.consumers.unlock(topic, group, client, queues)
+    async def unlock_queues(self, asked: UnlockQueues) -> None:
+        """Unlocks queues of the client."""
+        await self.consumers.unlock(asked)
 
-    async def clients(
-        self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0
-    ) -> tuple[list[Consumer], list[StreamNumbers]]:
+    async def clients(self, asked: Clients) -> ClientNumbers:
         """Consumers of one group or of all; for all, also the producer streams, which have no group."""
-        consumers = await self.consumers.listed(group, behind, rows_max)
-        full = 0 < rows_max <= len(consumers)
-        return consumers, [] if group or full else self.producers.streams()
+        consumers = await self.consumers.listed(asked)
+        full = 0 < asked.rows_max <= len(consumers)
+        return ClientNumbers(consumers, [] if asked.group or full else self.producers.streams())
 
     async def join(self, client: str, topics: tuple[str, ...]) -> CheckStream:
         """Registers a live producer that answers checks for these topics, until `leave`."""
@@ -324,19 +338,18 @@ class EmbeddedEngine(InPieces):
         self.producers.join(stream)
         self._listened = self.producers.listened()
         try:
-            await self.execute(Listen(self._listened, topics))
+            await self.run(Listen(self._listened, topics))
         except BaseException:
             self._listened = None  # the command failed: the writer may know another set
             self.leave(stream)
             raise
         return stream
 
-    async def topics_of(self, transactions: Sequence[str]) -> frozenset[str]:
+    async def topics_of(self, asked: TopicsOf) -> frozenset[str]:
         """The topics of these transactions, from their ids."""
-        topic_ids = {known.topic_id for text in transactions if (known := read_transaction(text))}
+        topic_ids = {known.topic_id for text in asked.transactions if (known := read_transaction(text))}
         if unknown := topic_ids - self._topics.keys():
-            names = await self.ask(queries.TopicNames(tuple(unknown)))
-            self._topics |= names
+            self._topics |= await self.run(TopicNames(tuple(unknown)))
         return frozenset(self._topics[topic_id] for topic_id in topic_ids & self._topics.keys())
 
     def leave(self, stream: ProducerStream) -> None:
@@ -366,15 +379,15 @@ class EmbeddedEngine(InPieces):
         return backup(self.store, bytes_per_s, self._used_pages)
 
     async def _used_pages(self) -> int:
-        return (await self.ask(queries.Store())).pages
+        return (await self.run(StoreState())).pages
 
     def info(self) -> EngineInfo:
         """It lacks nothing."""
         return EngineInfo("embedded")
 
-    async def store_numbers(self) -> StoreNumbers:
+    async def store_numbers(self, _: queries.StoreSize) -> StoreNumbers:
         """Sizes of the store, in bytes."""
-        use, store = await self.ask(queries.Store()), self.store
+        use, store = await self.run(StoreState()), self.store
         return StoreNumbers(store.map_bytes, use.pages * store.page_bytes, store.disk_free(), use.quarantined)
 
     @property
@@ -434,45 +447,22 @@ def _release_of(command: Pop, popped: Leased) -> ChangeInvisibleTime:
     return ChangeInvisibleTime(command.group, changes)
 
 
-# ── What follows a command, whether its caller still waits for the answer or has left ─────────────────────────────────
+#: What the event loop answers; the writer answers the rest (handlers.py).
+BY_LOOP = (
+    BY_PIECES
+    | BY_LISTINGS
+    | Pop.awaited_by(EmbeddedEngine.pop_now)
+    | Heartbeat.awaited_by(EmbeddedEngine.heartbeat)
+    | LockQueues.awaited_by(EmbeddedEngine.lock_queues)
+    | UnlockQueues.awaited_by(EmbeddedEngine.unlock_queues)
+    | AssignmentOf.awaited_by(EmbeddedEngine.assignment)
+    | Clients.awaited_by(EmbeddedEngine.clients)
+    | TopicsOf.awaited_by(EmbeddedEngine.topics_of)
+    | queries.StoreSize.awaited_by(EmbeddedEngine.store_numbers)
+    | queries.Groups.awaited_by(EmbeddedEngine.groups)
+)
+_WHOLE = BY_LOOP.handlers
 
-
-def _topic_changed(broker: EmbeddedEngine, done: UpdateTopic | PurgeTopic) -> None:
-    """Pops that wait for a quota look again."""
-    broker.quota_waiters.look_again(done.name)
-
-
-def _mode_changed(broker: EmbeddedEngine, done: SetConsumeMode) -> None:
-    broker.quota_waiters.look_again(done.topic)
-
-
-def _filter_changed(broker: EmbeddedEngine, done: SetFilter) -> None:
-    """Each parked call of the group looks again: one that names the old filter is refused, wherever it is in line."""
-    for lot in (broker.waiters, broker.watchers, broker.quota_waiters):
-        lot.look_again(done.topic, done.group)
-    broker.pulls.waiters.look_again(done.topic)
-
-
-def _topic_deleted(broker: EmbeddedEngine, done: DeleteTopic) -> None:
-    """A topic that is created again under this name has no queue locks and begins its metrics at zero."""
-    broker.consumers.locks.forget(topic=done.name)
-    broker.metrics.forget(topic=done.name)
-
-
-def _group_deleted(broker: EmbeddedEngine, done: DeleteGroup) -> None:
-    """The same for a group and its dead letter topic; its clients have to report again."""
-    letters = dead_letter_topic(done.name)
-    broker.consumers.locks.forget(group=done.name, topic=letters)
-    broker.consumers.sessions.forget(done.name)
-    broker.metrics.forget(group=done.name)
-    broker.metrics.forget(topic=letters)
-
-
-AFTERWARDS: dict[type, Callable[[EmbeddedEngine, Any], None]] = {
-    UpdateTopic: _topic_changed,
-    PurgeTopic: _topic_changed,
-    SetConsumeMode: _mode_changed,
-    SetFilter: _filter_changed,
-    DeleteTopic: _topic_deleted,
-    DeleteGroup: _group_deleted,
-}
+_EVERY = BY_WRITER | BY_CORE | BY_LOOP
+#: A type checker refuses this line while a command or query of the contract has no handler.
+COMPLETE: Handled[EveryOperation] = _EVERY

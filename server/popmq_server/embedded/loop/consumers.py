@@ -11,12 +11,21 @@ For one event loop, all in memory. The engine answers whatever depends on the st
 from collections.abc import Iterable
 
 from popmq_server.clock import Clock
-from popmq_server.contract.commands import Attend, queries
+from popmq_server.contract.commands import (
+    Assignment,
+    AssignmentOf,
+    Clients,
+    Heartbeat,
+    LockQueues,
+    UnlockQueues,
+    queries,
+)
 from popmq_server.contract.commands.numbers import Consumer
-from popmq_server.contract.commands.sessions import LOCK_MS, Assignment, Heartbeat
-from popmq_server.contract.engine import Commands
+from popmq_server.contract.commands.sessions import LOCK_MS
 from popmq_server.embedded.loop.heartbeats import Sessions
+from popmq_server.embedded.loop.in_pieces import InPieces
 from popmq_server.embedded.loop.rebalance import allocate, assign
+from popmq_server.embedded.operations import Attend, TermsOf
 from popmq_server.errors import invalid, no_queue, topic_not_found
 from popmq_server.values.message import RETRY_PREFIX
 from popmq_server.values.records import Terms
@@ -76,7 +85,7 @@ HELD_AT_ONCE = 2000
 class Consumers:
     """`engine` answers the queries about topics and groups, and runs Attend."""
 
-    def __init__(self, clock: Clock, engine: Commands) -> None:
+    def __init__(self, clock: Clock, engine: InPieces) -> None:
         self.sessions = Sessions(clock)
         self.locks = QueueLocks(clock)
         self._clock = clock
@@ -86,18 +95,17 @@ class Consumers:
 
     async def _terms(self, group: str, topic: str) -> Terms:
         """The settings that decide a group's assignment in one topic. Raises Refused for names that do not exist."""
-        terms = await self._engine.ask(queries.TermsOf(group, (topic,)))
+        terms = await self._engine.run(TermsOf(group, (topic,)))
         if topic not in terms:
             raise topic_not_found(topic)
         return terms[topic]
 
-    async def assignment(
-        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
-    ) -> Assignment:
+    async def assignment(self, asked: AssignmentOf) -> Assignment:
         """The queues of one client, of those that are shared among the clients that read in the group's consume mode.
 
         A retry topic has one queue, assigned to one of the clients that read its topic.
         """
+        topic, group, client = asked.topic, asked.group, asked.client
         read, queues = topic, 0
         if topic.startswith(RETRY_PREFIX):
             name, _, read = topic.removeprefix(RETRY_PREFIX).partition("+")
@@ -110,13 +118,13 @@ class Consumers:
             queues = 1
         terms = await self._terms(group, read)
         queues = queues or terms.queues
-        if broadcast:
+        if asked.broadcast:
             return Assignment(True, True, tuple(range(queues)), terms.mode)
         clients = self.sessions.clients(group, read, terms.mode)
         if client not in clients and client in self.sessions.clients(group, read):
             return Assignment(True, False, (), terms.mode)  # it waits until the group is switched back
         if terms.mode == "PULL":
-            return allocate(queues, clients, client, strategy)
+            return allocate(queues, clients, client, asked.strategy)
         if terms.share_number == 0:
             return Assignment(True, True, ())
         return assign(queues, clients, client, terms.share_number)
@@ -134,7 +142,7 @@ class Consumers:
             self.locks.leave(group, beat.client)
         if not beat.versioned:
             return 0
-        terms = await self._engine.ask(queries.TermsOf(group, self.sessions.topics(group)))
+        terms = await self._engine.run(TermsOf(group, self.sessions.topics(group)))
         return self.sessions.version(group, terms)
 
     async def _attend(self, group: str, topics: frozenset[str]) -> None:
@@ -143,18 +151,18 @@ class Consumers:
         if topics and now_ms - self._attended.get(key, 0) >= ATTEND_EVERY_MS:
             if len(self._attended) >= ATTENDED_MAX:
                 self._attended.clear()
-            await self._engine.execute(Attend(group, tuple(topics)))
+            await self._engine.run(Attend(group, tuple(topics)))
             self._attended[key] = now_ms
 
-    async def lock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
+    async def lock(self, asked: LockQueues) -> list[int]:
         """Locks or renews queues; returns all that the client holds now."""
-        await self._check_queues(topic, group, queues)
-        return self.locks.lock(group, topic, client, queues)
+        await self._check_queues(asked.topic, asked.group, asked.queues)
+        return self.locks.lock(asked.group, asked.topic, asked.client, asked.queues)
 
-    async def unlock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
+    async def unlock(self, asked: UnlockQueues) -> None:
         """Unlocks queues."""
-        await self._check_queues(topic, group, queues)
-        self.locks.unlock(group, topic, client, queues)
+        await self._check_queues(asked.topic, asked.group, asked.queues)
+        self.locks.unlock(asked.group, asked.topic, asked.client, asked.queues)
 
     async def _check_queues(self, topic: str, group: str, queues: tuple[int, ...]) -> None:
         """Refuses names that do not exist, and queues that the topic does not have."""
@@ -163,14 +171,11 @@ class Consumers:
             if queue >= terms.queues:
                 raise no_queue(topic, terms.queues, queue, f"queues[{index}]")
 
-    async def listed(self, group: str, behind: tuple[str, str] = ("", ""), rows_max: int = 0) -> list[Consumer]:
-        """The live clients of one group or of all, each with its messages in flight.
-
-        At most `rows_max` of those after a (group, client); 0 = all.
-        """
-        if group:
-            await self._engine.ask(queries.GroupSettings(group))  # refuses a group that does not exist
-        live = self.sessions.listed(group, behind, rows_max)
+    async def listed(self, asked: Clients) -> list[Consumer]:
+        """The live clients of one group or of all, each with its messages in flight."""
+        if asked.group:
+            await self._engine.ask(queries.GroupSettings(asked.group))  # refuses a group that does not exist
+        live = self.sessions.listed(asked.group, asked.behind, asked.rows_max)
         held: dict[tuple[str, str], int] = {}
         for first in range(0, len(live), HELD_AT_ONCE):
             some = tuple((name, client) for name, client, _ in live[first : first + HELD_AT_ONCE])

@@ -5,6 +5,7 @@ Runs on the event loop, so that hashing overlaps with the writer's fsync.
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from popmq_server.contract.commands import NewMessage, Send, Stage
@@ -36,9 +37,10 @@ def with_hashes(command: Send | Stage) -> Send | Stage:
     else:
         made = iter(_all_hashed([entry for entry in given if isinstance(entry, NewMessage)]))
         entries = tuple(next(made) if isinstance(entry, NewMessage) else entry for entry in given)
-    if isinstance(command, Send):
-        return Send(command.topic, entries, *command[2:])  # in a third of the time of _replace
-    return command._replace(entries=entries)
+    if isinstance(command, Send):  # in a third of the time of `replace`
+        once = command.producer_id, command.request_number
+        return Send(command.topic, entries, *once, command.bytes, command.types)
+    return replace(command, entries=entries)
 
 
 def _all_hashed(messages: Sequence[NewMessage]) -> tuple[Outgoing, ...]:

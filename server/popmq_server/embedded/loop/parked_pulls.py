@@ -15,11 +15,12 @@ A Pull is parked until its own deadline: when it is woken and finds no match, it
 it has read. The answer's next offset is after everything that was read, so the next Pull does not read it again.
 """
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any, cast
+from collections.abc import Collection
+from dataclasses import replace
 
 from popmq_server.clock import Clock
 from popmq_server.contract.commands import Pull, Pulled, UpdateOffsets
+from popmq_server.embedded.loop.in_pieces import InPieces
 from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.errors import Refused
 from popmq_server.values.message import RETRY_PREFIX
@@ -33,11 +34,11 @@ PASSED_OVER = frozenset({"OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS
 
 
 class ParkedPulls:
-    """`execute` runs a command of the engine. For one event loop."""
+    """`engine` runs the pieces of a Pull. For one event loop."""
 
-    def __init__(self, clock: Clock, execute: Callable[[Any], Awaitable[Any]]) -> None:
+    def __init__(self, clock: Clock, engine: InPieces) -> None:
         self._clock = clock
-        self._execute = execute
+        self._engine = engine
         self.waiters = Waiters(clock, wake_all=True, what="Pulls of queue")
 
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
@@ -51,29 +52,30 @@ class ParkedPulls:
             if pulled.left and command.commit_offset is not None:  # of a retry topic
                 update = {command.queue: command.commit_offset}
                 one = UpdateOffsets(command.topic, command.group, update, pulled.topic_created_ms)
-                acked += await self._execute(one)
+                acked += await self._engine.execute(one)
             passed = pulled.status if pulled.status in PASSED_OVER else passed
             status = passed if passed and pulled.status in AT_THE_END else pulled.status
             answer = pulled._replace(status=status, acked=acked)
             if pulled.rows or self._clock.now_ms() >= deadline_ms or not _waits(command, pulled):
                 return answer
-            command = command._replace(offset=pulled.next_offset, commit_offset=None)
-            command = command._replace(topic_created_ms=pulled.topic_created_ms)
+            after, created_ms = pulled.next_offset, pulled.topic_created_ms
+            command = replace(command, offset=after, commit_offset=None, topic_created_ms=created_ms)
             if not pulled.more and not await self.waiters.park(key, seen, deadline_ms):
                 return answer
 
     async def _read(self, command: Pull) -> Pulled:
         """Reads in pieces, between which commands of others run: they do not wait for all of a bulk reader's 4 MiB."""
         if command.topic.startswith(RETRY_PREFIX):
-            return cast(Pulled, await self._execute(command))
+            return await self._engine.run(command)
         left, bytes_left = command.max_messages, command.max_bytes
-        piece = command._replace(max_messages=min(left, PIECE_MESSAGES), max_bytes=min(bytes_left, PIECE_BYTES))
-        whole = answer = cast(Pulled, await self._execute(piece))
+        piece = replace(command, max_messages=min(left, PIECE_MESSAGES), max_bytes=min(bytes_left, PIECE_BYTES))
+        whole = answer = await self._engine.run(piece)
         while answer.full and answer.rows:
             left, bytes_left = left - len(answer.rows), bytes_left - answer.bytes
             if left <= 0 or bytes_left <= 0:
                 break
-            piece = command._replace(
+            piece = replace(
+                command,
                 offset=answer.next_offset,
                 commit_offset=None,
                 max_messages=min(left, PIECE_MESSAGES),
@@ -82,7 +84,7 @@ class ParkedPulls:
                 rest_bytes=bytes_left,
             )
             try:
-                answer = await self._execute(piece)
+                answer = await self._engine.run(piece)
             except Refused:  # its topic is gone, or its quota used up: the next pull is refused
                 break
             if not answer.rows and answer.status not in PASSED_OVER:

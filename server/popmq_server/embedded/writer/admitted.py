@@ -8,10 +8,9 @@ For the event loop: what is admitted is counted until its answer has arrived the
 """
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
-from popmq_server.contract.commands import LANES
-from popmq_server.contract.commands.lanes import ENTRIES
+from popmq_server.contract.operations import Operation
 from popmq_server.errors import Refused
 
 #: Bytes that may wait in one lane, by the estimate of `bytes_of`.
@@ -26,16 +25,16 @@ class Counted(Protocol):
     """A command that was counted in, with the bytes that `admit` or `enter` returned."""
 
     @property
-    def command(self) -> Any: ...
+    def command(self) -> Operation[object]: ...
 
     @property
     def bytes(self) -> int: ...
 
 
-def bytes_of(command: Any) -> int:
+def bytes_of(command: Operation[object]) -> int:
     """What a command takes in memory while it waits, by its number of entries and the `bytes` that it tells."""
     size: int = COMMAND_BYTES + getattr(command, "bytes", 0)
-    if (entries := ENTRIES.get(type(command))) is not None:
+    if entries := command.entries_field:
         size += ENTRY_BYTES * len(getattr(command, entries) or ())
     return size
 
@@ -46,18 +45,18 @@ class Admitted:
     def __init__(self) -> None:
         self._bytes, self._commands = [0, 0, 0], [0, 0, 0]
 
-    def admit(self, command: Any) -> int:
+    def admit(self, command: Operation[object]) -> int:
         """Counts a command in, unless a bound is reached: then raises Refused. Returns its bytes, for `leave`."""
-        lane, size = LANES[type(command)], bytes_of(command)
+        lane, size = command.lane, bytes_of(command)
         if self._bytes[lane] + size > ADMITTED_BYTES_MAX or self._commands[lane] >= ADMITTED_COMMANDS_MAX:
             raise self._busy(lane)
         self._bytes[lane] += size
         self._commands[lane] += 1
         return size
 
-    def enter(self, command: Any) -> int:
+    def enter(self, command: Operation[object]) -> int:
         """Counts in a command that goes on with a call that was admitted before: it is not refused midway."""
-        lane, size = LANES[type(command)], bytes_of(command)
+        lane, size = command.lane, bytes_of(command)
         self._bytes[lane] += size
         self._commands[lane] += 1
         return size
@@ -65,7 +64,7 @@ class Admitted:
     def leave(self, answered: Iterable[Counted]) -> None:
         """Counts out the commands of a commit batch."""
         for one in answered:
-            lane = LANES[type(one.command)]
+            lane = one.command.lane
             self._bytes[lane] -= one.bytes
             self._commands[lane] -= 1
 

@@ -16,25 +16,12 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-from popmq_server.contract.commands import (
-    LANES,
-    EndTransaction,
-    LookedUpPiece,
-    LookUpPiece,
-    PeekedPiece,
-    PeekPiece,
-    Pop,
-    Pull,
-    Pulled,
-    Query,
-    RedrivePiece,
-    Send,
-    Stage,
-    needs_room,
-)
+from popmq_server.contract.commands import EndTransaction, Pop, Pull, Pulled, Send, Stage
 from popmq_server.contract.commands import bytes_of as bytes_of_rows
 from popmq_server.contract.commands.numbers import Page
 from popmq_server.contract.commands.queries import Browse
+from popmq_server.contract.operations import Operation, Query
+from popmq_server.embedded.operations import LookedUpPiece, LookUpPiece, PeekedPiece, PeekPiece, RedrivePiece
 from popmq_server.embedded.state import space
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.jobs import Timed
@@ -49,7 +36,7 @@ POP_BYTES = 16 << 10
 class Committed(NamedTuple):
     """The outcome of one `run`."""
 
-    results: list[Any]  # for each command an answer, an exception, or answers.NEXT_BATCH: it did not run
+    results: list[Any]  # for each command its answer, an exception, or NEXT_BATCH: it did not run
     woken: set[tuple[str | None, str]]
     wrote: bool  # whether there was anything to commit
     seconds: float = 0.0  # the whole batch, fsync included
@@ -62,17 +49,17 @@ class Committed(NamedTuple):
 class Batch:
     """The commands of one commit batch, and the answer of each."""
 
-    def __init__(self, commands: list[Any]) -> None:
+    def __init__(self, commands: Sequence[Operation[object]]) -> None:
         self.commands = commands
         count = len(commands)
-        self.results: list[Any] = [None] * count
+        self.results: list[object] = [None] * count
         #: Message bytes in the answers of its committed transactions.
         self.answered = 0
         #: Whether commands may be run as one: coalescing.py.
         self.as_one = count > 1
 
     def lane(self, index: int) -> int:
-        return LANES[type(self.commands[index])]
+        return self.commands[index].lane
 
     def leave_out(self, poisoned: "Poisoned", order: list[int]) -> None:
         """Prepares the next run: without the command that failed, or each command by itself."""
@@ -89,7 +76,7 @@ def nothing(_: Tx) -> Timed:
     return Timed([], [], [], [])
 
 
-def joined(results: list[Any], parts: list[Committed]) -> Committed:
+def joined(results: list[object], parts: list[Committed]) -> Committed:
     """The combined outcome of several transactions of one batch."""
     timed = Timed(
         *(list(itertools.chain.from_iterable(kind)) for kind in zip(*(part.timed for part in parts), strict=True))
@@ -102,13 +89,13 @@ def joined(results: list[Any], parts: list[Committed]) -> Committed:
     return Committed(results, woken, wrote, timed=timed, arrived=arrived, events=events, failures=failures)
 
 
-def refusal_of(tx: Tx, command: Any) -> Refused | None:
+def refusal_of(tx: Tx, command: Operation[object]) -> Refused | None:
     """The refusal of a command that has no room, or None. Handlers check the room for anything else they write."""
     if isinstance(command, Send | Stage):
         fits = tx.room.has(space.STORE, command.bytes + space.MESSAGE_BYTES * len(command.entries))
     elif isinstance(command, Pop):
         fits = tx.room.has(space.POP, POP_BYTES + space.ENTRY_BYTES * command.max_messages)
-    elif needs_room(command):
+    elif command.takes_room():
         fits = tx.room.has(space.GROW if isinstance(command, EndTransaction | RedrivePiece) else space.POP)
     else:
         return None
@@ -143,13 +130,13 @@ _PIECES = (Pull, Browse)
 _ANSWERS = (Leased, Pulled, PeekedPiece, LookedUpPiece, Page)
 
 
-def must_wait(command: Any, answered: int) -> bool:
+def must_wait(command: Operation[object], answered: int) -> bool:
     """Whether a command is one that reads, and its batch has reached the limit."""
     if answered < PIECES_BYTES_MAX:
         return False
     return isinstance(command, _PIECES) or (answered >= ANSWER_BYTES_MAX and isinstance(command, _ASKS))
 
 
-def answer_bytes(answer: Any) -> int:
+def answer_bytes(answer: object) -> int:
     """Message bytes in an answer."""
     return bytes_of_rows(answer.rows) if isinstance(answer, _ANSWERS) else 0

@@ -12,9 +12,11 @@ from the combined one runs again by itself.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import cast
 
 from popmq_server.contract.commands import Ack, Pop, Send
+from popmq_server.contract.commands.messages import Entries
 from popmq_server.embedded.rules.delivery import lease, pop
 from popmq_server.embedded.rules.sending import send
 from popmq_server.embedded.state.tx import Tx
@@ -92,9 +94,9 @@ def _is_plain(command: Pop) -> bool:
 
 def _send(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
     """Runs sends of one message as one, if all of them are plain."""
-    commands: list[Send] = [batch.commands[index] for index in indexes]
-    entries: Any = tuple([command.entries[0] for command in commands])
-    whole = commands[0]._replace(entries=entries, bytes=sum([command.bytes for command in commands]))
+    commands = cast(list[Send], [batch.commands[index] for index in indexes])
+    entries = cast(Entries, tuple([command.entries[0] for command in commands]))
+    whole = replace(commands[0], entries=entries, bytes=sum([command.bytes for command in commands]))
     if refusal_of(tx, whole):
         return set()
     sent = send.send_all(tx, whole)
@@ -105,9 +107,9 @@ def _send(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
 
 def _pop(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
     """Runs pops as one; returns the indexes that got their answers: the others found nothing."""
-    command: Pop = batch.commands[indexes[0]]
+    command = cast(Pop, batch.commands[indexes[0]])
     bytes_max = min(command.max_bytes, ANSWER_BYTES_MAX - tx.answered)
-    command = command._replace(max_messages=len(indexes), max_bytes=bytes_max)
+    command = replace(command, max_messages=len(indexes), max_bytes=bytes_max)
     topic = tx.topic(command.topic)
     if topic is None or topic.type in ("FIFO", "LITE") or refusal_of(tx, command):
         return set()
@@ -124,7 +126,7 @@ def _pop(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
 
 def _ack(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
     """Runs acks as one, if all of them are good."""
-    acked = lease.ack_all(tx, [batch.commands[index] for index in indexes])
+    acked = lease.ack_all(tx, cast(list[Ack], [batch.commands[index] for index in indexes]))
     if acked is None:
         return set()
     for index, answer in zip(indexes, acked, strict=True):

@@ -21,10 +21,11 @@ This module uses no thread and no socket: tests call `Core.run` with a store, co
 """
 
 import logging
-from typing import Any
+from collections.abc import Sequence
 
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.contract.commands import LANE_ACK, LANE_POP, SetMaxSize
+from popmq_server.contract.commands import SetMaxSize
+from popmq_server.contract.operations import LANE_ACK, LANE_POP, Operation
 from popmq_server.embedded.rules.delivery import revive
 from popmq_server.embedded.rules.schedules import occurrences
 from popmq_server.embedded.rules.sending import check_back, publishing, release_delayed
@@ -128,7 +129,7 @@ class Core:
         finally:
             tx.abort()
 
-    def run(self, commands: list[Any]) -> Committed:
+    def run(self, commands: Sequence[Operation[object]]) -> Committed:
         """Runs a batch; every command gets an answer or an exception. On CommitFailed the process must end.
 
         The sort is stable, so commands of one lane keep their order.
@@ -155,21 +156,22 @@ class Core:
         for index in order:
             command = batch.commands[index]
             if isinstance(command, SetMaxSize):
-                batch.results[index] = self._set_max_size(command.size)
+                try:
+                    self._set_max_size(command)
+                except Refused as refused:
+                    batch.results[index] = refused.with_traceback(None)
             else:
                 others.append(index)
         return others
 
-    def _set_max_size(self, size: int) -> Refused | None:
-        """Sets the map size, or refuses it. A failure changes nothing. Raises CommitFailed."""
+    def _set_max_size(self, command: SetMaxSize) -> None:
+        """Sets the map size. A failure changes nothing. Raises Refused, CommitFailed."""
         try:
-            refused = _set_map_size(self.store, size)
+            _set_map_size(self.store, command.size)
         except DiskFault as fault:
             self.after_fault(fault)
-            return NoRoom("the disk is full: the new limit could not be stored", FREE_DISK)
-        if refused is None:
-            self.space.look_again()
-        return refused
+            raise NoRoom("the disk is full: the new limit could not be stored", FREE_DISK) from None
+        self.space.look_again()
 
     def attempt(self, batch: Batch, order: list[int], time: TimesWork, *, shut: bool = False) -> Committed:
         """One transaction of commands and due jobs. Raises TooManyPoisoned, and MapFull or DiskFault of its commit.
@@ -250,7 +252,7 @@ class Core:
         topic.flush(tx)
         return timed
 
-    def _handle(self, tx: Tx, command: Any, index: int, results: list[Any]) -> Any:
+    def _handle(self, tx: Tx, command: Operation[object], index: int, results: list[object]) -> object:
         """Runs one command; returns its answer or refusal. Raises Poisoned if it failed after it wrote, or the map is
         full.
         """
@@ -293,7 +295,7 @@ class Core:
         self.space.scattered = False
         self.store.end_copies("a commit found no room")
 
-    def _commit(self, tx: Tx, results: list[Any], timed: Timed) -> Committed:
+    def _commit(self, tx: Tx, results: list[object], timed: Timed) -> Committed:
         """Flushes the tables, commits with a sync, and only then merges the changes into memory. A batch that wrote
         nothing makes no commit.
         """
@@ -323,7 +325,7 @@ class Core:
         self.store.close()
 
 
-def _set_map_size(store: Store, size: int) -> Refused | None:
+def _set_map_size(store: Store, size: int) -> None:
     """Sets the map size, in bytes; refuses one below the pages in use. Raises DiskFault; a failure changes nothing.
 
     See docs/decisions/0039-moving-the-limit.md.
@@ -332,7 +334,7 @@ def _set_map_size(store: Store, size: int) -> Refused | None:
     with reading(store) as kv:
         used = kv.used_pages() * store.page_bytes
     if size < used:
-        return invalid(
+        raise invalid(
             f"the store has {used:,} bytes in use, more than {size:,}",
             field="map_bytes",
             action="name a larger size, or delete or purge something first",
@@ -340,8 +342,13 @@ def _set_map_size(store: Store, size: int) -> Refused | None:
     try:
         store.set_max_size(size)
     except NoMapping as error:
-        return invalid(str(error), field="map_bytes", action="name a smaller size, or raise what the system allows")
+        raise invalid(
+            str(error), field="map_bytes", action="name a smaller size, or raise what the system allows"
+        ) from None
     except MapFull:
-        return storage_full(f"{size:,} bytes leave no page for the new limit itself")
+        raise storage_full(f"{size:,} bytes leave no page for the new limit itself") from None
     log.warning("the limit of the data file is %d bytes now, it was %d; the file has %d", size, before, reached)
-    return None
+
+
+#: The command that runs between two transactions.
+BY_CORE = SetMaxSize.by(Core._set_max_size)

@@ -1,41 +1,35 @@
-"""Which function runs which command: each takes the transaction and the command, and returns an answer or raises
-Refused.
+"""Which function of the rules runs which command or query: each takes the transaction and the object, and returns the
+answer or raises Refused.
+
+An answer of another type belongs to a command that runs in pieces: the event loop makes the answer (loop/broker.py).
+SetMaxSize has no row: it runs between two transactions (core.py).
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import Final
 
 from popmq_server.contract.commands import (
     Ack,
     AckUpTo,
     AttachOwner,
-    Attend,
     Available,
     ChangeInvisibleTime,
     CloneOffsets,
     CommitBatch,
-    CountChecks,
     CreateGroup,
     CreateSchedule,
     CreateTopic,
     DeleteGroup,
     DeleteSchedule,
     DeleteTopic,
-    DiscardPiece,
     DropStages,
     EndLease,
     EndTransaction,
-    FindDeadLetters,
-    Listen,
-    LookUpPiece,
     PauseSchedule,
-    PeekPiece,
     Pop,
     Pull,
     PurgeTopic,
     QueryOffsets,
     Recall,
-    RedrivePiece,
     ReleaseOwner,
     ReleaseSession,
     RenewOwner,
@@ -48,14 +42,29 @@ from popmq_server.contract.commands import (
     SetConsumeMode,
     SetFilter,
     Stage,
-    Sweep,
     SyncLite,
-    Trace,
     UpdateGroup,
     UpdateOffsets,
     UpdateTopic,
-    WhyPiece,
     queries,
+)
+from popmq_server.contract.operations import Handled
+from popmq_server.embedded.operations import (
+    Attend,
+    CountChecks,
+    DiscardPiece,
+    EveryOwn,
+    FindDeadLetters,
+    Listen,
+    LookUpPiece,
+    PeekPiece,
+    RedrivePiece,
+    StoreState,
+    Sweep,
+    TermsOf,
+    TopicNames,
+    Trace,
+    WhyPiece,
 )
 from popmq_server.embedded.rules.delivery import (
     lease,
@@ -88,70 +97,75 @@ def pop_messages(tx: Tx, command: Pop) -> Leased:
     return pop.pop(tx, command) if command.lite is None else lite_pop.pop(tx, command)
 
 
-HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
-    Send: send.send,
-    Pop: pop_messages,
-    Ack: lease.ack,
-    ChangeInvisibleTime: lease.change,
-    EndLease: end_lease.end,
-    AttachOwner: owner.attach,
-    RenewOwner: owner.renew,
-    AckUpTo: owner.ack_up_to,
-    ReleaseOwner: owner.release,
-    RenewSession: session_lease.renew,
-    ReleaseSession: session_lease.release,
-    Available: token_pop.available,
-    CreateTopic: topic_lifecycle.create_topic,
-    UpdateTopic: topic_lifecycle.update_topic,
-    DeleteTopic: topic_lifecycle.delete_topic,
-    PurgeTopic: purge.purge_topic,
-    CreateGroup: consumer_groups.create_group,
-    UpdateGroup: consumer_groups.update_group,
-    DeleteGroup: consumer_groups.delete_group,
-    SetFilter: subscription.set_filter,
-    ResumeMessageGroup: message_groups.resume,
-    Pull: pull.pull,
-    UpdateOffsets: offsets.update,
-    QueryOffsets: offsets.query,
-    ResetOffsets: offsets.reset,
-    CloneOffsets: offsets.clone,
-    SetConsumeMode: consume_mode.set_consume_mode,
-    SendBack: send_back.send_back,
-    Attend: idle_subscriptions.attend,
-    Sweep: offsets.go_on,
-    SyncLite: lite_sync.sync,
-    Recall: delay.recall,
-    EndTransaction: end_transaction.end,
-    Stage: stages.stage,
-    CommitBatch: stages.commit,
-    DropStages: stages.drop,
-    CountChecks: check_back.count,
-    Listen: check_back.listen,
-    RedrivePiece: redrive.redrive,
-    DiscardPiece: redrive.discard,
-    FindDeadLetters: redrive.find,
-    CreateSchedule: schedules.create,
-    DeleteSchedule: schedules.delete,
-    PauseSchedule: schedules.pause,
-    RunSchedule: schedules.run,
-    LookUpPiece: look_up.look_up,
-    PeekPiece: pop.peek,
-    Trace: trace.trace,
-    WhyPiece: why.lives,
-    queries.Topics: stats.topics,
-    queries.TopicNames: stats.topic_names,
-    queries.Groups: stats.groups,
-    queries.GroupSettings: stats.group_settings,
-    queries.Subscriptions: stats.subscriptions,
-    queries.TermsOf: consume_mode.terms,
-    queries.HeldBy: stats.held_by,
-    queries.SessionHandle: session_lease.handle_of,
-    queries.Leases: stats.leases,
-    queries.Owners: stats.owners,
-    queries.MessageGroups: message_groups.listed,
-    queries.Delayed: delay.listed,
-    queries.Transactions: transaction.listed,
-    queries.Schedules: schedules.listed,
-    queries.Browse: browse.browse,
-    queries.Store: stats.store,
-}
+BY_WRITER = (
+    Send.by(send.send)
+    | Pop.begun_by(pop_messages)
+    | Ack.by(lease.ack)
+    | ChangeInvisibleTime.by(lease.change)
+    | EndLease.by(end_lease.end)
+    | AttachOwner.by(owner.attach)
+    | RenewOwner.by(owner.renew)
+    | AckUpTo.by(owner.ack_up_to)
+    | ReleaseOwner.by(owner.release)
+    | RenewSession.begun_by(session_lease.renew)
+    | ReleaseSession.begun_by(session_lease.release)
+    | Available.by(token_pop.available)
+    | CreateTopic.by(topic_lifecycle.create_topic)
+    | UpdateTopic.by(topic_lifecycle.update_topic)
+    | DeleteTopic.by(topic_lifecycle.delete_topic)
+    | PurgeTopic.begun_by(purge.purge_topic)
+    | CreateGroup.by(consumer_groups.create_group)
+    | UpdateGroup.by(consumer_groups.update_group)
+    | DeleteGroup.by(consumer_groups.delete_group)
+    | SetFilter.by(subscription.set_filter)
+    | ResumeMessageGroup.begun_by(message_groups.resume)
+    | Pull.by(pull.pull)
+    | UpdateOffsets.begun_by(offsets.update)
+    | QueryOffsets.by(offsets.query)
+    | ResetOffsets.begun_by(offsets.reset)
+    | CloneOffsets.begun_by(offsets.clone)
+    | SetConsumeMode.begun_by(consume_mode.set_consume_mode)
+    | SendBack.by(send_back.send_back)
+    | Attend.by(idle_subscriptions.attend)
+    | Sweep.by(offsets.go_on)
+    | SyncLite.by(lite_sync.sync)
+    | Recall.by(delay.recall)
+    | EndTransaction.by(end_transaction.end)
+    | Stage.by(stages.stage)
+    | CommitBatch.by(stages.commit)
+    | DropStages.by(stages.drop)
+    | CountChecks.by(check_back.count)
+    | Listen.by(check_back.listen)
+    | RedrivePiece.by(redrive.redrive)
+    | DiscardPiece.by(redrive.discard)
+    | FindDeadLetters.by(redrive.find)
+    | CreateSchedule.by(schedules.create)
+    | DeleteSchedule.by(schedules.delete)
+    | PauseSchedule.by(schedules.pause)
+    | RunSchedule.by(schedules.run)
+    | LookUpPiece.by(look_up.look_up)
+    | PeekPiece.by(pop.peek)
+    | Trace.by(trace.trace)
+    | WhyPiece.by(why.lives)
+    | queries.Topics.by(stats.topics)
+    | TopicNames.by(stats.topic_names)
+    | queries.Groups.by(stats.groups)
+    | queries.GroupSettings.by(stats.group_settings)
+    | queries.Subscriptions.by(stats.subscriptions)
+    | TermsOf.by(consume_mode.terms)
+    | queries.HeldBy.by(stats.held_by)
+    | queries.SessionHandle.by(session_lease.handle_of)
+    | queries.Leases.by(stats.leases)
+    | queries.Owners.by(stats.owners)
+    | queries.MessageGroups.by(message_groups.listed)
+    | queries.Delayed.by(delay.listed)
+    | queries.Transactions.by(transaction.listed)
+    | queries.Schedules.by(schedules.listed)
+    | queries.Browse.by(browse.browse)
+    | StoreState.by(stats.store)
+)
+
+#: A type checker refuses this line while an operation of the engine's own has no handler.
+COMPLETE: Handled[EveryOwn] = BY_WRITER
+
+HANDLERS: Final = BY_WRITER.handlers

@@ -11,7 +11,7 @@ is alone. They are halved too if many failed after they wrote.
 from typing import Protocol
 
 from popmq_server.clock import Clock
-from popmq_server.contract.commands import LANE_ACK
+from popmq_server.contract.operations import LANE_ACK
 from popmq_server.embedded.state import jobs
 from popmq_server.embedded.state.jobs import Timed
 from popmq_server.embedded.state.space import Space

@@ -16,16 +16,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Generic, TypeVar
 
 from popmq_server.clock import Clock, wait_until
-from popmq_server.contract.commands import (
-    LANE_POP,
-    LANE_SEND,
-    LANES,
-    Send,
-    Stage,
-)
+from popmq_server.contract.operations import LANE_POP, LANE_SEND, Operation
 from popmq_server.embedded.writer.batch import NEXT_BATCH, Committed
 from popmq_server.embedded.writer.core import Core
 from popmq_server.errors import unavailable
@@ -40,15 +34,17 @@ BATCH_COMMANDS_MAX = 1000
 BATCH_BYTES_MAX = 16 << 20
 #: Places in a batch that a lane leaves to each later lane with waiting commands.
 BATCH_SHARE = 64
-#: Commands that have bytes of messages.
-SIZED = (Send, Stage)
 #: Maximum sleep of the thread, in seconds.
 IDLE_S = 3600.0
 #: How long `settle` waits for the thread, in seconds: no commit and no job takes so long.
 SETTLE_S = 60.0
 
-#: Called with (tickets, Committed): passes the answers to the callers.
-Deliver = Callable[[list[Any], Committed], None]
+#: What the caller of `submit` gets back with the answer.
+T = TypeVar("T")
+#: Passes the answers of a commit batch to the callers: called with their tickets.
+Deliver = Callable[[list[T], Committed], None]
+#: A command that waits.
+Waiting = tuple[Operation[object], T]
 #: Called with a function, and calls it after the current turn of the event loop.
 Soon = Callable[[Callable[[], None]], object]
 
@@ -90,7 +86,7 @@ class Gathering:
         self.done = not all_
 
 
-class Writer:
+class Writer(Generic[T]):
     """Owns the thread. `submit` calls `soon`, from its own thread. The writer thread calls `failed`, and `deliver`
     except for commands submitted after `stop`.
     """
@@ -99,7 +95,7 @@ class Writer:
         self,
         core: Core,
         clock: Clock,
-        deliver: Deliver,
+        deliver: Deliver[T],
         failed: Callable[[BaseException], None],
         soon: Soon = at_once,
     ) -> None:
@@ -108,7 +104,7 @@ class Writer:
         self._deliver = deliver
         self._failed = failed
         self._soon = soon
-        self._lanes: tuple[deque[tuple[Any, Any]], ...] = (deque(), deque(), deque())
+        self._lanes: tuple[deque[Waiting[T]], ...] = (deque(), deque(), deque())
         self._lock = threading.RLock()
         self._event = threading.Condition(self._lock)
         self._gathering = Gathering()
@@ -120,15 +116,15 @@ class Writer:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, command: Any, ticket: Any) -> None:
+    def submit(self, command: Operation[object], ticket: T) -> None:
         """Queues a command; `deliver` gets the ticket with the answer.
 
         After `stop` began, the answer is UNAVAILABLE at once, so the caller can retry at another broker or later.
         """
         with self._lock:  # a third of the cost of the condition
             if not self._stopping:
-                self._lanes[LANES[type(command)]].append((command, ticket))
-                if self._gathering.arrived(command.bytes if isinstance(command, SIZED) else 0):
+                self._lanes[lane := command.lane].append((command, ticket))
+                if self._gathering.arrived(getattr(command, "bytes", 0) if lane == LANE_SEND else 0):
                     self._soon(self.turned)
                 return
         self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
@@ -192,7 +188,7 @@ class Writer:
             refused = unavailable("the broker is stopping after a failed commit")
             self._deliver(left, Committed([refused] * len(left), set(), False))
 
-    def _run(self, batch: list[tuple[Any, Any]]) -> None:
+    def _run(self, batch: list[Waiting[T]]) -> None:
         """Runs one batch and delivers its answers; after a failed commit every caller gets UNAVAILABLE.
 
         Deferred commands go into the next batch; their callers keep waiting.
@@ -211,13 +207,13 @@ class Writer:
             committed = committed._replace(results=list(itertools.compress(committed.results, ran)))
         self._deliver(tickets, committed)
 
-    def _put_off(self, pairs: list[tuple[Any, Any]]) -> None:
+    def _put_off(self, pairs: list[Waiting[T]]) -> None:
         """Queues deferred commands before the others of their lane."""
         with self._event:
             self._lanes[LANE_POP].extendleft(reversed(pairs))
             self._gathering.done = True
 
-    def _next_batch(self) -> list[tuple[Any, Any]] | None:
+    def _next_batch(self) -> list[Waiting[T]] | None:
         """Sleeps until there is a command or a due job; None when the broker stops and all commands are answered."""
         with self._event:
             self._busy = False
@@ -235,9 +231,9 @@ class Writer:
         """Whether commands wait that may begin a batch."""
         return (self._gathering.done or self._stopping) and any(self._lanes)
 
-    def _take(self) -> list[tuple[Any, Any]]:
+    def _take(self) -> list[Waiting[T]]:
         """Takes a batch from the lanes in order, each with its share, limited in commands and in bytes of sends."""
-        batch: list[tuple[Any, Any]] = []
+        batch: list[Waiting[T]] = []
         size = 0
         for number, lane in enumerate(self._lanes):
             if not lane:
@@ -247,7 +243,7 @@ class Writer:
                 if number == LANE_SEND and size > BATCH_BYTES_MAX:
                     break
                 command, ticket = lane.popleft()
-                size += command.bytes if isinstance(command, SIZED) else 0
+                size += getattr(command, "bytes", 0) if number == LANE_SEND else 0
                 batch.append((command, ticket))
         self._gathering.taken(all_=not any(self._lanes))
         return batch

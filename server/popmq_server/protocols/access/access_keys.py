@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from secrets import token_hex
 from typing import NamedTuple
 
+from popmq_server.contract.rights import ADMIN, Need
 from popmq_server.errors import Refused
 from popmq_server.protocols.access.key_limits import NO_LIMITS, KeyLimits, KeyUse
 from popmq_server.protocols.access.proofs import Claim, Secret
@@ -32,26 +33,6 @@ _RANDOM = tuple(Secret.of(token_hex()) for _ in range(SECRETS_MAX))
 
 _PATTERN = r"[A-Za-z0-9_.%+\-]+\*?|\*"
 _GRANT = re.compile(rf"(send|receive)(?::({_PATTERN})(?:/({_PATTERN}))?)?|admin|\*")
-
-
-class Need(NamedTuple):
-    """A permission that a command needs. `topic`, `group`: "" = any that the key allows.
-
-    `permission`: send, receive, admin; describe: any right on the topic; known: any key. `or_admin`: or admin.
-    """
-
-    permission: str
-    topic: str = ""
-    group: str = ""
-    or_admin: bool = False
-
-    def __str__(self) -> str:
-        """As an entry of `allow`."""
-        if self.permission in ("send", "describe"):
-            return f"send:{self.topic or '*'}"
-        if self.permission == "receive":
-            return f"receive:{self.topic or '*'}/{self.group or '*'}"
-        return self.permission
 
 
 class Grant(NamedTuple):
@@ -161,11 +142,11 @@ class Key:
 
     def reach_or_admin(self) -> Reach:
         """What it may receive, or inspect."""
-        return EVERYWHERE if self.may(Need("admin")) else self.reach
+        return EVERYWHERE if self.may(*ADMIN) else self.reach
 
     def may_create(self, group: str) -> bool:
         """Whether it may create a group: the one that a grant names without a `*`, or any with admin."""
-        return self.may(Need("admin")) or any(of_group == group for _, of_group in self.reach)
+        return self.may(*ADMIN) or any(of_group == group for _, of_group in self.reach)
 
     def may(self, need: Need) -> bool:
         """Whether one of its grants suffices."""

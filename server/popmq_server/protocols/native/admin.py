@@ -126,7 +126,7 @@ class AdminService:
     async def UpdateGroup(self, raw: bytes) -> Message:
         """Replaces all settings; fields that the request leaves unset return to their defaults."""
         wanted = _create_group(read(pb.UpdateGroupRequest, raw).group)
-        made = await self._engine.execute(commands.UpdateGroup(wanted.name, wanted._asdict()))
+        made = await self._engine.execute(commands.UpdateGroup(wanted.name, vars(wanted)))
         return pb.UpdateGroupResponse(group=responses.group(made))
 
     async def GetGroup(self, raw: bytes) -> Message:
@@ -211,7 +211,7 @@ class AdminService:
 
     async def _store_stats(self) -> pb.StoreStats:
         """Sizes in bytes. Each commit is one fsync, except with `--sync none`."""
-        numbers = await self._engine.store_numbers()
+        numbers = await self._engine.ask(queries.StoreSize())
         commits = self._metrics.commits
         return pb.StoreStats(
             **numbers._asdict(),

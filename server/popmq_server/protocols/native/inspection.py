@@ -5,15 +5,7 @@ from collections.abc import Iterable
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.contract.commands import (
-    Failure,
-    LookUp,
-    Peek,
-    Redrive,
-    Search,
-    Why,
-    queries,
-)
+from popmq_server.contract.commands import Discard, Failure, LookUp, Peek, Redrive, Search, Why, queries
 from popmq_server.contract.commands.inspection import DeadLetterReasons, MessageLife
 from popmq_server.errors import invalid, not_one_of
 from popmq_server.protocols import validation
@@ -42,7 +34,7 @@ class InspectionService(NativeServicer):
         request = read(pb.PeekRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES)
         topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
-        rows = await self._engine.peek(Peek(topic, group, count, POP_BYTES, requests.wanted(request)))
+        rows = await self._engine.ask(Peek(topic, group, count, POP_BYTES, requests.wanted(request)))
         self._traffic.served("Peek", group, topic)
         return b"".join(await responses.delivered(b"\x0a", rows))
 
@@ -52,7 +44,7 @@ class InspectionService(NativeServicer):
         name = validation.browsed_name(request.topic)
         count = check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES)
         if request.order:
-            found = await self._engine.search(_search(request, name, count))
+            found = await self._engine.ask(_search(request, name, count))
             end = pb.BrowseResponse(looked_at=found.looked_at, next_page_token=pages.token(request, found.at))
             return b"".join([*await responses.delivered(b"\x0a", found.rows), end.SerializeToString()])
         _check_by_offset(request)
@@ -63,7 +55,7 @@ class InspectionService(NativeServicer):
 
     async def LookUp(self, raw: bytes) -> bytes:
         """Messages by id or key, joined from stored bytes."""
-        found = await self._engine.look_up(_look_up(read(pb.LookUpRequest, raw)))
+        found = await self._engine.ask(_look_up(read(pb.LookUpRequest, raw)))
         more = pb.LookUpResponse(more=found.more).SerializeToString()
         return b"".join([*await responses.delivered(b"\x0a", found.rows), more])
 
@@ -73,7 +65,7 @@ class InspectionService(NativeServicer):
         message_id = check_text(request.message_id, "message_id", MESSAGE_ID_BYTES_MAX, required=True)
         topic = validation.topic_name(request.topic) if request.topic else ""
         group = validation.group_name(request.group) if request.group else ""
-        lives = await self._engine.why(Why(message_id, topic, group))
+        lives = await self._engine.ask(Why(message_id, topic, group))
         return pb.WhyResponse(lives=[_life(life) for life in lives])
 
     async def RedriveDeadLetters(self, raw: bytes) -> Message:
@@ -81,7 +73,7 @@ class InspectionService(NativeServicer):
         request = read(pb.RedriveDeadLettersRequest, raw)
         group = validation.group_name(request.group) if request.group else ""
         topic = validation.topic_name(request.topic) if request.topic else ""
-        redriven = await self._engine.redrive(Redrive(group, topic, *_named(request), _reason(request)))
+        redriven = await self._engine.execute(Redrive(group, topic, *_named(request), _reason(request)))
         self._traffic.served("RedriveDeadLetters", group, topic)
         for origin, messages in redriven.topics.items():
             self._traffic.moved("RedriveDeadLetters", group, origin, messages)
@@ -95,7 +87,7 @@ class InspectionService(NativeServicer):
         request = read(pb.DiscardDeadLettersRequest, raw)
         group = validation.group_name(request.group) if request.group else ""
         topic = validation.topic_name(request.topic) if request.topic else ""
-        discarded = await self._engine.discard(Redrive(group, topic, *_named(request), _reason(request)))
+        discarded = await self._engine.execute(Discard(group, topic, *_named(request), _reason(request)))
         self._traffic.served("DiscardDeadLetters", group, topic)
         for origin, messages in discarded.topics.items():
             self._traffic.moved("DiscardDeadLetters", group, origin, messages)
@@ -109,7 +101,7 @@ class InspectionService(NativeServicer):
         request = read(pb.ListDeadLetterReasonsRequest, raw)
         group = validation.group_name(request.group) if request.group else ""
         topic = validation.topic_name(request.topic) if request.topic else ""
-        found = await self._engine.dead_letter_reasons(DeadLetterReasons(group, topic, pages.begin(request)))
+        found = await self._engine.ask(DeadLetterReasons(group, topic, pages.begin(request)))
         rows = sorted(found.reasons, key=lambda row: (-row.messages, row.reason))
         reasons = [pb.DeadLetterReason(**row._asdict()) for row in rows]
         more = pages.token(request, found.at)

@@ -109,7 +109,7 @@ class NativeService:
         client = validation.client_id(request.client_id, required=True)
         topics, only = _read_topics(request)
         beat = Heartbeat(validation.group_name(request.group), client, topics, request.goodbye, only=only)
-        version = await self._engine.heartbeat(beat)
+        version = await self._engine.execute(beat)
         self._traffic.recent.began("beats", beat.group, "", client)
         self._traffic.served("Heartbeat", beat.group)
         return pb.HeartbeatResponse(interval_ms=HEARTBEAT_MS, assignment_version=version)

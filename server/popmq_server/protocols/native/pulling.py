@@ -12,18 +12,23 @@ from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract.commands import (
+    AssignmentOf,
+    Clients,
     CloneOffsets,
+    LockQueues,
     Pull,
     QueryOffsets,
     ResetOffsets,
     SendBack,
     SentBack,
     SetConsumeMode,
+    UnlockQueues,
     UpdateOffsets,
     bytes_of,
     queries,
 )
 from popmq_server.contract.commands.sessions import LOCK_MS
+from popmq_server.contract.rights import Need
 from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.protocols import validation
 from popmq_server.protocols.access import access_keys
@@ -117,7 +122,7 @@ class PullingService(NativeServicer):
         request = read(pb.QueryAssignmentRequest, raw)
         client = _client(request.client_id)
         topic, group = validation.browsed_name(request.topic), validation.group_name(request.group)
-        found = await self._engine.assignment(topic, group, client, request.strategy, request.broadcast)
+        found = await self._engine.ask(AssignmentOf(topic, group, client, request.strategy, request.broadcast))
         self._traffic.served("QueryAssignment", group, _read_topic(topic))
         return pb.QueryAssignmentResponse(known=found.known, all=found.all, queues=found.queues, mode=found.mode)
 
@@ -126,7 +131,7 @@ class PullingService(NativeServicer):
         request = read(pb.LockQueuesRequest, raw)
         check_range(len(request.queues), "queues", 1, QUEUES_MAX)
         topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
-        held = await self._engine.lock_queues(topic, group, _client(request.client_id), tuple(request.queues))
+        held = await self._engine.execute(LockQueues(topic, group, _client(request.client_id), tuple(request.queues)))
         self._traffic.served("LockQueues", group, topic)
         return pb.LockQueuesResponse(queues=held, lock_ms=LOCK_MS)
 
@@ -135,7 +140,7 @@ class PullingService(NativeServicer):
         request = read(pb.UnlockQueuesRequest, raw)
         check_range(len(request.queues), "queues", 0, QUEUES_MAX)
         topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
-        await self._engine.unlock_queues(topic, group, _client(request.client_id), tuple(request.queues))
+        await self._engine.execute(UnlockQueues(topic, group, _client(request.client_id), tuple(request.queues)))
         return pb.UnlockQueuesResponse()
 
     async def ListSessions(self, raw: bytes) -> Message:
@@ -146,7 +151,7 @@ class PullingService(NativeServicer):
             behind, rows_max = ("", ""), 0
         else:
             behind, rows_max = _behind(page["after"]), page["rows_max"] and page["rows_max"] + 1  # one more: whether
-        consumers, streams = await self._engine.clients(group, behind, rows_max)  # there is another page
+        consumers, streams = await self._engine.ask(Clients(group, behind, rows_max))  # there is another page
         sessions = [
             pb.ClientSession(
                 client_id=row.client,
@@ -170,7 +175,7 @@ class PullingService(NativeServicer):
         """Adds the recent calls of clients with a session to its row; returns the rows of the other clients."""
         known = {(row.client_id, row.group): row for row in sessions if not row.stream}
         others, holders = dict[tuple[str, ...], pb.ClientSession](), dict[tuple[str, ...], set[tuple[str, str]]]()
-        is_admin = access_keys.may(access_keys.Need("admin"))
+        is_admin = access_keys.may(Need("admin"))
         for one in sorted(self._traffic.recent.listed(group), key=lambda one: one.last_ms):
             row = known.get((one.client_id, one.group)) if one.group else None
             if row is None:
@@ -208,7 +213,7 @@ class PullingService(NativeServicer):
         topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
         mode = pb.ConsumeMode.Name(request.mode)
         start = requests.start_position(request.start, "start") if request.HasField("start") else None
-        changed = await self._engine.set_consume_mode(SetConsumeMode(topic, group, mode, share_number, start))
+        changed = await self._engine.execute(SetConsumeMode(topic, group, mode, share_number, start))
         return pb.SetConsumeModeResponse(subscription=responses.subscription(topic, changed))
 
     async def ResetOffsets(self, raw: bytes) -> Message:
@@ -221,14 +226,14 @@ class PullingService(NativeServicer):
         to = requests.start_position(request.to, "to") if request.HasField("to") else None
         offsets = _offsets(request.offsets) if request.offsets else None
         topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
-        return pb.ResetOffsetsResponse(offsets=await self._engine.move(ResetOffsets(topic, group, to, offsets)))
+        return pb.ResetOffsetsResponse(offsets=await self._engine.execute(ResetOffsets(topic, group, to, offsets)))
 
     async def CloneOffsets(self, raw: bytes) -> Message:
         """Moves a group to the position of another."""
         request = read(pb.CloneOffsetsRequest, raw)
         from_group = validation.group_name(request.from_group, "from_group")
         command = CloneOffsets(validation.topic_name(request.topic), from_group, validation.group_name(request.group))
-        return pb.CloneOffsetsResponse(offsets=await self._engine.move(command))
+        return pb.CloneOffsetsResponse(offsets=await self._engine.execute(command))
 
 
 def _pull(request: pb.PullRequest) -> Pull:

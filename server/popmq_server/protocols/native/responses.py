@@ -8,16 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import pause
-from popmq_server.contract.commands import (
-    Place,
-    Popped,
-    Position,
-    Pulled,
-    ReadRow,
-    Renewed,
-    Send,
-    Sent,
-)
+from popmq_server.contract.commands import Changed, Place, Popped, Position, Pulled, ReadRow, Renewed, Send, Sent
 from popmq_server.contract.commands.numbers import GroupNumbers
 from popmq_server.errors import Refused
 from popmq_server.protocols.native.columns import columns, columns_of
@@ -98,7 +89,7 @@ def popped(answer: Popped, request: pb.PopRequest) -> bytes:
         rest.sealed.CopyFrom(pb.Sealed(count=count, end=end, torn_stolen=stolen, torn_lost=lost))
     if request.format == pb.FORMAT_COLUMNS:
         rows = [row[:5] for row in answer.rows]
-        handles = [] if answer.sealed else [handle.decode() for _, _, _, _, _, handle in answer.rows]
+        handles = [] if answer.sealed else [handle.decode() for handle in answer.handles]
         return _columns(rows, handles, request) + rest.SerializeToString()
     return b"".join(_rows(answer)) + rest.SerializeToString()
 
@@ -109,7 +100,7 @@ def _rows(answer: Popped) -> list[bytes]:
     Delivery: 1 message · 2 handle · 3 attempt · 4 queue · 5 offset · 6 stored_ms. A test reads it with generated code.
     """
     parts: list[bytes] = []
-    handles = length_prefixed([handle for _, _, _, _, _, handle in answer.rows])
+    handles = length_prefixed(answer.handles)
     for (data, stored_ms, queue, offset, attempt, _), handle in zip(answer.rows, handles, strict=True):
         tail = b"\x12" + handle + _place(attempt, queue) + varint(offset) + _stored(stored_ms)
         parts += (_delivery(len(data), len(tail)), data, tail)
@@ -205,7 +196,7 @@ def acked(answer: list[Refused | None]) -> pb.AckResponse:
     )
 
 
-def changed(answer: list[tuple[int, bool] | Renewed | Refused]) -> pb.ChangeInvisibleTimeResponse:
+def changed(answer: Sequence[Changed | Renewed | Refused]) -> pb.ChangeInvisibleTimeResponse:
     """When each message is visible again, or that it is a dead letter now."""
     results = [
         pb.InvisibleTimeResult(error=error_info(entry)) if isinstance(entry, Refused) else _visible(*entry)

@@ -1,5 +1,7 @@
 """popmq.v1: exactly-once sinks. docs/sinks.md describes them; stages.py has the rules."""
 
+from collections.abc import Sequence
+
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -62,7 +64,7 @@ def _sink(name: str) -> str:
     return check_text(name, "sink", requests.SINK_BYTES_MAX, required=True)
 
 
-def _staged(command: Stage, answer: tuple[Refused | None, ...]) -> list[int]:
+def _staged(command: Stage, answer: Sequence[Refused | None]) -> list[int]:
     """Bytes of each staged message."""
     pairs = zip(command.entries, answer, strict=True)
     return [len(entry.data) for entry, refused in pairs if refused is None and isinstance(entry, NewMessage)]

@@ -22,10 +22,10 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.clock import Clock
 from popmq_server.contract.commands import Check
 from popmq_server.contract.engine import CheckStreams, Engine, ProducerStream
+from popmq_server.contract.rights import Need
 from popmq_server.errors import Refused, invalid, unavailable
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access import access_keys
-from popmq_server.protocols.access.access_keys import Need
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import RocketmqCall, TelemetryStream

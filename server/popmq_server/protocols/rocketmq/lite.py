@@ -14,6 +14,7 @@ clients would end at it, and Python and Node ignore it.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from popmq_proto.rocketmq import definition_pb2 as pb
@@ -112,7 +113,7 @@ class LiteService:
 
 def _of_lites(command: Pop) -> Pop:
     """The Pop without filter and queues, which mean nothing for lite topics."""
-    return command._replace(lite=(), filter=None, filter_wins=False, queues=(), of_queue=-1)
+    return replace(command, lite=(), filter=None, filter_wins=False, queues=(), of_queue=-1)
 
 
 def _start(option: pb.OffsetOption) -> tuple[str, int]:

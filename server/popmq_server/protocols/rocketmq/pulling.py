@@ -149,7 +149,7 @@ class PullService(RocketmqServicer):
             return
         rows = await self._engine.execute(QueryOffsets(topic, group))
         if all(row.committed < 0 for row in rows):
-            await self._engine.set_consume_mode(SetConsumeMode(topic, group, "PULL"))
+            await self._engine.execute(SetConsumeMode(topic, group, "PULL"))
         self._begun[group, topic] = None
         if len(self._begun) > BEGUN_MAX:
             self._begun.popitem(last=False)

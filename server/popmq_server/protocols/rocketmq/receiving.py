@@ -130,7 +130,7 @@ class ReceiveService(RocketmqServicer):
         begun = written = 0
         try:
             yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
-            handles = length_prefixed([handle for _, _, _, _, _, handle in popped.rows])
+            handles = length_prefixed(popped.handles)
             for row, handle in zip(popped.rows, handles, strict=True):
                 begun += 1
                 yield self._message(request, call, command, popped.type, row, handle)
@@ -272,7 +272,7 @@ class ReceiveService(RocketmqServicer):
 
 
 def _handles(popped: Popped) -> list[str]:
-    return [handle.decode() for _, _, _, _, _, handle in popped.rows]
+    return [handle.decode() for handle in popped.handles]
 
 
 def filter_of(

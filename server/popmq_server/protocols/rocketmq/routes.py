@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server.contract.commands import queries
+from popmq_server.contract.commands import AssignmentOf, queries
 from popmq_server.contract.engine import BasicEngine
 from popmq_server.protocols.rocketmq.call import RocketmqCall
 from popmq_server.protocols.rocketmq.messages import TYPE_NUMBERS
@@ -82,7 +82,7 @@ class RouteService:
 
         In a group that pulls, a client without a heartbeat yet gets no queues: all belong to other clients.
         """
-        found = await self._engine.assignment(topic.name, group, call.client_id)
+        found = await self._engine.ask(AssignmentOf(topic.name, group, call.client_id))
         if found.mode == "PULL":
             return found.queues
         if topic.type == "FIFO":

@@ -28,6 +28,7 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.sessions import Heartbeat
 from popmq_server.contract.engine import BasicEngine
+from popmq_server.contract.rights import Need
 from popmq_server.errors import Refused
 from popmq_server.protocols.access import access_keys, request_size
 from popmq_server.protocols.access.open_streams import OpenStream, OpenStreams
@@ -149,7 +150,7 @@ class TelemetryService:
             _merge_producer(agreed)
             self._clients.check_names(client, len(set(topics) - client.produces))
             for topic in topics:
-                access_keys.check(access_keys.Need("send", topic))
+                access_keys.check(Need("send", topic))
                 await self._clients.produces(client, topic)
         elif kind == "subscription":
             await self._merge_consumer(agreed, call, client)
@@ -164,7 +165,7 @@ class TelemetryService:
         name = group_name(subscription.group, call.namespace)
         topics = frozenset(topic_name(entry.topic, call.namespace) for entry in subscription.subscriptions)
         for topic in topics or [""]:
-            access_keys.check(access_keys.Need("receive", topic, name))
+            access_keys.check(Need("receive", topic, name))
         self._clients.reads(client, name, topics)
         group = await self._group(name)
         subscription.fifo = (group is not None and group.fifo) or await self._ordered(topics)
@@ -230,7 +231,7 @@ class TelemetryService:
             )
         if kind in _CONSUMERS and request.group.name:
             name = group_name(request.group, call.namespace)
-            access_keys.check(access_keys.Need("receive", "", name))
+            access_keys.check(Need("receive", "", name))
             client.group = name
             await self._session(client, kind, goodbye=False)
             await self._clients.renewed(call.client_id)
@@ -250,7 +251,7 @@ class TelemetryService:
         """A client of this protocol receives, or pulls: it has no queues of a group in the other consume mode."""
         only = dict.fromkeys(client.topics, "PULL" if kind == pb.PULL_CONSUMER else "POP")
         try:
-            await self._engine.heartbeat(
+            await self._engine.execute(
                 Heartbeat(client.group, client.client_id, client.topics, goodbye, versioned=False, only=only)
             )
         except Refused:

@@ -5,6 +5,7 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import MessageGroupNumbers
+from popmq_server.embedded import operations
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, refusal
 from tests.engine.traffic.traffic_fifo import dead_texts, fifo_pair, send_fifo
 
@@ -95,7 +96,7 @@ def test_a_message_group_is_resumed_also_when_a_dead_letter_has_come_back_in_fro
     rig.reject(rig.pop(1))
     rig.do(ask.UpdateGroup("g", {"stop_on_failure": True}))
     rig.release(rig.pop(1), reason="no")
-    rig.do(ask.RedrivePiece("g"))
+    rig.do(operations.RedrivePiece("g"))
     assert rig.pop() == []
     rig.do(ask.ResumeMessageGroup("t", "g", "a"))
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a1", 1), ("a2", 1)]

@@ -1,9 +1,12 @@
 """Rules of operators: topics, groups and filters are created, changed and deleted; groups are reset and resumed."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from tests.engine.rig import MINUTE, SECOND
 from tests.engine.search import draws
 from tests.engine.search.machine import Broker
@@ -98,15 +101,15 @@ class Repairing(Clients, Broker):
         letters = dead_letters(self.rig, group) if group in self.model.groups else []
         if which is not None:
             some = [one for place, one in enumerate(letters) if place in which]
-            self.redrive_piece(ask.RedrivePiece(group, tuple(offset for offset, _ in some)), some)
+            self.redrive_piece(operations.RedrivePiece(group, tuple(offset for offset, _ in some)), some)
             return
-        left: ask.RedrivePiece | None = ask.RedrivePiece(group)
+        left: operations.RedrivePiece | None = operations.RedrivePiece(group)
         while left is not None:
             left = self.redrive_piece(left, letters)
 
     def redrive_piece(
-        self, command: ask.RedrivePiece, letters: list[tuple[int, DeadLetter]]
-    ) -> ask.RedrivePiece | None:
+        self, command: operations.RedrivePiece, letters: list[tuple[int, DeadLetter]]
+    ) -> operations.RedrivePiece | None:
         """One request; what to ask for next, where dead letters are left. A piece ends where some are missing."""
         answer = self.one(command)
         if isinstance(answer, str):
@@ -117,7 +120,7 @@ class Repairing(Clients, Broker):
         self.after()
         if isinstance(answer, str) or answer.next >= answer.stop:
             return None
-        return command._replace(start=answer.next, stop=answer.stop)
+        return replace(command, start=answer.next, stop=answer.stop)
 
     @rule(group=draws.groups, topic=draws.topics, message_group=st.sampled_from("abc"), dead_letter=st.booleans())
     def resume(self, group: str, topic: str, message_group: str, dead_letter: bool) -> None:

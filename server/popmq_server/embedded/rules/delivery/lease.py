@@ -18,12 +18,7 @@ See docs/decisions/0006-checkpoints.md.
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-from popmq_server.contract.commands import (
-    Ack,
-    Acked,
-    Change,
-    ChangeInvisibleTime,
-)
+from popmq_server.contract.commands import Ack, Acked, Change, Changed, ChangeInvisibleTime
 from popmq_server.embedded.rules.delivery import (
     deadletter,
     fifo,
@@ -205,7 +200,7 @@ def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
         tx.set_lease(ck, sub, None)
 
 
-def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refused]:
+def change(tx: Tx, command: ChangeInvisibleTime) -> list[Changed | Refused]:
     """Extends, releases or rejects deliveries; applies equal changes of one CheckPoint part together.
 
     Releases and rejections beyond MOVES_MAX get Later: the broker runs them again. The releases of a message group are
@@ -214,12 +209,12 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
     group = tx.group(command.group)
     if group is None:
         raise group_not_found(command.group)
-    results: list[tuple[int, bool] | Refused] = []
+    results: list[Changed | Refused] = []
     moves, begun, put_off = 0, set[bytes](), set[bytes]()
     wanted: dict[tuple[object, ...], tuple[Change, list[tuple[int, FoundMember]]]] = {}
     seen: set[tuple[int, int]] = set()
     for index, entry in enumerate(command.changes):
-        results.append((0, False))
+        results.append(Changed(0, False))
         try:
             if isinstance(entry, Refused):
                 raise entry
@@ -261,11 +256,7 @@ def _waits(tx: Tx, handle: Handle, cost: int, begun: set[bytes], put_off: set[by
 
 
 def _apply(
-    tx: Tx,
-    group: Group,
-    entry: Change,
-    founds: list[tuple[int, FoundMember]],
-    results: list[tuple[int, bool] | Refused],
+    tx: Tx, group: Group, entry: Change, founds: list[tuple[int, FoundMember]], results: list[Changed | Refused]
 ) -> None:
     """Applies one kind of change to members of one part of one CheckPoint and fills in their results.
 
@@ -282,12 +273,12 @@ def _apply(
         return
     if entry.kind == "extend":
         visible_ms = _extend(tx, ck, sub, bits, entry.delay_ms or 0)
-        outcome = {index: (visible_ms, False) for index, _ in founds}
+        outcome = {index: Changed(visible_ms, False) for index, _ in founds}
     elif entry.kind == "reject":
         part = tx.state.leases[(ck.ck_id, sub)]
         leave(tx, ck, sub, bits)
         deadletter.dead_letter(tx, ck, bits, entry.reason, part, lease_history.REJECTED)
-        outcome = {index: (tx.now_ms, True) for index, _ in founds}
+        outcome = {index: Changed(tx.now_ms, True) for index, _ in founds}
     else:
         outcome = _release(tx, group, entry, ck, sub, bits, founds)
     for index, result in outcome.items():
@@ -295,11 +286,7 @@ def _apply(
 
 
 def _with_room(
-    tx: Tx,
-    group: Group,
-    entry: Change,
-    founds: list[tuple[int, FoundMember]],
-    results: list[tuple[int, bool] | Refused],
+    tx: Tx, group: Group, entry: Change, founds: list[tuple[int, FoundMember]], results: list[Changed | Refused]
 ) -> list[tuple[int, FoundMember]]:
     """The members that may leave their lease now, by room and dead letter budget; refuses the others.
 
@@ -355,7 +342,7 @@ def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> i
 
 def _release(
     tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, FoundMember]]
-) -> dict[int, tuple[int, bool]]:
+) -> dict[int, Changed]:
     """Moves members without an attempt left to the dead letter topic, the others to backoff or the retry topic."""
     if ck.message_groups:
         return _release_in_order(tx, group, entry, ck, sub, bits, founds)
@@ -364,14 +351,14 @@ def _release(
     leave(tx, ck, sub, bits)
     if dead:
         deadletter.dead_letter(tx, ck, dead, entry.reason or "no attempts left", part)
-    outcome = {index: (tx.now_ms, True) for index, found in founds if found.bit & dead}
+    outcome = {index: Changed(tx.now_ms, True) for index, found in founds if found.bit & dead}
     by_delay: dict[int, int] = {}
     for index, found in founds:
         if found.bit & dead:
             continue
         delay_ms = _delay_ms(group, entry, ck, found.bit)
         by_delay[delay_ms] = by_delay.get(delay_ms, 0) | found.bit
-        outcome[index] = (tx.now_ms + delay_ms, False)
+        outcome[index] = Changed(tx.now_ms + delay_ms, False)
     for delay_ms, chosen in by_delay.items():
         back_ms = tx.now_ms + delay_ms if delay_ms else 0
         lease_history.write_members(tx, ck, chosen, part, lease_history.RELEASED, entry.reason, back_ms)
@@ -385,7 +372,7 @@ def _delay_ms(group: Group, entry: Change, ck: CheckPoint, bit: int) -> int:
 
 
 def _still_held(
-    tx: Tx, founds: list[tuple[int, FoundMember]], results: list[tuple[int, bool] | Refused]
+    tx: Tx, founds: list[tuple[int, FoundMember]], results: list[Changed | Refused]
 ) -> list[tuple[int, FoundMember]]:
     """The members that earlier entries of the request did not release with their message group; the others lapsed."""
     held = []
@@ -400,7 +387,7 @@ def _still_held(
 
 def _release_in_order(
     tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, FoundMember]]
-) -> dict[int, tuple[int, bool]]:
+) -> dict[int, Changed]:
     """FIFO: the first member of each message group failed; the later ones in the lease wait again, uncounted.
 
     A failed member without an attempt left becomes a dead letter, and the client keeps the later members before the
@@ -422,11 +409,11 @@ def _release_in_order(
     lease_history.write_members(tx, ck, later, lease, lease_history.RELEASED, fifo.FOLLOWER)
     fifo.put_back(tx, ck, later, fifo.FOLLOWER, 0)
     fifo.put_back(tx, ck, stopped, reason, stopped, stopped=stopped)
-    outcome = {index: (tx.now_ms, bool(found.bit & dead)) for index, found in founds}
+    outcome = {index: Changed(tx.now_ms, bool(found.bit & dead)) for index, found in founds}
     for index, found in founds:
         if found.bit & failed & ~(dead | stopped):
             delay_ms = _delay_ms(group, entry, ck, found.bit)
             back_ms = go_back(tx, ck, found.bit, delay_ms, entry.reason, uncounted=entry.uncounted)
             lease_history.write_members(tx, ck, found.bit, lease, lease_history.RELEASED, entry.reason, back_ms)
-            outcome[index] = (back_ms, False)
+            outcome[index] = Changed(back_ms, False)
     return outcome

@@ -28,8 +28,11 @@ See docs/decisions/0020-owners.md.
 """
 
 from popmq_server.contract.commands import (
+    AckedUpTo,
     AckUpTo,
+    Attached,
     AttachOwner,
+    OwnerRenewed,
     ReleaseOwner,
     RenewOwner,
 )
@@ -118,7 +121,7 @@ def put_owner(tx: Tx, owner: Owner) -> Owner:
     return owner
 
 
-def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
+def attach(tx: Tx, command: AttachOwner) -> Attached:
     """Creates or takes over an owner; requests of older generations are fenced from now on.
 
     Also fixes the group's start position: a Spark query names its topic before it reads, and must get the messages
@@ -164,7 +167,7 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
             topics=_with_topic(tx, owner, topic),
         ),
     )
-    return owner.generation, owner.acked_epoch, topic.queues if topic else 0
+    return Attached(owner.generation, owner.acked_epoch, topic.queues if topic else 0)
 
 
 def _create_group(tx: Tx, command: AttachOwner) -> Group:
@@ -186,7 +189,7 @@ def _with_topic(tx: Tx, owner: Owner, topic: Topic | None) -> tuple[int, ...]:
     return known if topic is None or topic.topic_id in known else (*known, topic.topic_id)
 
 
-def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
+def renew(tx: Tx, command: RenewOwner) -> OwnerRenewed:
     """Moves the deadline of all bound members. `lapse` soon takes back released members that are not popped.
 
     Moves one small key, for any number of members: this is why the members of a token have no deadline of their own.
@@ -195,14 +198,14 @@ def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
     owner = put_owner(
         tx, owner._replace(lease_until_ms=tx.now_ms + command.lease_ms, last_seen_ms=tx.now_ms, released=False)
     )
-    return (
+    return OwnerRenewed(
         len(tx.state.owner_tokens.get(owner.owner_id, ())),
         tx.state.owned.get(owner.owner_id, 0),
         owner.lease_until_ms,
     )
 
 
-def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int], int]:
+def ack_up_to(tx: Tx, command: AckUpTo) -> AckedUpTo:
     """Finishes the tokens of all epochs up to `command.epoch`, late or not. Idempotent.
 
     Counts their torn members: a reader that got them before its lease expired may not replay a token again.
@@ -225,7 +228,7 @@ def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int], int]:
         tx.state.tokens.pop(key)
     tx.state.owner_tokens[owner.owner_id] = tuple(kept)
     owner = put_owner(tx, owner._replace(acked_epoch=max(owner.acked_epoch, command.epoch), last_seen_ms=tx.now_ms))
-    return sum(topics.values()), owner.acked_epoch, topics, torn
+    return AckedUpTo(sum(topics.values()), owner.acked_epoch, topics, torn)
 
 
 def _finish(tx: Tx, token: Token) -> tuple[int, int]:

@@ -17,7 +17,8 @@ sets `again`: it runs again after the other waiting commands.
 
 from collections.abc import Sequence
 
-from popmq_server.contract.commands import PeekedPiece, PeekPiece, Pop
+from popmq_server.contract.commands import Pop
+from popmq_server.embedded.operations import PeekedPiece, PeekPiece
 from popmq_server.embedded.rules.delivery import invalidated
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
 from popmq_server.embedded.rules.delivery.pick import Bounds, Pick

@@ -18,6 +18,7 @@ See docs/decisions/0017-session-leases.md.
 
 from popmq_server.contract.commands import ReleaseSession, RenewSession, queries
 from popmq_server.contract.commands.sessions import SESSION_CAP_MS, SESSION_LEASE_MS
+from popmq_server.embedded.operations import SessionPiece
 from popmq_server.embedded.rules.delivery import fifo
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.state import session_ids
@@ -32,7 +33,7 @@ PIECE = 1000
 READ_BYTES_MAX = 32 << 20
 
 
-def renew(tx: Tx, command: RenewSession) -> tuple[int, int]:
+def renew(tx: Tx, command: RenewSession) -> SessionPiece:
     """Moves the deadlines of one piece: (how many, the last CheckPoint of the piece or 0)."""
     held, after = _piece(tx, command.client, command.after)
     moved = 0
@@ -42,10 +43,10 @@ def renew(tx: Tx, command: RenewSession) -> tuple[int, int]:
         if part is not None and tx.now_ms < part.due_ms < due_ms:  # an expired lease is not renewed
             tx.set_lease(ck, 0, part.renewed(tx.now_ms, due_ms))
             moved += 1
-    return moved, after
+    return SessionPiece(moved, after)
 
 
-def release(tx: Tx, command: ReleaseSession) -> tuple[int, int]:
+def release(tx: Tx, command: ReleaseSession) -> SessionPiece:
     """Sets the deadlines of one piece to now, for the revive. Its lite topics become available to other clients."""
     if not command.after:
         tx.state.watches.drop_client(command.client)
@@ -57,7 +58,7 @@ def release(tx: Tx, command: ReleaseSession) -> tuple[int, int]:
             ck = tx.state.ck[ck_id]
             tx.set_lease(ck, 0, ended(tx, ck, 0, part))
             moved += 1
-    return moved, after
+    return SessionPiece(moved, after)
 
 
 def ended(tx: Tx, ck: CheckPoint, sub: int, part: Lease) -> Lease:

@@ -8,12 +8,7 @@ Both renew the owner's lease.
 
 import itertools
 
-from popmq_server.contract.commands import (
-    Available,
-    Pop,
-    PopToken,
-    Position,
-)
+from popmq_server.contract.commands import Available, Pop, PopToken, Position, Ready
 from popmq_server.embedded.rules.delivery import deadletter, invalidated
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
 from popmq_server.embedded.rules.delivery.owner import bind_again, find_owner, put_owner
@@ -251,7 +246,7 @@ def retries_below(tx: Tx, where: GroupTopic, upto: Position | None) -> int:
     return sum(1 for _ in itertools.takewhile(lambda entry: entry[0] < stop, tx.kv.scan("rq", prefix)))
 
 
-def available(tx: Tx, command: Available) -> tuple[int, Position, int]:
+def available(tx: Tx, command: Available) -> Ready:
     """The number of messages deliverable now below `upto`, the end as a position for a bounded read, the topic's id."""
     group, topic = resolve(tx, command.topic, command.group)
     permission.check_read(group, topic)
@@ -267,4 +262,4 @@ def available(tx: Tx, command: Available) -> tuple[int, Position, int]:
             stop = min(stop, command.upto.queues.get(queue, 0))
         ready += max(0, stop - max(least, state.poff.get((*where, queue), least)))
     ready -= deadletter.gone_ahead(tx, where, command.upto)
-    return ready, Position(queues, state.counters[""].rseq), topic.topic_id
+    return Ready(ready, Position(queues, state.counters[""].rseq), topic.topic_id)

@@ -8,7 +8,7 @@ messages at most; the caller continues with `below` of the answer.
 
 from collections.abc import Callable
 
-from popmq_server.contract.commands import LookedUpPiece, LookUpPiece
+from popmq_server.embedded.operations import LookedUpPiece, LookUpPiece
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.topics import index
 from popmq_server.embedded.rules.topics.index import Hit, Spot

@@ -6,12 +6,13 @@ from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import (
     GroupNumbers,
     LeaseNumbers,
+    LeasePage,
     OwnerNumbers,
     Rows,
     ScheduleNumbers,
-    StoreUse,
     TopicNumbers,
 )
+from popmq_server.embedded.operations import StoreState, StoreUse, TopicNames
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.delivery.owner import covers_owner
 from popmq_server.embedded.rules.inspect import names
@@ -177,7 +178,7 @@ def topics(tx: Tx, query: queries.Topics) -> Rows[TopicNumbers]:
     return found
 
 
-def topic_names(tx: Tx, query: queries.TopicNames) -> dict[int, str]:
+def topic_names(tx: Tx, query: TopicNames) -> dict[int, str]:
     """Id → name of those of these topics that exist."""
     found = ((topic_id, tx.state.topics.get(topic_id)) for topic_id in query.topic_ids)
     return {topic_id: topic.name for topic_id, topic in found if topic is not None}
@@ -257,7 +258,7 @@ def group_settings(tx: Tx, query: queries.GroupSettings) -> Rows[Group]:
     return found
 
 
-def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, str]:
+def leases(tx: Tx, query: queries.Leases) -> LeasePage:
     """One piece of the list of leases, soonest deadline first: at most `leases_max` rows (0: it only counts), the
     number of leases that the piece found, and where the next piece begins ("" = no more). CheckPoints of an owner have
     no deadline of their own: they are listed at the key of their owner. A piece ends when it has all its rows.
@@ -268,7 +269,7 @@ def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, str]
     begin, listed = _lease_place(query.after)
     for key in tx.kv.scan_keys("due", b"", begin):
         if left <= 0:
-            return shown, met, key.hex()
+            return LeasePage(shown, met, key.hex())
         left -= 1
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
         if due_ms >= NEVER:
@@ -276,7 +277,7 @@ def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, str]
         parts = _bound_to(tx, ck_id) if sub == SUB_OWNER else [(ck_id, sub)]
         for place in range(listed if key == begin else 0, len(parts)):
             if query.leases_max and len(shown) == query.leases_max:
-                return shown, met, (key + U32.pack(place)).hex()
+                return LeasePage(shown, met, (key + U32.pack(place)).hex())
             if parts[place] not in tx.state.leases:
                 continue  # done by a command of the same commit batch; its key in the store is removed with the batch
             pair = tx.state.ck.pair(parts[place][0])
@@ -285,7 +286,7 @@ def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, str]
                 if query.leases_max:
                     shown.append(_lease_numbers(tx, *parts[place]))
                     left -= LEASE_ROW_COST
-    return shown, met, ""
+    return LeasePage(shown, met, "")
 
 
 def _lease_place(token: str) -> tuple[bytes, int]:
@@ -378,7 +379,7 @@ def _owner_numbers(state: State, group: Group, owner: Owner) -> OwnerNumbers:
     )
 
 
-def store(tx: Tx, _: queries.Store) -> StoreUse:
+def store(tx: Tx, _: StoreState) -> StoreUse:
     """Counts quarantined records: they are few."""
     ahead_ms = tx.state.schedule_due - tx.wall_ms if tx.state.schedule_due else None
     schedules = ScheduleNumbers(sum(1 for _ in tx.state.schedules), ahead_ms)

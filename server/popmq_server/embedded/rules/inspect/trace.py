@@ -9,7 +9,7 @@ A stage continues at a key. That of stage 0 is the topic and the position below 
 
 import itertools
 
-from popmq_server.contract.commands import Spotted, Trace, Traced
+from popmq_server.embedded.operations import Spotted, Trace, Traced
 from popmq_server.embedded.rules.topics import index
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import TOPIC_AT, U32, U64

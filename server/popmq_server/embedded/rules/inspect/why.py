@@ -12,13 +12,8 @@ reads its dead letter topic or the request names that topic, unless it was redri
 
 from typing import NamedTuple
 
-from popmq_server.contract.commands import (
-    HolderSearch,
-    MessagePlace,
-    Spotted,
-    WhyPiece,
-)
 from popmq_server.contract.commands.inspection import GroupLife, MessageLife
+from popmq_server.embedded.operations import HolderSearch, MessagePlace, Spotted, WhyPiece
 from popmq_server.embedded.rules.delivery import deadletter, lease_history
 from popmq_server.embedded.rules.inspect.message_status import RETRIES_MAX, Subject, standing
 from popmq_server.embedded.rules.inspect.timeline import TracedDeadLetter, events_of

@@ -13,7 +13,7 @@ import bisect
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server.contract.commands import HolderSearch, MessagePlace
+from popmq_server.embedded.operations import HolderSearch, MessagePlace
 from popmq_server.embedded.state.checkpoints import DONE
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import CheckPoint, Run

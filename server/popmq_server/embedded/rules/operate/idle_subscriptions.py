@@ -18,7 +18,7 @@ See docs/decisions/0031-subscription-expiry.md.
 from collections import deque
 from typing import Any
 
-from popmq_server.contract.commands import Attend
+from popmq_server.embedded.operations import Attend
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.topics import quotas
 from popmq_server.embedded.rules.topics.removal import drop_range

@@ -21,6 +21,7 @@ See docs/decisions/0034-purge-by-new-id.md.
 import itertools
 
 from popmq_server.contract.commands import PurgeTopic
+from popmq_server.embedded.operations import Purged
 from popmq_server.embedded.rules.delivery import fifo
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.retention import floors
@@ -57,7 +58,7 @@ PURGED = "purged"
 NOT_BEGUN = -1
 
 
-def purge_topic(tx: Tx, command: PurgeTopic) -> tuple[int, int]:
+def purge_topic(tx: Tx, command: PurgeTopic) -> Purged:
     """Drops all messages of a topic for all groups at once; returns their number, and `after` for the next piece.
 
     Parked Pops stay parked. A purge of a topic whose groups are still being moved waits for them.
@@ -65,15 +66,15 @@ def purge_topic(tx: Tx, command: PurgeTopic) -> tuple[int, int]:
     topic = tx.topic(command.name)
     if command.after > 0:
         moves = topic is not None and topic.topic_id == command.after and _move_groups(tx, topic)
-        return 0, command.after if moves else 0
+        return Purged(0, command.after if moves else 0)
     if topic is None:
         raise topic_not_found(command.name, "name")
     if topic.moving_from and _move_groups(tx, topic):
-        return 0, NOT_BEGUN
+        return Purged(0, NOT_BEGUN)
     if _lags(tx, topic):
-        return 0, NOT_BEGUN
+        return Purged(0, NOT_BEGUN)
     dropped, new = _replace(tx, tx.state.topics[topic.topic_id])
-    return dropped, new.topic_id if _move_groups(tx, new) else 0
+    return Purged(dropped, new.topic_id if _move_groups(tx, new) else 0)
 
 
 def _lags(tx: Tx, topic: Topic) -> bool:

@@ -25,11 +25,12 @@ See docs/decisions/0009-redrive-as-new-record.md.
 
 from typing import NamedTuple
 
-from popmq_server.contract.commands import (
+from popmq_server.contract.commands import Failure
+from popmq_server.embedded.operations import (
     DiscardPiece,
-    Failure,
     FindDeadLetters,
     HolderSearch,
+    LettersFound,
     MessagePlace,
     RedrivenPiece,
     RedrivePiece,
@@ -374,7 +375,7 @@ def _commit(tx: Tx, origin: Topic, dead_letters: list[DeadLetter]) -> None:
 # ── By message id ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def find(tx: Tx, command: FindDeadLetters) -> tuple[dict[int, str], int]:
+def find(tx: Tx, command: FindDeadLetters) -> LettersFound:
     """One piece of the search for dead letters with these ids, and where to continue; 0 = all were searched."""
     _, dead_letters = dead_letters_of(tx, command.group)
     wanted = {hash8(message_id): message_id for message_id in command.message_ids}
@@ -388,7 +389,7 @@ def find(tx: Tx, command: FindDeadLetters) -> tuple[dict[int, str], int]:
         read = log.fetch(dead_letters.topic_id, spot.position, spot.size)
         if read is not None and fields.text(read[1], fields.MESSAGE_ID) == wanted[hit.name]:
             found[spot.offset] = wanted[hit.name]
-    return found, below
+    return LettersFound(found, below)
 
 
 def discard(tx: Tx, command: DiscardPiece) -> RedrivenPiece:

@@ -18,7 +18,9 @@ restores the order of its message groups (sweep.py).
 See docs/decisions/0036-consume-modes.md.
 """
 
-from popmq_server.contract.commands import SetConsumeMode, queries
+from popmq_server.contract.commands import SetConsumeMode
+from popmq_server.embedded import operations
+from popmq_server.embedded.operations import ModeSet
 from popmq_server.embedded.rules.delivery import sweep
 from popmq_server.embedded.rules.delivery.subscription import bind, resolve
 from popmq_server.embedded.state.tx import Tx
@@ -32,8 +34,8 @@ from popmq_server.values.records import (
 )
 
 
-def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, bool]:
-    """Sets mode and share number; returns whether moves are left to do. Idempotent."""
+def set_consume_mode(tx: Tx, command: SetConsumeMode) -> ModeSet:
+    """Sets mode and share number; idempotent."""
     group, topic = resolve(tx, command.topic, command.group)
     where = (group.group_id, topic.topic_id)
     if command.start is not None and where in tx.state.stat:
@@ -56,7 +58,7 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, boo
             _to_pull(tx, where)
         else:
             _to_pop(tx, where, topic.queues, topic.type == "FIFO")
-    return after, sweep.step(tx, where)
+    return ModeSet(after, sweep.step(tx, where))
 
 
 def _to_pull(tx: Tx, where: GroupTopic) -> None:
@@ -81,7 +83,7 @@ def _to_pop(tx: Tx, where: GroupTopic, queues: int, in_order: bool) -> None:
         tx.state.sweeps[where] = tx.state.sweeps[where]._replace(to_lines=True)
 
 
-def terms(tx: Tx, query: queries.TermsOf) -> dict[str, Terms]:
+def terms(tx: Tx, query: operations.TermsOf) -> dict[str, Terms]:
     """The queue count, mode and share number of a group in each of these topics; leaves out missing topics.
 
     If the only topic is missing, that is reported before a missing group, as in subscription.resolve.

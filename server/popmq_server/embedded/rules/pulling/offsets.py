@@ -16,16 +16,10 @@ messages as torn, and never grows again.
 import logging
 from collections.abc import Iterable
 
-from popmq_server.contract.commands import (
-    CloneOffsets,
-    OffsetsOfQueue,
-    QueryOffsets,
-    Reset,
-    ResetOffsets,
-    UpdateOffsets,
-)
-from popmq_server.contract.commands import Sweep as SweepCommand
+from popmq_server.contract.commands import CloneOffsets, OffsetsOfQueue, QueryOffsets, ResetOffsets, UpdateOffsets
 from popmq_server.contract.commands.numbers import Rows
+from popmq_server.embedded.operations import Moved, Reset
+from popmq_server.embedded.operations import Sweep as SweepCommand
 from popmq_server.embedded.rules.delivery import invalidated, sweep
 from popmq_server.embedded.rules.delivery.pick import RetryEntry, take_retry_entry
 from popmq_server.embedded.rules.delivery.subscription import (
@@ -102,8 +96,8 @@ def retry_ends(tx: Tx, group: Group, topic: Topic) -> tuple[int, int]:
 # ── Commits of groups that pull ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def update(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
-    """Moves committed offsets; returns (messages moved past, whether retry entries are left below the offset)."""
+def update(tx: Tx, command: UpdateOffsets) -> Moved:
+    """Moves committed offsets; of a retry topic, up to ENTRIES_MAX entries."""
     if command.topic.startswith(RETRY_PREFIX):
         return _update_retry(tx, command)
     group, topic = resolve(tx, command.topic, command.group)
@@ -112,7 +106,7 @@ def update(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
     tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
     for queue, offset in command.offsets.items():
         check_offset(tx, topic, queue, offset, f"offsets[{queue}]")
-    return sum(commit(tx, group, topic, queue, offset) for queue, offset in command.offsets.items()), False
+    return Moved(sum(commit(tx, group, topic, queue, offset) for queue, offset in command.offsets.items()), False)
 
 
 def check_offset(tx: Tx, topic: Topic, queue: int, offset: int, field: str) -> None:
@@ -144,7 +138,7 @@ def commit(tx: Tx, group: Group, topic: Topic, queue: int, offset: int) -> int:
     return max(0, moved)
 
 
-def _update_retry(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
+def _update_retry(tx: Tx, command: UpdateOffsets) -> Moved:
     """Finishes entries of a retry topic below the offset."""
     group, topic = own_retry_topic(tx, command.topic, command.group)
     expect_creation(topic, command.topic_created_ms)
@@ -171,7 +165,7 @@ def _update_retry(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
     for entry in done:
         take_retry_entry(tx, where, entry)
     tx.count(where, acked=len(done))
-    return len(done), len(done) == ENTRIES_MAX
+    return Moved(len(done), len(done) == ENTRIES_MAX)
 
 
 # ── Queries ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -23,6 +23,7 @@ any number up to the next one, and no offset is too small.
 The event loop parks Pulls at the end of a queue: parked_pulls.py.
 """
 
+from dataclasses import replace
 from itertools import repeat
 
 from popmq_server.contract.commands import Pull, Pulled, UpdateOffsets
@@ -97,7 +98,7 @@ def _within_quota(tx: Tx, group: Group | None, topic: Topic, command: Pull, some
     allowed = quotas.pop_room(tx, group, topic) if group is not None else None
     if group is not None and allowed == 0 and something:
         raise quotas.no_quota(tx, group, topic)
-    return command._replace(max_messages=min(command.max_messages, allowed)) if allowed else command
+    return replace(command, max_messages=min(command.max_messages, allowed)) if allowed else command
 
 
 def _counted(tx: Tx, group: Group | None, topic: Topic, pulled: Pulled) -> Pulled:

@@ -16,7 +16,7 @@ missed the answer sends the message back twice.
 
 from typing import NamedTuple
 
-from popmq_server.contract.commands import SendBack, SentBack
+from popmq_server.contract.commands import Changed, SendBack, SentBack
 from popmq_server.embedded.rules.delivery import (
     deadletter,
     fifo,
@@ -50,7 +50,7 @@ class FoundMessage(NamedTuple):
     entry: RetryEntry | None
 
 
-def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
+def send_back(tx: Tx, command: SendBack) -> list[Changed | Refused]:
     """Sends pulled messages back, grouped by delay, reason and outcome.
 
     Those beyond the limit of dead letters, and beyond SENT_BACK_MAX, get Later: the broker runs them again.
@@ -59,7 +59,7 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
     expect_creation(topic, command.topic_created_ms)
     expect_mode(tx, group, topic, "PULL")
     tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
-    results: list[tuple[int, bool] | Refused] = []
+    results: list[Changed | Refused] = []
     alike: dict[tuple[int, str, bool], list[FoundMessage]] = {}
     seen: set[bytes] = set()
     budget = deadletter.budget(tx)
@@ -83,7 +83,7 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
         delay_ms = 0 if dead else _delay_ms(group, message, found.run.attempts)
         reason = message.reason or (NO_ATTEMPTS if dead and not message.reject else "")
         alike.setdefault((delay_ms, reason, dead), []).append(found)
-        results.append((tx.now_ms + delay_ms, dead))
+        results.append(Changed(tx.now_ms + delay_ms, dead))
     for (delay_ms, reason, dead), founds in alike.items():
         _leave(tx, group, topic, founds, command.client_id, delay_ms, reason, dead)
     return results

@@ -17,6 +17,7 @@ import zlib
 from datetime import UTC, datetime
 
 from popmq_server.contract.commands import (
+    CreatedSchedule,
     CreateSchedule,
     DeleteSchedule,
     NewMessage,
@@ -58,7 +59,7 @@ NAME_PROPERTY, TIME_PROPERTY = "popmq_schedule", "popmq_scheduled_for"
 _ID, _PROPERTIES, _KEY, _VALUE = b"\x0a", b"\x2a", b"\x0a", b"\x12"
 
 
-def create(tx: Tx, command: CreateSchedule) -> tuple[Schedule, bool]:
+def create(tx: Tx, command: CreateSchedule) -> CreatedSchedule:
     """Returns (schedule, whether it existed). One with other settings is refused."""
     if (existing := tx.state.schedules.get(command.name)) is not None:
         if differing := _differing(tx, existing, command):
@@ -68,7 +69,7 @@ def create(tx: Tx, command: CreateSchedule) -> tuple[Schedule, bool]:
                 field="schedule.name",
                 action=f"delete it first, or name another; what it has: popmq schedule show {command.name}",
             )
-        return existing, True
+        return CreatedSchedule(existing, True)
     if sum(1 for _ in tx.state.schedules) >= SCHEDULES_MAX:
         raise invalid(
             f"the broker has {SCHEDULES_MAX:,} schedules, which is its maximum",
@@ -93,7 +94,7 @@ def create(tx: Tx, command: CreateSchedule) -> tuple[Schedule, bool]:
     put(tx, found_next(tx, schedule))
     body = pack(_hashed(command.message))
     tx.kv.put("cronmsg", command.name.encode(), U32.pack(zlib.crc32(body)) + body)
-    return tx.state.schedules[command.name], False
+    return CreatedSchedule(tx.state.schedules[command.name], False)
 
 
 def _hashed(message: NewMessage) -> Outgoing:

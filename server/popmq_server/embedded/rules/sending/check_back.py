@@ -24,7 +24,8 @@ See docs/decisions/0029-transaction-checks.md.
 from collections.abc import Iterator
 from typing import Any
 
-from popmq_server.contract.commands import Check, CountChecks, Listen
+from popmq_server.contract.commands import Check
+from popmq_server.embedded.operations import CountChecks, Listen
 from popmq_server.embedded.rules.delivery.deadletter import origin_bytes
 from popmq_server.embedded.rules.sending import transaction
 from popmq_server.embedded.rules.sending.transaction import (

@@ -28,7 +28,7 @@ import zlib
 from collections.abc import Iterator
 
 from popmq_server.contract.commands import Place, Recall, queries
-from popmq_server.contract.commands.numbers import DelayedMessage, Rows
+from popmq_server.contract.commands.numbers import CountedRows, DelayedMessage, Rows
 from popmq_server.embedded.rules.sending import unique
 from popmq_server.embedded.rules.sending.transaction import preview_of
 from popmq_server.embedded.rules.topics import quarantine
@@ -194,7 +194,7 @@ def by_due(entry: Entry) -> bytes:
     return entry[0][1:]
 
 
-def listed(tx: Tx, query: queries.Delayed) -> tuple[Rows[DelayedMessage], int]:
+def listed(tx: Tx, query: queries.Delayed) -> CountedRows[DelayedMessage]:
     """(delayed messages due before `until_ms` (0 = no bound), soonest first; the total number, or 0)."""
     name = query.topic
     topics = tx.state.topics
@@ -218,7 +218,7 @@ def listed(tx: Tx, query: queries.Delayed) -> tuple[Rows[DelayedMessage], int]:
             message_id = packed_message_id(value[_MESSAGE_AT:])
             row = DelayedMessage(topics[topic_id].name, message_id, due_ms, handle, stored_ms)
             found.append(row._replace(preview=preview_of(value[_MESSAGE_AT:])) if query.previews else row)
-    return found, 0 if query.after else total(tx, topic)
+    return CountedRows(found, 0 if query.after else total(tx, topic))
 
 
 def _of_all(kv: Transaction, after: bytes) -> Iterator[Entry]:

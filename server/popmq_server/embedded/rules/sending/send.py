@@ -31,7 +31,7 @@ def send(tx: Tx, command: Send) -> Sent:
     if topic is None or topic.is_dead_letter:
         raise topic_not_found(command.topic)
     _check_types(topic, command.types)
-    messages = command.valid
+    messages: tuple[Outgoing, ...] = command.valid  # type: ignore[assignment]  # hashed by loop/hashes.py
     key = b""
     if command.producer_id:
         key = hash16(command.producer_id) + U64.pack(command.request_number)

@@ -28,6 +28,7 @@ See docs/decisions/0042-commit-decides-publishing-follows.md.
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 from popmq_server.contract.commands import (
@@ -117,7 +118,7 @@ def stage(tx: Tx, command: Stage) -> tuple[Refused | None, ...]:
     good = [entry for entry, why in zip(entries, refusals, strict=True) if why is None]
     messages = [entry for entry in good if isinstance(entry, Outgoing)]
     if messages and not (existing and _has(tx, existing.number, command.piece)):
-        _store(tx, topic, command._replace(access_key=user), existing, messages)
+        _store(tx, topic, replace(command, access_key=user), existing, messages)
     return refusals
 
 

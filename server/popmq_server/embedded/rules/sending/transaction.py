@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.contract.commands import Ended, Place, queries
-from popmq_server.contract.commands.numbers import HalfMessage, MessagePreview, Rows
+from popmq_server.contract.commands.numbers import CountedRows, HalfMessage, MessagePreview, Rows
 from popmq_server.embedded.rules.topics import quarantine
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -267,7 +267,7 @@ def forget(tx: Tx) -> bool:
 # ── Lists, and removal with a deleted topic ──────────────────────────────────────────────────────────────────────────
 
 
-def listed(tx: Tx, query: queries.Transactions) -> tuple[Rows[HalfMessage], int]:
+def listed(tx: Tx, query: queries.Transactions) -> CountedRows[HalfMessage]:
     """(open half messages, topic by topic and in each oldest first; the total number, or 0).
 
     In the order of their keys, so that a page costs its rows however many topics have half messages.
@@ -291,7 +291,7 @@ def listed(tx: Tx, query: queries.Transactions) -> tuple[Rows[HalfMessage], int]
             shown = _preview(tx, half) if query.previews else None
             rows.append(HalfMessage(*texts, half.stored_ms, half.checks, half.next_ms, shown))
     total = tx.state.topic_stat.get(topic.topic_id, TopicStat()).half if topic else tx.state.unseen.get("half", 0)
-    return rows, 0 if query.after else total
+    return CountedRows(rows, 0 if query.after else total)
 
 
 def _of_topic(tx: Tx, topic: Topic, after: bytes) -> Iterator[tuple[bytes, memoryview]]:

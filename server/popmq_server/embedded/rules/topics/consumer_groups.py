@@ -4,12 +4,7 @@ A group is created with its dead letter topic, and deleted with it. It is bound 
 there, when it first names the topic (subscription.py). A deleted name is removed at once, what it had later (purge.py).
 """
 
-from popmq_server.contract.commands import (
-    CreateGroup,
-    DeleteGroup,
-    DeleteTopic,
-    UpdateGroup,
-)
+from popmq_server.contract.commands import CreatedGroup, CreateGroup, DeleteGroup, DeleteTopic, UpdateGroup
 from popmq_server.embedded.rules.topics.topic_lifecycle import delete_topic, ensure_dead_letter_topic, expect_same
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import Lease
@@ -21,17 +16,17 @@ from popmq_server.values.message import dead_letter_topic
 from popmq_server.values.records import Group
 
 
-def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
-    """Returns (group, whether it existed). A group with other settings is refused."""
+def create_group(tx: Tx, command: CreateGroup) -> CreatedGroup:
+    """A group with other settings is refused."""
     existing = tx.group(command.name)
     if existing is not None:
         expect_same("group", existing, command)
-        return existing, True
-    group = Group(GroupId(checked(tx.next("entity"))), *command, tx.now_ms)
+        return CreatedGroup(existing, True)
+    group = Group(GroupId(checked(tx.next("entity"))), **vars(command), created_ms=tx.now_ms)
     tx.state.groups[group.group_id] = group
     tx.state.ids[("g", group.name)] = group.group_id
     ensure_dead_letter_topic(tx, group)
-    return group, False
+    return CreatedGroup(group, False)
 
 
 def create_default_group(tx: Tx, name: str) -> Group:
@@ -48,7 +43,7 @@ def create_default_group(tx: Tx, name: str) -> Group:
             start_ms=0,
             exclusive_owner=False,
         ),
-    )[0]
+    ).group
 
 
 def update_group(tx: Tx, command: UpdateGroup) -> Group:

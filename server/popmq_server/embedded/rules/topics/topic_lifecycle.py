@@ -8,12 +8,7 @@ Consumer groups are in consumer_groups.py.
 
 from typing import Any
 
-from popmq_server.contract.commands import (
-    CreateGroup,
-    CreateTopic,
-    DeleteTopic,
-    UpdateTopic,
-)
+from popmq_server.contract.commands import CreatedTopic, CreateGroup, CreateTopic, DeleteTopic, UpdateTopic
 from popmq_server.embedded.rules.topics import quotas
 from popmq_server.embedded.rules.topics.topic import flush
 from popmq_server.embedded.state.tx import Tx
@@ -24,13 +19,13 @@ from popmq_server.values.message import GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.values.records import Group, Topic
 
 
-def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
-    """Returns (topic, whether it existed). A topic with other settings is refused: only an update changes settings."""
+def create_topic(tx: Tx, command: CreateTopic) -> CreatedTopic:
+    """A topic with other settings is refused: only an update changes settings."""
     existing = tx.topic(command.name)
     if existing is not None:
         expect_same("topic", existing, command)
-        return existing, True
-    return _new_topic(tx, command), False
+        return CreatedTopic(existing, True)
+    return CreatedTopic(_new_topic(tx, command), False)
 
 
 def expect_same(what: str, existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> None:
@@ -46,14 +41,14 @@ def expect_same(what: str, existing: Topic | Group, wanted: CreateTopic | Create
 
 def _differing(existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> str:
     """The settings in which a creation differs from the existing topic or group, as a text; "" if there are none."""
-    pairs = [(field, getattr(existing, field), getattr(wanted, field)) for field in wanted._fields]
+    pairs = [(field, getattr(existing, field), getattr(wanted, field)) for field in vars(wanted)]
     return ", ".join(f"{field} is {has}, not {wants}" for field, has, wants in pairs if has != wants)
 
 
 def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
     """`created_ms` distinguishes a topic from an earlier one of its name, so two never have the same."""
     created_ms = max(tx.now_ms, tx.state.deleted_ms + 1)
-    topic = Topic(topic_id=TopicId(checked(tx.next("entity"))), created_ms=created_ms, **settings._asdict())
+    topic = Topic(topic_id=TopicId(checked(tx.next("entity"))), created_ms=created_ms, **vars(settings))
     tx.state.topics[topic.topic_id] = topic
     tx.state.ids[("t", topic.name)] = topic.topic_id
     return topic
