@@ -24,7 +24,10 @@ REFERENCE: dict[str, tuple[str, Sequence[str]]] = {
     "async-client": ("AsyncClient", ("AsyncClient", "AsyncConsumer", "AsyncPullConsumer", "AsyncTransaction")),
     "worker": ("Workers", ("Worker", "Middleware", "Reject", "RetryLater")),
     "message": ("Messages", ("Message", "Delivery", "SendReceipt", "DeadLetter", "TraceContext")),
-    "config": ("Settings of a client", ("Timeouts", "Retry", "FlowControl")),
+    "config": (
+        "Settings of a client",
+        ("Timeouts", "Retry", "ConsumeOptions", "PullConsumeOptions", "BroadcastConsumeOptions", "FlowControl"),
+    ),
     "errors": ("Errors", ("errors",)),
     "testing": ("A broker for tests", ("testing",)),
     "values": ("Other values", ()),

@@ -21,6 +21,7 @@ from popmq._sync.client import Client as Client
 from popmq._sync.consuming.consumer import Consumer as Consumer
 from popmq._sync.consuming.pull_consumer import PullConsumer as PullConsumer
 from popmq._sync.transaction import Transaction as Transaction
+from popmq.config import ConsumeOptions as ConsumeOptions
 from popmq.config import Retry as Retry
 from popmq.config import Timeouts as Timeouts
 from popmq.errors import PopMQError as PopMQError
@@ -42,6 +43,8 @@ from popmq.owner import Position as Position
 from popmq.owner import SealedBatch as SealedBatch
 from popmq.owner import Token as Token
 from popmq.process_queue import FlowControl as FlowControl
+from popmq.pull import BroadcastConsumeOptions as BroadcastConsumeOptions
+from popmq.pull import PullConsumeOptions as PullConsumeOptions
 from popmq.pull import Pulled as Pulled
 from popmq.pull import PulledColumns as PulledColumns
 from popmq.pull import PullState as PullState
@@ -107,12 +110,14 @@ __all__ = [
     "Attachment",
     "Availability",
     "BatchCommit",
+    "BroadcastConsumeOptions",
     "BrokerInfo",
     "Client",
     "ClientAnswer",
     "ClientSession",
     "ClientStats",
     "Columns",
+    "ConsumeOptions",
     "Consumer",
     "DeadLetter",
     "DeadLetterReason",
@@ -146,6 +151,7 @@ __all__ = [
     "Page",
     "PopMQError",
     "Position",
+    "PullConsumeOptions",
     "PullConsumer",
     "PullState",
     "Pulled",

@@ -1,10 +1,11 @@
-"""Timeouts and retries of a client, and the variables of its environment. Durations are seconds."""
+"""Timeouts and retries of a client, the options of its loops, and the variables of its environment."""
 
 import math
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from popmq.duration import Duration, in_seconds, seconds_of
 from popmq.errors import InvalidField
@@ -137,3 +138,31 @@ class Retry:
         """Seconds before the next try, after `tried` ≥ 1 tries."""
         most: float = min(self.longest, self.first * 2.0 ** min(tried - 1, 30))
         return max(retry_after, random.uniform(0.0, most))
+
+
+OnError = Literal["log", "raise"]
+
+
+class LoopOptions(TypedDict, total=False):
+    """The options that `consume`, `pull_consume` and `broadcast_consume` have in common.
+
+    `max_messages`, `wait`: of one pop or pull. `on_error` "log": logs a handler's Exception and goes on; "raise": ends
+    the loop with it. `until_idle`: ends the loop after this long without a message. `tag` or `sql`: the filter.
+    """
+
+    max_messages: int
+    wait: Duration
+    on_error: OnError
+    until_idle: Duration | None
+    tag: str | None
+    sql: str | None
+
+
+class ConsumeOptions(LoopOptions, total=False):
+    """The options of `client.consume` and of `on` of a worker; `consume` says what each does, and its default."""
+
+    invisible: Duration | None
+    queues: Sequence[int]
+    confirm: bool
+    max_in_hand: int
+    lite_topics: Sequence[str]

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from popmq.config import LoopOptions
 from popmq.message import Columns, Delivery
+from popmq.process_queue import FlowControl
+from popmq.topic import Start
 
 #: How queues are assigned to the consumers of a group. MACHINE_ROOM reads a client id as room@name.
 Strategy = Literal["AVG", "CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM"]
@@ -74,3 +77,18 @@ class PullState:
     backlog: int  # messages of the queue that are not done, an estimate
     held_back_by: str  # count, bytes or span: pulled no further for now
     leaving: bool  # another client gets it as soon as the current message is done
+
+
+class BroadcastConsumeOptions(LoopOptions, total=False):
+    """The options of `client.broadcast_consume`, which says what each does, and its default."""
+
+    start: Start | None
+    flow: FlowControl | None
+
+
+class PullConsumeOptions(BroadcastConsumeOptions, total=False):
+    """The options of `client.pull_consume`, which says what each does, and its default."""
+
+    strategy: Strategy
+    queues: Sequence[int]
+    orderly: bool

@@ -20,7 +20,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from popmq._async.client import AsyncClient
 from popmq._async.concurrency import finished
@@ -28,6 +28,7 @@ from popmq._worker.declaring import declare_missing
 from popmq._worker.handlers import Handler, handler_of
 from popmq._worker.middleware import checked_middleware
 from popmq._worker.running import Run
+from popmq.config import ConsumeOptions
 from popmq.duration import Duration, seconds_or_none
 from popmq.message import Delivery
 
@@ -80,7 +81,7 @@ class Worker:
         group: str,
         concurrency: int = 8,
         convert: Callable[[Delivery], Any] | None = None,
-        **options: Any,
+        **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
         """Registers a function or a coroutine function for the messages of `topic`, which stays callable as it is.
 

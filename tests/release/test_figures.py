@@ -9,7 +9,7 @@ import statistics
 
 import pytest
 
-from popmq._consuming import pull_options
+from popmq._consuming import pull_settings
 from popmq.process_queue import FlowControl
 from popmq_console import app, attempts, listening, logins
 from popmq_http2.client.target import Options
@@ -84,16 +84,16 @@ FIGURES = {
     ),
     "priority.md": (f"{settings.QUEUES_PRIORITY}",),
     "pull-consumer.md": (
-        f"{pull_options.REBALANCE_S:.0f} s",
-        f"{pull_options.LEAVE_S:.0f} s",
+        f"{pull_settings.REBALANCE_S:.0f} s",
+        f"{pull_settings.LEAVE_S:.0f} s",
         f"{sessions.LOCK_MS // 1000} s",
-        f"{pull_options.LOCK_S:.0f} s",
-        f"{pull_options.COMMIT_S:.0f} s",
+        f"{pull_settings.LOCK_S:.0f} s",
+        f"{pull_settings.COMMIT_S:.0f} s",
         f"{FLOW.count:,}",
         f"{FLOW.bytes // MIB} MiB",
         f"{FLOW.span:,}",
         f"{FLOW.pause * 1000:.0f} ms",
-        f"{pull_options.LOCK_VALID_S:.0f} s",
+        f"{pull_settings.LOCK_VALID_S:.0f} s",
     ),
     "quotas.md": (f"{records.IN_FLIGHT_MAX:,}",),
     "rocketmq.md": (

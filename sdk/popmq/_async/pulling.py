@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from popmq._async.transport.wire import Wire
 from popmq._calls.pop_calls import all_or_raise
@@ -14,7 +14,6 @@ from popmq._runtime.later import Later
 from popmq.config import PULL_MESSAGES
 from popmq.duration import Duration, seconds_of
 from popmq.outcome import InvisibleTimeResult
-from popmq.topic import Start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,15 +23,13 @@ if TYPE_CHECKING:
     from popmq._async.consuming.pull_consumer import AsyncPullConsumer
     from popmq._async.consuming.share import Share
     from popmq._calls import pull_calls
-    from popmq._consuming import pull_options as _pull_options
-    from popmq._consuming.guard import OnError
-    from popmq._consuming.pull_options import PullOptions
+    from popmq._consuming import pull_settings as _pull_settings
+    from popmq._consuming.pull_settings import PullSettings
     from popmq.message import Delivery
-    from popmq.process_queue import FlowControl
-    from popmq.pull import Pulled, PulledColumns, Strategy
+    from popmq.pull import BroadcastConsumeOptions, PullConsumeOptions, Pulled, PulledColumns
 else:
     pull_calls = Later("popmq._calls.pull_calls")
-    _pull_options = Later("popmq._consuming.pull_options")
+    _pull_settings = Later("popmq._consuming.pull_settings")
     _message = Later("popmq.message")
 
 
@@ -144,24 +141,11 @@ class AsyncPulling:
                 results[index] = answer
         return all_or_raise(results)
 
-    def pull_consume(
-        self,
-        topic: str,
-        group: str,
-        *,
-        tag: str | None = None,
-        sql: str | None = None,
-        start: Start | None = None,
-        strategy: Strategy = "AVG",
-        queues: Sequence[int] = (),
-        orderly: bool = False,
-        max_messages: int = PULL_MESSAGES,
-        wait: Duration = 15.0,
-        flow: FlowControl | None = None,
-        on_error: OnError = "log",
-        until_idle: Duration | None = None,
-    ) -> AsyncPullConsumer:
+    def pull_consume(self, topic: str, group: str, **options: Unpack[PullConsumeOptions]) -> AsyncPullConsumer:
         """Returns a loop over the deliveries of this consumer's queues, until it is stopped; settle each by `with`.
+
+        Options: `tag`, `sql`, `start`, `strategy` "AVG", `queues` (), `orderly` False, `max_messages` 32, `wait` 15 s,
+        `flow`, `on_error` "log", `until_idle` None.
 
         A group pulls or pops a topic. One that is new in the topic pulls it from now on, beginning at `start` (None:
         the group's `start`). `strategy` assigns the queues to the group's consumers; `queues` names them instead.
@@ -174,45 +158,32 @@ class AsyncPulling:
         """
         from popmq._async.consuming.share import GroupShare
 
-        self._refuse_second(topic, group, queues)
-        options = _pull_options.pull_options(
-            topic, group, tag, sql, start, max_messages, wait, flow, on_error, until_idle, strategy, queues, orderly
-        )
-        return self._pulling(options, GroupShare(self._parts, options))
+        self._refuse_second(topic, group, options.get("queues", ()))
+        settings = _pull_settings.pull_settings(topic, group, options)
+        return self._pulling(settings, GroupShare(self._parts, settings))
 
     def broadcast_consume(
-        self,
-        topic: str,
-        *,
-        offsets: str | Path | None = None,
-        tag: str | None = None,
-        sql: str | None = None,
-        start: Start = "earliest",
-        max_messages: int = PULL_MESSAGES,
-        wait: Duration = 15.0,
-        flow: FlowControl | None = None,
-        on_error: OnError = "log",
-        until_idle: Duration | None = None,
+        self, topic: str, *, offsets: str | Path | None = None, **options: Unpack[BroadcastConsumeOptions]
     ) -> AsyncPullConsumer:
         """Returns a loop over every message of a topic; every broadcast consumer gets each. The broker stores nothing.
 
         The position is stored in the file `offsets`, one for each reader, every 5 s and at the end; without a file it
         is in memory. A reader without a stored position begins at `start`. A message whose handler raises is logged and
         skipped: there is no retry topic. (`delivery.release(delay=…)` delivers it again.)
-        The other parameters are those of `pull_consume`.
+        The other options are those of `pull_consume`; `start` is "earliest" if it is not given.
         """
-        options = _pull_options.pull_options(topic, "", tag, sql, start, max_messages, wait, flow, on_error, until_idle)
+        settings = _pull_settings.broadcast_settings(topic, options)
         from pathlib import Path
 
         from popmq._async.consuming.share import EveryQueue
 
         file = None if offsets is None else Path(offsets)
-        return self._pulling(options, EveryQueue(self._wire, options, file))
+        return self._pulling(settings, EveryQueue(self._wire, settings, file))
 
-    def _pulling(self, options: PullOptions, share: Share) -> AsyncPullConsumer:
+    def _pulling(self, settings: PullSettings, share: Share) -> AsyncPullConsumer:
         from popmq._async.consuming.pull_consumer import AsyncPullConsumer
 
-        consumer = AsyncPullConsumer(self._parts, options, share)
+        consumer = AsyncPullConsumer(self._parts, settings, share)
         self._pull_consumers.add(consumer)
         return consumer
 

@@ -3,19 +3,17 @@
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 from popmq._given.reason import handlers_traceback, reason_of
 from popmq._runtime.forks import EARLIER
 from popmq._transport.telemetry import Processing, Telemetry
+from popmq.config import OnError
 from popmq.errors import ClientClosed, InvalidField, LeaseLost
 from popmq.message import Body, Delivery, Message
 from popmq.outcome import ACK, Outcome, Released
 
 log = logging.getLogger("popmq.consumer")
-
-
-OnError = Literal["log", "raise"]
 
 
 def check_on_error(on_error: str) -> None:

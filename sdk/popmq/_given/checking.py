@@ -4,7 +4,7 @@ Most are made by protobuf, which refuses a wrong type without saying of which fi
 request that is right costs no check.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -78,3 +78,14 @@ def from_one(field: str, **values: float | None) -> None:
                 field=f"{field}{name}",
                 action="leave it out for the default",
             )
+
+
+def known_names(given: Iterable[str], names: Collection[str], where: str, hint: str = "") -> None:
+    """Raises TypeError for a name that is not one of `names`, with the one that may be meant."""
+    for name in given:
+        if name not in names:
+            from difflib import get_close_matches  # only for errors
+
+            close = get_close_matches(name, names, 1)
+            meant = f": did you mean {close[0]}?" if close else f"; it has {', '.join(sorted(names))}"
+            raise TypeError(f"{where} has no option {name!r}{meant}{hint}")

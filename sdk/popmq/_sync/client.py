@@ -7,7 +7,7 @@ import os
 import socket
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from popmq._calls import pop_calls
 from popmq._calls.pop_calls import all_or_raise
@@ -28,10 +28,11 @@ from popmq.duration import Duration, seconds_of
 if TYPE_CHECKING:
     from popmq._calls import inspection_calls, owner_calls, send_calls
     from popmq._consuming import guard as _guarding
-    from popmq._consuming.guard import Guard, OnError
+    from popmq._consuming.guard import Guard
     from popmq._sync.consuming.consumer import Consumer
     from popmq._sync.consuming.pull_consumer import PullConsumer
     from popmq._sync.transaction import Transaction
+    from popmq.config import ConsumeOptions
     from popmq.message import Body, Delivery, Message, SendReceipt
     from popmq.owner import Availability, Position
     from popmq.stats import BrokerInfo, ClientStats
@@ -211,24 +212,11 @@ class Client(Settling, Pulling, Requests, Namespaces, Closing):
             raise
         return received.deliveries
 
-    def consume(
-        self,
-        topic: str,
-        group: str,
-        *,
-        max_messages: int = 256,
-        wait: Duration = 20.0,
-        invisible: Duration | None = None,
-        queues: Sequence[int] = (),
-        on_error: OnError = "log",
-        confirm: bool = False,
-        max_in_hand: int = 1000,
-        until_idle: Duration | None = None,
-        tag: str | None = None,
-        sql: str | None = None,
-        lite_topics: Sequence[str] = (),
-    ) -> Consumer:
+    def consume(self, topic: str, group: str, **options: Unpack[ConsumeOptions]) -> Consumer:
         """Returns a loop over deliveries that runs until it is stopped; `with delivery` acks, releases and renews.
+
+        Options: `max_messages` 256, `wait` 20 s, `invisible` None, `queues` (), `on_error` "log", `confirm` False,
+        `max_in_hand` 1,000, `until_idle` None, `tag`, `sql`, `lite_topics` ().
 
         It pops up to `max_messages` at a time, but no more than the handler settles in a second. It returns at most
         `max_in_hand` deliveries that are not settled yet, for handlers that run concurrently with the loop.
@@ -240,25 +228,10 @@ class Client(Settling, Pulling, Requests, Namespaces, Closing):
         Messages of one message group are returned one after another: the next one when the last is settled, also with
         several workers. If one fails, the later messages of its message group are delivered again after it.
         """
-        from popmq._consuming.consume_options import consume_options
-        from popmq._sync.consuming.consumer import Consumer  # what only sends or asks does without
+        from popmq._consuming.consumer_settings import consumer_settings
+        from popmq._sync.consuming.consumer import Consumer  # imported late: programs that never consume skip it
 
-        options = consume_options(
-            topic,
-            group,
-            max_messages=max_messages,
-            wait=wait,
-            invisible=invisible,
-            queues=queues,
-            on_error=on_error,
-            confirm=confirm,
-            max_in_hand=max_in_hand,
-            until_idle=until_idle,
-            tag=tag,
-            sql=sql,
-            lite_topics=lite_topics,
-        )
-        consumer = Consumer(self._parts, options)
+        consumer = Consumer(self._parts, consumer_settings(topic, group, options))
         self._consumers.add(consumer)
         return consumer
 

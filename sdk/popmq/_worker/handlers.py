@@ -1,14 +1,15 @@
 """What was registered with `worker.on`: a function, its topic and group, and how a delivery becomes its arguments."""
 
-import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from popmq._consuming.consume_options import consume_options
+from popmq._consuming.consumer_settings import consumer_settings
+from popmq._given.checking import known_names
 from popmq._worker.converting import converter, named_type
+from popmq.config import ConsumeOptions
 from popmq.message import Delivery
 from popmq.outcome import BadPayload
 
@@ -29,7 +30,7 @@ class Handler:
     concurrency: int
     arguments: Arguments
     is_coroutine: bool
-    options: Mapping[str, Any]  # of `client.consume`
+    options: ConsumeOptions
 
 
 def handler_of(
@@ -38,7 +39,7 @@ def handler_of(
     group: str,
     concurrency: int,
     convert: Callable[[Delivery], Any] | None,
-    options: Mapping[str, Any],
+    options: ConsumeOptions,
 ) -> Handler:
     """Raises TypeError for a function that cannot be called with a delivery or a payload, and for wrong options."""
     if not isinstance(topic, str):
@@ -49,29 +50,17 @@ def handler_of(
         raise TypeError(f"concurrency is {concurrency!r:.80}: give an int")
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}: it is how many messages are handled at a time, from 1")
-    _known(options)
-    consume_options(topic, group, **options)
+    names = {"group", "concurrency", "convert", *ConsumeOptions.__annotations__}
+    known_names(options, names, "`on` of a worker", " (attempts and backoff are settings of the group)")
+    consumer_settings(topic, group, options)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - the method itself is wanted
     if any(check(each) for check in _GENERATORS for each in (function, called)):
         raise TypeError(f"{name} is a generator function: a call would run none of it; take the `yield` out of it")
     is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
     return Handler(
-        name, function, topic, group, concurrency, arguments_of(function, name, convert), is_coroutine, dict(options)
+        name, function, topic, group, concurrency, arguments_of(function, name, convert), is_coroutine, options
     )
-
-
-def _known(options: Mapping[str, Any]) -> None:
-    """Raises TypeError for an option that `on` does not have, with the one that may be meant."""
-    of_consume = inspect.signature(consume_options).parameters.values()
-    names = ["group", "concurrency", "convert", *(each.name for each in of_consume if each.kind is each.KEYWORD_ONLY)]
-    for name in options:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, 1)
-            meant = f": did you mean {close[0]}?" if close else f"; it has {', '.join(sorted(names))}"
-            raise TypeError(
-                f"`on` of a worker has no option {name!r}{meant} (attempts and backoff are settings of the group)"
-            )
 
 
 def arguments_of(function: Callable[..., Any], name: str, convert: Callable[[Delivery], Any] | None) -> Arguments:

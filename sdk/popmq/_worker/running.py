@@ -22,6 +22,7 @@ from popmq._calls import requests
 from popmq._worker.handlers import Handler
 from popmq._worker.middleware import Hooks
 from popmq._worker.threads import CallingThread
+from popmq.config import ConsumeOptions
 from popmq.errors import FilterConflict, InvalidField, PopMQError
 from popmq.message import Delivery
 from popmq.outcome import BadPayload, Reject, RetryLater
@@ -94,7 +95,7 @@ class Run:
         self._stopped_now = False
         self._filtered_out = set[int]()  # handlers that stopped because of their filter
         self._consumers = [
-            client.consume(each.topic, each.group, until_idle=until_idle, **each.options) for each in handlers
+            client.consume(each.topic, each.group, **_ending(each.options, until_idle)) for each in handlers
         ]
 
     async def work(self) -> bool:
@@ -282,6 +283,11 @@ async def _hooks(middleware: Sequence[Hooks], call: Callable[[Hooks], Any]) -> N
             if _ends_this_task(error):
                 raise
             log.exception("%s failed; the message ends as its handler did", type(each).__qualname__)
+
+
+def _ending(options: ConsumeOptions, until_idle: float | None) -> ConsumeOptions:
+    """The options of a handler, whose loop ends after `until_idle` seconds if this is given."""
+    return options if until_idle is None else {**options, "until_idle": until_idle}
 
 
 def _about(handler: Handler) -> tuple[str, str, str, int]:

@@ -40,6 +40,8 @@ NO_TIMEOUT = {
     "transaction",
     "transactions.on_check",
 }
+#: The options of the loops, which their signatures name together.
+LOOPS = (popmq.ConsumeOptions, popmq.PullConsumeOptions, popmq.BroadcastConsumeOptions)
 #: Names of parameters that are lengths of time.
 NAMES = {"delay", "invisible", "lease", "subscription_expiry", "timeout", "unique_ids", "until_idle", "wait"}
 SETTINGS: dict[str, Callable[[Any], float]] = {
@@ -73,6 +75,9 @@ def test_each_length_of_time_of_a_method_is_a_duration() -> None:
         for each in signature.parameters.values()
         if each.name in NAMES and not re.match("Duration|'?Duration", str(each.annotation))
     ]
+    lengths = {(name, kind) for each in LOOPS for name, kind in typing.get_type_hints(each).items() if name in NAMES}
+    numbers += [name for name, kind in lengths if not {*typing.get_args(Duration)} <= {*typing.get_args(kind)}]
+    assert len(lengths) == 3
     assert numbers == []
     assert typing.get_args(Duration) == (float, timedelta, str)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import threading
 from pkgutil import resolve_name
 from typing import Any
@@ -39,9 +38,9 @@ def test_a_type_that_json_cannot_become_is_refused_when_it_is_registered() -> No
 
 def test_an_option_that_on_does_not_have_is_named_with_the_one_that_is_meant() -> None:
     with pytest.raises(TypeError, match=r"no option 'concurency': did you mean concurrency\?"):
-        popmq.Worker().on("orders", group="billing", concurency=3)(print_it)
+        popmq.Worker().on("orders", group="billing", concurency=3)(print_it)  # type: ignore[call-arg]  # a typing error
     with pytest.raises(TypeError, match=r"`on` of a worker has no option 'retries'.*settings of the group"):
-        popmq.Worker().on("orders", group="billing", retries=3)(print_it)
+        popmq.Worker().on("orders", group="billing", retries=3)(print_it)  # type: ignore[call-arg]
 
 
 def print_it(delivery: popmq.Delivery) -> None: ...
@@ -118,11 +117,23 @@ def test_an_object_that_is_no_middleware_is_refused_when_it_is_given(given: Any)
         popmq.Worker(middleware=[given])
 
 
-def test_a_worker_takes_the_options_of_consume_with_the_same_defaults() -> None:
-    """They are listed twice: in the signature that users read, and in the function that reads them for both."""
-    reads = resolve_name("popmq._consuming.consume_options:consume_options")
-    consume, read = (
-        [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
-        for function in (popmq.AsyncClient.consume, reads)
-    )
-    assert consume[1:] == read
+LOOPS = {
+    "popmq._consuming.consumer_settings:ConsumerSettings": (popmq.ConsumeOptions, popmq.AsyncClient.consume),
+    "popmq._consuming.pull_settings:PullSettings": (popmq.PullConsumeOptions, popmq.AsyncClient.pull_consume),
+}
+
+
+@pytest.mark.parametrize("settings", LOOPS)
+def test_each_option_of_a_loop_is_read_and_its_documentation_names_it(settings: str) -> None:
+    options, loop = LOOPS[settings]
+    read = {each.name for each in dataclasses.fields(resolve_name(settings))} - {"topic", "group", "filter"}
+    assert options.__annotations__.keys() == read | {"tag", "sql"}
+    assert [name for name in options.__annotations__ if f"`{name}`" not in (loop.__doc__ or "")] == []
+
+
+@pytest.mark.parametrize("loop", ["consume", "pull_consume", "broadcast_consume"])
+def test_a_loop_refuses_an_option_that_it_does_not_have_and_says_which_one_may_be_meant(loop: str) -> None:
+    with popmq.Client("127.0.0.1:1") as client:
+        group = () if loop == "broadcast_consume" else ("billing",)
+        with pytest.raises(TypeError, match=f"{loop} has no option 'on_eror': did you mean on_error?"):
+            getattr(client, loop)("orders", *group, on_eror="raise")

@@ -12,7 +12,7 @@ from popmq._async.consuming.parts import Parts
 from popmq._async.consuming.session import Session
 from popmq._calls import admin_calls, pop_calls
 from popmq._calls.pop_calls import Popped
-from popmq._consuming.consume_options import TICK_S, ConsumeOptions
+from popmq._consuming.consumer_settings import TICK_S, ConsumerSettings
 from popmq._consuming.guard import Guard
 from popmq._consuming.leased_batches import Batch, ordered, weakly
 from popmq._consuming.pop_size import PopSize
@@ -36,7 +36,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
     popped and not delivered is then visible to others at once, and the attempt does not count.
     """
 
-    def __init__(self, parts: Parts, options: ConsumeOptions) -> None:
+    def __init__(self, parts: Parts, options: ConsumerSettings) -> None:
         super().__init__()
         self._parts = parts
         self._options = options

@@ -11,7 +11,7 @@ from popmq._async.consuming.puller import PullContext
 from popmq._async.consuming.send_backs import SendBacks
 from popmq._async.consuming.share import Share
 from popmq._async.consuming.upkeep import Upkeep
-from popmq._consuming.pull_options import FAILED_S, PullOptions
+from popmq._consuming.pull_settings import FAILED_S, PullSettings
 from popmq._runtime import forks
 from popmq._transport.call_retries import Stopped
 from popmq.errors import TryLater
@@ -28,7 +28,7 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
     leaving its loop or its `async with`: then it commits its progress and releases its queues at once.
     """
 
-    def __init__(self, parts: Parts, options: PullOptions, share: Share) -> None:
+    def __init__(self, parts: Parts, options: PullSettings, share: Share) -> None:
         super().__init__()
         self._parts = parts
         self._options = options

@@ -10,7 +10,7 @@ from popmq._async.consuming.background_sender import BackgroundSender
 from popmq._async.transport.wire import Wire
 from popmq._calls import pull_calls
 from popmq._consuming.clock import Clock
-from popmq._consuming.pull_options import FAILED_S, PullOptions
+from popmq._consuming.pull_settings import FAILED_S, PullSettings
 from popmq._given.fields import ENTRIES_MAX
 from popmq._transport.call_retries import Stopped
 from popmq.errors import MessageNotFound, PopMQError, TryLater
@@ -40,7 +40,7 @@ class SendBacks(BackgroundSender):
     """
 
     def __init__(
-        self, wire: Wire, clock: Clock, client_id: str, options: PullOptions, done: Callable[[], object]
+        self, wire: Wire, clock: Clock, client_id: str, options: PullSettings, done: Callable[[], object]
     ) -> None:
         super().__init__(f"popmq-send-back-{options.topic}", wire, clock)
         self._done = done  # called when the broker has everything, before `due` returns None

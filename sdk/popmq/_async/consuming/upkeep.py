@@ -16,7 +16,7 @@ from popmq._async.concurrency import Mutex, Stop
 from popmq._async.consuming.puller import PullContext, Puller
 from popmq._async.consuming.share import Share
 from popmq._calls import admin_calls
-from popmq._consuming.pull_options import AGAIN_S, COMMIT_S, LEAVE_S, LOCK_S, REBALANCE_S, RETRY, SETTLE_S
+from popmq._consuming.pull_settings import AGAIN_S, COMMIT_S, LEAVE_S, LOCK_S, REBALANCE_S, RETRY, SETTLE_S
 from popmq._transport.call_retries import Stopped
 from popmq.errors import PopMQError, TopicNotFound, TryLater, WrongConsumeMode
 from popmq.pull import PullState

@@ -4,7 +4,7 @@
 import logging
 from collections.abc import Sequence
 
-from popmq._consuming.pull_options import FAILED_S, PullOptions
+from popmq._consuming.pull_settings import FAILED_S, PullSettings
 from popmq._runtime import forks
 from popmq._sync.concurrency import Lock, Stop
 from popmq._sync.consuming.arrivals import Arrivals
@@ -29,7 +29,7 @@ class PullConsumer(DeliveryLoop):
     leaving its loop or its `with`: then it commits its progress and releases its queues at once.
     """
 
-    def __init__(self, parts: Parts, options: PullOptions, share: Share) -> None:
+    def __init__(self, parts: Parts, options: PullSettings, share: Share) -> None:
         super().__init__()
         self._parts = parts
         self._options = options

@@ -18,14 +18,14 @@ from typing import Any
 from popmq._calls import pull_calls
 from popmq._consuming.clock import Clock
 from popmq._consuming.guard import Guard
-from popmq._consuming.pull_options import (
+from popmq._consuming.pull_settings import (
     FAILED_S,
     HELD_BACK_LOG_EVERY,
     ORDERLY_AGAIN_S,
     PAUSED_S,
     RETRY,
     Place,
-    PullOptions,
+    PullSettings,
 )
 from popmq._sync.concurrency import Lock, Stop, Worker
 from popmq._sync.consuming.arrivals import Arrivals
@@ -48,7 +48,7 @@ class PullContext:
 
     wire: Wire
     clock: Clock
-    options: PullOptions
+    options: PullSettings
     lock: Lock  # of every process queue
     arrivals: Arrivals
     send_backs: SendBacks

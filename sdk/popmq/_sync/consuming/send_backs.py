@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from popmq._calls import pull_calls
 from popmq._consuming.clock import Clock
-from popmq._consuming.pull_options import FAILED_S, PullOptions
+from popmq._consuming.pull_settings import FAILED_S, PullSettings
 from popmq._given.fields import ENTRIES_MAX
 from popmq._sync.concurrency import Stop
 from popmq._sync.consuming.background_sender import BackgroundSender
@@ -41,7 +41,7 @@ class SendBacks(BackgroundSender):
     """
 
     def __init__(
-        self, wire: Wire, clock: Clock, client_id: str, options: PullOptions, done: Callable[[], object]
+        self, wire: Wire, clock: Clock, client_id: str, options: PullSettings, done: Callable[[], object]
     ) -> None:
         super().__init__(f"popmq-send-back-{options.topic}", wire, clock)
         self._done = done  # called when the broker has everything, before `due` returns None

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from popmq._calls import pop_calls, pull_calls, subscription_calls
 from popmq._consuming import offsets_file
-from popmq._consuming.pull_options import LOCK_VALID_S, RETRY, Place, PullOptions
+from popmq._consuming.pull_settings import LOCK_VALID_S, RETRY, Place, PullSettings
 from popmq._sync.concurrency import Stop, aside
 from popmq._sync.consuming.heartbeats import Reader
 from popmq._sync.consuming.parts import Parts
@@ -80,7 +80,7 @@ def first_offset(row: QueueOffsets, start: Start) -> int:
 class GroupShare:
     """A share of a group's queues."""
 
-    def __init__(self, parts: Parts, options: PullOptions) -> None:
+    def __init__(self, parts: Parts, options: PullSettings) -> None:
         self._wire = parts.wire
         self._parts = parts
         self._options = options
@@ -250,7 +250,7 @@ class GroupShare:
 class EveryQueue:
     """Every queue of a topic, for a reader that keeps its own offsets: in `file`, or in memory only."""
 
-    def __init__(self, wire: Wire, options: PullOptions, file: Path | None) -> None:
+    def __init__(self, wire: Wire, options: PullSettings, file: Path | None) -> None:
         self._wire = wire
         self._topic = options.topic
         self._start: Start = options.start or "earliest"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from popmq._calls import admin_calls
-from popmq._consuming.pull_options import AGAIN_S, COMMIT_S, LEAVE_S, LOCK_S, REBALANCE_S, RETRY, SETTLE_S
+from popmq._consuming.pull_settings import AGAIN_S, COMMIT_S, LEAVE_S, LOCK_S, REBALANCE_S, RETRY, SETTLE_S
 from popmq._sync.concurrency import Mutex, Stop
 from popmq._sync.consuming.puller import PullContext, Puller
 from popmq._sync.consuming.share import Share

@@ -1,16 +1,15 @@
-"""The options of `client.pull_consume` and `broadcast_consume`, and the intervals of a pull consumer."""
+"""The settings of a pull consumer: the options of `pull_consume` and `broadcast_consume`, read; and its intervals."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
-from popmq._consuming.consume_options import check_batch, idle_limit
-from popmq._consuming.guard import OnError, check_on_error
-from popmq._given.fields import filter_row
-from popmq.duration import Duration, seconds_of
+from popmq._consuming.consumer_settings import loop_settings
+from popmq._given.checking import known_names
+from popmq.config import PULL_MESSAGES, OnError
 from popmq.errors import InvalidField
 from popmq.process_queue import FlowControl
-from popmq.pull import Strategy
+from popmq.pull import BroadcastConsumeOptions, PullConsumeOptions, Strategy
 from popmq.topic import Start
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -41,56 +40,42 @@ HELD_BACK_LOG_EVERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class PullOptions:
-    """The parameters of `pull_consume` and `broadcast_consume`; durations in seconds."""
+class PullSettings:
+    """The options of `pull_consume` and `broadcast_consume` as they are read, with their defaults; durations in
+    seconds.
+    """
 
     topic: str
     group: str  # "": a broadcast
-    filter: pb.Filter | None
-    start: Start | None
-    strategy: Strategy
-    queues: Sequence[int]
-    orderly: bool
-    max_messages: int
-    wait: float
-    flow: FlowControl
-    on_error: OnError
-    until_idle: float | None
+    filter: pb.Filter | None = None
+    start: Start | None = None
+    strategy: Strategy = "AVG"
+    queues: Sequence[int] = ()
+    orderly: bool = False
+    max_messages: int = PULL_MESSAGES
+    wait: float = 15.0
+    flow: FlowControl = field(default_factory=FlowControl)
+    on_error: OnError = "log"
+    until_idle: float | None = None
 
 
-def pull_options(
-    topic: str,
-    group: str,
-    tag: str | None,
-    sql: str | None,
-    start: Start | None,
-    max_messages: int,
-    wait: Duration,
-    flow: FlowControl | None,
-    on_error: OnError,
-    until_idle: Duration | None,
-    strategy: Strategy = "AVG",
-    queues: Sequence[int] = (),
-    orderly: bool = False,
-) -> PullOptions:
-    """The options as they were given to the client, read. Raises InvalidField."""
-    check_strategy(strategy)
-    check_on_error(on_error)
-    check_batch(max_messages)
-    return PullOptions(
-        topic,
-        group,
-        filter_row(tag, sql),
-        start,
-        strategy,
-        queues,
-        orderly,
-        max_messages,
-        seconds_of(wait, "wait"),
-        flow or FlowControl(),
-        on_error,
-        idle_limit(until_idle),
-    )
+def pull_settings(topic: str, group: str, options: PullConsumeOptions) -> PullSettings:
+    """The options as they were given to `pull_consume`, read. Raises InvalidField, TypeError."""
+    known_names(options, PullConsumeOptions.__annotations__, "pull_consume")
+    if "strategy" in options:
+        check_strategy(options["strategy"])
+    return PullSettings(topic, group, **_read(options))
+
+
+def broadcast_settings(topic: str, options: BroadcastConsumeOptions) -> PullSettings:
+    """The options as they were given to `broadcast_consume`, read. Raises InvalidField, TypeError."""
+    known_names(options, BroadcastConsumeOptions.__annotations__, "broadcast_consume")
+    return PullSettings(topic, "", **{"start": "earliest", **_read(options)})
+
+
+def _read(options: BroadcastConsumeOptions) -> dict[str, Any]:
+    read = loop_settings(options)
+    return {name: value for name, value in read.items() if name != "flow" or value is not None}
 
 
 def check_strategy(strategy: str) -> None:

@@ -1,12 +1,14 @@
-"""The options of `client.consume`."""
+"""The settings of a consumer: the options of `client.consume`, read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
-from popmq._consuming.guard import OnError, check_on_error
-from popmq._given.checking import from_one, listed_texts
+from popmq._consuming.guard import check_on_error
+from popmq._given.checking import from_one, known_names, listed_texts
 from popmq._given.fields import ENTRIES_MAX, filter_row
+from popmq.config import ConsumeOptions, LoopOptions, OnError
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.errors import InvalidField
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -16,20 +18,20 @@ TICK_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumeOptions:
-    """The parameters of `client.consume`; durations in seconds."""
+class ConsumerSettings:
+    """The options of `client.consume` as they are read, with their defaults; durations in seconds."""
 
     topic: str
     group: str
-    max_messages: int
-    wait: float
-    invisible: float | None
-    queues: Sequence[int]
-    on_error: OnError
-    confirm: bool
-    max_in_hand: int
-    until_idle: float | None
-    filter: pb.Filter | None
+    filter: pb.Filter | None = None
+    max_messages: int = 256
+    wait: float = 20.0
+    invisible: float | None = None
+    queues: Sequence[int] = ()
+    on_error: OnError = "log"
+    confirm: bool = False
+    max_in_hand: int = 1000
+    until_idle: float | None = None
     lite_topics: Sequence[str] = ()
 
     def idle_left(self, idle: float) -> float | None:
@@ -42,41 +44,31 @@ class ConsumeOptions:
         return self.wait if left is None else min(self.wait, left)
 
 
-def consume_options(
-    topic: str,
-    group: str,
-    *,
-    max_messages: int = 256,
-    wait: Duration = 20.0,
-    invisible: Duration | None = None,
-    queues: Sequence[int] = (),
-    on_error: OnError = "log",
-    confirm: bool = False,
-    max_in_hand: int = 1000,
-    until_idle: Duration | None = None,
-    tag: str | None = None,
-    sql: str | None = None,
-    lite_topics: Sequence[str] = (),
-) -> ConsumeOptions:
+def consumer_settings(topic: str, group: str, options: ConsumeOptions) -> ConsumerSettings:
     """The options as they were given to the client or a worker, read. Raises InvalidField, TypeError."""
-    check_on_error(on_error)
-    lease = seconds_or_none(invisible, "invisible")
-    from_one("", invisible=lease, max_in_hand=max_in_hand)
-    check_batch(max_messages)
-    return ConsumeOptions(
-        topic,
-        group,
-        max_messages,
-        seconds_of(wait, "wait"),
-        lease,
-        queues,
-        on_error,
-        confirm,
-        max_in_hand,
-        idle_limit(until_idle),
-        filter_row(tag, sql),
-        tuple(listed_texts(lite_topics, "lite_topics")),
-    )
+    known_names(options, ConsumeOptions.__annotations__, "consume")
+    read = loop_settings(options)
+    if "invisible" in options:
+        read["invisible"] = seconds_or_none(options["invisible"], "invisible")
+    if "lite_topics" in options:
+        read["lite_topics"] = tuple(listed_texts(options["lite_topics"], "lite_topics"))
+    from_one("", invisible=read.get("invisible"), max_in_hand=read.get("max_in_hand"))
+    return ConsumerSettings(topic, group, **read)
+
+
+def loop_settings(options: LoopOptions) -> dict[str, Any]:
+    """The options, those that all loops have are read. Raises InvalidField."""
+    read: dict[str, Any] = {name: value for name, value in options.items() if name not in ("tag", "sql")}
+    read["filter"] = filter_row(options.get("tag"), options.get("sql"))
+    if "on_error" in options:
+        check_on_error(options["on_error"])
+    if "max_messages" in options:
+        check_batch(options["max_messages"])
+    if "wait" in options:
+        read["wait"] = seconds_of(options["wait"], "wait")
+    if "until_idle" in options:
+        read["until_idle"] = idle_limit(options["until_idle"])
+    return read
 
 
 def check_batch(max_messages: int) -> None:
