@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-core demo test test-all test-wide check check-fast proto bench chaos mutate install test-floor test-newest
 .PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-long bench-check search chaos-spark
-.PHONY: spark-examples spark-kafka newcomer test-interpreters dist
+.PHONY: test-cluster spark-examples spark-kafka newcomer test-interpreters dist
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -159,6 +159,10 @@ bench-long: setup ## MINUTES=30 of work, and a start with ten million messages, 
 interop: setup ## the official RocketMQ clients of all languages in all scenarios, and a table of them
 	@echo "interop: official clients × scenarios (some minutes; a language without its tools is skipped)"
 	@$(BIN)/pytest -q tests/interop
+
+test-cluster: setup ## the remoting client beside a real RocketMQ (Java 17 and Maven; POPMQ_ROCKETMQ=folder of other jars)
+	@echo "test-cluster: a name server and brokers in Java, for a minute"
+	@$(BIN)/pytest -q -m interop tests/remoting
 
 chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"

@@ -53,7 +53,7 @@ def stored_message(
 def binary_header(
     code: int, opaque: int, flag: int, remark: str, fields: Mapping[str, str], version: int = 479
 ) -> bytes:
-    """The form that answers a binary request; JAVA is language 0."""
+    """The form of servers that are set to it; JAVA is language 0."""
     pairs = b"".join(
         struct.pack(">h", len(name.encode())) + name.encode() + struct.pack(">i", len(value.encode())) + value.encode()
         for name, value in fields.items()

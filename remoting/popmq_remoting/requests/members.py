@@ -74,10 +74,10 @@ def member_ids(group: str) -> Request:
 
 
 def ids(answer: Response) -> list[str]:
-    """Ids of the members; none if the group has none. Raises BrokerRefused, BadFormat."""
+    """Ids of the members, in their order; none if the group has none. Raises BrokerRefused, BadFormat."""
     if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
         return []
-    return bodies.names(answer.expect(), "consumerIdList")
+    return sorted(bodies.names(answer.expect(), "consumerIdList"))
 
 
 def consumers(group: str) -> Request:

@@ -137,7 +137,7 @@ class CheckBack(NamedTuple):
 
 
 def check(asked: Request) -> CheckBack:
-    """Raises BadFormat."""
+    """Raises BadFormat. The topic is the message's: the header names the topic of half messages."""
     messages = stored.read_all(asked.body)
     if len(messages) != 1:
         raise BadFormat(f"a check of a transaction with {len(messages)} messages")
@@ -145,7 +145,7 @@ def check(asked: Request) -> CheckBack:
     fields = Response(0, "", asked.fields)
     return CheckBack(
         HalfPlace(
-            fields.fields.get("topic") or messages[0].topic,
+            messages[0].topic,
             own.get("PGROUP", ""),
             fields.fields.get("msgId", ""),
             fields.fields.get("transactionId", ""),

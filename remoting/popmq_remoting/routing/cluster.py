@@ -141,6 +141,8 @@ class Cluster:
         if answer.code != ResponseCode.TOPIC_NOT_EXIST:
             answer.expect()
             found = read_route(answer.body) if topic else read_cluster(answer.body)
+        if found is not None and not found.brokers:
+            found = None  # of a name server that no broker has told anything yet
         route = self._memory.learn(topic, found, self._loop.time())
         for name, broker in (route.brokers if route else {}).items():
             self._moved(name, dict(broker.addresses))

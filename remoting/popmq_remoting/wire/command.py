@@ -61,8 +61,6 @@ class Command:
     fields: Fields = field(default_factory=dict)
     body: bytes = b""
     version: int = 0
-    #: Whether its header was binary: an answer is written in the form of its request.
-    binary: bool = False
 
     @property
     def is_answer(self) -> bool:

@@ -1,9 +1,10 @@
-"""The header of a command: written as JSON, read as JSON or in the binary form that answers a binary request.
+"""The header of a command: written as JSON, read as JSON or in the binary form, which servers can be set to write.
 
     JSON     {"code":0,"language":"PYTHON","version":479,"opaque":7,"flag":1,"remark":"…","extFields":{"a":"b"}}
     binary   i16 code, i8 language, i16 version, i32 opaque, i32 flag, i32 n + remark, i32 n + fields
              fields = repeated i16 n + name, i32 n + value; n = 0 is no text
 
+A server writes all headers in one form (`rocketmq.serialize.type`), whatever the form of the requests, and reads both.
 Writing binary headers would cost more in Python than JSON, whose library is C; and their code is a short, which none
 of the pop requests fits into.
 """
@@ -100,7 +101,7 @@ def _read_binary(raw: bytes) -> Command:
         fields, at = _cut(raw, at + 4, length)
         if at != len(raw):
             raise BadFormat("a binary header has bytes behind its fields")
-        return Command(code, opaque, flag, remark.decode(), _binary_fields(fields), version=version, binary=True)
+        return Command(code, opaque, flag, remark.decode(), _binary_fields(fields), version=version)
     except struct.error:
         raise BadFormat("a binary header ends too early") from None
     except UnicodeDecodeError:

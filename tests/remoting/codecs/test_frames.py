@@ -51,7 +51,7 @@ def test_a_binary_header_is_read_as_it_was_written(
     code: int, opaque: int, flag: int, extra: dict[str, str], body: bytes, remark: str
 ) -> None:
     (command,) = read(frame(1, binary_header(code, opaque, flag, remark, extra), body))
-    assert command == Command(code, opaque, flag, remark, extra, body, version=479, binary=True)
+    assert command == Command(code, opaque, flag, remark, extra, body, version=479)
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=6), st.lists(st.integers(1, 60), max_size=12))

@@ -220,13 +220,13 @@ class FakeBroker(FakeServer):
             if any(each["groupName"] == group for each in said["producerDataSet"])
         )
         fields = {
-            "topic": half.property("REAL_TOPIC"),
+            "topic": HALF,
             "tranStateTableOffset": str(half.queue_offset),
             "commitLogOffset": str(half.commit_log_offset),
             "msgId": half.property("UNIQ_KEY"),
             "transactionId": half.property("UNIQ_KEY"),
         }
-        client.send(Request(RequestCode.CHECK_TRANSACTION_STATE, fields, half.raw()))
+        client.send(Request(RequestCode.CHECK_TRANSACTION_STATE, fields, half.raw(half.property("REAL_TOPIC"))))
 
     # ── Reads ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

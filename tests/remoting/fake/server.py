@@ -64,6 +64,8 @@ class FakeServer:
         #: Nothing is read or answered while it is clear, as of a process that was stopped.
         self.running = asyncio.Event()
         self.running.set()
+        #: Whether it writes binary headers.
+        self.binary = False
         #: Seconds of silence after which a connection is closed.
         self.idle_s: float | None = None
         self._server: asyncio.Server | None = None
@@ -186,8 +188,8 @@ class FakeServer:
         client.writer.write(raw)
 
     def _raw(self, command: Command, response: Response, ahead: int = 0) -> bytes:
-        """The frame of an answer, in the form of its request."""
+        """The frame of an answer."""
         opaque, flag = command.opaque + ahead, HeaderFlag.RESPONSE
-        if command.binary:
+        if self.binary:
             return frame(1, binary_header(response.code, opaque, flag, response.remark, response.fields), response.body)
         return frames.write(response.code, opaque, flag, response.fields, response.body, response.remark)

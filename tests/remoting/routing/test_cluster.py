@@ -423,3 +423,22 @@ async def test_one_code_answers_for_a_whole_batch() -> None:
 async def test_an_address_that_is_no_address_is_refused_at_the_start() -> None:
     with pytest.raises(BadFormat):
         Cluster(ClusterSettings(["localhost"], "c"))
+
+
+@jumping
+async def test_a_cluster_that_is_only_starting_is_asked_again_after_a_second() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        assert (await cluster.brokers(soon())).brokers == {}
+        fake.create("t")
+        await passed(1.1)
+        assert list((await cluster.brokers(soon())).brokers) == ["a"]
+
+
+@jumping
+async def test_servers_that_write_binary_headers_are_understood() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        for server in (*fake.name_servers, *fake.brokers.values()):
+            server.binary = True
+        await send(cluster, b"x")
+        assert [row.message.body for row in (await pop(cluster)).rows] == [b"x"]

@@ -1,0 +1,155 @@
+"""A real RocketMQ 5 on the loopback: a name server and masters, in Java, small enough for a machine with two cores.
+
+    with RocketMQCluster(folder, jars, ("a",)) as cluster: …     cluster.name_server is host:port
+
+Everything is under `folder`, which is new, and ends with the block; ports are its own. bench/peers/install.py has jars.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from harness.broker_process import own_port
+
+#: A JVM starts in seconds; beside other work it takes several times as long.
+START_S, STOP_S = 60.0, 20.0
+
+_OPENS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+)
+_SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_NAME_SERVER_HEAP = ("-Xmx128m",)
+_BROKER_HEAP = ("-Xmx384m", "-XX:MaxDirectMemorySize=256m")
+
+#: Of each broker. Files are small, so that a broker starts in seconds.
+SETTINGS: Mapping[str, str] = {
+    "brokerClusterName": "c",
+    "brokerId": "0",
+    "brokerIP1": "127.0.0.1",
+    "brokerRole": "ASYNC_MASTER",
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": str(64 << 20),
+    "mappedFileSizeConsumeQueue": "600000",
+    "autoCreateTopicEnable": "false",
+    "autoCreateSubscriptionGroup": "false",
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+    "timerWheelEnable": "true",
+    "enableRetryTopicV2": "true",
+    "flushConsumerOffsetInterval": "500",
+    "transactionCheckInterval": "3000",
+    "transactionTimeOut": "1000",
+    "transactionOpBatchInterval": "200",
+    "diskMaxUsedSpaceRatio": "98",
+}
+
+
+class NotStarted(Exception):
+    """A process that ended, or does not listen in time; the text ends with its last lines."""
+
+
+class RocketMQCluster:
+    """`brokers`: names of masters. `settings`: of each broker, beside SETTINGS. `java`: options of all processes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        jars: Path,
+        brokers: Sequence[str] = ("a",),
+        settings: Mapping[str, str] | None = None,
+        java: Sequence[str] = (),
+    ) -> None:
+        self._folder = folder.resolve()
+        self._jars = jars.resolve()
+        self._names = brokers
+        self._java = java
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._port = own_port()
+
+    @property
+    def name_server(self) -> str:
+        """Its address."""
+        return f"127.0.0.1:{self._port}"
+
+    def __enter__(self) -> RocketMQCluster:
+        try:
+            self._start("namesrv", "namesrv.NamesrvStartup", {"listenPort": str(self._port)}, _NAME_SERVER_HEAP)
+            self._wait("namesrv", self._port)
+            ports = {name: broker_port() for name in self._names}
+            for name, port in ports.items():
+                own = {
+                    "brokerName": name,
+                    "namesrvAddr": self.name_server,
+                    "listenPort": str(port),
+                    "storePathRootDir": str(self._folder / name / "store"),
+                }
+                self._start(name, "broker.BrokerStartup", {**self._settings, **own}, _BROKER_HEAP)
+            for name, port in ports.items():
+                self._wait(name, port)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all processes: what they stored is of no use to anybody."""
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+            process.wait(STOP_S)
+        self._processes.clear()
+
+    def _start(self, name: str, main: str, settings: Mapping[str, str], heap: Sequence[str]) -> None:
+        home = self._folder / name
+        home.mkdir(parents=True)
+        configuration = home / "conf.properties"
+        configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        words = ["java", *_OPENS, *_SMALL, *heap, *self._java, f"-Duser.home={home}", "-cp", f"{self._jars}/*"]
+        with (home / "out.log").open("wb") as output:
+            self._processes[name] = subprocess.Popen(
+                [*words, f"org.apache.rocketmq.{main}", "-c", str(configuration)],
+                cwd=home,
+                env={**os.environ, "ROCKETMQ_HOME": str(home)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def _wait(self, name: str, port: int) -> None:
+        until_s = time.monotonic() + START_S
+        while not _listens(port):
+            if self._processes[name].poll() is not None or time.monotonic() > until_s:
+                last = (self._folder / name / "out.log").read_text(errors="replace").splitlines()[-5:]
+                raise NotStarted(f"{name} does not listen on port {port}: {' '.join(last)}")
+            time.sleep(0.1)
+
+
+def broker_port() -> int:
+    """A port whose neighbours are free: a broker also takes that port - 2 and + 1."""
+    while True:
+        port = own_port()
+        if not any(map(_listens, (port - 2, port + 1))):
+            return port
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.settimeout(1.0)
+        return tried.connect_ex(("127.0.0.1", port)) == 0
