@@ -394,6 +394,12 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
     assert packages == set(ROOM_FOLDERS)
 
 
+RULE_FILE = "server/popmq_server/embedded/rules/delivery/pop.py"
+LOOP_FILE = "server/popmq_server/embedded/loop/broker.py"
+NATIVE_FILE = "server/popmq_server/protocols/native/native.py"
+SERVER_FILE = "server/popmq_server/protocols/server.py"
+
+
 @pytest.mark.parametrize(
     ("rule", "path", "code"),
     [
@@ -404,24 +410,24 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (strangers, "sdk/popmq/client.py", "def f():\n    import popmq_server"),
         (strangers, "sdk/popmq_cli/main.py", "import grpc"),
         (strangers, "sdk/popmq_console/app.py", "import popmq_server"),
-        (strangers, "server/popmq_server/embedded/rules/delivery/pop.py", "import popmq"),
+        (strangers, RULE_FILE, "import popmq"),
         (strangers, "spark_connector/popmq_spark/source.py", "from popmq_proto.v1 import popmq_pb2"),
         (strangers, "remoting/popmq_remoting/connection/link.py", "from popmq_http2.transports import connected"),
-        (other_doors, "server/popmq_server/embedded/rules/delivery/pop.py", "import grpc.aio"),
-        (other_doors, "server/popmq_server/embedded/rules/delivery/pop.py", "from popmq_proto.v1 import popmq_pb2"),
+        (other_doors, RULE_FILE, "import grpc.aio"),
+        (other_doors, RULE_FILE, "from popmq_proto.v1 import popmq_pb2"),
         (other_doors, "server/popmq_server/embedded/fsck/check.py", "import lmdb"),
-        (other_doors, "server/popmq_server/embedded/rules/delivery/pop.py", "from lark import Lark"),
-        (other_doors, "server/popmq_server/embedded/loop/broker.py", "from prometheus_client import Counter"),
-        (other_doors, "server/popmq_server/embedded/loop/broker.py", "from time import monotonic"),
-        (other_doors, "server/popmq_server/embedded/loop/broker.py", "import asyncio\nasyncio.sleep(1)"),
+        (other_doors, RULE_FILE, "from lark import Lark"),
+        (other_doors, LOOP_FILE, "from prometheus_client import Counter"),
+        (other_doors, LOOP_FILE, "from time import monotonic"),
+        (other_doors, LOOP_FILE, "import asyncio\nasyncio.sleep(1)"),
         (stoppable, "sdk/popmq/_worker/running.py", "from time import monotonic"),
         (stoppable, "http2/popmq_http2/server/call.py", "import time\nuntil = time.monotonic() + 1"),
-        (other_doors, "server/popmq_server/embedded/loop/broker.py", "self._loop.time()"),
-        (other_doors, "server/popmq_server/embedded/loop/broker.py", "loop.call_later(1, tick)"),
-        (other_doors, "server/popmq_server/embedded/loop/broker.py", "async with asyncio.timeout(1): ..."),
+        (other_doors, LOOP_FILE, "self._loop.time()"),
+        (other_doors, LOOP_FILE, "loop.call_later(1, tick)"),
+        (other_doors, LOOP_FILE, "async with asyncio.timeout(1): ..."),
         (other_doors, "sdk/popmq/client.py", "import rich.table"),
         (other_doors, "sdk/popmq/_async/transport/channel.py", "import grpc"),
-        (upward, "server/popmq_server/embedded/rules/delivery/pop.py", "from popmq_server.embedded.loop import broker"),
+        (upward, RULE_FILE, "from popmq_server.embedded.loop import broker"),
         (upward, "server/popmq_server/embedded/store/keys.py", "from popmq_server.process import serving"),
         (upward, "sdk/popmq/message.py", "from popmq._consuming.guard import Guard"),
         (upward, "sdk/popmq/_worker/running.py", "from popmq.worker import Worker"),
@@ -437,26 +443,18 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (across, "spark_connector/popmq_spark/offsets/x.py", "from popmq_spark.lease.part import Part"),
         (across_the_wire, "http2/popmq_http2/server/call.py", "from popmq_http2.client.target import Target"),
         (across_the_wire, "http2/popmq_http2/inbox.py", "from popmq_http2.server.call import Call"),
-        (
-            past_the_seam,
-            "server/popmq_server/protocols/native/native.py",
-            "from popmq_server.embedded.store.keys import U32",
-        ),
+        (past_the_seam, NATIVE_FILE, "from popmq_server.embedded.store.keys import U32"),
         (
             past_the_seam,
             "server/popmq_server/protocols/access/authorization.py",
             "from popmq_server.values import handles",
         ),
         (past_the_seam, "server/popmq_server/protocols/entries.py", "from popmq_server.values import outgoing"),
-        (
-            past_the_seam,
-            "server/popmq_server/protocols/server.py",
-            "from popmq_server.embedded.loop.broker import Broker",
-        ),
+        (past_the_seam, SERVER_FILE, "from popmq_server.embedded.loop.broker import Broker"),
         (private_names, "spark_connector/popmq_spark/source.py", "from popmq._calls import pop_request"),
         (private_names, "spark_connector/popmq_spark/source.py", "import popmq\npopmq.client._stub"),
         (private_names, "tests/sdk/test_client.py", "from popmq.client import _parse"),
-        (private_names, "server/popmq_server/protocols/server.py", "from grpc_health.v1._async import HealthServicer"),
+        (private_names, SERVER_FILE, "from grpc_health.v1._async import HealthServicer"),
         (from_test_modules, "tests/engine/delivery/test_pop.py", "from tests.engine.test_send import sent"),
         (from_test_modules, "bench/parts/legs.py", "from tests.crash.client import Client"),
         (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
@@ -470,28 +468,16 @@ def test_a_broken_wall_is_noticed(rule: Rule, path: str, code: str) -> None:
     ("rule", "path", "code"),
     [
         (strangers, "sdk/popmq/testing.py", "def f():\n    from popmq_server.embedded_broker import EmbeddedBroker"),
-        (
-            strangers,
-            "server/popmq_server/protocols/native/native.py",
-            "from ...errors import Refused\nfrom . import requests",
-        ),
-        (other_doors, "server/popmq_server/protocols/native/native.py", "import grpc"),
+        (strangers, NATIVE_FILE, "from ...errors import Refused\nfrom . import requests"),
+        (other_doors, NATIVE_FILE, "import grpc"),
         (stoppable, "sdk/popmq/_calls/send_calls.py", "import time\nborn_ms = int(time.time() * 1000)"),
-        (
-            upward,
-            "server/popmq_server/embedded/rules/delivery/pop.py",
-            "from popmq_server import clock\nfrom popmq_server.embedded.state import tx",
-        ),
+        (upward, RULE_FILE, "from popmq_server import clock\nfrom popmq_server.embedded.state import tx"),
         (across, "spark_connector/popmq_spark/source.py", "from popmq_spark.lease.part import Part"),
         (across_the_wire, "http2/popmq_http2/__init__.py", "from popmq_http2.server.call import Call"),
         (across_the_wire, "http2/popmq_http2/client/call.py", "from popmq_http2.client import blocks, target"),
         (across_the_wire, "http2/popmq_http2/server/call.py", "from popmq_http2.inbox import Inbox"),
-        (past_the_seam, "server/popmq_server/protocols/server.py", "from popmq_server.contract.engine import Engine"),
-        (
-            private_names,
-            "sdk/popmq/client.py",
-            "from popmq._calls import pop_request\nimport popmq\npopmq._calls",
-        ),
+        (past_the_seam, SERVER_FILE, "from popmq_server.contract.engine import Engine"),
+        (private_names, "sdk/popmq/client.py", "from popmq._calls import pop_request\nimport popmq\npopmq._calls"),
         (from_test_modules, "tests/engine/delivery/test_pop.py", "from tests.engine.rig import Rig"),
         (from_test_modules, "bench/parts/legs.py", "from harness.broker_process import BrokerProcess"),
         (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)),
