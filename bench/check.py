@@ -277,7 +277,8 @@ async def count(folder: Path) -> dict[str, Counts]:
     try:
         options = Options(folder, port=0, metrics_port=0, sync="none", transport="python")
         async with Serving(options, FakeClock()) as serving:
-            client = Client(serving._server._server._server)
+            transport: Any = serving._server._transport
+            client = Client(transport._server)
             await prepare(client)
             found = {name: await _leg(client, work, step, messages) for name, (step, messages) in LEGS.items()}
             client.close()

@@ -4,6 +4,7 @@ a refused send kept its messages until the next collection.
 
 import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,8 @@ async def garbage(client: Client, step: Step) -> list[str]:
 async def test_calls_leave_no_garbage_to_the_collector(tmp_path: Path) -> None:
     options = Options(tmp_path / "data", port=0, metrics_port=0, sync="none", transport="python")
     async with Serving(options, FakeClock()) as serving:
-        client = Client(serving._server._server._server)
+        transport: Any = serving._server._transport
+        client = Client(transport._server)
         await prepare(client)
         found = {name: await garbage(client, step) for name, step in STEPS.items()}
         client.close()

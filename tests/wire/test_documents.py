@@ -87,7 +87,7 @@ LIMITS = {
     "kept without a call: an owner, a subscription": f"{owner.OWNER_KEEP_MS // 86_400_000} days, "
     f"{limits.EXPIRY_MS_MIN // 3_600_000} h – {limits.EXPIRY_MS_MAX // (365 * 86_400_000)} years by the group "
     f"(default {records.SUBSCRIPTION_EXPIRY_MS // 86_400_000} days; 0 = kept)",
-    "a request on the wire": f"{size(dict(server._OPTIONS)['grpc.max_receive_message_length'])}, then the transport "
+    "a request on the wire": f"{size(server.MESSAGE_BYTES)}, then the transport "
     f"refuses it; {size(request_size.BYTES_MAX)} if it has no bodies, reasons or stacks (CommitBatch, DropStages: "
     f"{size(request_size._LARGER['CommitBatchRequest'])}); "
     f"{count(request_size.ELEMENTS_MAX)} elements, counted above {size(request_size.FREE_BYTES)}",

@@ -6,10 +6,7 @@ call ──▶ Authentication ──▶ CALLER (access_keys.py) ──▶ handle
               └─ too many calls of the key ──▶ RATE_LIMITED, in the same way
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Any
-
-import grpc
 
 from popmq_server.clock import pause
 from popmq_server.errors import Refused
@@ -21,6 +18,8 @@ from popmq_server.protocols.refusals import refuse
 
 #: How long the answer to a refused call is held, in ms; for how many calls of a key, and for which requests.
 HELD_MS_MAX, HELD_MAX, HELD_BYTES_MAX = 500, 1_024, 64 << 10
+#: The size of a request that is not known yet.
+UNKNOWN_BYTES = HELD_BYTES_MAX + 1
 #: Calls that end work, or tell of its end: a client that made too many others can still make these.
 _SETTLING = frozenset(
     f"/{service}/{name}"
@@ -34,32 +33,26 @@ _SETTLING = frozenset(
 )
 
 
-class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]  # untyped without the stubs of grpc.aio
+class Authentication:
     """`answers_itself`: the path prefix of methods that refuse by themselves, through `access_keys.caller`."""
 
     def __init__(self, keys: Keys, metrics: Metrics, answers_itself: str) -> None:
         self._keys = keys
         self._metrics = metrics
         self._answers_itself = answers_itself
-        # A bidirectional stream fits every call: it reads nothing, and aborts before it answers.
-        self._refusing: Any = grpc.stream_stream_rpc_method_handler(_refuse)
 
-    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        """Sets CALLER and returns the handler; grpcio runs it in the same task, so it sees the caller."""
-        authorization, date_time = _signed(details.invocation_metadata)
-        context = getattr(details, "context", None)
-        if authorization or context is not None or not self._keys.takes_certificates:
-            size = getattr(details, "size", HELD_BYTES_MAX + 1)
-            if not await self._identifies(details.method, (authorization, date_time), context, size):
-                return self._refusing
-            return await continuation(details)
-        handler = await continuation(details)
-        return self._refusing_unknown() if handler is None else self._later(details.method, handler)
+    @property
+    def takes_certificates(self) -> bool:
+        """Whether a client's certificate may name a key."""
+        return self._keys.takes_certificates
 
-    async def _identifies(self, method: str, signed: tuple[str, str], context: Any, size: int) -> bool:
-        """Sets CALLER; whether the handler may run. A signature decides before a certificate."""
+    async def identifies(self, method: str, metadata: Any, context: Any, size: int) -> bool:
+        """Sets CALLER; whether the handler may run. A signature decides before a certificate.
+
+        `context`: of the call, which has the certificate; None: it is not known yet. `size`: bytes of the request.
+        """
         try:
-            key = self._key(signed, context)
+            key = self._key(signed(metadata), context)
             CALLER.set(key)
             try:
                 self._keys.admit(key, method in _SETTLING)
@@ -73,13 +66,23 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-i
                 return False
         return True
 
+    async def refuse(self, context: Any) -> None:
+        """Puts the refusal of a caller that was not identified on the wire."""
+        refused = CALLER.get()
+        assert isinstance(refused, Refused)
+        await refuse(context, refused)
+
+    def refuse_unknown(self) -> None:
+        """Sets CALLER for a method that does not exist, before its caller learns that."""
+        CALLER.set(unauthenticated("an unknown method needs an access key as any other"))
+
     def check(self, context: Any) -> None:
         """Raises Refused for a call without a valid key, before its request has arrived.
 
         A transport keeps large requests only for callers that have one. The call is counted when it begins.
         """
         try:
-            self._key(_signed(context.invocation_metadata()), context)
+            self._key(signed(context.invocation_metadata()), context)
         except Refused as refused:
             self._metrics.refusals.labels(refused.code).inc()
             raise
@@ -98,35 +101,8 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-i
         names = [name.decode(errors="replace") for name in raw]
         return self._keys.certified(names) if names else self._keys.caller("", "")
 
-    def _refusing_unknown(self) -> Any:
-        """Refuses a method that does not exist, before its caller learns that."""
-        CALLER.set(unauthenticated("an unknown method needs an access key as any other"))
-        return self._refusing
 
-    def _later(self, method: str, handler: Any) -> Any:
-        """The handler for a caller that has only a certificate: grpcio shows it to handlers, not to interceptors."""
-
-        async def run(request: Any, context: Any) -> Any:
-            if not await self._identifies(method, ("", ""), context, HELD_BYTES_MAX + 1):
-                await _refuse(request, context)
-            kinds = handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream
-            answer = next(filter(None, kinds))(request, context)
-            if not hasattr(answer, "__anext__"):
-                return await answer
-            async for message in answer:
-                await context.write(message)
-            return None
-
-        make = {
-            (False, False): grpc.unary_unary_rpc_method_handler,
-            (False, True): grpc.unary_stream_rpc_method_handler,
-            (True, False): grpc.stream_unary_rpc_method_handler,
-            (True, True): grpc.stream_stream_rpc_method_handler,
-        }[handler.request_streaming, handler.response_streaming]
-        return make(run, handler.request_deserializer, handler.response_serializer)
-
-
-def _signed(metadata: Any) -> tuple[str, str]:
+def signed(metadata: Any) -> tuple[str, str]:
     """The two headers that prove a call, "" for one that is missing."""
     authorization = date_time = ""
     for name, value in metadata:
@@ -152,9 +128,3 @@ async def _hold(key: Key, refused: KeyLimited, size: int) -> None:
     finally:
         key.use.held -= 1
     refused.tell(refused.retry_after_ms - held_ms)
-
-
-async def _refuse(requests: Any, context: Any) -> None:
-    refused = CALLER.get()
-    assert isinstance(refused, Refused)
-    await refuse(context, refused)

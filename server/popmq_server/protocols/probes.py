@@ -4,9 +4,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-import grpc
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from grpc_health.v1 import health
+from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from popmq_server.errors import Refused
@@ -14,6 +13,9 @@ from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access.admission import admit
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.refusals import refuse
+from popmq_server.protocols.transport import ServedMethod
+
+HEALTH = health.SERVICE_NAME
 
 
 class HealthService(health.aio.HealthServicer):
@@ -24,18 +26,39 @@ class HealthService(health.aio.HealthServicer):
         self._streams = streams
         self._metrics = metrics
 
-    async def Check(self, request: Any, context: Any) -> Any:
-        async with _refusing(context, self._metrics):
-            admit(context, request.ByteSize())
-            return await super().Check(request, context)
+    def methods(self) -> dict[str, ServedMethod]:
+        """The calls of HEALTH."""
+        return {"Check": ServedMethod(self._check), "Watch": ServedMethod(self._watch, streams_out=True)}
 
-    async def Watch(self, request: Any, context: Any) -> None:
-        async with _refusing(context, self._metrics), self._streams.admitted(context, request.ByteSize()):
-            await super().Watch(request, context)
+    async def _check(self, raw: bytes, context: Any) -> Any:
+        request = health_pb2.HealthCheckRequest.FromString(raw)
+        async with _refusing(context, self._metrics):
+            admit(context, len(raw))
+            return (await self.Check(request, context)).SerializeToString()
+
+    async def _watch(self, raw: bytes, context: Any) -> None:
+        request = health_pb2.HealthCheckRequest.FromString(raw)
+        async with _refusing(context, self._metrics), self._streams.admitted(context, len(raw)):
+            answers: Any = _Encoding(context)
+            await self.Watch(request, answers)
+
+
+class _Encoding:
+    """A context for handlers that write messages rather than bytes."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def write(self, message: Any) -> None:
+        await self._context.write(message.SerializeToString())
 
 
 #: The service of newer clients. Its messages are those of v1alpha, which grpcio has.
 REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
+REFLECTIONS = (reflection.SERVICE_NAME, REFLECTION_V1)
 
 
 class Reflection(reflection.aio.ReflectionServicer):
@@ -53,14 +76,22 @@ class Reflection(reflection.aio.ReflectionServicer):
         known, inherited = _members(self._described, parent), cast(Any, super())
         return inherited._file_containing_symbol(request, parent if member in known else fully_qualified_name)
 
-    async def ServerReflectionInfo(self, request_iterator: Any, unused_context: Any) -> Any:
+    def methods(self) -> dict[str, ServedMethod]:
+        """The calls of each of REFLECTIONS."""
+        return {"ServerReflectionInfo": ServedMethod(self._answers, streams_in=True, streams_out=True)}
+
+    async def _answers(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Writes the answers itself, so that a stream ends with its key while its client takes none."""
-        context = unused_context
         async with _refusing(context, self._metrics), self._streams.admitted(context) as stream:
-            answers: Any = super().ServerReflectionInfo(stream.messages(request_iterator), context)
+            answers: Any = self.ServerReflectionInfo(_decoded(stream.messages(requests)), context)
             async with contextlib.aclosing(answers):
                 async for answer in answers:
-                    await stream.write(answer)
+                    await stream.write(answer.SerializeToString())
+
+
+async def _decoded(requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async for raw in requests:
+        yield reflection_pb2.ServerReflectionRequest.FromString(raw)
 
 
 def _members(pool: Any, name: str) -> frozenset[str]:
@@ -89,16 +120,6 @@ def reflection_v1() -> bytes:
     for part, name in named:
         setattr(part, name, getattr(part, name).replace(f".{old}.", f".{file.package}."))
     return file.SerializeToString()
-
-
-def handlers_v1(service: Reflection) -> grpc.GenericRpcHandler:
-    """The calls of REFLECTION_V1."""
-    call = grpc.stream_stream_rpc_method_handler(
-        service.ServerReflectionInfo,
-        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
-        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-    )
-    return grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": call})
 
 
 @contextlib.asynccontextmanager

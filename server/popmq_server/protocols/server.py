@@ -1,8 +1,4 @@
-"""The gRPC server: build, bind, drain. Both transports (transport.py) run the same handlers.
-
-With grpcio `grpc.so_reuseport` is always 0: with its default a second broker would bind the same port, and messages
-would seem to vanish.
-"""
+"""The gRPC server: build, bind, drain. Both transports (transport.py) run the same handlers."""
 
 import asyncio
 import contextlib
@@ -11,13 +7,12 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-import grpc
 from google.protobuf import any_pb2, duration_pb2, timestamp_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.rpc import status_pb2
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from popmq_http2 import Limits
 from popmq_proto.rocketmq import definition_pb2, service_pb2
@@ -29,7 +24,7 @@ from popmq_server.contract.limited import limited
 from popmq_server.errors import Refused, StartError
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
-from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT, address
+from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT
 from popmq_server.protocols import auditing
 from popmq_server.protocols.access.admission import admit
 from popmq_server.protocols.access.authorization import Guarded
@@ -37,6 +32,7 @@ from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.authentication import Authentication
 from popmq_server.protocols.client_calls import ClientCallsService
+from popmq_server.protocols.grpcio_transport import GrpcioTransport
 from popmq_server.protocols.key_list import KeyService
 from popmq_server.protocols.last_hour import HistoryService
 from popmq_server.protocols.native.admin import AdminService
@@ -47,35 +43,19 @@ from popmq_server.protocols.native.pending import ScheduleService, TimingService
 from popmq_server.protocols.native.producer_stream import SessionService
 from popmq_server.protocols.native.pulling import PullingService
 from popmq_server.protocols.native.sinks import StagingService
-from popmq_server.protocols.probes import (
-    REFLECTION_V1,
-    HealthService,
-    Reflection,
-    handlers_v1,
-    reflection_v1,
-)
+from popmq_server.protocols.probes import HEALTH, REFLECTIONS, HealthService, Reflection, reflection_v1
 from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.rocketmq.service import SERVICE, RocketmqService
 from popmq_server.protocols.traffic import Traffic
-from popmq_server.protocols.transport import PythonTransport, tls_context
+from popmq_server.protocols.transport import PythonTransport, ServedMethod, Transport
 
 if TYPE_CHECKING:
-    from popmq_server.protocols.access.certificate import Certificate, CertificatePair
+    from popmq_server.protocols.access.certificate import Certificate
 
 log = logging.getLogger("popmq.api")
 
 #: A Send has at most 16 MiB of messages, and some bytes around them.
 MESSAGE_BYTES = 20 << 20
-_OPTIONS = (
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", MESSAGE_BYTES),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    # Streams of a machine that disappeared end after this, not after the two hours of the default.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-)
 _SERVICES = ("Broker", "Admin")
 
 #: How long a stop waits for the remaining streams once every counted call has been answered, in seconds.
@@ -105,14 +85,14 @@ class Server:
     ) -> None:
         """With `keys` every call needs an access key, and every service gets the engine wrapped in Guarded."""
         self._metrics = metrics
-        asked = [Authentication(keys, metrics, f"/{SERVICE.full_name}/")] if keys else []
+        authentication = Authentication(keys, metrics, f"/{SERVICE.full_name}/") if keys else None
         limits = Limits(message_bytes=MESSAGE_BYTES, connections_per_address=connections_per_address)
-        self._server = _transport(transport, asked, limits)
+        self._transport = _transport(transport, authentication, limits)
         whole = limited(engine)
         served: Engine = Guarded(whole, keys) if keys else whole
         self._streams = OpenStreams(keys)
         self._health = HealthService(self._streams, metrics)
-        self._running, self._started = 0, False
+        self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
         rates = Rates(clock)
@@ -138,23 +118,17 @@ class Server:
         )
         metrics.watch_refusals(pb.Code.keys()[1:])  # the first one says that there is none
         for name in _SERVICES:
-            self._add(name, parts)
-        self._server.add_generic_rpc_handlers((self._rocketmq.handlers(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
-        names += [
-            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-            reflection.SERVICE_NAME,
-            REFLECTION_V1,
-        ]
-        # Same as reflection.enable_server_reflection, which checks the class of the server.
+            self._transport.register(f"popmq.v1.{name}", self._methods(name, parts))
+        self._transport.register(SERVICE.full_name, self._rocketmq.methods())
+        self._transport.register(HEALTH, self._health.methods())
+        names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name, HEALTH, *REFLECTIONS]
         described = Reflection(self._streams, metrics, names, _described())
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, self._server)
-        self._server.add_generic_rpc_handlers((handlers_v1(described),))
+        for name in REFLECTIONS:
+            self._transport.register(name, described.methods())
 
-    def _add(self, name: str, parts: tuple[Any, ...]) -> None:
-        """Registers the methods of a service, each from the part that implements it."""
-        handlers: dict[str, Any] = {}
+    def _methods(self, name: str, parts: tuple[Any, ...]) -> dict[str, ServedMethod]:
+        """The methods of a service, each from the part that implements it."""
+        methods: dict[str, ServedMethod] = {}
         for method in pb.DESCRIPTOR.services_by_name[name].methods:
             call: Any = next(getattr(part, method.name) for part in parts if hasattr(part, method.name))
             self._metrics.watch_bugs(method.name, "INTERNAL")
@@ -162,13 +136,10 @@ class Server:
                 call = (auditing.stream if method.server_streaming else auditing.unary)(method.name, call)
             elif method.name in auditing.OPERATED:
                 call = auditing.operated(method.name, call)
-            if method.client_streaming:
-                handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method.name, call))
-            elif method.server_streaming:
-                handlers[method.name] = grpc.unary_stream_rpc_method_handler(self._stream(method.name, call))
-            else:
-                handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method.name, call))
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"popmq.v1.{name}", handlers),))
+            streams = method.client_streaming or method.server_streaming
+            handle = self._stream(method.name, call) if streams else self._unary(method.name, call)
+            methods[method.name] = ServedMethod(handle, method.client_streaming, method.server_streaming)
+        return methods
 
     def _unary(self, name: str, call: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
         """Handles a unary call: times it, counts it, puts its refusal on the wire; logs a bug and answers INTERNAL.
@@ -258,38 +229,23 @@ class Server:
 
     def open(self, hosts: tuple[str, ...], port: int) -> int:
         """Binds the port without TLS on all hosts; returns the port bound. Serves no client before `start`."""
-        python = isinstance(self._server, PythonTransport)
-        bind: Bind = self._server.open if python else _by_address(self._server.add_insecure_port)
-        bound = _bound(bind, hosts, port, "port", "--port or --host")
+        bound = _bound(self._transport.open, hosts, port, "port", "--port or --host")
         self._rocketmq.routes.advertise(hosts[0], bound)
         return bound
 
     def open_tls(
         self, hosts: tuple[str, ...], port: int, certificate: "Certificate", client_required: bool = False
     ) -> None:
-        """Binds the port with TLS. Each new connection asks for the certificate, with grpcio on a thread of its own.
+        """Binds the port with TLS. Each new connection asks for the certificate.
 
         `client_required`: no client connects without a certificate; grpcio asks for one only then.
         """
-        bind: Bind
-        if isinstance(self._server, PythonTransport):
-            bind = functools.partial(self._server.open, tls=tls_context(certificate, client_required))
-        else:
-
-            def add(where: str) -> int:
-                # Credentials of its own for each address: they give their first configuration to one only.
-                first, later = _configuration(certificate.pair), _replaced(certificate)
-                credentials = grpc.dynamic_ssl_server_credentials(first, later, client_required)
-                bound: int = self._server.add_secure_port(where, credentials)
-                return bound
-
-            bind = _by_address(add)
+        bind = functools.partial(self._transport.open_tls, certificate=certificate, client_required=client_required)
         _bound(bind, hosts, port, "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
 
     async def start(self) -> None:
         """Serves on the open ports; the last step of a start."""
-        self._started = True
-        await self._server.start()
+        await self._transport.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         for name in _SERVICES:
             await self._health.set(f"popmq.v1.{name}", health_pb2.HealthCheckResponse.SERVING)
@@ -299,23 +255,20 @@ class Server:
 
         Does not wait for streams that stay open (a health watch lasts as long as its client).
         """
-        if not self._started and not isinstance(self._server, PythonTransport):
-            await self._server.start()  # grpcio closes no port of a server that was not started
-            grace_s = 0.0
         await self._health.enter_graceful_shutdown()
         self._rocketmq.close()
-        stopped = asyncio.ensure_future(self._server.stop(grace_s))
+        stopped = asyncio.ensure_future(self._transport.stop(grace_s))
         await asyncio.wait((stopped, idle := asyncio.ensure_future(self._idle.wait())), return_when="FIRST_COMPLETED")
         idle.cancel()
-        await self._server.stop(min(grace_s, _STREAMS_S))
+        await self._transport.stop(min(grace_s, _STREAMS_S))
         await stopped
 
 
-def _transport(name: str, interceptors: list[Authentication], limits: Limits) -> Any:
-    """The server that serves the ports; "auto" is PopMQ's own."""
+def _transport(name: str, authentication: Authentication | None, limits: Limits) -> Transport:
+    """What serves the ports; "auto" is PopMQ's own."""
     if name == "grpcio":
-        return grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
-    return PythonTransport(interceptors, limits)
+        return GrpcioTransport(authentication, limits.message_bytes)
+    return PythonTransport(authentication, limits)
 
 
 def _bound(bind: Bind, hosts: tuple[str, ...], port: int, what: str, cure: str) -> int:
@@ -335,27 +288,6 @@ def _unbound(error: ports.NotOpened) -> str:
     return f"it is in use, perhaps by another PopMQ{elsewhere}; stop that one, or"
 
 
-def _by_address(add: Callable[[str], int]) -> Bind:
-    """Adapts grpcio, which takes host and port as one text, does not say why it fails, and gives no port back.
-
-    So a named port is tried on all hosts first. It reports failure as 0 or as RuntimeError, depending on the version.
-    """
-
-    def bind(hosts: tuple[str, ...], port: int) -> int:
-        if port:
-            ports.close(ports.opened(hosts, port))
-        for host in hosts:
-            try:
-                port = add(address(host, port))
-            except RuntimeError as error:
-                raise ports.NotOpened(host, error) from error
-            if not port:
-                raise ports.NotOpened(host)
-        return port
-
-    return bind
-
-
 def _described() -> DescriptorPool:
     """The descriptors of all services, for reflection: the two protocols are defined in pools of their own."""
     pool = DescriptorPool()
@@ -364,22 +296,6 @@ def _described() -> DescriptorPool:
         pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     pool.AddSerializedFile(reflection_v1())
     return pool
-
-
-def _configuration(pair: "CertificatePair") -> Any:
-    return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)], pair.client_ca or None)
-
-
-def _replaced(certificate: "Certificate") -> Callable[[], Any]:
-    """What grpcio asks for a new certificate; None means unchanged."""
-    served = certificate.pair
-
-    def fetch() -> Any:
-        nonlocal served
-        before, served = served, certificate.current()
-        return None if served is before else _configuration(served)
-
-    return fetch
 
 
 def _bug(name: str) -> Refused:

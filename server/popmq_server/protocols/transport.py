@@ -1,21 +1,21 @@
-"""The two transports: grpcio's server, or popmq_http2's, which runs handlers written for grpcio.
+"""The transports: popmq_http2's server (--transport auto, python), or grpcio's (grpcio_transport.py).
 
-    Server ── add_generic_rpc_handlers, ports ──▶ PythonTransport          --transport auto, python
-                                             └──▶ grpc.aio.server          --transport grpcio
-                                                   path ─▶ RpcMethodHandler ─▶ popmq_http2.Method
+    Server ── register(service, methods), open, open_tls ──▶ Transport ──▶ ServedMethod.handle(request, context)
 
-PythonTransport implements those methods of grpc.aio.Server that PopMQ calls. A handler's context is a
-popmq_http2.Call, which implements the methods of grpcio's context that the handlers call.
+Both run the same handlers. A handler's context is a popmq_http2.Call, or grpcio's context: the Call has those of its
+methods that the handlers call.
 
 See docs/decisions/0043-own-transport.md.
 """
 
+import functools
 import os
 import socket
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
@@ -27,37 +27,69 @@ from popmq_server.protocols.refusals import ending
 
 if TYPE_CHECKING:
     from popmq_server.protocols.access.certificate import Certificate, CertificatePair
+    from popmq_server.protocols.authentication import Authentication
 
 _ALPN = ["h2"]
 
 
-class Details(NamedTuple):
-    """A call as interceptors see it."""
+@dataclass(frozen=True, slots=True)
+class ServedMethod:
+    """A method of a service. Its handler gets the bytes of the request and the context of the call.
 
-    method: str
-    invocation_metadata: Any
-    size: int = 0  # bytes of the request, if it is one message
-    context: Any = None
+    `streams_in`: it gets the requests as an asynchronous iterator instead. It returns the bytes of the answer;
+    `streams_out`: it writes its answers to the context.
+    """
+
+    handle: Callable[[Any, Any], Awaitable[Any]]
+    streams_in: bool = False
+    streams_out: bool = False
+
+
+class Transport(Protocol):
+    """What serves the methods on ports."""
+
+    def register(self, service: str, methods: Mapping[str, ServedMethod]) -> None:
+        """Adds the methods of a service, by their names."""
+
+    def open(self, hosts: tuple[str, ...], port: int) -> int:
+        """Binds a port on all hosts, served from `start` on; returns the port bound. Raises NotOpened."""
+
+    def open_tls(self, hosts: tuple[str, ...], port: int, certificate: "Certificate", client_required: bool) -> int:
+        """The same with TLS. Each new connection asks for the certificate.
+
+        `client_required`: no client connects without a certificate.
+        """
+
+    async def start(self) -> None:
+        """Serves on the open ports."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuses new calls, and ends those that run longer than this; also closes ports that were never served."""
 
 
 class PythonTransport:
-    """popmq_http2 with grpcio's registration methods. Make it inside the event loop."""
+    """popmq_http2. Make it inside the event loop. `authentication` None: it asks for no access key."""
 
-    def __init__(self, interceptors: Sequence[Any], limits: Limits) -> None:
-        self._interceptors = interceptors
-        self._generic: list[Any] = []
+    def __init__(self, authentication: "Authentication | None", limits: Limits) -> None:
+        self._authentication = authentication
         self._methods: dict[str, Method] = {}
         self._sockets: list[tuple[socket.socket, ssl.SSLContext | None]] = []
-        self._server = popmq_http2.Server(self._find, limits, self._check if interceptors else None)
+        self._unknown = Method(self._refuse_unknown, streams_in=True, streams_out=True) if authentication else None
+        self._server = popmq_http2.Server(self._find, limits, self._check if authentication else None)
 
-    def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
-        self._generic += handlers
+    def register(self, service: str, methods: Mapping[str, ServedMethod]) -> None:
+        for name, method in methods.items():
+            handle = method.handle if self._authentication is None else functools.partial(self._identified, method)
+            handler = _with_itself(handle) if method.streams_in else handle
+            self._methods[f"/{service}/{name}"] = Method(handler, method.streams_in, method.streams_out)
 
-    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
-        """Does nothing: grpcio registers these methods as generic handlers as well."""
+    def open(self, hosts: tuple[str, ...], port: int) -> int:
+        return self._open(hosts, port, None)
 
-    def open(self, hosts: tuple[str, ...], port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Binds a port on all hosts, served from `start` on; returns the port bound. Raises NotOpened."""
+    def open_tls(self, hosts: tuple[str, ...], port: int, certificate: "Certificate", client_required: bool) -> int:
+        return self._open(hosts, port, tls_context(certificate, client_required))
+
+    def _open(self, hosts: tuple[str, ...], port: int, tls: ssl.SSLContext | None) -> int:
         bound = opened(hosts, port)
         self._sockets += [(one, tls) for one in bound]
         found: int = bound[0].getsockname()[1]
@@ -68,101 +100,42 @@ class PythonTransport:
             await self._server.serve(*self._sockets.pop(0))
 
     async def stop(self, grace_s: float) -> None:
-        """Also closes ports that were bound and never served."""
         for bound, _ in self._sockets:
             bound.close()
         await self._server.stop(grace_s)
 
     def _find(self, path: str) -> Method | None:
-        if (known := self._methods.get(path)) is not None:
-            return known
-        details = Details(path, ())
-        handler = next((found for one in self._generic if (found := one.service(details)) is not None), None)
-        if handler is not None:
-            known = self._methods[path] = _method(handler, self._asked if self._interceptors else None)
-        elif self._interceptors:
-            known = Method(self._unknown, streams_in=True, streams_out=True)
-        return known
+        return self._methods.get(path, self._unknown)
 
     def _check(self, call: Call) -> None:
-        """Asks the interceptors about a call whose request is large. Raises Aborted."""
+        """Checks the caller of a call whose request is large. Raises Aborted."""
+        assert self._authentication
         try:
-            for interceptor in self._interceptors:
-                interceptor.check(call)
+            self._authentication.check(call)
         except Refused as refused:
             status, message, metadata = ending(refused)
             raise Aborted(Code(status.value[0]), message, metadata) from None
 
-    async def _asked(self, handler: Any, call: Call, size: int = 0) -> Any:
-        """The handler that the interceptors return for the call: this one, or one that refuses."""
+    async def _identified(self, method: ServedMethod, request: Any, call: Call) -> Any:
+        """Runs the handler of a method for a caller with a valid key."""
+        await self._identify(call, 0 if method.streams_in else len(request))
+        return await method.handle(request, call)
 
-        async def continuation(_: Any) -> Any:
-            return handler
+    async def _identify(self, call: Call, size: int) -> None:
+        """Sets CALLER, or refuses the call."""
+        assert self._authentication
+        if not await self._authentication.identifies(call.path, call.invocation_metadata(), call, size):
+            await self._authentication.refuse(call)
 
-        for interceptor in self._interceptors:
-            details = Details(call.path, call.invocation_metadata(), size, call)
-            handler = await interceptor.intercept_service(continuation, details)
-        return handler
-
-    async def _unknown(self, call: Call) -> None:
+    async def _refuse_unknown(self, call: Call) -> None:
         """Answers unknown methods; unauthenticated callers get their refusal first, as for any method."""
-        handler = await self._asked(None, call)
-        if handler is not None:
-            await handler.stream_stream(call, call)
+        await self._identify(call, 0)
         await call.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {call.path}")
 
 
-def _method(handler: Any, asked: Callable[[Any, Call, int], Any] | None) -> Method:
-    """Wraps a handler of grpcio as a method; `asked` returns the handler for a call, or one that refuses.
-
-    A handler that takes and returns bytes is called directly if nothing is to be asked: that is every frequent one.
-    """
-    decode, encode = handler.request_deserializer, handler.response_serializer
-    if not (asked or decode or encode or handler.request_streaming):
-        return Method(handler.unary_stream or handler.unary_unary, streams_out=handler.response_streaming)
-
-    async def run(*given: Any) -> Any:
-        call = given[-1]
-        size = 0 if handler.request_streaming else len(given[0])
-        if asked is not None and (chosen := await asked(handler, call, size)) is not handler:
-            await chosen.stream_stream(call, call)
-        if handler.request_streaming:
-            request: Any = call if decode is None else _decoded(call, decode)
-        else:
-            request = given[0] if decode is None else decode(given[0])
-        context = call if encode is None else _Encoding(call, encode)
-        if not handler.response_streaming:
-            behavior = handler.stream_unary if handler.request_streaming else handler.unary_unary
-            answer = await behavior(request, context)
-            return answer if encode is None else encode(answer)
-        behavior = handler.stream_stream if handler.request_streaming else handler.unary_stream
-        answer = behavior(request, context)
-        if not hasattr(answer, "__anext__"):
-            return await answer
-        async for message in answer:
-            await context.write(message)
-        return None
-
-    return Method(run, handler.request_streaming, handler.response_streaming)
-
-
-async def _decoded(call: Call, decode: Callable[[bytes], Any]) -> AsyncIterator[Any]:
-    async for message in call:
-        yield decode(message)
-
-
-class _Encoding:
-    """A context for handlers that write messages rather than bytes."""
-
-    def __init__(self, call: Call, encode: Callable[[Any], bytes]) -> None:
-        self._call = call
-        self._encode = encode
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
-
-    async def write(self, message: Any) -> None:
-        await self._call.write(self._encode(message))
+def _with_itself(handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
+    """A handler of a stream for popmq_http2, whose Call is the iterator of its requests and its context."""
+    return lambda call: handle(call, call)
 
 
 class _Listening(ssl.SSLContext):

@@ -43,6 +43,7 @@ from popmq_server.protocols.rocketmq.sending import SendService
 from popmq_server.protocols.rocketmq.status import Declined, status_of
 from popmq_server.protocols.rocketmq.telemetry import TelemetryService
 from popmq_server.protocols.traffic import Traffic
+from popmq_server.protocols.transport import ServedMethod
 
 log = logging.getLogger("popmq.api")
 
@@ -93,22 +94,22 @@ class RocketmqService:
         """Ends the streams that last as long as their clients: the broker stops."""
         self.clients.closed.set()
 
-    def handlers(self) -> Any:
-        """The generic handler, with every method of the contract."""
-        methods: dict[str, Any] = {}
+    def methods(self) -> dict[str, ServedMethod]:
+        """Every method of the contract."""
+        methods: dict[str, ServedMethod] = {}
         for method in SERVICE.methods:
             call: Any = next(getattr(part, method.name) for part in self._parts if hasattr(part, method.name))
             kinds = getattr(rpc, method.input_type.name), getattr(rpc, method.output_type.name)
             if method.client_streaming:
-                methods[method.name] = grpc.stream_stream_rpc_method_handler(call)
+                methods[method.name] = ServedMethod(call, streams_in=True, streams_out=True)
                 continue
             self._metrics.watch_bugs(_PREFIX + method.name, pb.Code.Name(pb.INTERNAL_SERVER_ERROR))
             if method.server_streaming:
-                methods[method.name] = grpc.unary_stream_rpc_method_handler(self._streaming(method.name, call, *kinds))
+                methods[method.name] = ServedMethod(self._streaming(method.name, call, *kinds), streams_out=True)
             else:
                 call = self._audited(method.name, call)
-                methods[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method.name, call, *kinds))
-        return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)
+                methods[method.name] = ServedMethod(self._unary(method.name, call, *kinds))
+        return methods
 
     def _unary(self, name: str, method: Unary, kind: Any, answer: Any) -> Callable[[bytes, Any], Awaitable[bytes]]:
         """Handles a unary call; its answer always has a status."""
