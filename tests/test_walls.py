@@ -433,7 +433,7 @@ SERVER_FILE = "server/popmq_server/protocols/server.py"
         (upward, "sdk/popmq/_worker/running.py", "from popmq.worker import Worker"),
         (upward, "http2/popmq_http2/budget.py", "def f():\n    from popmq_http2.client import call"),
         (upward, "spark_connector/popmq_spark/options.py", "from popmq_spark.lease import plan"),
-        (across, "sdk/popmq/_consuming/pull_options.py", "from popmq._calls.pop_calls import ack"),
+        (across, "sdk/popmq/_consuming/pull_settings.py", "from popmq._calls.pop_calls import ack"),
         (across_the_wire, "http2/popmq_http2/client/call.py", "from popmq_http2.server.call import Call"),
         (
             across,
