@@ -78,7 +78,7 @@ def test_the_help_lists_each_command_with_the_first_line_of_its_own_help() -> No
         (
             ["topic", "list"],
             "grpc rich asyncio ssl hashlib popmq_server popmq._async.client popmq._sync.consuming.parts popmq.message",
-            75,
+            77,
         ),
     ],
     ids=["help", "help of a command", "topic list"],
