@@ -30,7 +30,7 @@ class Moment(Generic[C]):
         self.calls: dict[C, None] = {}
 
     def leave(self, call: C) -> None:
-        """The call has ended before."""
+        """Removes a call that has ended before its deadline."""
         self.calls.pop(call, None)
         if not self.calls:
             self._timer.cancel()

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def _machine(function: Callable[[], T], clock: str, read: str = "clock_gettime") -> Callable[[], T]:
-    """`function` of `time` as another object; another function of the same clock if a test has replaced it already."""
+    """Returns a function of `time` as another object; if a test has replaced it, one that reads the same clock."""
     if isinstance(function, BuiltinFunctionType) or not hasattr(time, clock):
         return functools.partial(function)
     return functools.partial(getattr(time, read), getattr(time, clock))

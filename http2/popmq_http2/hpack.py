@@ -54,7 +54,7 @@ _NUMBER_OCTETS_MAX = 4
 
 
 def _free(size: int) -> None:
-    """Huffman strings cost nothing."""
+    """The `pay` of a decoder whose Huffman strings cost nothing."""
 
 
 class CompressionError(Exception):

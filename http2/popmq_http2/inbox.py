@@ -27,8 +27,8 @@ _EXPANDS = "messages that expand more than a hundredfold"
 #: Bytes of a message that are unpacked at a time where its size is not known before.
 _PIECE_BYTES = 64 << 10
 
-#: Of inboxes that have none: an open call without bytes needs no containers, of which the garbage collector stops for
-#: each. Nothing is added to these two.
+#: Shared by inboxes that are empty, and never changed: an open call without bytes needs no containers of its own, each
+#: of which costs the garbage collector time.
 _NO_PIECES: list[bytes] = []
 _NO_MESSAGES: deque[bytes] = deque()
 

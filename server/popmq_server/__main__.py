@@ -133,7 +133,7 @@ def _tell(text: str) -> None:
 
 @functools.cache
 def _output() -> LineWriter | None:
-    """What writes to standard output; None if it is closed."""
+    """Returns the writer of standard output; None if that is closed."""
     if sys.stdout is None:
         return None
     failed = functools.partial(log.warning, "standard output takes no lines: %s")

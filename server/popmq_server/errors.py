@@ -144,7 +144,7 @@ def lapsed(field: str) -> Refused:
 
 
 def unavailable(why: str) -> Refused:
-    """The same request may be sent again."""
+    """A refusal after which the same request may be sent again."""
     return Refused("UNAVAILABLE", why, action="retry with backoff", retry_after_ms=200)
 
 

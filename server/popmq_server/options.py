@@ -1,4 +1,4 @@
-"""What a broker can be configured with: defaults and limits. `settings.py` reads them from flags, variables, a file."""
+"""The settings of a broker: defaults and limits. `settings.py` reads them from flags, variables, a file."""
 
 import os
 import pathlib
@@ -78,7 +78,7 @@ def hosts(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def overlap(hosts: tuple[str, ...]) -> str:
-    """What is wrong with hosts of which two are one address, or one covers another; "" = nothing."""
+    """Names two hosts that are one address, or of which one covers the other; "" if there are none."""
     for number, host in enumerate(hosts):
         for other in hosts[:number]:
             if _parsed(host) == _parsed(other):
@@ -90,7 +90,7 @@ def overlap(hosts: tuple[str, ...]) -> str:
 
 
 def _parsed(host: str) -> str:
-    """The same text for all spellings of an address, or of a name."""
+    """Returns one spelling for all spellings of an address, or of a name."""
     import ipaddress  # here: few settings need it, and the command line reads this module at each start
 
     try:

@@ -22,7 +22,7 @@ class NotOpened(Exception):
 
 
 def _said(why: Exception | None) -> str:
-    """What the system says, without the address that socket adds. Numbers of name look-ups are negative."""
+    """Returns the message of the system without the address that socket adds. Numbers of name look-ups are negative."""
     if not isinstance(why, OSError):
         return str(why or "")
     return os.strerror(why.errno) if why.errno and why.errno > 0 else why.strerror or str(why)

@@ -127,7 +127,7 @@ class Setting(NamedTuple):
 
     @property
     def default(self) -> Any:
-        """Of `popmq serve`; an embedded broker serves no TLS unless asked."""
+        """The default of `popmq serve`; an embedded broker serves no TLS unless asked."""
         return TLS_PORT if self.name == "tls_port" else Options._field_defaults[self.name]
 
     @property
@@ -242,7 +242,7 @@ BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
 
 
 class Settings(NamedTuple):
-    """What a broker starts with. `sources`: for each setting that is not a default, where its value came from."""
+    """The options of a start. `sources`: for each setting that is not a default, where its value came from."""
 
     options: Options
     sources: dict[str, str]
@@ -355,7 +355,7 @@ def _from_file(path: pathlib.Path) -> dict[str, _Given]:
 
 
 def _wrong_kind(setting: Setting, value: Any) -> str:
-    """What a value of the file has to be; "" if it is."""
+    """Returns the kind that a value of the file should have; "" if it has that kind."""
     if setting.is_switch:
         return "" if isinstance(value, bool) else "true or false"
     if setting.is_list:

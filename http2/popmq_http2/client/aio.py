@@ -221,7 +221,7 @@ class AsyncChannel:
         raise last
 
     async def _addresses(self) -> list[Address]:
-        """Those of the target. Only a name needs a thread, in which the system resolves it."""
+        """Returns the addresses of the target. A name is resolved by the system, in a thread."""
         try:
             return addresses(self._where, socket.AI_NUMERICHOST)
         except OSError:

@@ -33,7 +33,7 @@ CANCELLED = Status(Code.CANCELLED, "cancelled by the caller")
 
 
 class CallFailed(Exception):
-    """A call that ended with another status than OK. `trailers`: the metadata that came with it; `sent`: as there."""
+    """A call that ended with another status than OK. `trailers`: the metadata that came with it; `sent`: see Status."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(f"{status.code.name}: {status.message}")
@@ -44,7 +44,7 @@ class CallFailed(Exception):
 
 
 class ConnectionOfCall(Protocol):
-    """What a call, or who waits for it, needs of the connection that has taken it: see ClientConnection."""
+    """The part of ClientConnection that a call uses, and the thread or task that waits for the call."""
 
     def send(self, call: ClientCall) -> None:
         """Sends what the call has to say."""
@@ -96,7 +96,7 @@ class ClientCall:
         self.repeated = False
         self._reply = b""
         self.status: Status | None = None
-        #: What has taken it.
+        #: The connection that sends the call; None before there is one.
         self.connection: ConnectionOfCall | None = None
         self.reset()
         if request is not None:

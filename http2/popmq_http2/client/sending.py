@@ -63,7 +63,7 @@ class Sending:
         self._dirty: deque[ClientCall] = deque()
         self._starved: deque[ClientCall] = deque()  # stopped by the window of the connection
         self._window = DEFAULT_WINDOW
-        #: Of a new call; and the largest frame that the server takes.
+        #: The window of a new call; and the largest frame that the server takes.
         self.call_window = DEFAULT_WINDOW
         self.frame_bytes = DEFAULT_FRAME
 

@@ -27,7 +27,7 @@ NOT_HTTP2 = "the server does not speak HTTP/2: TLS agreed on no protocol (ALPN)"
 
 
 class Stream:
-    """Made by `opened`. `receive` may run beside `send`, everything else not: its user has a lock."""
+    """A socket and its TLS, from `opened`. One thread may receive while another sends; all other calls need a lock."""
 
     def __init__(self, connected: socket.socket, tls: Tls | None) -> None:
         self.socket = connected
@@ -87,7 +87,7 @@ class Stream:
 class Tls:
     """TLS over buffers in memory: bytes of the network are put in and taken out by hand.
 
-    ssl is imported by who uses it: most programs connect without TLS, and it takes as long as all of this package.
+    ssl is imported here, late: most programs connect without TLS, and its import takes as long as all of this package.
     """
 
     def __init__(self, context: ssl.SSLContext, name: str) -> None:
@@ -173,7 +173,7 @@ def _opened(where: Target, address: Address, context: ssl.SSLContext | None, tim
 
 
 class Selecting:
-    """What `select.poll()` returns, over select, which takes few descriptors: a connection has two."""
+    """The interface of `select.poll()`, made from `select.select`: enough for the two descriptors of a connection."""
 
     def __init__(self) -> None:
         self._wanted: dict[int, int] = {}

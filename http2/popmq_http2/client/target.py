@@ -26,7 +26,7 @@ _PORT = "443"
 
 @dataclass(frozen=True)
 class Target:
-    """`path`: of a unix socket; else host and port. `authority`: what the server is called in requests."""
+    """An address to connect to: the path of a unix socket, or host and port. `authority`: its name in requests."""
 
     host: str
     port: str
@@ -64,7 +64,7 @@ def _split(text: str) -> tuple[str, str]:
     return host, port or _PORT
 
 
-#: Of socket.getaddrinfo and for socket.socket: family, address.
+#: (family, address): a result of socket.getaddrinfo, in the form that sockets take.
 Address = tuple[int, "tuple[str, int] | str"]
 
 
@@ -103,7 +103,7 @@ def tls_context(ca: str | None = None) -> ssl.SSLContext:
     return context
 
 
-#: Of a client: an answer may have 32 MiB; one server may not flood it with frames that say nothing.
+#: Limits of a client: an answer may have 32 MiB; a server may not flood it with frames that say nothing.
 CLIENT_LIMITS = Limits(message_bytes=32 << 20, stream_window=4 << 20)
 
 

@@ -24,7 +24,7 @@ from popmq_http2.status import Aborted, Code, Metadata, trailers, written
 
 log = logging.getLogger("popmq_http2")
 
-#: Of calls without bytes that a flush left over. Nothing is added to it.
+#: The rest of a call whose bytes have all left. It is shared, and never changed.
 _NOTHING: deque[memoryview] = deque()
 
 
@@ -54,7 +54,7 @@ class Running:
 
 
 class OutletOfCall(Protocol):
-    """What a call needs of the writing half of its connection: see Outlet."""
+    """The part of Outlet, the writing half of a connection, that a call uses."""
 
     peer: str
     write_ahead_bytes: int
@@ -160,7 +160,7 @@ class Call:
         self.method: Method | None = None
         self.task: asyncio.Task[None] | None = None
         self.deadline: Moment[Call] | None = None
-        #: Who asked whether the answer arrives.
+        #: Is told whether the answer arrived.
         self.arrival: Tell | None = None
 
     # ── For handlers ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -41,7 +41,7 @@ _RELIEVED_BYTES = 1 << 20
 
 
 class ServerOfConnections(ServerOfStreams, Protocol):
-    """What a connection needs of the server: see Server."""
+    """The part of Server that a connection uses."""
 
     received: ReceiveBuffer
     addresses: Addresses

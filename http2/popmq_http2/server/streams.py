@@ -67,7 +67,7 @@ _NO_ROOM = "the memory for requests is full, and this client holds most of it: s
 
 
 class ServerOfStreams(Protocol):
-    """What the streams of a connection need of the server: see Server."""
+    """The part of Server that the streams of a connection use."""
 
     limits: Limits
     buffered: Buffered

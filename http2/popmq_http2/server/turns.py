@@ -20,7 +20,7 @@ CALLS_AT_ONCE = 500
 
 
 class AddressTurns:
-    """What is left of this turn, and who is in line for the next, by address. Make it inside the event loop.
+    """Counts the rest of this turn and the line for the next one, by address. Make it inside the event loop.
 
     A turn begins anew only after it was used up: so the calls of quiet times add up, which costs one of 500 a turn, and
     every call less than a callback in each turn would.

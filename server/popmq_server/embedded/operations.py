@@ -33,35 +33,35 @@ class Own(Declared, Generic[P]):
 
 
 class Moved(NamedTuple):
-    """Of UpdateOffsets: messages that were moved past. `left`: some are left."""
+    """The result of UpdateOffsets: messages that were moved past. `left`: some are left."""
 
     messages: int
     left: bool
 
 
 class SessionPiece(NamedTuple):
-    """Of RenewSession and ReleaseSession: leases that were moved. `after`: of the next piece; 0 = it was the last."""
+    """The result of RenewSession and ReleaseSession: leases that were moved. `after`: of the next piece; 0 = none."""
 
     leases: int
     after: int
 
 
 class Purged(NamedTuple):
-    """Of PurgeTopic: messages that were dropped. `after`: of the next piece; 0 = it was the last."""
+    """The result of PurgeTopic: messages that were dropped. `after`: of the next piece; 0 = none."""
 
     messages: int
     after: int
 
 
 class ModeSet(NamedTuple):
-    """Of SetConsumeMode. `left`: some messages are still to be moved: continue with Sweep."""
+    """The result of SetConsumeMode. `left`: some messages are still to be moved: continue with Sweep."""
 
     subscription: Subscription
     left: bool
 
 
 class Reset(NamedTuple):
-    """Of ResetOffsets and CloneOffsets: the group's next offset of each queue. `left`: some of what it held is not
+    """The result of a reset or a clone: the group's next offset of each queue. `left`: some of what it held is not
     removed yet: continue with Sweep.
     """
 
@@ -239,7 +239,7 @@ class PeekedPiece(NamedTuple):
 
 
 class PeekPiece(Query[PeekedPiece], Own["PeekPiece"]):
-    """What the group's next Pop would deliver. `filter`: (kind, text), None = the group's.
+    """Shows the messages that the group's next Pop would deliver. `filter`: (kind, text), None = the group's.
 
     `begins`: where to continue a search, by queue; None for a new one.
     """

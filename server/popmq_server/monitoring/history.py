@@ -27,7 +27,7 @@ SERIES_A_TURN = 10
 
 
 class TopicPoint(NamedTuple):
-    """Of one topic. Rates are means since the point before. `bytes`: stored."""
+    """The numbers of one topic at one time. Rates are means since the point before. `bytes`: stored."""
 
     sent_per_s: float = 0.0
     sent_bytes_per_s: float = 0.0
@@ -35,7 +35,7 @@ class TopicPoint(NamedTuple):
 
 
 class PairPoint(NamedTuple):
-    """Of one group in one topic. `retries` wait for another attempt; `dead`: of the group, from all topics."""
+    """The numbers of one group in one topic. `retries` wait for another attempt; `dead`: in all topics of the group."""
 
     popped_per_s: float = 0.0
     acked_per_s: float = 0.0
@@ -47,7 +47,7 @@ class PairPoint(NamedTuple):
 
 
 class BrokerPoint(NamedTuple):
-    """Of the broker. Lateness: the mean, in seconds, of what became visible since the point before."""
+    """The numbers of the broker. Lateness: the mean, in seconds, of what became visible since the point before."""
 
     leases_late_s: float = 0.0
     delayed_late_s: float = 0.0

@@ -87,7 +87,7 @@ class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
             return
 
     def asked(self, request: socket.socket) -> None:
-        """Its request has come, or it ends."""
+        """Forgets a silent connection: its request has come, or it ends."""
         self._silent.pop(request, None)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:

@@ -48,7 +48,7 @@ class Kept(Protocol):
     """The file of the history."""
 
     def read(self) -> bytes:
-        """What it has; b"" without a file that may be read."""
+        """Returns the content; b"" if no file can be read."""
 
     def write(self, content: bytes) -> None:
         """Replaces it, or leaves it as it is."""
@@ -71,7 +71,7 @@ def _group(row: GroupNumbers) -> _Group:
 
 
 class _Since:
-    """What counters have counted since the sample before. `totals`: what they have counted now."""
+    """Increases of counters since the sample before. `totals`: their present values."""
 
     def __init__(self, before: dict[Hashable, float], over_s: float) -> None:
         self._before, self._over_s = before, over_s
@@ -84,7 +84,7 @@ class _Since:
         return total - before if total >= before else total
 
     def per_s(self, key: Hashable, total: float) -> float:
-        """The same as a rate."""
+        """Returns the increase of a counter per second."""
         return self.more(key, total) / self._over_s
 
 

@@ -1,1 +1,1 @@
-"""What clients speak: the gRPC server, both protocols, access keys. It knows the contract, not the engine."""
+"""The side of the clients: the gRPC server, both protocols, access keys. It knows the contract, not the engine."""

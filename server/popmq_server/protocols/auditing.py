@@ -25,28 +25,28 @@ from popmq_server.protocols.native.requests import read
 from popmq_server.protocols.rocketmq.status import Declined
 
 log = logging.getLogger("popmq.audit")
-# Whatever --log-level says: a log without these lines would be taken for one of a day without changes.
+# The level does not follow --log-level: without these lines a log would look like a day without changes.
 log.setLevel(logging.INFO)
 
 #: Characters of a request in a line. Names and settings are shorter; only a filter can have more.
 REQUEST_MAX = 1_000
 #: A larger request is abridged, each of its texts to this number of characters.
 WHOLE_BYTES, TEXT_MAX = 4 << 10, 200
-#: Their requests are polls of settings and numbers.
+#: First words of methods that only poll settings and numbers.
 _NOT_AUDITED = ("Get", "List")
-#: In spite of their names: reads what a client's program does at this moment; read messages.
+#: Audited in spite of their names: one shows the stacks of a client's program, the others show messages.
 _AUDITED = frozenset({"GetClientStack", "GetSchedule", "ListSchedules"})
 #: Methods of Broker, and of the service of official RocketMQ clients, that operators may call in place of a client.
 OPERATED = frozenset({"EndTransaction", "Peek", "Recall", "ReleaseOwner", "RecallMessage"})
 
 
 def is_audited(method: str) -> bool:
-    """Whether calls of this method of Admin are written."""
+    """Whether calls of this method of Admin are audited."""
     return method in _AUDITED or not method.startswith(_NOT_AUDITED)
 
 
 def unary(method: str, call: Callable[[bytes], Awaitable[Any]]) -> Callable[[bytes], Awaitable[Any]]:
-    """The same call, audited."""
+    """Wraps a call so that it is audited."""
 
     async def audited(raw: bytes) -> Any:
         with _written(method, lambda: _shown(method, raw)):
@@ -56,7 +56,7 @@ def unary(method: str, call: Callable[[bytes], Awaitable[Any]]) -> Callable[[byt
 
 
 def operated(method: str, call: Callable[[bytes], Awaitable[Any]]) -> Callable[[bytes], Awaitable[Any]]:
-    """The same call, audited if only the right admin allowed it."""
+    """Wraps a call so that it is audited if only the right admin allowed it."""
 
     async def audited(raw: bytes) -> Any:
         with _written(method, lambda: _shown(method, raw), always=False):
@@ -66,7 +66,7 @@ def operated(method: str, call: Callable[[bytes], Awaitable[Any]]) -> Callable[[
 
 
 def operated_v2(method: str, call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """The same for a call of an official client, which is parsed already; the call itself if it is never audited."""
+    """Like `operated`, for a parsed request of an official client. Returns the call itself if it is never audited."""
     if method not in OPERATED:
         return call
 
@@ -78,7 +78,7 @@ def operated_v2(method: str, call: Callable[[Any, Any], Awaitable[Any]]) -> Call
 
 
 def stream(method: str, call: Callable[[Any], AsyncGenerator[Message, None]]) -> Callable[[Any], Any]:
-    """The same stream of answers to one request, audited when it ends."""
+    """Wraps a call that answers with a stream so that it is audited when the stream ends."""
 
     async def audited(raw: bytes) -> AsyncIterator[Message]:
         with _written(method, lambda: _shown(method, raw)):

@@ -153,7 +153,7 @@ def check_tag(tag: str) -> None:
 
 
 def _check_tag(tag: str, bytes_max: int) -> None:
-    """The same without the cache, which long tags would fill."""
+    """Checks a tag without the cache, which long tags would fill. Raises Refused."""
     check_text(tag, "tag", bytes_max)
     if why := tags.fault(tag):
         raise invalid(f"the tag {tag!r} {why}", field="tag", action="tags are single words")

@@ -16,7 +16,7 @@ from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
 MESSAGE_ID, BODY, TAG, KEYS, PROPERTIES, MESSAGE_GROUP = 1, 2, 3, 4, 5, 6
 DELIVER_AT_MS, PRIORITY, TRANSACTION, DELAY_MS, DEAD_LETTER, LITE_TOPIC = 7, 8, 9, 13, 15, 17
 
-#: What `preview` shows of a body.
+#: The part of a body that `preview` shows.
 PREVIEW_BYTES = 256
 
 
@@ -165,5 +165,5 @@ def outgoing(data: bytes) -> Outgoing:
 
 
 def without(data: bytes, number: int) -> bytes:
-    """The same message with a field unset."""
+    """Returns a message with one field unset."""
     return b"".join(data[start:end] for field, _, start, end in fields(data) if field != number)

@@ -110,7 +110,7 @@ def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
 
 
 def read_head(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
-    """As `read_record`, but the message comes without the body that `message_parts` finds, which is not copied."""
+    """Like `read_record`, without copying the body: the message comes without the body that `message_parts` finds."""
     size = raw.nbytes - RECORD_HEAD_BYTES
     if size < 0:
         return None

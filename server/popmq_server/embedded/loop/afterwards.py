@@ -1,4 +1,4 @@
-"""What follows a command on the event loop, whether its caller still waits for the answer or has left."""
+"""The work on the event loop after a command, whether its caller still waits for the answer or has left."""
 
 from typing import Protocol
 
@@ -44,7 +44,7 @@ def topic_deleted(broker: Live, done: DeleteTopic) -> None:
 
 
 def group_deleted(broker: Live, done: DeleteGroup) -> None:
-    """The same for a group and its dead letter topic; its clients have to report again."""
+    """Forgets locks and metrics of a group and its dead letter topic; its clients have to report again."""
     letters = dead_letter_topic(done.name)
     broker.consumers.locks.forget(group=done.name, topic=letters)
     broker.consumers.sessions.forget(done.name)

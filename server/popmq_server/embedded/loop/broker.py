@@ -382,7 +382,7 @@ class EmbeddedEngine(InPieces):
         return (await self.run(StoreState())).pages
 
     def info(self) -> EngineInfo:
-        """It lacks nothing."""
+        """This engine has every capability."""
         return EngineInfo("embedded")
 
     async def store_numbers(self, _: queries.StoreSize) -> StoreNumbers:
@@ -447,7 +447,7 @@ def _release_of(command: Pop, popped: Leased) -> ChangeInvisibleTime:
     return ChangeInvisibleTime(command.group, changes)
 
 
-#: What the event loop answers; the writer answers the rest (handlers.py).
+#: Handlers that run on the event loop; the other commands go to the writer (handlers.py).
 BY_LOOP = (
     BY_PIECES
     | BY_LISTINGS

@@ -26,7 +26,7 @@ _short_tag_hash = functools.lru_cache(maxsize=4096)(tag_hash)
 
 
 def with_hashes(command: Send | Stage) -> Send | Stage:
-    """The same command, with the messages as the store takes them."""
+    """Returns the command with the messages in the form that the store takes."""
     given = command.entries
     if len(given) == 1 and isinstance(given[0], NewMessage):
         entries: Entries = (_hashed(given[0]),)

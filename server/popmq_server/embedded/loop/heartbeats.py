@@ -23,7 +23,7 @@ from popmq_server.values.records import Terms
 SESSION_MS = 120_000
 #: Names of clients and of their topics in all sessions, some 100 MB: topics need not exist when a client names them.
 NAMES_MAX = 400_000
-#: Of these in one group, so that its clients leave room for those of others.
+#: The part of NAMES_MAX that one group may have, so that its clients leave room for those of others.
 NAMES_OF_GROUP_MAX = 100_000
 #: How often all groups are searched for silent clients when there is no room.
 SEARCH_MS = 1000

@@ -348,7 +348,7 @@ def _no_dead_letter(message_id: str, group: str) -> Refused:
     )
 
 
-#: What this class answers.
+#: Handlers of the commands that this class answers.
 BY_PIECES = (
     ChangeInvisibleTime.awaited_by(InPieces.change)
     | SendBack.awaited_by(InPieces.send_back)

@@ -86,7 +86,7 @@ async def browsed(engine: Runs, query: Browse) -> Page:
 
 
 def _piece(query: Browse, offset: int, messages: int, size: int, rest_bytes: int = 0) -> Browse:
-    """What one command reads: see parked_pulls.py."""
+    """Returns the command for one piece: see parked_pulls.py."""
     return replace(
         query,
         offset=offset,
@@ -109,7 +109,7 @@ async def leases(engine: Runs, query: Leases) -> LeasePage:
             return LeasePage(rows, 0 if query.after else total, page)
 
 
-#: What these functions answer.
+#: Handlers of the commands that these functions answer.
 BY_LISTINGS = (
     queries.Topics.awaited_by(joined)
     | queries.GroupSettings.awaited_by(joined)

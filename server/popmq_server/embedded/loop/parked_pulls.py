@@ -27,7 +27,7 @@ from popmq_server.values.message import RETRY_PREFIX
 
 #: The queue has no message at this offset yet, and may get one.
 AT_THE_END = frozenset({"NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"})
-#: What one command reads, some 0.3 ms of the writer: with 4 MiB at a time, two readers made other clients wait 20 ms.
+#: Bytes that a command reads, 0.3 ms of the writer: with 4 MiB at a time, two readers made other clients wait 20 ms.
 PIECE_MESSAGES, PIECE_BYTES = 256, 256 << 10
 #: No message was returned from here, but there may be one after it.
 PASSED_OVER = frozenset({"OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING"})

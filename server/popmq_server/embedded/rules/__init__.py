@@ -1,1 +1,1 @@
-"""What each command does to the state. The broker: sending, delivery, topics; its wings: the other packages."""
+"""The effect of each command on the state. The broker: sending, delivery, topics; its wings: the other packages."""

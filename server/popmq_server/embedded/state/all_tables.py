@@ -126,7 +126,7 @@ class AllTables:
         self.total: Table[int, int] = derived(TOPIC)
         self.passed: Table[GroupTopic, int] = derived(GROUP, TOPIC)
         self.topic_groups: Table[int, tuple[GroupId, ...]] = derived(TOPIC)
-        #: Of a parent: its lite topics and their messages; by group, those not popped yet.
+        #: Parent → its lite topics and their messages; group and parent → messages that are not popped yet.
         self.lites: Table[int, Lites] = derived(TOPIC)
         self.unread: Table[GroupTopic, int] = derived(GROUP, TOPIC)
         #: T (0: given up) → due time of its first half message.
@@ -173,7 +173,7 @@ class AllTables:
         self.moving: dict[TopicId, TopicId] = transient_dict(TOPIC)
         #: Topics with groups that have to be moved past dropped chunks (Topic.lagging); as with `moving`.
         self.lagging: dict[TopicId, bool] = transient_dict(TOPIC)
-        #: Of size_limit.py: topics to trim → bytes that a request still needs; the chunk at which an incomplete search
+        #: For size_limit.py: topics to trim → bytes that a request still needs; the chunk at which an incomplete search
         #: continues; when a trim last ended, ms. After a restart housekeeping marks the topics within a minute.
         self.trims: dict[int, int] = transient_dict(TOPIC)
         self.looked: dict[int, int] = transient_dict(TOPIC)
@@ -182,7 +182,7 @@ class AllTables:
         self.open_chunks: Table[int, OpenChunk] = transient(TOPIC)
         #: When a group last asked to read a topic, ms: idle_subscriptions.py.
         self.last_read: dict[GroupTopic, int] = transient_dict(GROUP, TOPIC)
-        #: The same by queue, of pops and pulls: subscription.note_read.
+        #: When a group last popped or pulled from each queue, ms: subscription.note_read.
         self.queue_reads: dict[GroupTopic, dict[int, int]] = transient_dict(GROUP, TOPIC)
 
     def _store_ends(self, tx: Transaction, key: TopicQueue, _: int | None, least: int | None) -> None:

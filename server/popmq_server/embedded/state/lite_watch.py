@@ -78,7 +78,7 @@ class Watches:
         self._topic_id = topic_id
         self._deliverable = deliverable
         self._undo = undo
-        #: Those that were refreshed last are at the end. An abort does not restore the order.
+        #: Watches in the order of their last refresh. An abort does not restore the order.
         self._watches = OrderedDict[Key, Watch]()
         self._by_name: dict[tuple[str, str], dict[Key, None]] = {}
         self._by_topic: dict[str, dict[Key, None]] = {}

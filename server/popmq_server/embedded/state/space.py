@@ -68,7 +68,7 @@ PLENTY_BYTES = 1 << 30
 EXACT_BELOW = 256 << 20
 #: Minimum of pending pages for an extra commit while GROW has no room, or the last transaction was short of room.
 PENDING_MIN = 32
-#: The same while room is low, as a share of the map. The bytes that one batch may store.
+#: The minimum while room is low, as a share of the map; and the bytes that one batch may store.
 PENDING_SHARE, BATCH_BYTES = 1 / 64, 32 << 20
 
 #: Bytes of a retry entry, with its row of history and its pin, besides its reason.

@@ -421,7 +421,7 @@ class Tx:
 
 
 def _added(counters: N, changes: dict[str, int]) -> N:
-    """The same numbers with some changed: a third of the cost of `_replace`."""
+    """Adds to some of the numbers; a third of the cost of `_replace`."""
     names, numbers = counters._fields, list(counters)
     for name, change in changes.items():
         numbers[names.index(name)] += change

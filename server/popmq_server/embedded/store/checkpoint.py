@@ -158,7 +158,7 @@ class Lease(NamedTuple):
     renewed_ms: int = 0  # when it was last renewed; 0 = never
 
     def renewed(self, now_ms: int, due_ms: int) -> "Lease":
-        """The same lease with another deadline, one more renewal."""
+        """Returns the lease with a new deadline and one more renewal."""
         return self._replace(due_ms=due_ms, renewals=min(self.renewals + 1, 0xFFFF), renewed_ms=now_ms)
 
 

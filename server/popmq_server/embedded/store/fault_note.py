@@ -16,7 +16,7 @@ import pathlib
 
 #: Name of the file in the data folder; it is empty while the broker runs.
 NOTE_FILE = "popmq.fault"
-#: What the handler writes first.
+#: The first words that the handler writes.
 _BEGIN = "Fatal Python error: "
 #: At most this many bytes of a note are read.
 _READ_BYTES = 4096

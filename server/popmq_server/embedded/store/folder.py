@@ -80,7 +80,7 @@ def data_file(folder: pathlib.Path, *, rescues: bool = False) -> pathlib.Path:
 
 
 def _content(file: pathlib.Path, *, rescues: bool = False) -> Content:
-    """What the data file has. Raises FileNotFoundError, NotADirectoryError; StartError where no store can be opened."""
+    """The state of the data file. Raises FileNotFoundError, NotADirectoryError; StartError if it holds no store."""
     try:
         handle = open_own(file, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
@@ -101,7 +101,7 @@ def _content(file: pathlib.Path, *, rescues: bool = False) -> Content:
 
 
 def owner_of(folder: pathlib.Path) -> os.stat_result:
-    """Whose files those of the folder are: the owner of the data file, before there is one of the folder."""
+    """Returns the owner for new files of a folder: that of the data file, or of the folder before there is one."""
     try:
         return (folder / DATA_FILE).stat()
     except FileNotFoundError:

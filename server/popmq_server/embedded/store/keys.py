@@ -114,7 +114,7 @@ I64 = struct.Struct(">q")
 CQ_KEY = struct.Struct(">IHQ")
 #: position, size, tag hash: an entry of the consume queue, as in RocketMQ.
 CQ_ENTRY = struct.Struct(">QIQ")
-#: The same, with the tag hash as bytes.
+#: An entry of the consume queue with the tag hash as bytes.
 CQ_WRITTEN = struct.Struct(">QI8s")
 #: T + Q.
 QUEUE_KEY = struct.Struct(">IH")

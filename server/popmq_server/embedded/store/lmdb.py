@@ -22,7 +22,7 @@ from popmq_server.errors import StartError
 #: Databases whose new keys are greater than all others: with `append` LMDB fills a page before it begins the next.
 #: Otherwise it splits a full page in halves, and ascending keys never fill the lower half.
 _ASCENDING = frozenset({"log"})
-#: What the system refuses, and the cure. py-lmdb passes the system's messages on, and not the error numbers.
+#: Messages of the system, and the cure for each. py-lmdb passes the system's messages on, and not the error numbers.
 _REFUSED = {
     errno.ENOSPC: "the disk is full: make room on it",
     errno.EDQUOT: "the disk quota of this user is used up: raise it, or make room",

@@ -268,7 +268,7 @@ class Store:
 
     @property
     def limited_by(self) -> str:
-        """What sets that limit."""
+        """Tells what sets `map_bytes`: the setting, or the system."""
         return "--max-size" if self._map_size <= self._file_max else FILE_LIMIT
 
     def page_faults(self) -> Iterator[str]:
@@ -390,7 +390,7 @@ class ReadOnlyStore:
             self._opened = opened.pop_all()
 
     def page_faults(self) -> Iterator[str]:
-        """As of `Store`."""
+        """See Store.page_faults."""
         with open(self.folder / DATA_FILE, "rb") as file:
             yield from walk.faults(file.fileno(), int(self._env.stat()["psize"]))
 

@@ -244,7 +244,7 @@ class StoredTable(Table[K, V]):
             self._store(tx, key, None, value)
 
     def merge(self) -> None:
-        """As in Table; also removes changed entries from the older generation."""
+        """Like Table.merge; also removes changed entries from the older generation."""
         for key, value in self._layer.items():
             if self._older:
                 self._older.pop(key, None)

@@ -32,7 +32,7 @@ class Counted(Protocol):
 
 
 def bytes_of(command: Operation[object]) -> int:
-    """What a command takes in memory while it waits, by its number of entries and the `bytes` that it tells."""
+    """Estimates the memory of a waiting command from its number of entries and the `bytes` that it tells."""
     size: int = COMMAND_BYTES + getattr(command, "bytes", 0)
     if entries := command.entries_field:
         size += ENTRY_BYTES * len(getattr(command, entries) or ())

@@ -118,7 +118,7 @@ class Poisoned(Exception):
 
 #: Message bytes in the answers of one commit batch; the last answer may exceed the limit.
 ANSWER_BYTES_MAX = 16 << 20
-#: The same, for what is read in pieces (parked_pulls.py, in_pieces.py): many bulk readers do not share one batch.
+#: The limit for reads in pieces (parked_pulls.py, in_pieces.py): many bulk readers do not share one batch.
 PIECES_BYTES_MAX = 256 << 10
 #: Takes the place of an answer: the command did not run, and must run in the next batch.
 NEXT_BATCH: Final = object()

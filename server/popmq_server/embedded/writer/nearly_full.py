@@ -28,7 +28,7 @@ HALVINGS_MAX = 32
 
 
 class Attempts(Protocol):
-    """What a Core does for each part."""
+    """The part of Core that InParts uses."""
 
     clock: Clock
     space: Space

@@ -39,7 +39,7 @@ IDLE_S = 3600.0
 #: How long `settle` waits for the thread, in seconds: no commit and no job takes so long.
 SETTLE_S = 60.0
 
-#: What the caller of `submit` gets back with the answer.
+#: A ticket: `submit` takes it, and it comes back with the answer.
 T = TypeVar("T")
 #: Passes the answers of a commit batch to the callers: called with their tickets.
 Deliver = Callable[[list[T], Committed], None]
@@ -58,7 +58,7 @@ class Gathering:
     """Tells when the commands that arrived may begin a batch. Its caller has the lock."""
 
     def __init__(self) -> None:
-        #: Whether they may.
+        #: Whether the commands may begin a batch.
         self.done = False
         self._goes_on = self._more = False
         self._turns = self._bytes = 0

@@ -46,7 +46,7 @@ class Grant(NamedTuple):
     group: str = "*"
 
     def __str__(self) -> str:
-        """As an entry of `allow`."""
+        """Returns the grant as it is written in `allow`."""
         if self.permission in ("admin", "*"):
             return self.permission
         names = self.topic if self.group == "*" else f"{self.topic}/{self.group}"
@@ -100,7 +100,7 @@ class Key:
         self.limits = limits
         self.certificates = frozenset(certificates)
         self.use = KeyUse(name)
-        #: What it may receive.
+        #: Patterns of the topics and groups that the key may receive.
         self.reach: Reach = tuple((one.topic, one.group) for one in self.grants if one.permission in ("receive", "*"))
         self._secrets = tuple(secrets)
         self._decided: dict[Need, bool] = {}
@@ -141,7 +141,7 @@ class Key:
         return sum([secret.proves(claim) for secret in tried]) > 0
 
     def reach_or_admin(self) -> Reach:
-        """What it may receive, or inspect."""
+        """Returns the pairs of topic and group that the key may receive or, with admin, inspect: all of them."""
         return EVERYWHERE if self.may(*ADMIN) else self.reach
 
     def may_create(self, group: str) -> bool:

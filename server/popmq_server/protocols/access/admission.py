@@ -1,4 +1,4 @@
-"""What a call uses of its access key's limits: the connection that it came over, and its bytes until it is over.
+"""Counts a call against the limits of its access key: its connection, and its bytes until it is over.
 
 Handlers call `admit` once they have the request, streams at their start (open_streams.py). A transport that tells when
 a connection ends counts it until then; with grpcio a connection is counted while calls of the key run on it.
@@ -13,7 +13,7 @@ from popmq_server.protocols.access.key_limits import KeyUse
 
 #: Adds the bytes of an answer to what a call has in flight.
 Answered = Callable[[int], None]
-#: What the running call has in flight; None without access keys.
+#: The bytes that the running call has in flight; None without access keys.
 IN_FLIGHT: contextvars.ContextVar["_Bytes | None"] = contextvars.ContextVar("popmq_in_flight", default=None)
 
 

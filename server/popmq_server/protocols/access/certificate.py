@@ -37,7 +37,7 @@ DEVELOPMENT_KEY = "development-key.pem"
 _DAYS = 3650
 #: Exceptions for files that are not a certificate and its key; TypeError: the key has a password.
 FAULTS = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
-#: So long before its end the log warns, as the alert does.
+#: The log warns this long before the end of a certificate, as the alert does.
 _SOON = timedelta(days=7)
 _COMMON_NAME, _COMMON_NAME_MAX = "PopMQ development", 64
 _DNS_NAME_MAX = 253

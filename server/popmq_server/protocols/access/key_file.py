@@ -154,7 +154,7 @@ def new_secret() -> str:
 
 
 def secret_hash(secret: str) -> str:
-    """What the file may have as `secret_hash` in place of the secret. Raises ValueError if the secret is too short."""
+    """Returns the `secret_hash` that a file may have in place of the secret. Raises ValueError for a short secret."""
     if len(secret) < SECRET_CHARACTERS_MIN:
         raise ValueError(f"the secret has fewer than {SECRET_CHARACTERS_MIN} characters")
     return Secret.of(secret).stored_key.hex()

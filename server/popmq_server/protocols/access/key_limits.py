@@ -1,4 +1,4 @@
-"""What one access key may use of the broker, so that one client program does not slow down all others.
+"""The limits of one access key, so that one client program does not slow down all others.
 
     calls_per_s       a bucket of one second's calls; a call that finds it empty is refused, and gets a turn that no
                       other refused call has: so that the calls of many clients do not come again at the same moment
@@ -49,7 +49,7 @@ class KeyLimited(Refused):
 
 
 class KeyUse:
-    """What a key uses at this moment, and how often it was refused, by limit. For the event loop's thread."""
+    """The present use of a key, and how often it was refused, by limit. For the event loop's thread."""
 
     __slots__ = (
         "_at_ms", "_name", "_peers", "_room", "_turn_ms", "answers", "bytes_in_flight", "calls", "held", "limited",
@@ -61,7 +61,7 @@ class KeyUse:
         self._room: float | None = None
         self._at_ms = 0
         self._turn_ms = 0.0
-        #: Of the bytes in flight, those of messages that were read for answers.
+        #: Bytes of messages that were read for answers; a part of `bytes_in_flight`.
         self.answers = 0
         self.bytes_in_flight = self.calls = self.held = 0
         self.limited: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The keys of the broker's file: whose signature or certificate a call carries, while the file may be replaced."""
+"""The keys of the broker's file. Finds the key of a signature or certificate, also after the file was replaced."""
 
 import logging
 import pathlib
@@ -83,7 +83,7 @@ class Keys:
         return sorted(self._keys.values(), key=lambda key: key.name)
 
     def numbers(self) -> list[KeyNumbers]:
-        """What each key uses, for a scrape."""
+        """Returns the use of each key, for a scrape."""
         shown = ((key.name, key.use) for key in self.listed())
         return [
             KeyNumbers(name, use.connections, use.bytes_in_flight, use.calls, dict(use.limited)) for name, use in shown
@@ -132,7 +132,7 @@ class Keys:
 
 
 def _difference(before: dict[str, Key], after: dict[str, Key]) -> str:
-    """What a new file changed, by the names of keys."""
+    """Describes the changes of a new file: names of keys that were added, changed and removed."""
     changed = {name for name in before.keys() & after.keys() if not before[name].same(after[name])}
     kinds = {"added": after.keys() - before.keys(), "changed": changed, "removed": before.keys() - after.keys()}
     return "; ".join(f"{kind} {', '.join(sorted(names))}" for kind, names in kinds.items() if names) or "the same keys"

@@ -17,7 +17,7 @@ import re
 from typing import NamedTuple
 
 SIGNATURE, PROOF = "MQv2-HMAC-SHA1", "PopMQ-SCRAM-SHA-256"
-#: The field of a scheme that has the hex digits, and what they have to look like.
+#: Scheme → the field that has the hex digits, and their pattern.
 _DIGITS = {
     SIGNATURE: ("Signature", re.compile(r"[0-9A-Fa-f]{40}")),
     PROOF: ("Proof", re.compile(r"[0-9A-Fa-f]{64}")),
@@ -25,7 +25,7 @@ _DIGITS = {
 
 
 class Claim(NamedTuple):
-    """What the two headers of a call say."""
+    """The proof that a call carries, from its headers `authorization` and the date."""
 
     name: str
     scheme: str
@@ -34,7 +34,7 @@ class Claim(NamedTuple):
 
 
 class Secret(NamedTuple):
-    """What the broker knows of a secret. `clear`: the secret; empty where the key file has only its hash."""
+    """A secret as the broker knows it. `clear`: the secret itself; empty if the key file has only its hash."""
 
     stored_key: bytes
     clear: bytes = b""

@@ -28,7 +28,7 @@ What = Literal["pops", "pulls", "sends", "beats"]
 
 
 class Name(NamedTuple):
-    """Whose use it is, and of what. `key`, `client_id`, `group`: "" for none."""
+    """A row's key: a client, and the kind of its calls. `key`, `client_id`, `group`: "" for none."""
 
     peer: str  # the connection
     key: str

@@ -22,19 +22,19 @@ FREE_BYTES = 128 << 10
 BYTES_MAX = 1 << 20
 #: RedriveDeadLetters may name 4,096 offsets and 4,096 ids.
 ELEMENTS_MAX = 10_000
-#: These have 4,096 names of stages and topics.
+#: Requests with up to 4,096 names of stages and topics.
 _LARGER = {"CommitBatchRequest": 2 << 20, "DropStagesRequest": 2 << 20}
-#: These have bodies, reasons of 4 KiB, or the stacks of a client: the transport limits them.
+#: Requests with bodies, reasons of 4 KiB, or the stacks of a client: only the transport limits them.
 _UNLIMITED = frozenset(
     ("SendView", "StageView", "SendMessageRequest", "ChangeInvisibleTimeRequest", "SendBackRequest", "TelemetryCommand")
 )
-#: The elements of these are opaque bytes, which cost a tenth of an object. Smaller ones are not counted, so that a
-#: usual Send pays nothing.
+#: Requests whose elements are opaque bytes, which cost a tenth of an object. Below this size the elements are not
+#: counted, so that a usual Send pays nothing.
 _OPAQUE, _OPAQUE_FREE_BYTES = frozenset(("SendView", "StageView")), 2 << 20
 #: Bytes of a varint.
 _VARINT_MAX = 10
 
-#: Keys of the fields that have one part with lists, or with such parts; and the same of that part.
+#: Wire key of each field whose message has lists at any depth → the Parts of that message.
 Parts = dict[int, Any]
 
 

@@ -18,14 +18,14 @@ from popmq_server.contract.commands import ReadRow
 from popmq_server.errors import invalid, not_one_of
 from popmq_server.values.message import message_parts
 
-#: Of a request that names no columns, these are not sent: readers may be older than they are.
+#: Columns that are sent only if a request names them: readers may be older than they are.
 _ON_DEMAND = frozenset(("dead_letter", "keys", "message_group", "priority", "encoding"))
 #: Columns that are fields of the message.
 _OF_MESSAGES = _ON_DEMAND | {"message_id", "body", "tag", "key", "born_ms", "properties"}
 
 #: All columns that can be asked for. Handles are not among them: without one a message cannot be acked.
 COLUMNS = frozenset(field.name for field in pb.Columns.DESCRIPTOR.fields) - {"handle"}
-#: Those of a request that names none: readers that are older than a column are not sent it.
+#: The columns for a request that names none.
 USUAL_COLUMNS = COLUMNS - _ON_DEMAND
 
 

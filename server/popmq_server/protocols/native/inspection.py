@@ -22,7 +22,7 @@ from popmq_server.values.message import (
     check_text,
 )
 
-#: Of a text that is searched.
+#: Limit of a text that is searched for.
 SEARCH_BYTES_MAX = 256
 
 

@@ -204,7 +204,7 @@ def _owner(name: str) -> str:
 
 
 class NativeServicer:
-    """What the services beside NativeService share with it: the engine and the counters."""
+    """The base of NativeService and the services beside it: the engine and the counters."""
 
     def __init__(self, engine: Engine, traffic: Traffic, metrics: Metrics) -> None:
         self._engine = engine

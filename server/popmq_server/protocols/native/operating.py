@@ -55,7 +55,7 @@ class OperatingService:
 
 MESSAGE_GROUPS_DEFAULT = 100
 
-#: Of a lease id.
+#: Limit of a lease id.
 LEASE_ID_BYTES_MAX = 256
 
 

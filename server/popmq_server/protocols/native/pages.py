@@ -17,7 +17,7 @@ from popmq_server.values.message import check_range
 R = TypeVar("R")
 #: Rows of an answer that are made in one turn of the event loop: some milliseconds.
 ROWS_A_TURN = 500
-#: What may change from page to page; all other fields say which list it is.
+#: Fields of a request that may change from page to page; all other fields tell which list it is.
 OF_ONE_PAGE = ("page_token", "page_size", "max_leases", "max_messages", "max_message_groups")
 
 

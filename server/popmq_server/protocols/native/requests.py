@@ -50,7 +50,7 @@ ATTEMPT_ID_BYTES_MAX = 64
 MAX_ATTEMPTS_MAX = 1000
 OWNER_BYTES_MAX = 64
 PRODUCER_ID_BYTES_MAX = 64
-#: Of the name of a sink, and of the id of a stage.
+#: Limits of the name of a sink, and of the id of a stage.
 SINK_BYTES_MAX = ORIGIN_BYTES_MAX = 128
 
 

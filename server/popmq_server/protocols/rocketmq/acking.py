@@ -1,4 +1,4 @@
-"""What clients do with deliveries: AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
+"""The calls that finish or change deliveries: AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
 
     the handle is              ack                       dead letter               new time
     of a live delivery         OK                        OK                        OK

@@ -41,7 +41,7 @@ SILENCE_MS = 120_000
 CLIENTS_MAX = 20_000
 #: The number of topics that one client may produce to, or read.
 TOPICS_MAX = 1024
-#: What a command needs that has nothing of a topic.
+#: The permission for commands that concern no topic.
 ANY_KEY = Need("known")
 #: The number of topics that the clients of one access key may name in all, some 100 MB: 20 for each of CLIENTS_MAX.
 #: Topics need not exist when a client names them.
@@ -53,7 +53,7 @@ HELD_MAX = 1024
 
 
 class Client:
-    """What the broker knows of one client id, from its calls, settings and streams."""
+    """One client id as the broker knows it from its calls, settings and streams."""
 
     def __init__(self, client_id: str, key: str = "") -> None:
         self.client_id = client_id
@@ -361,7 +361,7 @@ def _check(check: Check, now_ms: int) -> rpc.TelemetryCommand:
 
 
 class RocketmqServicer:
-    """What services share: the engine, the clients, and `native`, which counts for both protocols."""
+    """The base of the services: the engine, the clients, and `native`, which counts for both protocols."""
 
     def __init__(self, engine: Engine, clients: Clients, traffic: Traffic, metrics: Metrics) -> None:
         self._engine = engine

@@ -81,7 +81,7 @@ class Deliveries:
         return delivery
 
     def end(self, delivery: SessionAnswer) -> bool:
-        """It has arrived, or failed. False if that was known, or its attempt was repeated."""
+        """Notes that a delivery arrived or failed. Returns False if that was known, or its attempt was repeated."""
         if self._latest.get(delivery.attempt) != delivery.number:
             return False
         del self._latest[delivery.attempt]

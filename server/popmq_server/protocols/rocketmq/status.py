@@ -65,7 +65,7 @@ _FOR_RUST = {
 }
 
 OK = pb.Status(code=pb.OK, message="OK")
-#: Its length and bytes, for answers that are encoded by hand.
+#: The length and bytes of OK, for answers that are encoded by hand.
 OK_ENCODED = varint(OK.ByteSize()) + OK.SerializeToString()
 
 

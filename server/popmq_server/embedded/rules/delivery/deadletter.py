@@ -34,13 +34,13 @@ from popmq_server.values.message import varint
 from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.records import TopicStat
 
-#: What one piece moves to dead letter topics: bytes of messages, of which one is always allowed, and messages, which
-#: cost some 25 µs each.
+#: Limits of one piece that moves messages to dead letter topics: their bytes (one message is always allowed) and
+#: their number (some 25 µs each).
 DEAD_LETTER_BYTES_MAX = 4 << 20
 DEAD_LETTERS_MAX = 250
 #: Size of a dead letter's origin, at most: names, and a reason of 4 KiB.
 ORIGIN_BYTES = 5 << 10
-#: What `headline` keeps of a reason.
+#: Length of a headline, the first part of a reason.
 HEADLINE_CHARACTERS = 200
 #: Text fields of popmq.v1.DeadLetter.
 _ORIGIN_TEXTS = (1, 6, 7)

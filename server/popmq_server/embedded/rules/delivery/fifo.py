@@ -64,7 +64,7 @@ class Waiting(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Its offset in its queue, which also gives its order in its message group."""
+        """The offset in the queue, which also gives the order in the message group."""
         return int(FWAIT_KEY.unpack(self.key)[3])
 
     @property

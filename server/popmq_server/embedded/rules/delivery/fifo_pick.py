@@ -50,7 +50,7 @@ class FifoPick(Pick):
         return super().cut or len(self._new_waiting) >= NEW_WAITING_MAX
 
     def allowed(self, queue: int) -> int:
-        """As in Pick, less the waiting messages that an earlier step of this plan has taken."""
+        """Like Pick.allowed, less the waiting messages that an earlier step of this plan has taken."""
         return super().allowed(queue) - (self._from_waiting if queue == RETRY_QUEUE and self.in_flight_max else 0)
 
     def has_retries(self) -> bool:

@@ -274,12 +274,12 @@ class _Piece:
         return done
 
     def _waiting(self, wanted: Callable[[Waiting], bool]) -> tuple[list[Waiting], bool]:
-        """As many waiting entries as `left` allows, and whether these are all."""
+        """Returns waiting entries, as many as `left` allows, and whether these are all."""
         scan = (fifo.waiting_of(key, value) for key, value in self.tx.kv.scan("fwait", fifo.prefix_of(self.where)))
         return self._allowed(filter(wanted, scan))
 
     def _allowed(self, found: Iterator[T]) -> tuple[list[T], bool]:
-        """As many items as `left` allows, and whether these are all."""
+        """Takes as many items as `left` allows; returns them, and whether these are all."""
         allowed = max(0, self.left)
         taken = list(itertools.islice(found, allowed + 1))
         self.left -= min(len(taken), allowed)

@@ -29,13 +29,13 @@ from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import UnreadableRow
 from popmq_server.values import fields
 
-#: What one piece reads: a millisecond or two of a processor.
+#: Limits of one piece: a millisecond or two of a processor.
 PIECE_BYTES = 1 << 20
 PIECE_CHUNKS = 64
 #: Records of a chunk with the text that one piece decodes; one chunk is always finished.
 PIECE_RECORDS = 500
 
-#: Where a search goes on that has looked at everything.
+#: The position of a search that has looked at everything.
 END = -1
 #: A position after all others.
 _LAST = 1 << 62

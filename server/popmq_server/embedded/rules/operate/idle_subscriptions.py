@@ -46,7 +46,7 @@ IDLE_AFTER_MS = 3_600_000
 GRACE_MS = 3_600_000
 #: Subscriptions that one piece looks at, and subscriptions of lite topics that one piece removes.
 LOOKS_MAX, LITES_MAX = 500, 200
-#: What a removal costs, in looks.
+#: The cost of a removal, in looks.
 REMOVAL_COST = 9
 
 

@@ -46,7 +46,7 @@ from popmq_server.values.records import (
 )
 
 PURGE_KEYS_MAX = 1000
-#: What the end of a lease costs, in keys: some 30 µs.
+#: The cost of the end of a lease, in keys: some 30 µs.
 LEASE_COST = 4
 #: Positions that one piece of a purge moves; a group counts SUBSCRIPTION_COST of them more.
 POSITIONS_MAX = 1000

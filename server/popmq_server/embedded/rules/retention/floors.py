@@ -28,7 +28,7 @@ from popmq_server.embedded.state.tx import Tx
 from popmq_server.values.ids import GroupId, TopicId
 from popmq_server.values.records import Topic
 
-#: What it costs to move a group in a queue, in positions looked at: some 10 µs.
+#: The cost of moving a group in a queue, in positions looked at: some 10 µs.
 MOVE_COST = 40
 #: Positions of groups that a piece looks at: some 4 ms.
 POSITIONS_MAX = 8000

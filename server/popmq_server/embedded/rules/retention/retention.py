@@ -201,7 +201,7 @@ class Retention:
         return done
 
     def _drop_by_age(self, tx: Tx, topic: Topic) -> bool:
-        """The same by age, whether groups have passed the chunks or not."""
+        """Drops chunks by age, whether groups have passed them or not; returns whether the topic is done."""
         ripe, done = list[Chunk](), True
         for chunk in chunks(tx, topic.topic_id, self._resume):
             if chunk.stored_ms > tx.now_ms - topic.keep_ms:

@@ -178,8 +178,8 @@ def put(tx: Tx, schedule: Schedule) -> None:
 
 
 def store_next(tx: Tx, schedule: Schedule) -> None:
-    """As `put`, of a schedule whose next occurrence is later now. The caller calls `find_first` after the last one: it
-    reads all schedules, and many are due at the same minute.
+    """Stores a schedule whose next occurrence is later now, without the update of `put`. The caller calls `find_first`
+    after the last one: it reads all schedules, and many are due at the same minute.
     """
     tx.state.schedules[schedule.name] = schedule
 

@@ -154,7 +154,7 @@ def append(tx: Tx, topic: Topic, messages: list[tuple[int, Outgoing]]) -> list[P
 
 
 def _append_lite(tx: Tx, parent: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
-    """The same for lite topics, which exist by now: each has one queue."""
+    """Makes messages of lite topics visible. The lite topics exist by now; each has one queue."""
     names: dict[str, list[int]] = {}
     for rank, (_, message) in enumerate(messages):
         names.setdefault((message.extra or _NONE).lite_topic, []).append(rank)

@@ -154,7 +154,7 @@ def message_id_of(tx: Tx, half: Half) -> str:
 
 
 def _preview(tx: Tx, half: Half) -> MessagePreview | None:
-    """What a list shows of the message, without copying it."""
+    """Returns the part of the message that a list shows, without copying the message."""
     raw = tx.kv.get("hmsg", half.key)
     return None if raw is None else preview_of(raw[U32.size :])
 

@@ -22,12 +22,12 @@ from popmq_server.values.message import (
     without_body,
 )
 
-#: Of a record and the id of its topic: as `read_record`, or `read_head`.
+#: (record, topic id) → (stored ms, message): `read_record` or `read_head`.
 Reader = Callable[[memoryview, int], tuple[int, bytes] | None]
 #: An entry of the consume queue with its tag hash as bytes; only the tag hash.
 _WITH_TAG, _ONLY_TAG = struct.Struct(">QI8s"), struct.Struct(">12x8s")
 
-#: Of the head of a record: its crc32, and what the crc32 covers.
+#: The head of a record: bytes of its crc32, and bytes that the crc32 covers.
 _CRC_BYTES, _HEAD_LEFT = 4, RECORD_HEAD_BYTES - 4
 
 

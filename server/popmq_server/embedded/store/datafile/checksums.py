@@ -28,7 +28,7 @@ _CORRECTED_BYTES_MAX = 1 << 16
 
 #: At the beginning of a key of `due`.
 _DEADLINE_BYTES = 8
-#: Of a checksum.
+#: Length of a checksum.
 BYTES = 4
 _VALUE = operator.itemgetter(slice(None, -BYTES))
 _RESIDUE = 0x2144DF1C

@@ -34,11 +34,11 @@ class HistoryFile:
         self._folder = folder
         self._is = folder.stat()
         self._is_own = lambda head: is_own(head) or is_zeros(head)
-        #: What was said before, so that the log has one line for a disk that stays full.
+        #: The fault that was logged last, so that the log has one line for a disk that stays full.
         self._said = ""
 
     def read(self) -> bytes:
-        """What the file has; b"" if there is none that can be read."""
+        """Returns the content; b"" if no file can be read."""
         try:
             handle = open_own(self._folder / HISTORY_FILE, os.O_RDONLY, self._is_own)
         except FileNotFoundError:

@@ -43,7 +43,7 @@ _HEAD_BYTES = 4096
 
 
 class Content(enum.Enum):
-    """What a data file has."""
+    """The state of a data file, by its size and its meta pages."""
 
     NEW = "no commit yet"  # LMDB goes on with it
     TORN = "no commit yet, and meta pages are missing"  # LMDB refuses it
@@ -96,7 +96,7 @@ def is_copy(head: bytes) -> bool:
 
 
 def content_of(handle: int) -> Content:
-    """What an open data file has. It reads only."""
+    """Returns the state of an open data file; only reads."""
     size, raw = os.fstat(handle).st_size, os.pread(handle, FIRST_COMMIT_MAX, 0)
     first = meta_of(raw)
     page_bytes = first.page_bytes if first is not None and first.page_bytes in _PAGE_SIZES else mmap.PAGESIZE
