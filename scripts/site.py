@@ -10,7 +10,8 @@ MkDocs needs all pages in one folder, and README.md is not in docs/.
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import popmq
@@ -32,6 +33,16 @@ REFERENCE: dict[str, tuple[str, Sequence[str]]] = {
     "testing": ("A broker for tests", ("testing",)),
     "values": ("Other values", ()),
 }
+#: The methods of a namespace, below those of its client.
+SECTION = """
+## client.{name}
+
+::: {kind}
+    options:
+      show_root_heading: false
+      show_root_toc_entry: false
+      heading_level: 3
+"""
 
 
 def linked(page: Path) -> set[Path]:
@@ -44,10 +55,22 @@ def reference() -> dict[str, str]:
     """The text of each page of the reference, by its file name."""
     placed = {name for _, names in REFERENCE.values() for name in names}
     others = [name for name in popmq.__all__ if name not in placed and name[0].isupper() and name != "PopMQError"]
-    return {
+    pages = {
         file: "\n\n".join([f"# {title}", *(f"::: popmq.{name}" for name in names or sorted(others))]) + "\n"
         for file, (title, names) in REFERENCE.items()
     }
+    for file, client in (("client", popmq.Client), ("async-client", popmq.AsyncClient)):
+        pages[file] += "".join(SECTION.format(name=name, kind=kind) for name, kind in namespaces(client))
+    return pages
+
+
+def namespaces(client: type[popmq.Client] | type[popmq.AsyncClient]) -> Iterator[tuple[str, str]]:
+    """(name, path of the class) of each namespace of a client. A client that calls nobody makes them."""
+    made = client("127.0.0.1:1")
+    for name, member in (each for kind in client.__mro__ for each in vars(kind).items()):
+        if isinstance(member, cached_property):
+            kind = type(getattr(made, name))
+            yield name, f"{kind.__module__}.{kind.__qualname__}"
 
 
 def main() -> None:

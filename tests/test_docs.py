@@ -177,7 +177,9 @@ def anchors(path: pathlib.Path) -> set[str]:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_of_a_document_lead_somewhere(path: pathlib.Path) -> None:
     links = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", path.read_text())
-    assert [link for link, _ in links if not (path.parent / link).exists()] == []
+    files = [path.parent / link for link, _ in links if link]
+    # The site has a page for a folder only if that has a README.md.
+    assert [file for file in files if not (file / "README.md" if file.is_dir() else file).exists()] == []
     targets = [(path.parent / link if link else path, place) for link, place in links if place]
     assert [place for target, place in targets if place not in anchors(target)] == []
 

@@ -10,6 +10,7 @@
             with delivery:  # acked on success, released with backoff on an exception, its lease renewed meanwhile
                 print(delivery.text())
 
+Calls beside sending and reading are in namespaces: `client.topics`, `client.groups`, `client.messages`, …
 `popmq.AsyncClient` has the same methods for asyncio, `popmq.errors` the exceptions, `popmq.testing` a broker for tests.
 """
 

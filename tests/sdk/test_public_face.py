@@ -110,7 +110,7 @@ def test_the_blocking_client_is_what_the_asynchronous_one_says() -> None:
 
 @pytest.mark.slow
 def test_the_example_of_the_package_runs(popmq_broker: Broker) -> None:
-    example = re.search(r"    import popmq\n.*?\n\n(?=`)", popmq.__doc__ or "", re.DOTALL)
+    example = re.search(r"    import popmq\n.*?\n\n(?=Calls)", popmq.__doc__ or "", re.DOTALL)
     assert example
     code = textwrap.dedent(example[0]).replace("127.0.0.1:8081", popmq_broker.endpoint)
     code = code.replace('consume("orders", "billing")', 'consume("orders", "billing", until_idle=0.1)')

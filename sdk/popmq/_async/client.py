@@ -46,6 +46,8 @@ else:
 class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncNamespaces, AsyncClosing):
     """A client of one broker. Threads may share it (an asynchronous one: the tasks of one event loop).
 
+    It sends, reads and settles. Other calls are in its namespaces: `client.topics`, `client.groups`, …
+
     `endpoint` (host:port): else POPMQ_ENDPOINT, else 127.0.0.1:8081. How it reaches the broker otherwise is taken from
     the environment in the same way: POPMQ_TLS, POPMQ_ACCESS_KEY, …, as docs/sdk.md lists them.
     `client_id` (≤ 128 bytes) names the client in lists of leases; by default it is made of host, process and a random

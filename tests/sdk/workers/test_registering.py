@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import re
 import threading
 from pkgutil import resolve_name
 from typing import Any
@@ -129,6 +131,16 @@ def test_each_option_of_a_loop_is_read_and_its_documentation_names_it(settings: 
     read = {each.name for each in dataclasses.fields(resolve_name(settings))} - {"topic", "group", "filter"}
     assert options.__annotations__.keys() == read | {"tag", "sql"}
     assert [name for name in options.__annotations__ if f"`{name}`" not in (loop.__doc__ or "")] == []
+
+
+def test_the_documentation_lists_the_options_of_consume_with_their_defaults() -> None:
+    page = (pathlib.Path(__file__).parents[3] / "docs/sdk.md").read_text()
+    table = page[page.index("| Option | Default |") : page.index("Several threads or tasks may share")]
+    rows = re.findall(r"^\| (`.*`) \| `(.*?)` \|", table, re.MULTILINE)
+    listed = {name: default for names, default in rows for name in re.findall(r"\w+", names)}
+    settings = dataclasses.fields(resolve_name("popmq._consuming.consumer_settings:ConsumerSettings"))
+    known = {each.name: repr(each.default) for each in settings}
+    assert listed == {name: known.get(name, "None") for name in popmq.ConsumeOptions.__annotations__}
 
 
 @pytest.mark.parametrize("loop", ["consume", "pull_consume", "broadcast_consume"])
