@@ -30,10 +30,11 @@ _UNSAFE = re.compile(r"[^\w.:/+=@-]", re.ASCII)
 #: would take what follows for another line, or show it in another order.
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
+
 #: The running call: an object with `invocation_metadata()`. Setting it costs less than reading its headers, and few
 #: calls are ever logged.
 CALL: contextvars.ContextVar[Any] = contextvars.ContextVar("popmq_call", default=None)
-_MADE: contextvars.ContextVar[tuple[Any, str]] = contextvars.ContextVar("popmq_request_id", default=(None, ""))
+_MADE: contextvars.ContextVar[tuple[object, str]] = contextvars.ContextVar("popmq_request_id", default=(None, ""))
 
 
 def request_id() -> str:
@@ -72,7 +73,7 @@ class JsonFormatter(logging.Formatter):
     """One object in one line, for collectors."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname,
             "logger": record.name,
@@ -154,12 +155,12 @@ def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
 
 
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    fields: dict[str, Any] = getattr(record, "fields", {})
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    fields: dict[str, object] = getattr(record, "fields", {})
     return fields
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     """A value in a line of text: quoted if it could be taken for more than one."""
     text = str(value)
     quoted = not text or re.search(r'[\s"=\\]', text) or _HIDDEN.search(text)

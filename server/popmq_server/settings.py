@@ -12,7 +12,7 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from popmq_server.options import (
     CONNECTIONS_PER_ADDRESS,
@@ -104,6 +104,10 @@ def _switch(text: str) -> bool:
 # ── The table ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+#: What a setting is read as: a number, a text, a path, a list …
+Value: TypeAlias = Any
+
+
 class Setting(NamedTuple):
     """One setting; `name` is its field in Options and its key in the file.
 
@@ -111,7 +115,7 @@ class Setting(NamedTuple):
     """
 
     name: str
-    read: Callable[[str], Any]
+    read: Callable[[str], Value]
     metavar: str
     shown: str
     help: str
@@ -126,7 +130,7 @@ class Setting(NamedTuple):
         return f"{PREFIX}{self.name.upper()}"
 
     @property
-    def default(self) -> Any:
+    def default(self) -> Value:
         """The default of `popmq serve`; an embedded broker serves no TLS unless asked."""
         return TLS_PORT if self.name == "tls_port" else Options._field_defaults[self.name]
 
@@ -252,13 +256,13 @@ class Settings(NamedTuple):
         return ", ".join(named) or "all defaults"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as its variable would name it."""
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 class _Given(NamedTuple):
-    value: Any
+    value: Value
     source: str
 
 
@@ -354,7 +358,7 @@ def _from_file(path: pathlib.Path) -> dict[str, _Given]:
     return given
 
 
-def _wrong_kind(setting: Setting, value: Any) -> str:
+def _wrong_kind(setting: Setting, value: object) -> str:
     """Returns the kind that a value of the file should have; "" if it has that kind."""
     if setting.is_switch:
         return "" if isinstance(value, bool) else "true or false"
@@ -364,7 +368,7 @@ def _wrong_kind(setting: Setting, value: Any) -> str:
     return "" if isinstance(value, int | str) and not isinstance(value, bool) else "a text or a whole number"
 
 
-def _tables(path: pathlib.Path) -> dict[str, Any]:
+def _tables(path: pathlib.Path) -> dict[str, Value]:
     import tomllib  # here: most starts have no file, and its parser is 4 ms of one
 
     try:
@@ -375,7 +379,7 @@ def _tables(path: pathlib.Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not TOML: {error}") from None
 
 
-def _read(setting: Setting, text: str, where: str) -> Any:
+def _read(setting: Setting, text: str, where: str) -> Value:
     try:
         return setting.read(text)
     except argparse.ArgumentTypeError as error:

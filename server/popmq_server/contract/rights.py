@@ -33,7 +33,7 @@ class Need(NamedTuple):
 Needs = tuple[Need, ...]
 
 ADMIN = (Need("admin"),)
-#: Any key suffices.
+#: Every key suffices.
 KNOWN = (Need("known"),)
 #: No key suffices: no grant covers it, not even `*`.
 NOBODY = (Need("nobody"),)

@@ -14,7 +14,7 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from popmq_server.monitoring.history import (
     BROKER_COLUMNS,
@@ -104,7 +104,11 @@ def read(raw: bytes, now_ms: int) -> History:
         raise ValueError(f"it is damaged: {error}") from error
 
 
-def _series(raw: bytes, names: Any) -> Iterator[tuple[Any, "array[float]"]]:
+#: What the file names: lists of texts and numbers, as JSON has them.
+Names: TypeAlias = Any
+
+
+def _series(raw: bytes, names: Names) -> Iterator[tuple[Names, "array[float]"]]:
     """(names, values) of the broker, each topic and each pair, whose values are in this order."""
     values = array("f")
     values.frombytes(raw)
@@ -122,7 +126,7 @@ def _series(raw: bytes, names: Any) -> Iterator[tuple[Any, "array[float]"]]:
         begin += columns * count
 
 
-def _filled(names: Any, series: Iterator[tuple[Any, "array[float]"]], now_ms: int) -> History:
+def _filled(names: Names, series: Iterator[tuple[Names, "array[float]"]], now_ms: int) -> History:
     history, times = History(), [int(time_ms) for time_ms in names["times"]]
     first, last = bisect_right(times, now_ms - HOUR_MS), bisect_right(times, now_ms)
     if times != sorted(times) or len(times) > POINTS:

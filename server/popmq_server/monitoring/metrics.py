@@ -7,7 +7,7 @@ are RPC names, codes of the contract, and names of existing topics and groups, s
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -220,7 +220,7 @@ class Metrics:
                 if (group and values[1] == group) or (topic and values[2] == topic):
                     family.remove(*values)
 
-    def app(self) -> Any:
+    def app(self) -> Callable[..., Iterable[bytes]]:
         """The WSGI application that answers scrapes."""
         return make_wsgi_app(self.registry)
 

@@ -11,7 +11,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from popmq_http2.server.listening import Listening
@@ -23,7 +23,12 @@ CONNECTIONS_MAX = 64
 #: Seconds that a new connection waits at most for the place of the one that it ends.
 PLACE_S = 1.0
 
-App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+#: A connection; the stubs of socketserver also know datagrams.
+Request: TypeAlias = Any
+#: Of WSGI.
+Environ = dict[str, Any]
+Start = Callable[..., object]
+App = Callable[[Environ, Start], Iterable[bytes]]
 
 
 class ProbeAnswer(NamedTuple):
@@ -45,7 +50,7 @@ class _Handler(WSGIRequestHandler):
             self.server.asked(self.request)  # type: ignore[attr-defined]  # always a MonitoringPort
         return good
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: object) -> None:
         """Logs nothing: a probe every few seconds would hide the other lines."""
 
 
@@ -69,7 +74,7 @@ class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
         self.set_app(self._answer)
         threading.Thread(target=self.serve_forever, name="popmq-monitoring", daemon=True).start()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Request, client_address: object) -> None:
         if not self._free.acquire(blocking=False):
             self._end_oldest()
             if not self._free.acquire(timeout=PLACE_S):
@@ -90,26 +95,31 @@ class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
         """Forgets a silent connection: its request has come, or it ends."""
         self._silent.pop(request, None)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: Request, client_address: object) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self.asked(request)
             self._free.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Request, client_address: object) -> None:
         """Says nothing: the client has gone."""
 
-    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def _answer(self, environ: Environ, start: Start) -> Iterable[bytes]:
         """The answer to GET, for HEAD without its body."""
         if environ["REQUEST_METHOD"] != "HEAD":
             return self._answer_get(environ, start)
-        begun: list[Any] = []
-        body = self._answer_get({**environ, "REQUEST_METHOD": "GET"}, lambda *begin: begun.extend(begin))
-        start(begun[0], [*begun[1], ("Content-Length", str(sum(map(len, body))))])
+
+        def begin(status: str, headers: list[tuple[str, str]], *_: object) -> None:
+            begun.append((status, headers))
+
+        begun: list[tuple[str, list[tuple[str, str]]]] = []
+        body = self._answer_get({**environ, "REQUEST_METHOD": "GET"}, begin)
+        status, headers = begun[0]
+        start(status, [*headers, ("Content-Length", str(sum(map(len, body))))])
         return []
 
-    def _answer_get(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def _answer_get(self, environ: Environ, start: Start) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             return self._metrics(environ, start)

@@ -11,12 +11,15 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from dataclasses import replace
 from operator import add
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from popmq_server.clock import Clock, pause
 from popmq_server.contract.commands import queries
-from popmq_server.contract.commands.numbers import GroupNumbers
+from popmq_server.contract.commands.numbers import GroupNumbers, R
+from popmq_server.contract.commands.queries import Listing
+from popmq_server.contract.operations import A, Query
 from popmq_server.errors import Refused
 from popmq_server.monitoring import history_format
 from popmq_server.monitoring.history import (
@@ -88,18 +91,31 @@ class _Since:
         return self.more(key, total) / self._over_s
 
 
+class Asked(Protocol):
+    """The engine."""
+
+    async def ask(self, query: Query[A]) -> A:
+        """Answers one query."""
+
+
 class Sampler:
-    """Fills the history of `metrics`. `ask` and `used_bytes`: the engine's. Use it inside one event loop."""
+    """Fills the history of `metrics`. `used_bytes`: of its store. Use it inside one event loop."""
 
     def __init__(
         self,
         clock: Clock,
         metrics: Metrics,
-        ask: Callable[[Any], Awaitable[Any]],
+        engine: Asked,
         used_bytes: Callable[[], Awaitable[int]],
         kept: Kept,
     ) -> None:
-        self._clock, self._metrics, self._ask, self._used_bytes, self._kept = clock, metrics, ask, used_bytes, kept
+        self._clock, self._metrics, self._engine, self._used_bytes, self._kept = (
+            clock,
+            metrics,
+            engine,
+            used_bytes,
+            kept,
+        )
         self._sampled_ms = self._saved_ms = clock.now_ms()
         self._due_ms = self._sampled_ms + STEP_MS
         self._commits = -1
@@ -167,16 +183,16 @@ class Sampler:
         if commits == self._commits:
             return
         topics = [
-            (row.topic.name, row.bytes) async for row in self._pages(queries.Topics) if not row.topic.is_dead_letter
+            (row.topic.name, row.bytes) async for row in self._pages(queries.Topics()) if not row.topic.is_dead_letter
         ]
-        self._groups = [_group(row) async for row in self._pages(queries.Groups)]
+        self._groups = [_group(row) async for row in self._pages(queries.Groups())]
         self._topics, self._used, self._commits = topics, await self._used_bytes(), commits
 
-    async def _pages(self, kind: Callable[..., Any]) -> AsyncIterator[Any]:
+    async def _pages(self, query: Listing[R]) -> AsyncIterator[R]:
         """The rows of a list, page by page."""
         after = ""
         while True:
-            rows = await self._ask(kind(after=after, rows_max=PAGE_ROWS))
+            rows = await self._engine.ask(replace(query, after=after, rows_max=PAGE_ROWS))
             for row in rows:
                 yield row
             if not (after := rows.after):

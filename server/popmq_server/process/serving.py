@@ -175,7 +175,7 @@ class Serving:
         async def used_bytes() -> int:
             return (await broker.ask(queries.StoreSize())).used_bytes
 
-        sampler = Sampler(self._clock, self._metrics, broker.ask, used_bytes, file)
+        sampler = Sampler(self._clock, self._metrics, broker, used_bytes, file)
         sampler.start()
         self._closing.push_async_callback(sampler.stop)
 

@@ -11,7 +11,7 @@ of Broker, and of clients      calls in OPERATED that only the right admin allow
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from typing import TypeVar
 
 from google.protobuf import text_format
 from google.protobuf.message import Message
@@ -23,6 +23,10 @@ from popmq_server.errors import Refused
 from popmq_server.protocols.access.access_keys import BY_ADMIN, CALLER, Key
 from popmq_server.protocols.native.requests import read
 from popmq_server.protocols.rocketmq.status import Declined
+
+T = TypeVar("T")
+C = TypeVar("C")
+Q = TypeVar("Q", bound=Message)
 
 log = logging.getLogger("popmq.audit")
 # The level does not follow --log-level: without these lines a log would look like a day without changes.
@@ -45,42 +49,42 @@ def is_audited(method: str) -> bool:
     return method in _AUDITED or not method.startswith(_NOT_AUDITED)
 
 
-def unary(method: str, call: Callable[[bytes], Awaitable[Any]]) -> Callable[[bytes], Awaitable[Any]]:
+def unary(method: str, call: Callable[[bytes], Awaitable[T]]) -> Callable[[bytes], Awaitable[T]]:
     """Wraps a call so that it is audited."""
 
-    async def audited(raw: bytes) -> Any:
+    async def audited(raw: bytes) -> T:
         with _written(method, lambda: _shown(method, raw)):
             return await call(raw)
 
     return audited
 
 
-def operated(method: str, call: Callable[[bytes], Awaitable[Any]]) -> Callable[[bytes], Awaitable[Any]]:
+def operated(method: str, call: Callable[[bytes], Awaitable[T]]) -> Callable[[bytes], Awaitable[T]]:
     """Wraps a call so that it is audited if only the right admin allowed it."""
 
-    async def audited(raw: bytes) -> Any:
+    async def audited(raw: bytes) -> T:
         with _written(method, lambda: _shown(method, raw), always=False):
             return await call(raw)
 
     return audited
 
 
-def operated_v2(method: str, call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+def operated_v2(method: str, call: Callable[[Q, C], Awaitable[T]]) -> Callable[[Q, C], Awaitable[T]]:
     """Like `operated`, for a parsed request of an official client. Returns the call itself if it is never audited."""
     if method not in OPERATED:
         return call
 
-    async def audited(request: Any, client: Any) -> Any:
+    async def audited(request: Q, client: C) -> T:
         with _written(f"v2.{method}", lambda: _text(request, request.ByteSize()), always=False):
             return await call(request, client)
 
     return audited
 
 
-def stream(method: str, call: Callable[[Any], AsyncGenerator[Message, None]]) -> Callable[[Any], Any]:
+def stream(method: str, call: Callable[[bytes], AsyncGenerator[T, None]]) -> Callable[[bytes], AsyncIterator[T]]:
     """Wraps a call that answers with a stream so that it is audited when the stream ends."""
 
-    async def audited(raw: bytes) -> AsyncIterator[Message]:
+    async def audited(raw: bytes) -> AsyncIterator[T]:
         with _written(method, lambda: _shown(method, raw)):
             async with contextlib.aclosing(call(raw)) as answers:
                 async for answer in answers:
@@ -125,7 +129,7 @@ def _write(method: str, code: str, request: str) -> None:
 def _shown(method: str, raw: bytes) -> str:
     """The request as text, without the body of a message. No audited request carries a secret."""
     try:
-        request: Any = read(getattr(pb, f"{method}Request"), raw)
+        request = read(getattr(pb, f"{method}Request"), raw)
     except Refused:
         return f"{len(raw)} bytes that are not a request"
     if isinstance(request, pb.CreateScheduleRequest):
@@ -133,7 +137,7 @@ def _shown(method: str, raw: bytes) -> str:
     return _text(request, len(raw))
 
 
-def _text(request: Any, size: int) -> str:
+def _text(request: Message, size: int) -> str:
     """One line. A large request is abridged before: to render it takes a hundred times as long as to parse it."""
     before = ""
     if request.ByteSize() > WHOLE_BYTES:

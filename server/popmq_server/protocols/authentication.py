@@ -6,12 +6,13 @@ call ──▶ Authentication ──▶ CALLER (access_keys.py) ──▶ handle
               └─ too many calls of the key ──▶ RATE_LIMITED, in the same way
 """
 
-from typing import Any
+from collections.abc import Iterable
 
 from popmq_server.clock import pause
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access.access_keys import CALLER, Key, unauthenticated
+from popmq_server.protocols.access.call_context import CallContext
 from popmq_server.protocols.access.key_limits import KeyLimited
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.refusals import refuse
@@ -32,6 +33,9 @@ _SETTLING = frozenset(
     for name in names.split()
 )
 
+#: Of a request: names and values, which are bytes where a name ends with -bin.
+Headers = Iterable[tuple[str, str | bytes]]
+
 
 class Authentication:
     """`answers_itself`: the path prefix of methods that refuse by themselves, through `access_keys.caller`."""
@@ -46,7 +50,7 @@ class Authentication:
         """Whether a client's certificate may name a key."""
         return self._keys.takes_certificates
 
-    async def identifies(self, method: str, metadata: Any, context: Any, size: int) -> bool:
+    async def identifies(self, method: str, metadata: Headers, context: CallContext | None, size: int) -> bool:
         """Sets CALLER; whether the handler may run. A signature decides before a certificate.
 
         `context`: of the call, which has the certificate; None: it is not known yet. `size`: bytes of the request.
@@ -66,7 +70,7 @@ class Authentication:
                 return False
         return True
 
-    async def refuse(self, context: Any) -> None:
+    async def refuse(self, context: CallContext) -> None:
         """Puts the refusal of a caller that was not identified on the wire."""
         refused = CALLER.get()
         assert isinstance(refused, Refused)
@@ -76,22 +80,22 @@ class Authentication:
         """Sets CALLER for a method that does not exist, before its caller learns that."""
         CALLER.set(unauthenticated("an unknown method needs an access key as any other"))
 
-    def check(self, context: Any) -> None:
+    def check(self, context: CallContext) -> None:
         """Raises Refused for a call without a valid key, before its request has arrived.
 
         A transport keeps large requests only for callers that have one. The call is counted when it begins.
         """
         try:
-            self._key(signed(context.invocation_metadata()), context)
+            self._key(signed(context.invocation_metadata() or ()), context)
         except Refused as refused:
             self._metrics.refusals.labels(refused.code).inc()
             raise
 
-    def _key(self, signed: tuple[str, str], context: Any) -> Key:
+    def _key(self, signed: tuple[str, str], context: CallContext | None) -> Key:
         """The caller's key. Raises Refused UNAUTHENTICATED."""
         return self._keys.caller(*signed) if signed[0] or context is None else self._certified(context)
 
-    def _certified(self, context: Any) -> Key:
+    def _certified(self, context: CallContext) -> Key:
         """The key of the client's certificate. Raises Refused UNAUTHENTICATED.
 
         Names of different kinds may be equal, and an authority may let a person choose one kind but not the others.
@@ -102,14 +106,14 @@ class Authentication:
         return self._keys.certified(names) if names else self._keys.caller("", "")
 
 
-def signed(metadata: Any) -> tuple[str, str]:
+def signed(metadata: Headers) -> tuple[str, str]:
     """The two headers that prove a call, "" for one that is missing."""
     authorization = date_time = ""
     for name, value in metadata:
         if name == "authorization":
-            authorization = value
+            authorization = str(value)
         elif name == "x-mq-date-time":
-            date_time = value
+            date_time = str(value)
     return authorization, date_time
 
 

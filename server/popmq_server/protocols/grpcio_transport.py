@@ -5,13 +5,14 @@ vanish.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
 from popmq_server import ports
 from popmq_server.options import address
-from popmq_server.protocols.authentication import UNKNOWN_BYTES, Authentication, signed
+from popmq_server.protocols.access.call_context import CallContext
+from popmq_server.protocols.authentication import UNKNOWN_BYTES, Authentication, Headers, signed
 from popmq_server.protocols.transport import ServedMethod
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ _OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 )
+
+
+#: A grpc.RpcMethodHandler and a grpc.HandlerCallDetails. Functions are coroutines here, which the stubs do not know.
+Handler: TypeAlias = Any
+Details: TypeAlias = Any
 
 
 class GrpcioTransport:
@@ -68,7 +74,7 @@ class GrpcioTransport:
         await self._server.stop(grace_s)
 
 
-def _handler(method: ServedMethod) -> Any:
+def _handler(method: ServedMethod) -> Handler:
     if method.streams_in:
         return grpc.stream_stream_rpc_method_handler(method.handle)
     if method.streams_out:
@@ -82,9 +88,11 @@ class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ign
     def __init__(self, authentication: Authentication) -> None:
         self._authentication = authentication
         # A bidirectional stream fits every call: it reads nothing, and aborts before it answers.
-        self._refusing: Any = grpc.stream_stream_rpc_method_handler(self._refuse)
+        self._refusing: Handler = grpc.stream_stream_rpc_method_handler(self._refuse)
 
-    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+    async def intercept_service(
+        self, continuation: Callable[[Details], Awaitable[Handler]], details: Details
+    ) -> Handler:
         """The handler that runs: the one that was registered, or one that refuses."""
         if signed(details.invocation_metadata)[0] or not self._authentication.takes_certificates:
             if not await self._identifies(details.method, details.invocation_metadata, None):
@@ -96,17 +104,17 @@ class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ign
             return self._refusing
         return self._later(details.method, handler)
 
-    async def _identifies(self, method: str, metadata: Any, context: Any) -> bool:
+    async def _identifies(self, method: str, metadata: Headers, context: CallContext | None) -> bool:
         return await self._authentication.identifies(method, metadata, context, UNKNOWN_BYTES)
 
-    async def _refuse(self, _: Any, context: Any) -> None:
+    async def _refuse(self, _: object, context: CallContext) -> None:
         await self._authentication.refuse(context)
 
-    def _later(self, method: str, handler: Any) -> Any:
+    def _later(self, method: str, handler: Handler) -> Handler:
         """The handler for a caller that has only a certificate: grpcio shows it to handlers, not to interceptors."""
         handle = handler.unary_unary or handler.unary_stream or handler.stream_stream
 
-        async def run(request: Any, context: Any) -> Any:
+        async def run(request: object, context: CallContext) -> object:
             if not await self._identifies(method, (), context):
                 await self._authentication.refuse(context)
             return await handle(request, context)
@@ -132,17 +140,19 @@ def _opened(add: Callable[[str], int], hosts: tuple[str, ...], port: int) -> int
     return port
 
 
-def _configuration(pair: "CertificatePair") -> Any:
+def _configuration(pair: "CertificatePair") -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)], pair.client_ca or None)
 
 
-def _replaced(certificate: "Certificate") -> Callable[[], Any]:
+def _replaced(certificate: "Certificate") -> Callable[[], grpc.ServerCertificateConfiguration]:
     """What grpcio asks for a new certificate; None means unchanged."""
     served = certificate.pair
 
-    def fetch() -> Any:
+    def fetch() -> grpc.ServerCertificateConfiguration:
         nonlocal served
         before, served = served, certificate.current()
-        return None if served is before else _configuration(served)
+        if served is before:
+            return None  # type: ignore[return-value]  # unchanged, which the stubs do not know
+        return _configuration(served)
 
     return fetch

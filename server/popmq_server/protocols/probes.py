@@ -2,9 +2,10 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -15,6 +16,8 @@ from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.transport import ServedMethod
 
+#: What the stock services get and answer: messages of their own, and the context.
+Stock: TypeAlias = Any
 HEALTH = health.SERVICE_NAME
 
 
@@ -30,29 +33,29 @@ class HealthService(health.aio.HealthServicer):
         """The calls of HEALTH."""
         return {"Check": ServedMethod(self._check), "Watch": ServedMethod(self._watch, streams_out=True)}
 
-    async def _check(self, raw: bytes, context: Any) -> Any:
+    async def _check(self, raw: bytes, context: Stock) -> Stock:
         request = health_pb2.HealthCheckRequest.FromString(raw)
         async with _refusing(context, self._metrics):
             admit(context, len(raw))
             return (await self.Check(request, context)).SerializeToString()
 
-    async def _watch(self, raw: bytes, context: Any) -> None:
+    async def _watch(self, raw: bytes, context: Stock) -> None:
         request = health_pb2.HealthCheckRequest.FromString(raw)
         async with _refusing(context, self._metrics), self._streams.admitted(context, len(raw)):
-            answers: Any = _Encoding(context)
+            answers: Stock = _Encoding(context)
             await self.Watch(request, answers)
 
 
 class _Encoding:
     """A context for handlers that write messages rather than bytes."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Stock) -> None:
         self._context = context
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Stock:
         return getattr(self._context, name)
 
-    async def write(self, message: Any) -> None:
+    async def write(self, message: Stock) -> None:
         await self._context.write(message.SerializeToString())
 
 
@@ -64,37 +67,37 @@ REFLECTIONS = (reflection.SERVICE_NAME, REFLECTION_V1)
 class Reflection(reflection.aio.ReflectionServicer):
     """Answers any key."""
 
-    def __init__(self, streams: OpenStreams, metrics: Metrics, names: list[str], pool: Any) -> None:
+    def __init__(self, streams: OpenStreams, metrics: Metrics, names: list[str], pool: DescriptorPool) -> None:
         super().__init__(names, pool=pool)
         self._streams = streams
         self._metrics = metrics
         self._described = pool
 
-    def _file_containing_symbol(self, request: Any, fully_qualified_name: str) -> Any:
+    def _file_containing_symbol(self, request: Stock, fully_qualified_name: str) -> Stock:
         """Finds methods, fields and values too: grpcio finds only what is defined in a package or a message."""
         parent, _, member = fully_qualified_name.rpartition(".")
-        known, inherited = _members(self._described, parent), cast(Any, super())
+        known, inherited = _members(self._described, parent), cast(Stock, super())
         return inherited._file_containing_symbol(request, parent if member in known else fully_qualified_name)
 
     def methods(self) -> dict[str, ServedMethod]:
         """The calls of each of REFLECTIONS."""
         return {"ServerReflectionInfo": ServedMethod(self._answers, streams_in=True, streams_out=True)}
 
-    async def _answers(self, requests: AsyncIterator[bytes], context: Any) -> None:
+    async def _answers(self, requests: AsyncIterator[bytes], context: Stock) -> None:
         """Writes the answers itself, so that a stream ends with its key while its client takes none."""
         async with _refusing(context, self._metrics), self._streams.admitted(context) as stream:
-            answers: Any = self.ServerReflectionInfo(_decoded(stream.messages(requests)), context)
+            answers: Stock = self.ServerReflectionInfo(_decoded(stream.messages(requests)), context)
             async with contextlib.aclosing(answers):
                 async for answer in answers:
                     await stream.write(answer.SerializeToString())
 
 
-async def _decoded(requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def _decoded(requests: AsyncIterator[bytes]) -> AsyncIterator[Stock]:
     async for raw in requests:
         yield reflection_pb2.ServerReflectionRequest.FromString(raw)
 
 
-def _members(pool: Any, name: str) -> frozenset[str]:
+def _members(pool: DescriptorPool, name: str) -> frozenset[str]:
     """The names of what a service, a message or an enum consists of; nothing for another name."""
     for find, lists in (
         (pool.FindServiceByName, ("methods_by_name",)),
@@ -113,7 +116,7 @@ def reflection_v1() -> bytes:
     file = FileDescriptorProto.FromString(reflection_pb2.DESCRIPTOR.serialized_pb)
     file.package = REFLECTION_V1.rpartition(".")[0]
     file.name = f"{file.package.replace('.', '/')}/reflection.proto"
-    named: list[tuple[Any, str]] = [
+    named: list[tuple[Stock, str]] = [
         (field, "type_name") for message in file.message_type for field in message.field if field.type_name
     ]
     named += [(method, name) for method in file.service[0].method for name in ("input_type", "output_type")]
@@ -123,7 +126,7 @@ def reflection_v1() -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def _refusing(context: Any, metrics: Metrics) -> AsyncIterator[None]:
+async def _refusing(context: Stock, metrics: Metrics) -> AsyncIterator[None]:
     """Puts a refusal of the block on the wire."""
     try:
         yield

@@ -4,8 +4,6 @@ This is gRPC's richer error model, so the stock helpers of each language read it
 status.FromError …). ErrorInfo is PopMQ's own rather than google.rpc's, because it carries an action and a retry time.
 """
 
-from typing import Any
-
 import grpc
 from google.protobuf import any_pb2
 from google.rpc import status_pb2
@@ -13,6 +11,7 @@ from google.rpc import status_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
+from popmq_server.protocols.access.call_context import CallContext
 
 #: popmq.v1.Code → gRPC status, as in the contract's comments; a test compares the two.
 STATUS_OF_CODE = {
@@ -78,7 +77,7 @@ def error_info(refused: Refused) -> pb.ErrorInfo:
     )
 
 
-async def refuse(context: Any, refused: Refused) -> None:
+async def refuse(context: CallContext, refused: Refused) -> None:
     """Aborts the call with the refusal; does not return."""
     await context.abort(*ending(refused))
 

@@ -5,7 +5,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from google.protobuf import any_pb2, duration_pb2, timestamp_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -28,6 +28,7 @@ from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT
 from popmq_server.protocols import auditing
 from popmq_server.protocols.access.admission import admit
 from popmq_server.protocols.access.authorization import Guarded
+from popmq_server.protocols.access.call_context import CallContext
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.authentication import Authentication
@@ -65,6 +66,8 @@ Method = Callable[[bytes], Awaitable[Message | bytes]]
 #: Binds a port on several hosts; returns the port bound. Raises ports.NotOpened.
 Bind = Callable[[tuple[str, ...], int], int]
 StreamMethod = Callable[[AsyncIterator[bytes]], AsyncGenerator[Message, None]]
+#: What a handler of a stream gets: the bytes of one request, or an iterator over those of many.
+Requests: TypeAlias = Any
 
 
 class Server:
@@ -101,7 +104,7 @@ class Server:
         self._rocketmq = RocketmqService(
             served, traffic, clock, metrics, keys, self._began, auditing.operated_v2, self._streams
         )
-        parts: tuple[Any, ...] = (
+        parts: tuple[object, ...] = (
             native,
             AdminService(served, native, metrics, rates),
             OperatingService(served),
@@ -126,11 +129,11 @@ class Server:
         for name in REFLECTIONS:
             self._transport.register(name, described.methods())
 
-    def _methods(self, name: str, parts: tuple[Any, ...]) -> dict[str, ServedMethod]:
+    def _methods(self, name: str, parts: tuple[object, ...]) -> dict[str, ServedMethod]:
         """The methods of a service, each from the part that implements it."""
         methods: dict[str, ServedMethod] = {}
         for method in pb.DESCRIPTOR.services_by_name[name].methods:
-            call: Any = next(getattr(part, method.name) for part in parts if hasattr(part, method.name))
+            call = next(getattr(part, method.name) for part in parts if hasattr(part, method.name))
             self._metrics.watch_bugs(method.name, "INTERNAL")
             if name == "Admin" and auditing.is_audited(method.name):
                 call = (auditing.stream if method.server_streaming else auditing.unary)(method.name, call)
@@ -141,7 +144,7 @@ class Server:
             methods[method.name] = ServedMethod(handle, method.client_streaming, method.server_streaming)
         return methods
 
-    def _unary(self, name: str, call: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    def _unary(self, name: str, call: Method) -> Callable[[bytes, CallContext], Awaitable[bytes | None]]:
         """Handles a unary call: times it, counts it, puts its refusal on the wire; logs a bug and answers INTERNAL.
 
         Exceptions of unary calls of popmq.v1 meet the wire only here, so no method can forget to count, or leak a
@@ -149,7 +152,7 @@ class Server:
         """
         seconds, counted = self._metrics.call_seconds.labels(name), self._metrics.calls.labels(name, "OK")
 
-        async def handle(raw: bytes, context: Any) -> Any:
+        async def handle(raw: bytes, context: CallContext) -> bytes | None:
             """Times the call from arrival to answer, the wait of a long poll included."""
             began = stopwatch()
             self._began(context)
@@ -172,10 +175,11 @@ class Server:
                 return answer
             finally:
                 seconds.observe(stopwatch() - began)
+            return None  # the refusal is on the wire
 
         return handle
 
-    def _began(self, context: Any) -> None:
+    def _began(self, context: CallContext) -> None:
         """Counts a call as running until its answer has left, or its caller has gone; log lines are of this call."""
         logs.CALL.set(context)
         if not self._running:
@@ -183,25 +187,25 @@ class Server:
         self._running += 1
         context.add_done_callback(self._ended)
 
-    def _ended(self, _: Any) -> None:
+    def _ended(self, _: object) -> None:
         self._running -= 1
         if not self._running:
             self._idle.set()
 
-    async def _refuse(self, name: str, context: Any, refused: Refused) -> None:
+    async def _refuse(self, name: str, context: CallContext, refused: Refused) -> None:
         """Counts the refusal and puts it on the wire."""
         self._metrics.calls.labels(name, refused.code).inc()
         self._metrics.refusals.labels(refused.code).inc()
         await refuse(context, refused)
 
-    def _stream(self, name: str, call: StreamMethod) -> Callable[[Any, Any], Awaitable[None]]:
+    def _stream(self, name: str, call: StreamMethod) -> Callable[[Requests, CallContext], Awaitable[None]]:
         """Handles a streaming call. It lasts as long as its client, so a stop does not wait for it.
 
         The handler writes the responses itself instead of yielding them to the transport. So `call` is closed as soon
         as the stream ends, at any moment, and it continues after a `yield` only when the response was written.
         """
 
-        async def handle(asked: Any, context: Any) -> None:
+        async def handle(asked: Requests, context: CallContext) -> None:
             ended = "OK"
             logs.CALL.set(context)
             try:

@@ -40,7 +40,7 @@ class ServedMethod:
     `streams_out`: it writes its answers to the context.
     """
 
-    handle: Callable[[Any, Any], Awaitable[Any]]
+    handle: Callable[..., Awaitable[object]]
     streams_in: bool = False
     streams_out: bool = False
 
@@ -116,7 +116,7 @@ class PythonTransport:
             status, message, metadata = ending(refused)
             raise Aborted(Code(status.value[0]), message, metadata) from None
 
-    async def _identified(self, method: ServedMethod, request: Any, call: Call) -> Any:
+    async def _identified(self, method: ServedMethod, request: Any, call: Call) -> object:
         """Runs the handler of a method for a caller with a valid key."""
         await self._identify(call, 0 if method.streams_in else len(request))
         return await method.handle(request, call)
@@ -133,7 +133,7 @@ class PythonTransport:
         await call.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {call.path}")
 
 
-def _with_itself(handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
+def _with_itself(handle: Callable[..., Awaitable[object]]) -> Callable[[Call], Awaitable[object]]:
     """A handler of a stream for popmq_http2, whose Call is the iterator of its requests and its context."""
     return lambda call: handle(call, call)
 

@@ -7,7 +7,6 @@ generated class. The bytes are always a valid message: they were parsed when the
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from popmq_server.values.message import Extra
 from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
@@ -20,7 +19,7 @@ DELIVER_AT_MS, PRIORITY, TRANSACTION, DELAY_MS, DEAD_LETTER, LITE_TOPIC = 7, 8, 
 PREVIEW_BYTES = 256
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+def fields(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
     """(number, value or length, start of the field, end of the field) of each field, in the order of the bytes.
 
     The payload of a field with a length is the last `length` bytes before its end. For other fields the value is the
@@ -42,7 +41,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
         yield key >> 3, value, start, at
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """(value, index after it)."""
     value = data[at]
     if value < 0x80:
@@ -121,7 +120,7 @@ def properties(data: bytes) -> dict[str, str]:
     return found
 
 
-def preview(data: Any) -> tuple[tuple[str, ...], str, bytes, int]:
+def preview(data: bytes | memoryview) -> tuple[tuple[str, ...], str, bytes, int]:
     """(keys, tag, the first PREVIEW_BYTES of the body, bytes of the body), of bytes or a view, without a copy of it."""
     keys, tag, body, size = list[str](), "", b"", 0
     for field, length, _, end in fields(data):

@@ -71,7 +71,8 @@ class World:
 
 @asynccontextmanager
 async def sampling(world: World) -> AsyncIterator[World]:
-    sampler = Sampler(world.clock, world.metrics, world.ask, world.used_bytes, world)
+    engine: Any = world
+    sampler = Sampler(world.clock, world.metrics, engine, world.used_bytes, world)
     sampler.start()
     try:
         yield world

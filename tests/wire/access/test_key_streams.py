@@ -4,7 +4,7 @@ import contextlib
 import queue
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -250,7 +250,7 @@ async def test_a_stream_with_too_many_messages_is_read_later(
 
     monkeypatch.setattr(open_streams, "pause", pause)
     write_keys(tmp_path / "keys.toml", {"root": ["*"]})
-    stream = OpenStreams(Keys(tmp_path / "keys.toml", clock)).admitted(Context())
+    stream = OpenStreams(Keys(tmp_path / "keys.toml", clock)).admitted(cast(Any, Context()))
     assert [message async for message in stream.messages(many())] == [b"message"] * 20
     assert 1.9 < sum(waits) < 2.1, "ten at once, since they end work, and five in each second after that"
 
@@ -260,7 +260,7 @@ async def test_a_message_of_a_stream_is_in_flight_while_it_is_handled_and_while_
         yield b"m" * 30
         yield b"m" * 40
 
-    context = Context()
+    context: Any = Context()
     stream = OpenStreams(None).admitted(context, 7)
     seen = []
     async for _ in stream.messages(two()):
@@ -280,7 +280,8 @@ async def test_a_unary_answer_to_an_official_client_is_in_flight_until_the_call_
     service = RocketmqService(
         anything, anything, FakeClock(), Metrics(), None, lambda _: None, lambda _, method: method, OpenStreams(None)
     )
-    context, raw = Context(), v2rpc.QueryRouteRequest(topic=resource(DEALS)).SerializeToString()
+    context: Any = Context()
+    raw = v2rpc.QueryRouteRequest(topic=resource(DEALS)).SerializeToString()
     handle = service._unary("QueryRoute", method, v2rpc.QueryRouteRequest, v2rpc.QueryRouteResponse)
     assert await handle(raw, context) == b"a" * 50
     assert key.use.bytes_in_flight == len(raw) + 50

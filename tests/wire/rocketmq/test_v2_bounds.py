@@ -40,10 +40,11 @@ def test_remembered_clients_are_bounded_and_the_longest_silent_ones_are_dropped_
         engine: Any = Silent()
         clock = FakeClock()
         clients = Clients(engine, clock)
+        nobody: Any = lambda _: None  # noqa: E731
         for number in range(100):
             client = clients.heard(RocketmqCall(str(number), "JAVA", "", lambda: None))
             if not number:
-                await clients.attach(client, TelemetryStream(lambda _: None))
+                await clients.attach(client, TelemetryStream(nobody))
             clock.advance(1)
         return {client.client_id for client in clients._clients.values()}
 

@@ -20,7 +20,6 @@ import pathlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from popmq_server.embedded.fsck import check_dead_letters, check_lite, check_log, check_pending, check_rows
 from popmq_server.embedded.rules.topics.log import Log, located_in
@@ -43,6 +42,7 @@ from popmq_server.embedded.store.keys import (
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.row_formats import RowReader
 from popmq_server.embedded.store.store import ReadOnlyStore, reading
+from popmq_server.embedded.store.table import Item
 from popmq_server.errors import StartError
 from popmq_server.values.fields import LITE_TOPIC, MESSAGE_GROUP, text
 from popmq_server.values.ids import GroupId, GroupTopic, TopicId
@@ -397,7 +397,7 @@ def _differences(live: State, fresh: State) -> list[str]:
     return found
 
 
-def _plain(table: dict[Any, Any]) -> dict[Any, Any]:
+def _plain(table: dict[Item, Item]) -> dict[Item, Item]:
     """The table without entries that are zero or empty, with sorted tuples."""
     plain = {}
     for key, value in table.items():

@@ -14,14 +14,13 @@ import itertools
 import operator
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from popmq_server.embedded.store import checkpoint
 from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
 from popmq_server.embedded.store.keys import DUE_KEY, SUB_OWNER, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.sharded import Sharded
-from popmq_server.embedded.store.table import StoredTable
+from popmq_server.embedded.store.table import Item, StoredTable
 from popmq_server.errors import UnreadableRow
 from popmq_server.values.ids import GroupId, GroupTopic, TopicId
 
@@ -153,7 +152,7 @@ class Leases(StoredTable[tuple[int, int], Lease]):
         yield from ((ck_id, 0) for ck_id in self._whole)
         yield from self._split
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: Item) -> bool:
         if self._layer and key in self._layer:
             return super().__contains__(key)
         return key in self._split if key[1] else key[0] in self._whole
@@ -177,7 +176,7 @@ class Leases(StoredTable[tuple[int, int], Lease]):
 
     def merge(self) -> None:
         for key, value in self.changed_items():
-            table: Sharded[Any, int] = self._split if key[1] else self._whole
+            table: Sharded[Item, int] = self._split if key[1] else self._whole
             name = key if key[1] else key[0]
             if value is None:
                 table.pop(name, None)

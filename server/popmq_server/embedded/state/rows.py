@@ -4,7 +4,6 @@ A row of an older store may lack fields or numbers; the readers fill them in.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from popmq_server.embedded.store.keys import (
     POFF_KEY,
@@ -16,6 +15,7 @@ from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.row_formats import (
     ID,
     PAIR,
+    Fields,
     KeyFormat,
     RowFormat,
     RowReader,
@@ -49,7 +49,7 @@ _COUNTERS = b"counters"
 #: Key prefix of the names of lite topics, before the id of their parent.
 LITE_NAME = b"l"
 #: Defaults for fields that a group of an older store lacks.
-_OLDER_GROUP = {
+_OLDER_GROUP: Fields = {
     "fifo": False,
     "in_flight_max": IN_FLIGHT_MAX,
     "stop_on_failure": False,
@@ -87,28 +87,28 @@ def ends(store: StoreChange) -> RowFormat:
     return RowFormat(store, lambda _: iter(()))
 
 
-def _group(_: int, fields: dict[str, Any]) -> Group:
+def _group(_: int, fields: Fields) -> Group:
     return Group(**_OLDER_GROUP | fields | {"delays_ms": tuple(fields["delays_ms"])})
 
 
-def _sweep(_: GroupTopic, fields: dict[str, Any]) -> SweepWork:
+def _sweep(_: GroupTopic, fields: Fields) -> SweepWork:
     voids = (Void(ck_id, rseq, *map(tuple, offsets)) for ck_id, rseq, *offsets in fields["voids"])
     return SweepWork(**fields | {"voids": tuple(voids)})
 
 
-def _owner_fields(owner: Owner) -> dict[str, Any]:
+def _owner_fields(owner: Owner) -> Fields:
     """The fields of an owner without its hash, which its key has."""
     return owner._asdict() | {"key": ""}
 
 
-def _owner(key: tuple[int, bytes], fields: dict[str, Any]) -> Owner:
+def _owner(key: tuple[int, bytes], fields: Fields) -> Owner:
     return Owner(**fields | {"key": key[1], "topics": tuple(fields.get("topics", ()))})
 
 
 OWNERS = json_rows("own", Owner, _OWNER, _owner_fields, _owner)
 
 
-def _store_counters(tx: Transaction, _: str, __: Any, value: Counters) -> None:
+def _store_counters(tx: Transaction, _: str, __: object, value: Counters) -> None:
     tx.put("meta", _COUNTERS, b"".join(map(U64.pack, value)))
 
 

@@ -10,7 +10,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import lmdb
 
@@ -45,7 +45,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _TOGETHER = 1024
 
 
-#: Any error of LMDB.
+#: A database as lmdb has it.
+Database: TypeAlias = Any
+#: An error of LMDB.
 LmdbError = lmdb.Error
 
 
@@ -87,7 +89,7 @@ class Transaction:
     __slots__ = ("_db", "_txn", "_views", "bare", "writes")
 
     def __init__(
-        self, txn: lmdb.Transaction, db: dict[str, Any], views: bool = True, bare: frozenset[str] = checksums.BARE
+        self, txn: lmdb.Transaction, db: dict[str, Database], views: bool = True, bare: frozenset[str] = checksums.BARE
     ) -> None:
         self._txn = txn
         self._db = db
@@ -100,7 +102,7 @@ class Transaction:
         stored = cast("memoryview | None", self._txn.get(key, db=self._db[name]))
         return stored if stored is None or name in self.bare else checksums.opened(name, key, stored)
 
-    def value_of(self, name: str, key: bytes, stored: Any) -> Any:
+    def value_of(self, name: str, key: bytes, stored: checksums.Stored) -> checksums.Stored:
         """The value of a row that a cursor has read."""
         return stored if name in self.bare else checksums.opened(name, key, stored)
 
@@ -340,7 +342,7 @@ def open_unlocked(path: pathlib.Path) -> lmdb.Environment:
     return lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=len(keys.DATABASES), readahead=False)
 
 
-def existing_databases(env: lmdb.Environment) -> dict[str, Any]:
+def existing_databases(env: lmdb.Environment) -> dict[str, Database]:
     """The databases of a file that is only read, without those that it lacks."""
     found = {}
     for name in keys.DATABASES:

@@ -20,18 +20,24 @@ from popmq_server.embedded.store.keys import (
     U64,
 )
 from popmq_server.embedded.store.lmdb import Transaction
-from popmq_server.embedded.store.table import StoreChange
+from popmq_server.embedded.store.table import Item, StoreChange
 from popmq_server.errors import UnreadableRow
 
-Write = Callable[[Any], bytes]
-Read = Callable[[bytes | memoryview], Any]
+#: The fields of a row, by name: of several types.
+Fields = dict[str, Any]
+Write = Callable[[Item], bytes]
+Read = Callable[[bytes | memoryview], Item]
+
+
+#: A class of NamedTuples.
+Record = type[Item]
 
 
 class KeyFormat(NamedTuple):
     """The bytes of a key, in both directions."""
 
-    pack: Callable[[Any], bytes]
-    unpack: Callable[[bytes], Any]
+    pack: Callable[[Item], bytes]
+    unpack: Callable[[bytes], Item]
 
 
 #: A topic's or group's id.
@@ -63,14 +69,14 @@ class RowFormat(NamedTuple):
     """The rows of one table. `store` writes a change; `read` returns all keys and values."""
 
     store: StoreChange
-    read: Callable[[RowReader], Iterator[tuple[Any, Any]]]
+    read: Callable[[RowReader], Iterator[tuple[Item, Item]]]
 
 
 def packed(name: str, key: struct.Struct, write: Write, read: Read) -> RowFormat:
     """Rows whose keys are tuples that pack into fixed fields."""
     pack = key.pack
 
-    def store(tx: Transaction, where: Any, _: Any, value: Any) -> None:
+    def store(tx: Transaction, where: Item, _: Item, value: Item) -> None:
         raw = pack(*where)
         if value is None:
             tx.delete(name, raw)
@@ -83,7 +89,7 @@ def packed(name: str, key: struct.Struct, write: Write, read: Read) -> RowFormat
 def packed_keys(name: str, key: KeyFormat, write: Write, read: Read, prefix: bytes = b"") -> RowFormat:
     """Rows with any keys; `read` sees only those that begin with `prefix`."""
 
-    def store(tx: Transaction, where: Any, _: Any, value: Any) -> None:
+    def store(tx: Transaction, where: Item, _: Item, value: Item) -> None:
         raw = key.pack(where)
         if value is None:
             tx.delete(name, raw)
@@ -93,11 +99,11 @@ def packed_keys(name: str, key: KeyFormat, write: Write, read: Read, prefix: byt
     return RowFormat(store, lambda reader: ((key.unpack(raw), read(value)) for raw, value in reader.scan(name, prefix)))
 
 
-def numbers(record: Any) -> tuple[Write, Read]:
+def numbers(record: Record) -> tuple[Write, Read]:
     """Records of signed numbers. A store of an older format has fewer of them: the missing ones are zero."""
     count = len(record._fields)
 
-    def read(raw: bytes | memoryview) -> Any:
+    def read(raw: bytes | memoryview) -> Item:
         return record(*(I64.unpack_from(raw, 8 * place)[0] if 8 * place < len(raw) else 0 for place in range(count)))
 
     return (lambda value: b"".join(map(I64.pack, value))), read
@@ -113,12 +119,12 @@ def u64(raw: bytes | memoryview) -> int:
     return number
 
 
-def every_field(value: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = value._asdict()
+def every_field(value: Item) -> Fields:
+    fields: Fields = value._asdict()
     return fields
 
 
-def without_defaults(value: Any) -> dict[str, Any]:
+def without_defaults(value: Item) -> Fields:
     """The fields that differ from their defaults: for tables of many rows, such as lite topics."""
     usual = value._field_defaults
     return {name: field for name, field in value._asdict().items() if name not in usual or usual[name] != field}
@@ -126,15 +132,15 @@ def without_defaults(value: Any) -> dict[str, Any]:
 
 def json_rows(
     name: str,
-    record: Any,
+    record: Record,
     key: KeyFormat,
-    said: Callable[[Any], dict[str, Any]] = every_field,
-    made: Callable[[Any, dict[str, Any]], Any] | None = None,
+    said: Callable[[Item], Fields] = every_field,
+    made: Callable[[Item, Fields], Item] | None = None,
 ) -> RowFormat:
     """Rows of `record`s (NamedTuples); `said` returns the fields to write, `made` a record of a key and its fields."""
     known = frozenset(record._fields)
 
-    def store(tx: Transaction, where: Any, _: Any, value: Any) -> None:
+    def store(tx: Transaction, where: Item, _: Item, value: Item) -> None:
         raw = key.pack(where)
         if value is None:
             tx.delete(name, raw)
@@ -143,7 +149,7 @@ def json_rows(
         fields = {} if stored is None else _unknown(stored, known)
         tx.put(name, raw, json.dumps(said(value) | fields, ensure_ascii=False).encode())
 
-    def read(reader: RowReader) -> Iterator[tuple[Any, Any]]:
+    def read(reader: RowReader) -> Iterator[tuple[Item, Item]]:
         for raw, value in reader.scan(name):
             where, fields = key.unpack(raw), _known(record, value)
             yield where, made(where, fields) if made else record(**fields)
@@ -151,10 +157,10 @@ def json_rows(
     return RowFormat(store, read)
 
 
-def _unknown(stored: memoryview, known: frozenset[str]) -> dict[str, Any]:
+def _unknown(stored: memoryview, known: frozenset[str]) -> Fields:
     return {name: field for name, field in json.loads(bytes(stored)).items() if name not in known}
 
 
-def _known(record: Any, stored: bytes | memoryview) -> dict[str, Any]:
+def _known(record: Record, stored: bytes | memoryview) -> Fields:
     """The fields of a stored row that `record` has."""
     return {name: field for name, field in json.loads(bytes(stored)).items() if name in record._fields}

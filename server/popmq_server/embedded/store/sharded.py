@@ -14,11 +14,12 @@ from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+D = TypeVar("D")
 
 #: A power of two. Ten million entries in this many dicts are 10,000 each, which take 0.3 ms to resize.
 SHARDS = 1024
 _MASK = SHARDS - 1
-_NONE: Any = object()
+_NONE: Any = object()  # in place of any value
 
 
 class Sharded(Generic[K, V]):
@@ -31,7 +32,7 @@ class Sharded(Generic[K, V]):
         self._first = first
         self._shards: list[dict[K, V]] = [{} for _ in range(SHARDS)]
 
-    def get(self, key: K, default: Any = None) -> Any:
+    def get(self, key: K, default: D | None = None) -> V | D | None:
         value = self._shards[hash(key) & _MASK].get(key, _NONE)
         return self._first.get(key, default) if value is _NONE else value
 
@@ -44,7 +45,7 @@ class Sharded(Generic[K, V]):
         else:
             self._shards[hash(key) & _MASK][key] = value
 
-    def pop(self, key: K, default: Any = None) -> Any:
+    def pop(self, key: K, default: D | None = None) -> V | D | None:
         shard = self._shards[hash(key) & _MASK]
         if key in shard:
             return shard.pop(key)

@@ -9,34 +9,36 @@ from typing import Any
 
 from popmq_server.embedded.store.table import Table
 
-Numbers = Table[Any, tuple[int, ...]]
+#: Of any table.
+Key = tuple[Any, ...]
+Numbers = Table[Key, tuple[int, ...]]
 
 
-def add(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int) -> None:
+def add(numbers: Numbers, spans: Numbers, key: Key, number: int, bits: int) -> None:
     if not _insert(numbers, (*key, number >> bits), number):
         _insert(spans, key, number >> bits)
 
 
-def remove(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int) -> None:
+def remove(numbers: Numbers, spans: Numbers, key: Key, number: int, bits: int) -> None:
     if not _take(numbers, (*key, number >> bits), number):
         _take(spans, key, number >> bits)
 
 
-def load(numbers: Numbers, spans: Numbers, found: dict[Any, list[int]], bits: int) -> None:
+def load(numbers: Numbers, spans: Numbers, found: dict[Key, list[int]], bits: int) -> None:
     """At start: loads the numbers of each key, given in any order."""
-    by_span: dict[tuple[Any, ...], list[int]] = {}
+    by_span: dict[Key, list[int]] = {}
     for key, each in found.items():
         for number in sorted(each):
             by_span.setdefault((*key, number >> bits), []).append(number)
-    by_key: dict[tuple[Any, ...], list[int]] = {}
-    for *key, span in by_span:
-        by_key.setdefault(tuple(key), []).append(span)
+    by_key: dict[Key, list[int]] = {}
+    for *name, span in by_span:
+        by_key.setdefault(tuple(name), []).append(span)
     for table, entries in ((numbers, by_span), (spans, by_key)):
-        for name, each in entries.items():
-            table.load(name, tuple(each))
+        for key, each in entries.items():
+            table.load(key, tuple(each))
 
 
-def after(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int, most: int) -> list[int]:
+def after(numbers: Numbers, spans: Numbers, key: Key, number: int, bits: int, most: int) -> list[int]:
     """At most `most` numbers of a key that are greater than `number`, in ascending order."""
     held, found = spans.get(key, ()), list[int]()
     for index in range(bisect.bisect_left(held, number >> bits), len(held)):
@@ -47,7 +49,7 @@ def after(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, b
     return found[:most]
 
 
-def _insert(table: Numbers, key: Any, number: int) -> bool:
+def _insert(table: Numbers, key: Key, number: int) -> bool:
     """Adds a number to a sorted tuple; returns whether there were others."""
     held = table.get(key, ())
     index = bisect.bisect_left(held, number)
@@ -55,7 +57,7 @@ def _insert(table: Numbers, key: Any, number: int) -> bool:
     return bool(held)
 
 
-def _take(table: Numbers, key: Any, number: int) -> bool:
+def _take(table: Numbers, key: Key, number: int) -> bool:
     """Removes a number from a sorted tuple; returns whether others are left."""
     held = table[key]
     index = bisect.bisect_left(held, number)

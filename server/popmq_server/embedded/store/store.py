@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.datafile import checksums, free_pages, walk
@@ -40,6 +40,7 @@ from popmq_server.embedded.store.formats import (
     without_checksums,
 )
 from popmq_server.embedded.store.lmdb import (
+    Database,
     DiskFault,
     LmdbError,
     MapFull,
@@ -105,8 +106,8 @@ class Store:
     """An open data folder. Only the writer thread may use transactions and other methods that read the map, since it
     may move the map between two transactions; other threads hold `still`.
 
-    Any thread may use `disk_free`, `pages_reached` and the plain attributes: they do not read the map. The process must
-    not fork while the store is open: LMDB locks belong to the process.
+    All threads may use `disk_free`, `pages_reached` and the plain attributes: they do not read the map. The process
+    must not fork while the store is open: LMDB locks belong to the process.
     """
 
     def __init__(
@@ -186,7 +187,7 @@ class Store:
                     f"while the broker ran: {error}; name a smaller --max-size"
                 ) from error
 
-    def _open_databases(self) -> dict[str, Any]:
+    def _open_databases(self) -> dict[str, Database]:
         """Opens all databases; creates missing ones in one commit. Refuses a store of an unknown format."""
         with self._env.begin(write=True) as txn:
             new = txn.stat()["entries"] == 0 and not self._env.info()["last_txnid"]

@@ -19,7 +19,7 @@ See docs/decisions/0004-write-through-tables.md.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.sharded import Sharded
@@ -28,12 +28,15 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
+#: A key or a value of a table, where the code is the same for all tables: each has types of its own.
+Item: TypeAlias = Any
+
 #: A deleted key in a layer.
-_GONE: Any = object()
-_NONE: Any = object()
+_GONE: Item = object()
+_NONE: Item = object()
 
 #: Called with (tx, key, value before or None, value now or None): writes the change.
-StoreChange = Callable[[Transaction, Any, Any, Any], None]
+StoreChange = Callable[[Transaction, Item, Item, Item], None]
 
 
 #: Recently used entries that a StoredTable keeps as objects in one generation; one commit may exceed it. Two
@@ -71,7 +74,7 @@ class Table(Generic[K, V]):
     def get(self, key: K) -> V | None: ...
     @overload
     def get(self, key: K, default: D) -> V | D: ...
-    def get(self, key: K, default: Any = None) -> Any:
+    def get(self, key: K, default: Item = None) -> Item:
         value = self._layer.get(key, _NONE) if self._layer else _NONE
         if value is _NONE:
             return self._base.get(key, default)
@@ -162,7 +165,7 @@ class Table(Generic[K, V]):
         return dict(self._base.items())
 
 
-def changed(tables: list[Table[Any, Any]]) -> list[Table[Any, Any]]:
+def changed(tables: list[Table[Item, Item]]) -> list[Table[Item, Item]]:
     """The tables with uncommitted changes. Each commit needs this up to three times, so it makes no call per table."""
     return [table for table in tables if table._layer]
 
@@ -194,7 +197,7 @@ class StoredTable(Table[K, V]):
     def get(self, key: K) -> V | None: ...
     @overload
     def get(self, key: K, default: D) -> V | D: ...
-    def get(self, key: K, default: Any = None) -> Any:
+    def get(self, key: K, default: Item = None) -> Item:
         value = self._layer.get(key, _NONE) if self._layer else _NONE
         if value is _NONE:
             if (value := self._base.get(key)) is None:
@@ -275,11 +278,11 @@ class Undo:
     __slots__ = ("_steps", "changes")
 
     def __init__(self) -> None:
-        self._steps: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self._steps: list[tuple[Callable[..., object], tuple[object, ...]]] = []
         #: Number of notes so far: comparing it before and after shows whether anything changed.
         self.changes = 0
 
-    def note(self, step: Callable[..., Any], *arguments: Any) -> None:
+    def note(self, step: Callable[..., object], *arguments: object) -> None:
         """Notes that `step(*arguments)` undoes the last change."""
         self.changes += 1
         self._steps.append((step, arguments))

@@ -16,10 +16,10 @@ leases. A walk over such a table would cost more with every message that others 
 import enum
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from popmq_server.embedded.store.row_formats import RowFormat, RowReader
-from popmq_server.embedded.store.table import Changes, Table
+from popmq_server.embedded.store.table import Changes, Item, Table
 
 
 class Role(enum.Enum):
@@ -38,7 +38,7 @@ MESSAGE_GROUP, OWNER, OTHER = Role.MESSAGE_GROUP, Role.OWNER, Role.OTHER
 
 
 class _Declared(NamedTuple):
-    table: Table[Any, Any] | dict[Any, Any]
+    table: Table[Item, Item] | dict[Item, Item]
     roles: tuple[Role, ...]
     rows: RowFormat | None = None
     transient: bool = False
@@ -51,40 +51,40 @@ class Tables:
         self._declared: list[_Declared] = []
         self.changes = Changes()
 
-    def stored(self, rows: RowFormat, *roles: Role) -> Table[Any, Any]:
+    def stored(self, rows: RowFormat, *roles: Role) -> Table[Item, Item]:
         """A table with rows in the store."""
         return self._declare(Table(rows.store), roles, rows)
 
-    def derived(self, *roles: Role) -> Table[Any, Any]:
+    def derived(self, *roles: Role) -> Table[Item, Item]:
         """A table that follows from others."""
         return self._declare(Table(), roles)
 
-    def transient(self, *roles: Role) -> Table[Any, Any]:
+    def transient(self, *roles: Role) -> Table[Item, Item]:
         """A table that a restart drops."""
         return self._declare(Table(), roles, transient=True)
 
-    def transient_dict(self, *roles: Role) -> dict[Any, Any]:
+    def transient_dict(self, *roles: Role) -> dict[Item, Item]:
         """A dict that a restart drops. It has no uncommitted layer: an abort does not undo its changes."""
-        table: dict[Any, Any] = {}
+        table: dict[Item, Item] = {}
         self._declared.append(_Declared(table, roles, transient=True))
         return table
 
-    def add(self, table: Table[Any, Any]) -> None:
+    def add(self, table: Table[Item, Item]) -> None:
         """A table of its own kind, which loads itself and leaves with the leases: checkpoints.py."""
         self._declare(table, ())
 
     def _declare(
-        self, table: Table[Any, Any], roles: tuple[Role, ...], rows: RowFormat | None = None, transient: bool = False
-    ) -> Table[Any, Any]:
+        self, table: Table[Item, Item], roles: tuple[Role, ...], rows: RowFormat | None = None, transient: bool = False
+    ) -> Table[Item, Item]:
         table.changes = self.changes
         self._declared.append(_Declared(table, roles, rows, transient))
         return table
 
-    def transactional(self) -> list[Table[Any, Any]]:
+    def transactional(self) -> list[Table[Item, Item]]:
         """All tables with an uncommitted layer."""
         return [one.table for one in self._declared if isinstance(one.table, Table)]
 
-    def lasting(self) -> Iterator[Table[Any, Any]]:
+    def lasting(self) -> Iterator[Table[Item, Item]]:
         """The tables that a restart restores as they were."""
         return (one.table for one in self._declared if isinstance(one.table, Table) and not one.transient)
 
@@ -94,11 +94,11 @@ class Tables:
             if one.rows is not None and isinstance(one.table, Table):
                 one.table.load_all(dict(one.rows.read(reader)))
 
-    def roles(self) -> Iterator[tuple[Table[Any, Any] | dict[Any, Any], tuple[Role, ...]]]:
+    def roles(self) -> Iterator[tuple[Table[Item, Item] | dict[Item, Item], tuple[Role, ...]]]:
         """All tables, with the roles of the parts of their keys; no roles: nothing is forgotten by role."""
         return ((one.table, one.roles) for one in self._declared)
 
-    def forget_keys(self, parts: Mapping[Role, Iterable[Any]], *named: Role) -> None:
+    def forget_keys(self, parts: Mapping[Role, Iterable[Item]], *named: Role) -> None:
         """Removes the keys made of `parts` from each table that has the roles `named` and no role without parts."""
         for table, roles in self.roles():
             if roles and parts.keys() >= set(roles) >= set(named):
@@ -107,6 +107,6 @@ class Tables:
                     _pop(table, key if len(roles) > 1 else key[0])
 
 
-def _pop(table: Table[Any, Any] | dict[Any, Any], key: Any) -> None:
+def _pop(table: Table[Item, Item] | dict[Item, Item], key: Item) -> None:
     if key in table:
         table.pop(key)

@@ -6,9 +6,9 @@ a connection ends counts it until then; with grpcio a connection is counted whil
 
 import contextvars
 from collections.abc import Callable
-from typing import Any
 
 from popmq_server.protocols.access.access_keys import CALLER, Key
+from popmq_server.protocols.access.call_context import CallContext
 from popmq_server.protocols.access.key_limits import KeyUse
 
 #: Adds the bytes of an answer to what a call has in flight.
@@ -17,7 +17,7 @@ Answered = Callable[[int], None]
 IN_FLIGHT: contextvars.ContextVar["_Bytes | None"] = contextvars.ContextVar("popmq_in_flight", default=None)
 
 
-def admit(context: Any, size: int) -> Answered | None:
+def admit(context: CallContext, size: int) -> Answered | None:
     """Counts a call with a request of `size` bytes; None without access keys. Raises Refused RATE_LIMITED."""
     key = CALLER.get()
     if not isinstance(key, Key):
@@ -28,7 +28,7 @@ def admit(context: Any, size: int) -> Answered | None:
     return in_flight.answered
 
 
-def connect(context: Any, key: Key) -> None:
+def connect(context: CallContext, key: Key) -> None:
     """Counts the connection of a call. Raises Refused RATE_LIMITED."""
     peer, use = context.peer(), key.use
     until = getattr(context, "add_disconnect_callback", None) or context.add_done_callback
@@ -42,7 +42,7 @@ class _Bytes:
 
     __slots__ = ("_key", "_read", "_reads", "_size", "_use")
 
-    def __init__(self, context: Any, key: Key, size: int) -> None:
+    def __init__(self, context: CallContext, key: Key, size: int) -> None:
         self._key = key
         self._use: KeyUse = key.use
         self._use.begins(key.limits, size)
@@ -65,7 +65,7 @@ class _Bytes:
         self._size += more
         self._use.bytes_in_flight += more
 
-    def _over(self, _: Any) -> None:
+    def _over(self, _: object) -> None:
         self._use.bytes_in_flight -= self._size
         self._use.answers -= self._reads
         self._size = self._reads = self._read = 0

@@ -77,7 +77,11 @@ def read(path: pathlib.Path) -> dict[str, Key]:
     return keys
 
 
-def _key(path: pathlib.Path, name: str, table: Any) -> Key:
+#: A table of the file, whose values are whatever somebody wrote.
+Table = dict[str, Any]
+
+
+def _key(path: pathlib.Path, name: str, table: object) -> Key:
     """Reads one table of the file. Raises ValueError."""
     if not isinstance(table, dict):
         raise ValueError(f"{path}: {name} is not a table: begin it with [{name}]")
@@ -94,7 +98,7 @@ def _key(path: pathlib.Path, name: str, table: Any) -> Key:
         raise ValueError(f"{path}: [{name}]: {error}") from None
 
 
-def _secrets(table: dict[str, Any]) -> list[Secret]:
+def _secrets(table: Table) -> list[Secret]:
     """The secrets of a table, and those of which it has the hashes."""
     clear, hashes = (_listed(table.get(field, [])) for field in ("secret", "secret_hash"))
     if not all(isinstance(one, str) and len(one) >= SECRET_CHARACTERS_MIN for one in clear):
@@ -106,18 +110,18 @@ def _secrets(table: dict[str, Any]) -> list[Secret]:
     return [*map(Secret.of, clear), *(Secret(bytes.fromhex(one)) for one in hashes)]
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: object) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _texts(table: dict[str, Any], field: str) -> list[str]:
+def _texts(table: Table, field: str) -> list[str]:
     texts = table.get(field)
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in [*texts, "x"]):
         raise ValueError(f"{field} is not a list of texts")
     return texts
 
 
-def _expires_ms(expires: Any) -> int:
+def _expires_ms(expires: object) -> int:
     if expires is None:
         return NEVER_MS
     if not isinstance(expires, datetime) or not expires.tzinfo:
@@ -125,7 +129,7 @@ def _expires_ms(expires: Any) -> int:
     return int(expires.timestamp() * 1000)
 
 
-def _limits(table: dict[str, Any]) -> KeyLimits:
+def _limits(table: Table) -> KeyLimits:
     """The limits of a table; a size may be a text such as "32MiB"."""
     found = {}
     for field in KeyLimits._fields:

@@ -12,16 +12,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from popmq_server.clock import pause
 from popmq_server.protocols.access.access_keys import CALLER, Key, unauthenticated
 from popmq_server.protocols.access.admission import admit
+from popmq_server.protocols.access.call_context import CallContext
 from popmq_server.protocols.access.key_limits import KeyLimited
 from popmq_server.protocols.access.known_keys import Keys
 
 #: How often the keys of open streams are looked at, in seconds. Without calls nothing else looks at their file.
 LOOK_S = 1.0
+
+
+M = TypeVar("M")
+#: The bytes of a message; the stock services send theirs parsed.
+Sent: TypeAlias = Any
 
 
 class OpenStreams:
@@ -32,7 +38,7 @@ class OpenStreams:
         self._open: dict[OpenStream, Key] = {}
         self._looking: asyncio.Task[None] | None = None
 
-    def admitted(self, context: Any, size: int = 0) -> OpenStream:
+    def admitted(self, context: CallContext, size: int = 0) -> OpenStream:
         """The stream of a call, with a request of `size` bytes. Raises Refused RATE_LIMITED."""
         admit(context, size)
         key = CALLER.get()
@@ -75,11 +81,11 @@ class OpenStream:
 
     __slots__ = ("_context", "_key", "_streams", "_taken", "_task", "_withdrawn")
 
-    def __init__(self, streams: OpenStreams, context: Any, key: Key | None) -> None:
+    def __init__(self, streams: OpenStreams, context: CallContext, key: Key | None) -> None:
         self._streams = streams
         self._context = context
         self._key = key
-        self._task: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[object] | None = None
         self._withdrawn = False
         #: Bytes of the message that the handler has.
         self._taken = 0
@@ -108,11 +114,11 @@ class OpenStream:
             self._withdrawn = True
             self._task.cancel()
 
-    def messages(self, received: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    def messages(self, received: AsyncIterator[M]) -> AsyncIterator[M]:
         """The messages of the client, each counted until the next one is asked for."""
         return received if self._key is None else self._counted(received, self._key)
 
-    async def _counted(self, received: AsyncIterator[Any], key: Key) -> AsyncIterator[Any]:
+    async def _counted(self, received: AsyncIterator[M], key: Key) -> AsyncIterator[M]:
         async for message in received:
             size = _size(message)
             await self._admit(key, size)
@@ -125,7 +131,7 @@ class OpenStream:
         await _in_turn(lambda: self._streams.count(key))
         await _in_turn(lambda: key.use.begins(key.limits, size))
 
-    async def write(self, message: Any) -> None:
+    async def write(self, message: Sent) -> None:
         """Sends one message; it is in flight until the client takes the earlier ones."""
         if self._key is None:
             await self._context.write(message)
@@ -149,7 +155,7 @@ async def _in_turn(counted: Callable[[], None]) -> None:
             return
 
 
-def _size(message: Any) -> int:
+def _size(message: Sent) -> int:
     """The bytes of a message, which the stock services get parsed."""
     size: int = len(message) if isinstance(message, bytes) else message.ByteSize()
     return size

@@ -12,7 +12,9 @@ Counted are the fields of a request and of its parts. The fields of a message in
 """
 
 import functools
-from typing import Any
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
 
 from popmq_server.errors import invalid
 
@@ -35,10 +37,10 @@ _OPAQUE, _OPAQUE_FREE_BYTES = frozenset(("SendView", "StageView")), 2 << 20
 _VARINT_MAX = 10
 
 #: Wire key of each field whose message has lists at any depth → the Parts of that message.
-Parts = dict[int, Any]
+Parts = dict[int, "Parts"]
 
 
-def check(kind: Any, raw: bytes, name: str = "") -> None:
+def check(kind: type[Message], raw: bytes, name: str = "") -> None:
     """Raises Refused for a request that is too large, or has too many elements. `kind`: its class.
 
     `name`: what the refusal calls it. Only for requests above FREE_BYTES: the others need no check.
@@ -62,7 +64,7 @@ def check(kind: Any, raw: bytes, name: str = "") -> None:
 
 
 @functools.cache
-def _parts(descriptor: Any) -> Parts | None:
+def _parts(descriptor: Descriptor) -> Parts | None:
     """The parts of a kind of request that have lists; None if it has no list at all."""
     fields = descriptor.fields
     single = [field for field in fields if field.message_type is not None and not field.is_repeated]

@@ -7,7 +7,9 @@ pages may be on none of them or on two; every other row is on one.
 
 from binascii import crc32
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypedDict, TypeVar
+from typing import Protocol, TypedDict, TypeVar, cast
+
+from google.protobuf.message import Message
 
 from popmq_server.clock import pause
 from popmq_server.errors import not_a_page
@@ -60,10 +62,11 @@ def token(request: Paged, after: str) -> str:
     return f"{_check(request, after)}.{after}" if after else ""
 
 
-def _check(request: Any, after: str) -> str:
+def _check(request: Paged, after: str) -> str:
     """Eight characters that differ between lists: of other calls, and of the same call with other fields."""
-    asked = type(request)()
-    asked.CopyFrom(request)
+    given = cast(Message, request)
+    asked = type(given)()
+    asked.CopyFrom(given)
     for field in OF_ONE_PAGE:
         if field in asked.DESCRIPTOR.fields_by_name:
             asked.ClearField(field)

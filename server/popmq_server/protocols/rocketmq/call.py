@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from popmq_http2 import Arrival
 from popmq_proto.rocketmq import definition_pb2 as pb
@@ -12,6 +12,7 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.clock import pause
 from popmq_server.protocols.access import access_keys
 from popmq_server.protocols.access.access_keys import Key
+from popmq_server.protocols.access.call_context import CallContext
 from popmq_server.protocols.rocketmq.status import Declined
 
 log = logging.getLogger("popmq.api")
@@ -33,7 +34,7 @@ class RocketmqCall(NamedTuple):
     language: str
     namespace: str
     remaining_s: Callable[[], float | None]
-    on_arrival: Callable[[Callable[[Arrival], Any]], None] | None = None
+    on_arrival: Callable[[Callable[[Arrival], object]], None] | None = None
 
     @property
     def is_node(self) -> bool:
@@ -52,9 +53,10 @@ class RocketmqCall(NamedTuple):
             raise Declined(pb.BAD_REQUEST, "the header x-mq-client-id has a control character in it")
 
 
-def call_of(context: Any) -> RocketmqCall:
+def call_of(context: CallContext) -> RocketmqCall:
     """Reads the headers of a call."""
-    said = dict(context.invocation_metadata() or ()).get
+    headers: dict[str, str] = dict(context.invocation_metadata() or ())  # type: ignore[arg-type]  # bytes are in -bin
+    said = headers.get
     client_id, language, namespace = said("x-mq-client-id", ""), said("x-mq-language", ""), said("x-mq-namespace", "")
     return RocketmqCall(client_id, language, namespace, context.time_remaining)
 
@@ -66,7 +68,7 @@ REPEATS_S = (0.3, 1.0)
 class TelemetryStream:
     """One Telemetry stream: sends commands to its client, one at a time. `key`: the access key that opened it."""
 
-    def __init__(self, write: Callable[[bytes], Any], key: Key | None = None) -> None:
+    def __init__(self, write: Callable[[bytes], Awaitable[None]], key: Key | None = None) -> None:
         self.key = key
         self._write = write
         self._turn = asyncio.Lock()

@@ -15,7 +15,6 @@ import heapq
 import logging
 import uuid
 from collections import Counter
-from typing import Any
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
@@ -70,7 +69,7 @@ class Client:
         self.outlets: list[TelemetryStream] = []
         self.is_lite = False  # it has subscribed to lite topics
         self.renews = False  # it receives with auto_renew: a push consumer
-        self.polls: set[asyncio.Task[Any]] = set()  # its receives that wait
+        self.polls: set[asyncio.Task[object]] = set()  # its receives that wait
         self.gone = False  # it said goodbye
         self.produces: set[str] = set()
         self.answering: dict[str, tuple[ProducerStream, asyncio.Task[None]]] = {}

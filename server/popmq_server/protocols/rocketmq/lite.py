@@ -15,7 +15,6 @@ clients would end at it, and Python and Node ignore it.
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
@@ -105,7 +104,7 @@ class LiteService:
             self._telling.add(task)
             task.add_done_callback(self._notified)
 
-    def _notified(self, task: asyncio.Future[Any]) -> None:
+    def _notified(self, task: asyncio.Task[object]) -> None:
         self._telling.discard(task)
         if not task.cancelled():
             task.exception()  # the stream broke; the client's next REPLACE does not get the lite topic back anyway

@@ -31,7 +31,6 @@ An error is a status too, and the stream ends with gRPC's OK: clients avoid an e
 import asyncio
 import contextvars
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -105,7 +104,7 @@ class ReceiveService(RocketmqServicer):
         self._clock = clock
         self._filters = Filters()
         self._deliveries = leases.Deliveries()
-        self._releasing: set[asyncio.Future[Any]] = set()
+        self._releasing: set[asyncio.Task[object]] = set()
 
     async def ReceiveMessage(
         self, request: rpc.ReceiveMessageRequest, call: RocketmqCall
@@ -260,7 +259,7 @@ class ReceiveService(RocketmqServicer):
         self._releasing.add(task)
         task.add_done_callback(self._released)
 
-    def _released(self, task: asyncio.Future[Any]) -> None:
+    def _released(self, task: asyncio.Task[object]) -> None:
         self._releasing.discard(task)
         if not task.cancelled():
             task.exception()  # the broker stops, or the group was deleted: the leases expire
@@ -300,7 +299,7 @@ def _invisible_ms(asked: Duration) -> int:
     return invisible_ms
 
 
-def wait_ms(request: Any, call: RocketmqCall, client: Client) -> int:
+def wait_ms(request: rpc.ReceiveMessageRequest | rpc.PullMessageRequest, call: RocketmqCall, client: Client) -> int:
     """How long to wait, in ms. A near deadline shortens the wait and is never an error.
 
     The reference refuses a deadline that leaves less than 5 s, so its clients cannot wait for a second or two.
@@ -310,7 +309,7 @@ def wait_ms(request: Any, call: RocketmqCall, client: Client) -> int:
     return min(_poll_ms(request, remaining_ms, client), POLL_MS_MAX, max(0, remaining_ms - MARGIN_MS))
 
 
-def _poll_ms(request: Any, remaining_ms: int, client: Client) -> int:
+def _poll_ms(request: rpc.ReceiveMessageRequest | rpc.PullMessageRequest, remaining_ms: int, client: Client) -> int:
     """The poll time of a request, or the time that its deadline leaves. Raises Declined ILLEGAL_POLLING_TIME.
 
     Clients that name no poll time set the deadline to the poll time plus the timeout of other calls.

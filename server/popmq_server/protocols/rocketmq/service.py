@@ -16,10 +16,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
@@ -29,6 +29,7 @@ from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access import request_size
 from popmq_server.protocols.access.admission import admit
+from popmq_server.protocols.access.call_context import CallContext
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.rocketmq.acking import AckService
@@ -51,9 +52,16 @@ SERVICE = rpc.DESCRIPTOR.services_by_name["MessagingService"]
 #: Prefix of these calls' names in the metrics, which hold those of popmq.v1 too.
 _PREFIX = "v2."
 
-#: An answer as bytes is encoded already; of a unary call its status is OK, of a stream it is a message.
-Unary = Callable[[Any, RocketmqCall], Awaitable[Message | bytes]]
-Streaming = Callable[[Any, RocketmqCall], AsyncGenerator[Message | bytes, None]]
+#: They take the request and the RocketmqCall. An answer as bytes is encoded already; of a unary call its status is OK,
+#: of a stream it is a message.
+Unary = Callable[..., Awaitable["Answer | bytes"]]
+Streaming = Callable[..., AsyncGenerator["Answer | bytes", None]]
+
+
+#: A message of the protocol, and its class: the fields differ.
+Answer: TypeAlias = Any
+Kind = type[Answer]
+UnaryHandler = Callable[[bytes, CallContext], Awaitable[bytes]]
 
 
 class RocketmqService:
@@ -70,7 +78,7 @@ class RocketmqService:
         clock: Clock,
         metrics: Metrics,
         keys: Keys | None,
-        began: Callable[[Any], None],
+        began: Callable[[CallContext], None],
         audited: Callable[[str, Unary], Unary],
         streams: OpenStreams,
     ) -> None:
@@ -80,7 +88,7 @@ class RocketmqService:
         self.clients = Clients(engine, clock, keys)
         self.routes = RouteService(engine)
         held, lite = NewestHandles(), LiteService(engine, self.clients)
-        self._parts: tuple[Any, ...] = (
+        self._parts: tuple[object, ...] = (
             self.routes,
             SendService(engine, self.clients, traffic, metrics),
             ReceiveService(engine, self.clients, held, clock, traffic, metrics, lite),
@@ -98,7 +106,7 @@ class RocketmqService:
         """Every method of the contract."""
         methods: dict[str, ServedMethod] = {}
         for method in SERVICE.methods:
-            call: Any = next(getattr(part, method.name) for part in self._parts if hasattr(part, method.name))
+            call = next(getattr(part, method.name) for part in self._parts if hasattr(part, method.name))
             kinds = getattr(rpc, method.input_type.name), getattr(rpc, method.output_type.name)
             if method.client_streaming:
                 methods[method.name] = ServedMethod(call, streams_in=True, streams_out=True)
@@ -111,12 +119,14 @@ class RocketmqService:
                 methods[method.name] = ServedMethod(self._unary(method.name, call, *kinds))
         return methods
 
-    def _unary(self, name: str, method: Unary, kind: Any, answer: Any) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    def _unary(
+        self, name: str, method: Unary, kind: Kind, answer: Kind
+    ) -> Callable[[bytes, CallContext], Awaitable[bytes]]:
         """Handles a unary call; its answer always has a status."""
         name = _PREFIX + name
         seconds, counted = self._metrics.call_seconds.labels(name), self._metrics.calls.labels(name, "OK")
 
-        async def handle(raw: bytes, context: Any) -> bytes:
+        async def handle(raw: bytes, context: CallContext) -> bytes:
             began = stopwatch()
             self._began(context)
             call, answered = call_of(context), None
@@ -124,7 +134,7 @@ class RocketmqService:
                 call.check()
                 answered = admit(context, len(raw))
                 self.clients.heard(call)
-                response: Any = await method(_read(kind, raw), call)
+                response = await method(_read(kind, raw), call)
             except asyncio.CancelledError:
                 self._metrics.calls.labels(name, "CANCELLED").inc()
                 raise
@@ -145,12 +155,12 @@ class RocketmqService:
         return handle
 
     def _streaming(
-        self, name: str, method: Streaming, kind: Any, answer: Any
-    ) -> Callable[[bytes, Any], Awaitable[None]]:
+        self, name: str, method: Streaming, kind: Kind, answer: Kind
+    ) -> Callable[[bytes, CallContext], Awaitable[None]]:
         """Handles a server-streaming call. It writes the answers itself; a part is closed once the stream ends."""
         name = _PREFIX + name
 
-        async def handle(raw: bytes, context: Any) -> None:
+        async def handle(raw: bytes, context: CallContext) -> None:
             began = stopwatch()
             self._began(context)
             call = call_of(context)._replace(on_arrival=getattr(context, "add_arrival_callback", None))
@@ -159,7 +169,6 @@ class RocketmqService:
                 answered = admit(context, len(raw))
                 self.clients.heard(call)
                 async with contextlib.aclosing(method(_read(kind, raw), call)) as responses:
-                    response: Any
                     async for response in responses:
                         if not isinstance(response, bytes):
                             if response.HasField("status"):
@@ -194,14 +203,14 @@ class RocketmqService:
         self._metrics.calls.labels(name, pb.Code.Name(code)).inc()
 
 
-def _mirror(response: Any, kind: Any, raw: bytes) -> None:
+def _mirror(response: Answer, kind: Kind, raw: bytes) -> None:
     """Copies the receipt handle into a failed answer: clients read it there whatever the status is."""
     if "receipt_handle" in response.DESCRIPTOR.fields_by_name:
         with contextlib.suppress(Declined, Refused):
             response.receipt_handle = _read(kind, raw).receipt_handle
 
 
-def _read(kind: Any, raw: bytes) -> Any:
+def _read(kind: Kind, raw: bytes) -> Answer:
     """Parses the request. Drops unknown fields, because answers repeat parts of requests many times.
 
     Raises Declined, and Refused for more bytes or elements than any valid request has.

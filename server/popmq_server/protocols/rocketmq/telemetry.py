@@ -19,7 +19,6 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -31,6 +30,7 @@ from popmq_server.contract.engine import BasicEngine
 from popmq_server.contract.rights import Need
 from popmq_server.errors import Refused
 from popmq_server.protocols.access import access_keys, request_size
+from popmq_server.protocols.access.call_context import CallContext
 from popmq_server.protocols.access.open_streams import OpenStream, OpenStreams
 from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.rocketmq import leases
@@ -67,7 +67,7 @@ class TelemetryService:
         self._clients = clients
         self._streams = streams
 
-    async def Telemetry(self, requests: AsyncIterator[bytes], context: Any) -> None:
+    async def Telemetry(self, requests: AsyncIterator[bytes], context: CallContext) -> None:
         """Runs until the client ends the stream. Sends the headers at once, because one client waits for them."""
         await context.send_initial_metadata(())
         call = call_of(context)

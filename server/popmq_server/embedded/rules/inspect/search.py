@@ -11,7 +11,7 @@ state in memory is read, so a piece may run in any thread (loop/aside.py). What 
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from popmq_server.contract.commands import ReadRow
 from popmq_server.embedded.rules.delivery import deadletter
@@ -170,7 +170,7 @@ def _chunks(kv: Transaction, scope: Scope, at: int) -> Iterator[_Chunk]:
         more = cursor.prev() if scope.newest else cursor.next()
 
 
-def _chunk(kv: Transaction, scope: Scope, key: bytes, value: Any) -> _Chunk | None:
+def _chunk(kv: Transaction, scope: Scope, key: bytes, value: bytes | memoryview) -> _Chunk | None:
     """The chunk of a row of `idx`, or of `lidx`; None if it is not there or its index is damaged."""
     topic_id, position = TOPIC_AT.unpack(key)
     try:

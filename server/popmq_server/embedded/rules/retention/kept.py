@@ -11,8 +11,8 @@ may point into them, once for all noted chunks and in pieces between client comm
 Meanwhile messages move: from a lease to the retry topic, from there to another lease, perhaps to a place that the
 search has passed already. So a chunk is copied only if nothing that points into it has moved since the search began
 (tx.hold and tx.pin remove it from State.searched) and if the search found as many pointers as the chunk has pins: then
-it knows all of them. Any other chunk stays for the next search. So does one that is mostly live records: copying those
-would free nothing.
+it knows all of them. All others stay for the next search. So does one that is mostly live records: copying those would
+free nothing.
 
 See docs/decisions/0015-copying-held-records.md.
 """

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U32
@@ -24,7 +24,7 @@ class RowWalk(Generic[T]):
     `place`: the key at which the next piece begins; empty for the first row.
     """
 
-    def __init__(self, table: str, rows_max: int, read: Callable[[Any], T]) -> None:
+    def __init__(self, table: str, rows_max: int, read: Callable[[memoryview], T]) -> None:
         """`rows_max`: of one piece. `read`: reads a value; it may raise RowReader.ERRORS."""
         self.place = b""
         self._table = table

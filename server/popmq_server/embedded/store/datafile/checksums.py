@@ -14,13 +14,16 @@ See docs/decisions/0047-checksums-of-rows.md.
 import logging
 import operator
 import zlib
-from typing import Any
+from typing import Any, TypeAlias
 
 from popmq_server.errors import UnreadableRow
 
 log = logging.getLogger("popmq.store")
 
 BARE = frozenset({"log", "hist", "sched", "tsched", "hmsg", "stage", "cronmsg"})
+#: A stored value: bytes, or a view of them, as the transaction was opened.
+Stored: TypeAlias = Any
+
 #: Rows of `meta` that are read before it is known whether the store has checksums: text, or refused when unknown.
 BARE_META = frozenset({b"format", b"max_size"})
 #: Longer rows are corrected by a repair only: the search takes 0.1 µs for each bit.
@@ -50,7 +53,7 @@ def is_whole(key: bytes | memoryview, stored: bytes | memoryview) -> bool:
     return len(stored) >= BYTES and zlib.crc32(stored, zlib.crc32(key)) == _RESIDUE
 
 
-def opened(name: str, key: bytes, stored: Any) -> Any:
+def opened(name: str, key: bytes, stored: Stored) -> Stored:
     """The value of a stored row; if one bit of it is wrong, as it was written. Raises UnreadableRow."""
     if zlib.crc32(stored, zlib.crc32(key)) == _RESIDUE:
         return stored[:-BYTES]
