@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from popmq._sync.calls import sinks as _sinks
     from popmq._sync.calls import topics as _topics
     from popmq._sync.calls import transactions as _transactions
-    from popmq._sync.calls.broker import AccessKeyCalls, BrokerCalls, LeaseCalls, SessionCalls
-    from popmq._sync.calls.groups import GroupCalls, MessageGroupCalls
-    from popmq._sync.calls.messages import DeadLetterCalls, MessageCalls
-    from popmq._sync.calls.offsets import OffsetCalls, QueueCalls
-    from popmq._sync.calls.owners import OwnerCalls
-    from popmq._sync.calls.schedules import ScheduleCalls
-    from popmq._sync.calls.sinks import SinkCalls
-    from popmq._sync.calls.topics import TopicCalls
-    from popmq._sync.calls.transactions import TransactionCalls
 else:
     _broker = Later("popmq._sync.calls.broker")
     _groups = Later("popmq._sync.calls.groups")
@@ -44,76 +35,76 @@ class Namespaces(ClientParts):
     """Each is made, and its module imported, when it is first used."""
 
     @cached_property
-    def topics(self) -> TopicCalls:
+    def topics(self) -> _topics.TopicCalls:
         """Topics and their settings."""
         return _topics.TopicCalls(self._wire, self.client_id)
 
     @cached_property
-    def groups(self) -> GroupCalls:
+    def groups(self) -> _groups.GroupCalls:
         """Groups, their settings, and how each reads its topics."""
         return _groups.GroupCalls(self._wire, self.client_id)
 
     @cached_property
-    def message_groups(self) -> MessageGroupCalls:
+    def message_groups(self) -> _groups.MessageGroupCalls:
         """Message groups of FIFO topics that wait, are locked or stopped."""
         return _groups.MessageGroupCalls(self._wire, self.client_id)
 
     @cached_property
-    def messages(self) -> MessageCalls:
+    def messages(self) -> _messages.MessageCalls:
         """Stored messages: found, explained, read without a lease; delayed ones are recalled."""
         return _messages.MessageCalls(self._wire, self.client_id)
 
     @cached_property
-    def dead_letters(self) -> DeadLetterCalls:
+    def dead_letters(self) -> _messages.DeadLetterCalls:
         """Dead letters of a group."""
         return _messages.DeadLetterCalls(self._wire, self.client_id)
 
     @cached_property
-    def offsets(self) -> OffsetCalls:
+    def offsets(self) -> _offsets.OffsetCalls:
         """The position of a group in each queue of a topic."""
         return _offsets.OffsetCalls(self._wire, self.client_id)
 
     @cached_property
-    def queues(self) -> QueueCalls:
+    def queues(self) -> _offsets.QueueCalls:
         """The queues that this client reads by offset, and their locks."""
         return _offsets.QueueCalls(self._wire, self.client_id)
 
     @cached_property
-    def leases(self) -> LeaseCalls:
+    def leases(self) -> _broker.LeaseCalls:
         """Leases and backoffs of all clients."""
         return _broker.LeaseCalls(self._wire, self.client_id)
 
     @cached_property
-    def owners(self) -> OwnerCalls:
+    def owners(self) -> _owners.OwnerCalls:
         """Leases that outlive a process, for a reader that must read the same again."""
         return _owners.OwnerCalls(self._wire, self.client_id)
 
     @cached_property
-    def sessions(self) -> SessionCalls:
+    def sessions(self) -> _broker.SessionCalls:
         """Clients of the broker, and what official RocketMQ 5 clients report."""
         return _broker.SessionCalls(self._wire, self.client_id)
 
     @cached_property
-    def schedules(self) -> ScheduleCalls:
+    def schedules(self) -> _schedules.ScheduleCalls:
         """Messages that the broker sends by cron."""
         return _schedules.ScheduleCalls(self._wire, self.client_id)
 
     @cached_property
-    def transactions(self) -> TransactionCalls:
+    def transactions(self) -> _transactions.TransactionCalls:
         """Half messages that are not ended, and the answer to check-backs."""
         return _transactions.TransactionCalls(self._wire, self.client_id, self._checker)
 
     @cached_property
-    def sinks(self) -> SinkCalls:
+    def sinks(self) -> _sinks.SinkCalls:
         """Batches of messages that are written exactly once."""
         return _sinks.SinkCalls(self._wire, self.client_id, self._numbering)
 
     @cached_property
-    def access_keys(self) -> AccessKeyCalls:
+    def access_keys(self) -> _broker.AccessKeyCalls:
         """Access keys of the broker, without their secrets."""
         return _broker.AccessKeyCalls(self._wire, self.client_id)
 
     @cached_property
-    def broker(self) -> BrokerCalls:
+    def broker(self) -> _broker.BrokerCalls:
         """Numbers and the store of the whole broker."""
         return _broker.BrokerCalls(self._wire, self.client_id)
