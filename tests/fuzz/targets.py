@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tests.fuzz.target import Running, Target
 
 _API = ("popmq_server.protocols", "popmq_server.values", "popmq_server.contract.commands")
+_REMOTING = ("popmq_remoting",)
 
 
 class Named(NamedTuple):
@@ -30,5 +31,9 @@ TARGETS = {
     "sql92": Named("filters", "sql", ("popmq_server.values.filters",)),
     "tags": Named("filters", "tags", ("popmq_server.values.filters",)),
     "pages": Named("readers", "pages", ("popmq_server.embedded.store.datafile",)),
+    "remoting-frames": Named("remoting", "remoting_frames", _REMOTING),
+    "stored-messages": Named("remoting", "stored_messages", _REMOTING),
+    "remoting-json": Named("remoting", "remoting_json", _REMOTING),
+    "pop-texts": Named("remoting", "pop_texts", _REMOTING),
     "rows": Named("readers", "rows", ("popmq_server.values", "popmq_server.embedded.store.history_rows")),
 }

@@ -20,6 +20,8 @@ class PeerLimits:
     #: Pauses between attempts to connect: a dead broker costs its callers nothing, and is noticed soon when it is back.
     breaker_first_s: float = 1.0
     breaker_most_s: float = 5.0
+    #: Before a kept connection is made again: a server that closes each one at once costs little.
+    again_s: float = 0.1
     #: Brokers forget a client after 120 s without a heartbeat.
     heartbeat_s: float = 30.0
     #: To answer a heartbeat. After that the connection is given up: its broker is stopped, or the network is gone.

@@ -8,14 +8,16 @@ A link is used until it is lost, or retires: the broker says that it stops. Then
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 from popmq_remoting.codes import ResponseCode
+from popmq_remoting.connection.deadlines import Deadlines
 from popmq_remoting.connection.limits import PeerLimits
-from popmq_remoting.connection.multiplexer import Done, Multiplexer
+from popmq_remoting.connection.multiplexer import Multiplexer
 from popmq_remoting.errors import BadFormat, DeadlineOver, RemotingError, Unreachable
 from popmq_remoting.wire.command import Command, Request, Response
 
@@ -41,6 +43,8 @@ class PeerLink(asyncio.BufferedProtocol):
         self._on_request = on_request
         self._loop = asyncio.get_running_loop()
         self._calls = Multiplexer(limits)
+        self._deadlines = Deadlines(self._loop, self._late)
+        self._waiting: dict[int, asyncio.Future[Response]] = {}
         self._transport: asyncio.Transport | None = None
         self._scheduled = False
         self._retiring = False
@@ -71,30 +75,26 @@ class PeerLink(asyncio.BufferedProtocol):
         """The answer. Raises DeadlineOver, ConnectionLost, TooBusy, BadFormat; Unreachable if it is closed already."""
         if self._transport is None or self._transport.is_closing():
             raise Unreachable(f"the connection to {self._address} is closed")
-        if self._loop.time() >= until_s:
+        now_s = self._loop.time()
+        if now_s >= until_s:
             raise DeadlineOver(f"the deadline was over before {self._address} was asked", maybe_done=False)
         future: asyncio.Future[Response] = self._loop.create_future()
-
-        def done(outcome: Response | RemotingError) -> None:
-            if future.done():
-                return
-            if isinstance(outcome, RemotingError):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
-
-        opaque = self._calls.send(request, done, self._transport.get_write_buffer_size())
-        timer = self._loop.call_at(until_s, self._late, done)
+        opaque = self._calls.send(request, functools.partial(_end, future), self._transport.get_write_buffer_size())
+        self._waiting[opaque] = future
+        moment_s = self._deadlines.add(opaque, now_s, until_s)
         self._flush_soon()
         try:
             return await future
         finally:
-            timer.cancel()
+            del self._waiting[opaque]
+            self._deadlines.remove(opaque, moment_s)
             self._calls.forget(opaque)
-            self._close_if_retired()
+            if self._retiring:
+                self._close_if_retired()
 
-    def _late(self, done: Done) -> None:
-        done(DeadlineOver(f"{self._address} did not answer before the deadline", maybe_done=True))
+    def _late(self, opaque: int) -> None:
+        error = DeadlineOver(f"{self._address} did not answer before the deadline", maybe_done=True)
+        _end(self._waiting[opaque], error)
 
     def send_oneway(self, request: Request) -> None:
         """Sends a request that is not answered. Raises BadFormat, Unreachable."""
@@ -189,3 +189,13 @@ class PeerLink(asyncio.BufferedProtocol):
         if self._retiring and not self._calls.in_flight and not self._answering and self._transport is not None:
             self._flush()
             self._transport.close()
+
+
+def _end(future: asyncio.Future[Response], outcome: Response | RemotingError) -> None:
+    """Ends a call, unless it is over."""
+    if future.done():
+        return
+    if isinstance(outcome, RemotingError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

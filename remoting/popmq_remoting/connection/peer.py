@@ -10,6 +10,7 @@ A call whose connection is lost is not repeated here: only its caller knows whet
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -90,8 +91,12 @@ class Peer:
         """
         pause_s, went_away = self._limits.busy_first_s, False
         while True:
-            link = await self._connected(until_s)
-            answer = await self._once(link, request, until_s)
+            link = self._usable() or await self._connected(until_s)
+            try:
+                answer = await link.call(self._signed(request), until_s)
+            except DeadlineOver:
+                self._look(link)
+                raise
             if answer.code == ResponseCode.SYSTEM_BUSY:
                 if self._loop.time() + pause_s >= until_s:
                     raise TooBusy(f"{self.address} is busy: {answer.remark}", max(1, int(pause_s * 1000)))
@@ -146,29 +151,30 @@ class Peer:
 
     # ── Calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _once(self, link: PeerLink, request: Request, until_s: float) -> Response:
-        self._used_s = self._loop.time()
-        try:
-            return await link.call(self._signed(request), until_s)
-        except DeadlineOver:
-            self._look(link)
-            raise
-
     def _signed(self, request: Request) -> Request:
         credentials = self._access.credentials
         return signed(request, credentials) if credentials else request
 
     # ── Connecting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _usable(self) -> PeerLink | None:
+        """The link, unless it is lost, or was unused for so long that its server may just close it."""
+        link, now_s = self._link, self._loop.time()
+        if link is None or not link.is_usable or self._closed:
+            return None
+        if not link.in_flight and now_s - max(self._used_s, link.heard_s) >= self._limits.idle_s:
+            link.retire()
+            return None
+        self._used_s = now_s
+        return link
+
     async def _connected(self, until_s: float) -> PeerLink:
         """The link for a call. Raises Unreachable, or DeadlineOver if the deadline comes first."""
-        link, now_s = self._link, self._loop.time()
         if self._closed:
             raise Unreachable(f"the client of {self.address} is closed")
-        if link is not None and link.is_usable:
-            if link.in_flight or now_s - max(self._used_s, link.heard_s) < self._limits.idle_s:
-                return link
-            link.retire()
+        if (link := self._usable()) is not None:
+            return link
+        now_s = self._loop.time()
         probing = not self._breaker.is_closed
         if (self._attempt is None or probing) and not self._breaker.admits(now_s):
             wait_s = self._breaker.left_s(now_s)
@@ -276,12 +282,11 @@ class Peer:
 
     async def _stay_connected(self) -> None:
         while True:
-            try:
+            with contextlib.suppress(RemotingError):
                 link = await self._connected(self._loop.time() + self._limits.connect_s)
                 await asyncio.wait([link.gone])
-            except RemotingError:
-                pause_s = self._breaker.left_s(self._loop.time())
-                await asyncio.sleep(pause_s or self._limits.breaker_first_s)
+            pause_s = self._breaker.left_s(self._loop.time())
+            await asyncio.sleep(pause_s or self._limits.again_s)
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that is kept, or the event loop might forget it."""

@@ -33,11 +33,10 @@ def is_own(name: str) -> bool:
 
 def write(properties: Mapping[str, str]) -> str:
     """The text of these properties. Raises BadFormat for what the text cannot hold."""
-    for name, value in properties.items():
-        if not name or any(mark in name or mark in value for mark in _SEPARATORS):
-            raise BadFormat(f"the property {name!r} has no name, or one of the bytes 1 and 2")
-    text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-    size = len(text.encode())
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    if "" in properties or any(text.count(mark) != len(properties) for mark in _SEPARATORS):
+        raise BadFormat("a property has no name, or one of the bytes 1 and 2 in its name or value")
+    size = len(text) if text.isascii() else len(text.encode())
     if size > BYTES_MAX:
         raise BadFormat(f"properties of {size} bytes, at most {BYTES_MAX}")
     return text

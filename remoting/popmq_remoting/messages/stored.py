@@ -21,11 +21,16 @@ from popmq_remoting.messages import offset_ids
 
 MAGIC_V1, MAGIC_V2 = -626843481, -626843477
 
-_START = struct.Struct(">iiiiiqqi")
-#: What follows, by the lengths of the two hosts.
-_MIDDLES = {
-    (born, store): struct.Struct(f">q{born}siq{store}siiqi") for born in (4, 16) for store in (4, 16)
+#: All numbers up to the body, by the lengths of the two hosts.
+_HEADS = {
+    (born, store): struct.Struct(f">iiiiiqqiq{born}siq{store}siiqi") for born in (4, 16) for store in (4, 16)
 }  # fmt: skip
+_V4 = _HEADS[4, 4]
+_BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
+_PREFIX = struct.Struct(">ii")
+#: The sysFlag's place in a record.
+_SYS_FLAG_AT = 36
+_BYTE, _SHORT = struct.Struct(">B"), struct.Struct(">h")
 
 
 @dataclass(slots=True)
@@ -73,50 +78,44 @@ class StoredMessage:
 
 def read_all(body: bytes) -> list[StoredMessage]:
     """The messages of an answer. Raises BadFormat for a record that does not fit."""
-    found, at = [], 0
-    while at + 8 <= len(body):
-        total, magic = struct.unpack_from(">ii", body, at)
+    found, at, end = [], 0, len(body)
+    while at + _PREFIX.size <= end:
+        total, magic = _PREFIX.unpack_from(body, at)
         if magic not in (MAGIC_V1, MAGIC_V2):
             break
-        if total < _START.size or at + total > len(body):
-            raise BadFormat(f"a stored message of {total} bytes, of which {len(body) - at} are there")
-        found.append(_read(body[at : at + total]))
+        if total < _V4.size or at + total > end:
+            raise BadFormat(f"a stored message of {total} bytes, of which {end - at} are there")
+        try:
+            found.append(_read(body, at, at + total))
+        except (struct.error, UnicodeDecodeError) as error:
+            raise BadFormat(f"a stored message that cannot be read: {error}") from None
         at += total
     return found
 
 
-def _read(raw: bytes) -> StoredMessage:
-    try:
-        _, magic, crc, queue_id, flag, queue_offset, place, sys_flag = _START.unpack_from(raw)
-        lengths = (16 if sys_flag & SysFlag.BORN_HOST_V6 else 4, 16 if sys_flag & SysFlag.STORE_HOST_V6 else 4)
-        middle = _MIDDLES[lengths]
-        born_ms, born_ip, born_port, stored_ms, store_ip, store_port, times, prepared, size = middle.unpack_from(
-            raw, _START.size
-        )
-        at = _START.size + middle.size
-        body, at = _cut(raw, at, size)
-        topic, at = _counted(raw, at, ">B" if magic == MAGIC_V1 else ">h")
-        properties, at = _counted(raw, at, ">h")
-        name = topic.decode()
-    except (struct.error, UnicodeDecodeError) as error:
-        raise BadFormat(f"a stored message that cannot be read: {error}") from None
-    if at != len(raw):
-        raise BadFormat(f"a stored message of {len(raw)} bytes ends at byte {at}")
+def _read(raw: bytes, at: int, end: int) -> StoredMessage:
+    """The record at a place. Raises BadFormat, struct.error, UnicodeDecodeError."""
+    head = _V4
+    sys_flag = int.from_bytes(raw[at + _SYS_FLAG_AT : at + _SYS_FLAG_AT + 4], "big")
+    if sys_flag & (_BORN_V6 | _STORE_V6):
+        head = _HEADS[16 if sys_flag & _BORN_V6 else 4, 16 if sys_flag & _STORE_V6 else 4]
+    (
+        _, magic, crc, queue_id, flag, queue_offset, place, sys_flag, born_ms, born_ip, born_port, stored_ms,
+        store_ip, store_port, times, prepared, size,
+    ) = head.unpack_from(raw, at)  # fmt: skip
+    begin = at + head.size
+    length = _BYTE if magic == MAGIC_V1 else _SHORT
+    topic = begin + size + length.size
+    topic_end = topic + length.unpack_from(raw, topic - length.size)[0]
+    properties = topic_end + _SHORT.size
+    properties_end = properties + _SHORT.unpack_from(raw, topic_end)[0]
+    if not (size >= 0 and topic <= topic_end and properties <= properties_end == end):
+        raise BadFormat(f"the parts of a stored message end at byte {properties_end - at} of {end - at}")
     return StoredMessage(
-        name, queue_id, queue_offset, place, flag, sys_flag, born_ms, born_ip, born_port, stored_ms, store_ip,
-        store_port, times, prepared, body, properties, crc,
+        raw[topic:topic_end].decode(), queue_id, queue_offset, place, flag, sys_flag, born_ms, born_ip, born_port,
+        stored_ms, store_ip, store_port, times, prepared, raw[begin : begin + size],
+        raw[properties:properties_end], crc,
     )  # fmt: skip
-
-
-def _counted(raw: bytes, at: int, length: str) -> tuple[bytes, int]:
-    (size,) = struct.unpack_from(length, raw, at)
-    return _cut(raw, at + struct.calcsize(length), size)
-
-
-def _cut(raw: bytes, at: int, size: int) -> tuple[bytes, int]:
-    if size < 0 or at + size > len(raw):
-        raise BadFormat(f"a stored message has a part of {size} bytes, of which {len(raw) - at} are there")
-    return raw[at : at + size], at + size
 
 
 def _host(ip: bytes, port: int) -> str:

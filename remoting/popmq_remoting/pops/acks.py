@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from popmq_remoting.errors import BadFormat
 from popmq_remoting.pops.handles import PopHandle
@@ -26,14 +26,14 @@ def batch_body(broker: str, group: str, acks: Iterable[PopAck]) -> bytes:
 
     One code answers for all; entries that the broker cannot use are left out silently. Ordered ones are acked singly.
     """
-    bits: dict[tuple[str, PopHandle], int] = {}
+    bits: dict[tuple[str, tuple[Any, ...]], int] = {}  # by the topic and all of the handle but its offset
     for topic, handle in acks:
         distance = handle.queue_offset - handle.ck_start
         if handle.broker != broker or not 0 <= distance < SPAN_MAX:
             raise BadFormat(f"the handle {handle.text()!r} is not of broker {broker}, or no broker gave it")
-        key = (topic, handle._replace(queue_offset=0))
+        key = (topic, handle[:-1])
         bits[key] = bits.get(key, 0) | 1 << distance
-    entries = [_entry(group, topic, handle, mask) for (topic, handle), mask in bits.items()]
+    entries = [_entry(group, topic, PopHandle._make((*words, 0)), mask) for (topic, words), mask in bits.items()]
     return json.dumps({"brokerName": broker, "acks": entries}, separators=(",", ":")).encode()
 
 

@@ -49,7 +49,7 @@ def send(
     own: Mapping[str, str],
     born_ms: int,
     sys_flag: int = 0,
-    reconsume_times: int | None = None,
+    reconsume_times: int = 0,
 ) -> Request:
     """One message with these properties. Raises BadFormat for properties that do not fit."""
     if own.get("TRAN_MSG") == "true":
@@ -59,30 +59,30 @@ def send(
 
 def send_batch(target: SendTarget, entries: Sequence[batch.Entry], born_ms: int) -> Request:
     """Messages for one queue, 4 MiB at most; one code answers for all. Raises BadFormat."""
-    return _send(RequestCode.SEND_BATCH_MESSAGE, target, batch.write(entries), "", born_ms, 0, None)
+    return _send(RequestCode.SEND_BATCH_MESSAGE, target, batch.write(entries), "", born_ms, 0, 0)
 
 
 def _send(
-    code: int, target: SendTarget, body: bytes, text: str, born_ms: int, sys_flag: int, reconsume_times: int | None
+    code: int, target: SendTarget, body: bytes, text: str, born_ms: int, sys_flag: int, reconsume_times: int
 ) -> Request:
     """The header's names are single letters, which saves brokers time."""
-    return request(
-        code,
-        body,
-        a=target.group,
-        b=target.topic,
-        c=DEFAULT_TOPIC,
-        d=4,
-        e=target.queue_id,
-        f=sys_flag,
-        g=born_ms,
-        h=0,
-        i=text,
-        j=reconsume_times or 0,
-        k=False,
-        m=code == RequestCode.SEND_BATCH_MESSAGE,
-        n=target.broker,
-    )
+    fields = {
+        "a": target.group,
+        "b": target.topic,
+        "c": DEFAULT_TOPIC,
+        "d": "4",
+        "e": str(target.queue_id),
+        "f": str(int(sys_flag)),
+        "g": str(born_ms),
+        "h": "0",
+        "i": text,
+        "j": str(reconsume_times),
+        "k": "false",
+        "m": "true" if code == RequestCode.SEND_BATCH_MESSAGE else "false",
+    }
+    if target.broker is not None:
+        fields["n"] = target.broker
+    return Request(code, fields, body)
 
 
 def sent(answer: Response) -> SendOutcome:

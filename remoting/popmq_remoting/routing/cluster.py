@@ -20,7 +20,7 @@ from popmq_remoting.connection.limits import PeerLimits
 from popmq_remoting.connection.link import OnRequest
 from popmq_remoting.connection.peer import Access, Peer, PeerNumbers
 from popmq_remoting.connection.tls import ClusterTls
-from popmq_remoting.errors import RemotingError, Unreachable
+from popmq_remoting.errors import ConnectionLost, DeadlineOver, Unreachable
 from popmq_remoting.requests import members, name_server
 from popmq_remoting.routing.broker_clock import BrokerClock
 from popmq_remoting.routing.name_servers import NameServers
@@ -169,7 +169,7 @@ class Cluster:
         peer = self.peer(await self.address(broker, until_s, broker_id), purpose)
         try:
             return await peer.call(request, until_s)
-        except RemotingError:
+        except (Unreachable, ConnectionLost, DeadlineOver):
             self._memory.doubt(_ALL)
             raise
 

@@ -22,24 +22,20 @@ from popmq_remoting.wire.command import Command, Fields
 #: Encodings: the top byte of a header's length.
 JSON, BINARY = 0, 1
 
-_ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+#: A text as JSON. A header is put together of such: an encoder would be made anew for each.
+_quoted = json.encoder.encode_basestring_ascii
+_BEGIN = f'"language":"{Language.PYTHON.name}","version":{VERSION}'
 _HEAD = struct.Struct(">hbhiii")
+_NUMBERS = ("code", "opaque", "flag", "version")
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 
 def write_json(code: int, opaque: int, flag: int, fields: Fields, remark: str = "") -> bytes:
     """A JSON header. Values of fields must be texts."""
-    header: dict[str, Any] = {
-        "code": code,
-        "language": Language.PYTHON.name,
-        "version": VERSION,
-        "opaque": opaque,
-        "flag": flag,
-        "extFields": fields if type(fields) is dict else dict(fields),
-    }
-    if remark:
-        header["remark"] = remark
-    return _ENCODE(header).encode()
+    pairs = ",".join([f"{_quoted(name)}:{_quoted(value)}" for name, value in fields.items()])
+    said = f',"remark":{_quoted(remark)}' if remark else ""
+    head = f'{{"code":{code:d},{_BEGIN},"opaque":{opaque:d},"flag":{flag:d}{said},"extFields":{{{pairs}}}}}'
+    return head.encode()
 
 
 def read(encoding: int, raw: bytes) -> Command:
@@ -53,7 +49,7 @@ def read(encoding: int, raw: bytes) -> Command:
 
 def _read_json(raw: bytes) -> Command:
     try:
-        header = json.loads(raw)
+        header = json.loads(raw.decode())
     except (ValueError, RecursionError):
         raise BadFormat(f"a header that is no JSON: {raw[:40]!r}") from None
     if not isinstance(header, dict):
@@ -61,21 +57,12 @@ def _read_json(raw: bytes) -> Command:
     remark, fields = header.get("remark"), header.get("extFields")
     if remark is not None and not isinstance(remark, str):
         raise BadFormat("the header's remark is no text")
-    return Command(
-        code=_int(header, "code"),
-        opaque=_int(header, "opaque"),
-        flag=_int(header, "flag"),
-        remark=remark or "",
-        fields={} if fields is None else _texts(fields),
-        version=_int(header, "version"),
-    )
-
-
-def _int(header: dict[str, Any], name: str) -> int:
-    value = header.get(name, 0)
-    if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
-        raise BadFormat(f"the header's {name} is no 32-bit number")
-    return value
+    numbers = [header.get(name, 0) for name in _NUMBERS]
+    for number in numbers:
+        if type(number) is not int or not _INT_MIN <= number <= _INT_MAX:
+            raise BadFormat(f"a number of the header is none of 32 bits: {str(number)[:40]}")
+    code, opaque, flag, version = numbers
+    return Command(code, opaque, flag, remark or "", {} if fields is None else _texts(fields), version=version)
 
 
 def _texts(fields: Any) -> dict[str, str]:
