@@ -65,6 +65,7 @@ class RouteMemory:
         """No name server answered: what is known is used on, and they are asked again in a while."""
         known = self._topics.get(topic)
         if known is not None:
+            known.asked_s = now_s
             known.fresh_until_s = now_s + DOUBT_S
 
     def learn(self, topic: str, answer: Route | None, now_s: float) -> Route | None:

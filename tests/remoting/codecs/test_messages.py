@@ -84,6 +84,12 @@ def test_a_record_that_ends_too_early_is_refused(cut: int) -> None:
         stored.read_all(stored_message()[:-cut])
 
 
+def test_a_record_with_bytes_that_belong_to_no_part_is_refused() -> None:
+    raw = stored_message() + b"more"
+    with pytest.raises(BadFormat, match="end at byte"):
+        stored.read_all(struct.pack(">i", len(raw)) + raw[4:])
+
+
 @given(pairs)
 def test_properties_are_read_as_they_were_written(own: dict[str, str]) -> None:
     assert properties.read(properties.write(own).encode()) == own

@@ -68,7 +68,8 @@ async def test_a_stopped_process_is_noticed_and_calls_end_in_time_until_it_goes_
         began_s = now_s()
         assert await outcomes(both, 3, within_s=4.0) == [DeadlineOver] * 3
         assert now_s() - began_s == pytest.approx(4.0, abs=0.1)
-        await until(lambda: both.peer.numbers().breaker_open)  # the heartbeat after a late call was late, too
+        await until(lambda: both.peer.numbers().breaker_open or now_s() > began_s + 15.0)
+        assert both.peer.numbers().breaker_open  # the heartbeat after a late call was late, too
         assert await outcomes(both, 3, within_s=4.0) == [Unreachable] * 3  # at once, though it accepts connections
         for _ in range(4):
             before_s = now_s()
@@ -91,6 +92,18 @@ async def test_calls_that_end_late_while_others_are_answered_cost_no_connection(
         await passed(60.0)
         assert await both.call(b"x") == b"x"
         assert both.server.connections == 1
+
+
+@jumping
+async def test_a_late_call_asks_for_no_sign_of_life_where_there_was_one() -> None:
+    async with pair() as both:
+        both.server.faults.add(Fault(Kind.SILENT), ECHO)
+        late = asyncio.create_task(outcomes(both, 1, within_s=4.0))
+        await passed(3.0)
+        await both.call()
+        assert await late == [DeadlineOver]
+        await passed(1.0)
+        assert both.server.counts[HEARTBEAT] == 1
 
 
 @jumping

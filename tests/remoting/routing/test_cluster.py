@@ -17,7 +17,7 @@ from popmq_remoting.requests.sending import SendTarget
 from tests.remoting.connection.peers import now_s
 from tests.remoting.fake.broker import loop_ms
 from tests.remoting.fake.cluster import FakeCluster
-from tests.remoting.fake.faults import answering
+from tests.remoting.fake.faults import Fault, Kind, answering
 from tests.remoting.jumping import jumping, passed, until
 
 ROUTE = 105
@@ -156,7 +156,59 @@ async def test_another_name_server_is_asked_when_the_first_cannot_tell(trouble: 
         began_s = now_s()
         assert await brokers_of(cluster, "t") == ["a"]
         assert now_s() - began_s < 2.0
+        before = first.counts[ROUTE]
+        assert await cluster.route("other", soon()) is None  # the one that answered is asked first
+        assert first.counts[ROUTE] == before + (trouble != "stopped" and trouble != "frozen")
         first.running.set()
+
+
+@pytest.mark.parametrize("order", [(1, 17), (17, 1)])
+@jumping
+async def test_a_name_server_that_knows_of_no_topic_counts_more_than_one_that_cannot_tell(
+    order: tuple[int, int],
+) -> None:
+    async with FakeCluster(name_servers=2) as fake, client(fake) as cluster:
+        for server, code in zip(fake.name_servers, order, strict=True):
+            server.faults.add(answering(code), ROUTE, times=None)
+        assert await cluster.route("t", soon()) is None
+
+
+@jumping
+async def test_a_question_whose_answer_a_name_server_lost_is_asked_again() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        await cluster.brokers(soon())
+        fake.name_servers[0].faults.add(Fault(Kind.DROPPED), ROUTE)
+        assert await brokers_of(cluster, "t") == ["a"]
+
+
+@jumping
+async def test_a_name_server_that_cannot_tell_is_asked_once_a_second_at_most() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        await brokers_of(cluster, "t")
+        server = fake.name_servers[0]
+        server.faults.add(answering(1, "not ready"), times=None)
+        before = server.counts[ROUTE]
+        for _ in range(600):
+            cluster.doubt("t")
+            assert await brokers_of(cluster, "t") == ["a"]
+            await passed(0.1)
+        assert server.counts[ROUTE] - before <= 61
+
+
+@jumping
+async def test_a_route_in_doubt_is_used_after_a_second_when_no_name_server_answers() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        await brokers_of(cluster, "t")
+        await passed(2.0)
+        fake.name_servers[0].running.clear()
+        cluster.doubt("t")
+        began_s = now_s()
+        assert await brokers_of(cluster, "t") == ["a"]
+        assert now_s() - began_s < 1.2
+        fake.name_servers[0].running.set()
 
 
 @jumping
@@ -191,6 +243,7 @@ async def test_a_broker_that_moved_is_called_at_its_new_address() -> None:
         fake.create("t")
         await brokers_of(cluster, "t")
         await fake.brokers["a"].stop()
+        cluster.clock("a").learn(loop_ms(), loop_ms())
         fake.brokers["b"].log.create("only here", 1)
         for broker in fake.name_servers[0].brokers.values():
             broker.addresses[0] = fake.brokers["b"].address  # the replica is the master now
@@ -201,6 +254,7 @@ async def test_a_broker_that_moved_is_called_at_its_new_address() -> None:
             except Unreachable:
                 await passed(1.0)
         assert answer.code == 0
+        assert not cluster.clock("a").is_learnt  # another machine has another clock
 
 
 @jumping

@@ -58,6 +58,13 @@ def test_an_answer_that_knows_all_in_between_begins_the_30_s_anew(less: Route | 
     assert known.learn("t", less, 40.0) == BOTH
 
 
+def test_two_answers_that_miss_different_things_do_not_agree() -> None:
+    known = memory()
+    known.learn("t", route("a", replica=True), 1.0)
+    assert known.learn("t", route("b", replica=True), 35.0) == BOTH
+    assert known.learn("t", route("b", replica=True), 65.0) == route("b", replica=True)
+
+
 def test_a_restarted_name_server_takes_no_broker_away_for_as_long_as_it_takes() -> None:
     """17 for 23 s, then one broker for 2 s, then all."""
     known = memory()
